@@ -1,4 +1,5 @@
-//! Compiles the protobuf form of agent definitions, in Rust alone: a build needs no `protoc`. And keeps the program small.
+//! Compiles the protobuf form of agent definitions in pure Rust, so a build needs no `protoc`. Also packs relocations
+//! to reduce memory use.
 
 use std::env;
 use std::error::Error;
@@ -10,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PROTO}");
     println!("cargo::rerun-if-changed=build.rs");
     let files = protox::compile([PROTO], ["proto"])?;
-    // Sorted, so that one definition is the same bytes each time.
+    // Sorted maps give one definition the same bytes each time.
     prost_build::Config::new().btree_map(["."]).compile_fds(files)?;
     if loader_reads_packed_relocations() {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
@@ -18,8 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The addresses that the loader puts right at the start are a list of 2.5 MiB, which stays in the memory of an idle service; packed
-/// it has some 50 KiB. glibc reads it so from version 2.36 on. What is built for another machine is left as it is.
+/// The relocations that the loader applies at start are a list of 2.5 MiB, which stays in the memory of an idle
+/// service; packed, it has about 50 KiB. glibc supports packed relocations from version 2.36. Cross-compiled builds are
+/// left unchanged.
 fn loader_reads_packed_relocations() -> bool {
     let (host, target) = (env::var("HOST").ok(), env::var("TARGET").ok());
     if host != target || !target.is_some_and(|target| target.ends_with("-linux-gnu")) {

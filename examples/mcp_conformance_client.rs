@@ -109,7 +109,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             traceparent: None,
             timeout: PATIENCE,
             cancel: &CancellationToken::new(),
-            has_leave: false,
+            is_approved: false,
             hold: None,
         })
         .await;

@@ -1,4 +1,4 @@
-//! The command line. One file a verb; each writes answers to standard output and everything else to standard
+//! The command line: one file per command. A command writes answers to standard output and everything else to standard
 //! error, and ends with an [`Exit`].
 
 mod agents;
@@ -41,7 +41,8 @@ use self::logs::Voice;
 use crate::config::{Config, Flags, Resolved};
 use crate::telemetry::Telemetry;
 
-/// A read of a terminal cannot be interrupted, so the end of the process does not wait for one.
+/// How long the end of the process waits for its last tasks. A read from a terminal cannot be interrupted, so the wait
+/// is short.
 const LAST_TASKS: Duration = Duration::from_millis(200);
 
 /// Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP.
@@ -57,58 +58,58 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   gavel                                     serve on 127.0.0.1:8080 (the same as gavel serve)
-  gavel chat \"add a task to call mom\"       one decision, without a server
-  gavel agents run NAME \"what to do\"        one run of an agent, with its progress
-  gavel doctor                              is everything in place?
-  gavel config                              every setting, and where its value came from
-  GEMINI_API_KEY_FILE=key gavel serve       with Gemini instead of the demo model
+  gavel chat \"add a task to call mom\"       make one decision, without a server
+  gavel agents run NAME \"what to do\"        run an agent and show its progress
+  gavel doctor                              check that everything is in place
+  gavel config                              show every setting and where its value came from
+  GEMINI_API_KEY_FILE=key gavel serve       use Gemini instead of the demo model
 
-Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted. \
-Who follows a run of an agent also gets 3 for one that failed, 4 for one that was cancelled, 5 for \
-one that is paused, and 6 for one that waits for a person. gavel policy check ends with 3 where a person \
-must agree, and with 4 for a denial; gavel audit verify with 3 where the audit is not whole.";
+Exit status: 0 done, 1 failed, 2 invalid usage or configuration, 130 interrupted. \
+Commands that follow a run of an agent also end with 3 if it failed, 4 if it was cancelled, 5 if it is \
+paused, and 6 if it waits for an approval. gavel policy check ends with 3 if approval is required, \
+and with 4 for a denial; gavel audit verify ends with 3 if the audit log is not intact.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Serve the HTTP API (what gavel does when no verb is given)
+    /// Serve the HTTP API (the default command)
     Serve,
-    /// Ask for a decision: one with a message, a conversation without
+    /// Request a decision on a message; without a message, start a conversation
     Chat(chat::Args),
     /// Run agents; check, list, show and convert their definitions
     #[command(subcommand)]
     Agents(agents::Verb),
-    /// Look at the runs of agents; watch, cancel and resume them
+    /// List, show, watch, cancel and resume runs of agents
     #[command(subcommand)]
     Runs(runs::Verb),
-    /// Answer what waits for a person's leave: approve, reject, settle; see and take back leave for good
+    /// Resolve approval requests, settle in-doubt actions, list and revoke grants
     #[command(subcommand)]
     Approvals(approvals::Verb),
-    /// Look at the threads that people have with agents
+    /// List and show users' threads with agents
     #[command(subcommand)]
     Threads(threads::Verb),
-    /// Look at MCP servers and their tools, and call one by hand
+    /// Inspect MCP servers and their tools; call a tool directly
     #[command(subcommand)]
     Mcp(mcp::Verb),
     /// Start one of the MCP servers that come with gavel
     #[command(subcommand)]
     McpServer(mcp_server::Server),
-    /// Connect users' Google accounts, list and disconnect them
+    /// Connect, list and disconnect users' Google accounts
     #[command(subcommand)]
     Google(google::Verb),
-    /// Read the record of decisions
+    /// Read the decision log
     #[command(subcommand)]
     Decisions(decisions::Verb),
-    /// Verify, export and list the audit of what was done
+    /// Verify, export and list the audit log
     #[command(subcommand)]
     Audit(audit::Verb),
-    /// Ask the policy about a call, run its tests, or see what it would have said of the past
+    /// Check a call against the policy, run the policy's tests, or simulate the policy on past calls
     #[command(subcommand)]
     Policy(policy::Verb),
-    /// Run the evaluation cases against the model and report how it decides
+    /// Run the evaluation cases against the model and report how well it decides
     Eval(eval::Args),
-    /// Bring the database to this version's schema
+    /// Migrate the database to this version's schema
     Migrate(migrate::Args),
-    /// Show the settings in effect and where each came from
+    /// Show the effective settings and where each came from
     Config(config::Args),
     /// Check configuration, address, database, constitution, MCP servers, agents and model
     Doctor(DoctorArgs),
@@ -117,7 +118,7 @@ enum Verb {
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
 struct DoctorArgs {
-    /// Only ask the service that runs under this configuration whether it is alive (for health checks)
+    /// Only check whether the service with this configuration is alive (for health checks)
     #[arg(long)]
     live: bool,
 }
@@ -126,17 +127,17 @@ struct DoctorArgs {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Fails only when a provider is installed already, which is then the same one.
+    // Fails only when a provider is already installed, and that is the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     exit::code(run(cli))
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.verb.unwrap_or(Verb::Serve) {
-        // These need no configuration, or are asked what is wrong with it.
+        // These need no configuration, or report its errors.
         Verb::McpServer(server) => mcp_server::run(server),
         Verb::Config(args) => config::run(args, &cli.flags),
-        // These ask the MCP servers; the others look at files alone.
+        // These query the MCP servers; the other commands of `agents` only read files.
         Verb::Agents(agents::Verb::List(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             agents::list(args, resolved)
         }),
@@ -199,7 +200,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// Runs a verb under a configuration, with logs and traces as that says.
+/// Runs a command under a configuration, with that configuration's logs and traces.
 fn with_config<F>(resolved: Resolved, voice: Voice, verb: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,
@@ -244,7 +245,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Prose is one line, which is broken where the terminal ends; examples fit into the help's width.
+    /// Prose is one line, which the terminal's width wraps; examples fit into the help's width.
     #[test]
     fn the_words_under_a_help_are_broken_once() {
         fn look(command: &clap::Command) {
@@ -268,7 +269,7 @@ mod tests {
         look(&Cli::command());
     }
 
-    /// What is made of doc comments is read by people who know no requirements.
+    /// Doc comments become texts for users, who do not know the requirements.
     #[test]
     fn neither_a_help_nor_the_api_description_names_a_requirement_or_a_design_section() {
         fn helps(command: &mut clap::Command, into: &mut Vec<(String, String)>) {

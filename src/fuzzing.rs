@@ -1,6 +1,7 @@
-//! What `fuzz/` feeds: each function takes bytes of others as the service would, and may neither panic nor take long.
+//! Entry points for `fuzz/`: each function processes untrusted bytes as the service would. It must not panic or take
+//! long.
 //!
-//! There only when cargo-fuzz builds (`cfg(fuzzing)`); `scripts/fuzz` runs it.
+//! Compiled only for cargo-fuzz (`cfg(fuzzing)`); `scripts/fuzz` runs it.
 
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::domain::policy::Policy;
 use crate::domain::schema::{Effort, JsonSchema};
 use crate::domain::templates::Template;
 
-/// Translates a schema for the model, and checks a value by it.
+/// Translates a schema for the model, and checks a value against it.
 pub fn schema(schema: &Value, value: &Value) {
     let _ = translate(schema, Some("user_id"));
     if let Ok(schema) = JsonSchema::compile(crate::domain::canonical::to_raw(schema)) {
@@ -36,7 +37,7 @@ pub fn definition(bytes: &[u8]) {
     }
 }
 
-/// Reads a template and renders it with a long text in each place.
+/// Parses a template and renders it with a long text in each placeholder.
 pub fn template(text: &str) {
     if let Ok(template) = Template::parse(text) {
         let long = "x".repeat(64 * 1024);

@@ -1,13 +1,14 @@
-//! gavel turns messages into decisions, on the record.
+//! gavel turns messages into logged decisions.
 //!
-//! Layers, each named by the ones before it and by none after:
+//! Layers, from the outside in. `tests/architecture.rs` lists which layer may use which:
 //!
 //! - [`http`], `cli`: the edge. Extract, call one surface, answer.
 //! - `surfaces`: the use cases; the library API.
-//! - `engine`: one loop for all surfaces. It does I/O through ports alone and reads no database.
-//! - [`ports`]: traits for the model, tools, records, runs and their queue, quota and clock.
-//! - [`domain`]: plain data; everybody may name it.
-//! - [`adapters`]: Gemini, MCP, the store … behind the ports. `app` chooses them; verbs of `cli` use the one they are about.
+//! - `engine`: one loop for all surfaces. It does I/O through ports only and reads no database.
+//! - [`ports`]: traits for the model, tools, decision log, runs and their queue, quota and clock.
+//! - [`domain`]: plain data; every layer may use it.
+//! - [`adapters`]: implementations of the ports, such as Gemini, MCP and the store. `app` chooses them; a command of
+//!   `cli` uses the adapter that it is about.
 //!
 //! Start reading at [`surfaces::chat`], then `engine`; for agents at [`surfaces::agents`], then `engine::agent`.
 

@@ -1,4 +1,4 @@
-//! The `gavel` binary: reads the command line and does what it says.
+//! The `gavel` binary: reads the command line and runs the command.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! Logs and traces. Both tell what happened, never what was said: no payloads, no secrets.
+//! Logs and traces. Both record what happened, never the content: no payloads, no secrets.
 //!
-//! Logs go to standard error, since standard output belongs to answers (`gavel chat --json | jq`) and to
-//! protocols. Traces go to an OTLP collector when one is named; without one nothing of it runs.
+//! Logs go to standard error, since standard output belongs to answers (`gavel chat --json | jq`) and to protocols.
+//! Traces go to an OTLP collector if one is configured; without one, tracing does not run.
 
 mod context;
 mod traces;
@@ -17,32 +17,32 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 pub use context::{continue_trace, traceparent};
 pub use traces::{Collector, TracesError};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
     /// Text on a terminal, else JSON.
     Auto,
-    /// For people.
+    /// For human readers.
     Text,
     /// One JSON object a line: `timestamp`, `level`, `target`, the event's fields, and its `span`.
     Json,
 }
 
-/// Why logs or traces cannot be set up.
+/// Why logs or traces cannot be initialized.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The filter does not parse.
-    #[error("the log filter is wrong: {0}")]
+    #[error("the log filter is invalid: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
     /// The exporter cannot be built.
     #[error(transparent)]
     Traces(#[from] TracesError),
-    /// Somebody else has set up logs.
-    #[error("logs are set up already: {0}")]
+    /// Other code has already initialized logs.
+    #[error("logs are already initialized: {0}")]
     Twice(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Keeps telemetry going. [`Telemetry::finish`] sends what is left of the traces.
+/// Keeps telemetry running. [`Telemetry::finish`] sends the remaining traces.
 #[must_use = "traces that are not sent yet are lost when this is dropped"]
 #[derive(Debug, Default)]
 pub struct Telemetry {
@@ -50,8 +50,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Sets up logs, and traces if there is a `collector`, for the whole process. With a collector it must be
-    /// called inside a tokio runtime, on which traces are then sent.
+    /// Initializes logs, and traces if there is a `collector`, for the whole process. With a collector, call it inside
+    /// the tokio runtime that sends the traces.
     ///
     /// # Errors
     /// [`StartError`].
@@ -60,13 +60,13 @@ impl Telemetry {
         let logs = logs(filter, lines)?;
         match &traces {
             Some(traces) => logs.with(traces.layer()).try_init()?,
-            // Not an absent layer: one that might want a span would have every span asked about, each time.
+            // Not an absent layer: with a layer that may want spans, every span would be checked each time.
             None => logs.try_init()?,
         }
         Ok(Self { traces })
     }
 
-    /// Sends what is left of the traces; waits a few seconds at most. Blocks: call it outside of async code.
+    /// Sends the remaining traces; waits a few seconds at most. Blocks: call it outside of async code.
     pub fn finish(self) {
         if let Some(traces) = self.traces {
             traces.finish();
@@ -74,7 +74,7 @@ impl Telemetry {
     }
 }
 
-/// What logs, alone.
+/// The subscriber that writes logs, without traces.
 fn logs(filter: &str, lines: Lines) -> Result<Logs, tracing_subscriber::filter::ParseError> {
     let layer = match lines {
         Lines::Json => json(),
@@ -89,10 +89,11 @@ type Logs = Layered<Filtered<Boxed, Filter, Registry>, Registry>;
 type Filter = And<EnvFilter, Targets, Registry>;
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Crates that log what passes through them, and the most of it that says nothing of its content. rmcp prints notifications,
-/// and what servers make it say at warn and error; `adapters/mcp` tells that, counted. The exporter of traces prints a
-/// collector's words, which may be the headers that it was sent. The others print statements, frames and headers at debug and
-/// trace. apalis tells of each try while its database is away; `adapters/queue` tells once.
+/// Crates that log the content that passes through them, and the most verbose level that reveals none of it. rmcp
+/// prints notifications, and at warn and error what servers cause it to say; `adapters/mcp` logs a count of these
+/// instead. The trace exporter prints the collector's response, which may contain the headers it was sent. The others
+/// print statements, frames and headers at debug and trace. apalis logs each attempt while its database is unavailable;
+/// `adapters/queue` logs that once.
 const TALKATIVE: [(&str, LevelFilter); 10] = [
     ("apalis_core", LevelFilter::OFF),
     ("apalis_postgres", LevelFilter::OFF),
@@ -106,8 +107,8 @@ const TALKATIVE: [(&str, LevelFilter); 10] = [
     ("sqlx", LevelFilter::INFO),
 ];
 
-/// Keeps talkative crates quiet, whatever the filter says of all crates. One that the filter names is as it says there:
-/// whoever does that wants to read it.
+/// Keeps talkative crates quiet, even if the filter sets a level for all crates. A crate that the filter names gets the
+/// level given there: the operator wants to read it.
 fn discreet(filter: &str) -> Targets {
     let named = |name: &str| {
         filter.split(',').any(|directive| {
@@ -131,7 +132,7 @@ fn json() -> Boxed {
 }
 
 fn text() -> Boxed {
-    // https://no-color.org: set and not empty means no color.
+    // https://no-color.org: a non-empty value means no color.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let color = std::io::stderr().is_terminal() && !plain;
     tracing_subscriber::fmt::layer()
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    /// What is logged with this filter of an event of every level in each crate, in and out of a span.
+    /// What this filter logs for an event of every level in each crate, inside and outside a span.
     fn logged(filter: &str) -> String {
         let written = Written::default();
         let writer = written.clone();

@@ -1,7 +1,7 @@
-//! The arrows of the layers, and the crates that stay in their place.
+//! The dependencies between layers, and the modules that each crate is limited to.
 //!
-//! `http, cli → surfaces → engine → ports ← adapters`; everybody may name `domain`; `app` and
-//! `cli` alone name adapters. `http` and `engine` name `telemetry` where a trace comes in and goes out.
+//! `http, cli → surfaces → engine → ports ← adapters`; every layer may use `domain`; only `app` and `cli` use adapters.
+//! `http` and `engine` use `telemetry` where a trace enters and leaves.
 #![allow(clippy::unwrap_used)]
 
 #[path = "sources/mod.rs"]
@@ -20,7 +20,7 @@ fn layer(path: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// Source without comments, so that prose and links may name anything.
+/// Source without comments, so that comments may mention anything.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     text.lines()
@@ -99,9 +99,9 @@ fn each_library_stays_in_its_place() {
         ("apalis_core", &["adapters/queue"]),
         ("apalis_postgres", &["adapters/queue"]),
         ("apalis_sqlite", &["adapters/queue"]),
-        // What pages look like is decided in one place.
+        // The layout of pages is defined in one place.
         ("maud", &["http/console"]),
-        // It blocks: only a thread of its own may call it.
+        // It blocks: only a dedicated thread may call it.
         ("rusqlite", &["adapters/store"]),
     ];
     let mut wrong = Vec::new();
@@ -123,7 +123,7 @@ fn each_library_stays_in_its_place() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The patterns of the `.dockerignore`, and whether each takes back what others leave out.
+/// The patterns of `.dockerignore`, each with whether it re-includes paths.
 fn left_out() -> Vec<(globset::GlobMatcher, bool)> {
     let text = fs::read_to_string(root().join(".dockerignore")).unwrap();
     let lines = text
@@ -142,8 +142,8 @@ fn left_out() -> Vec<(globset::GlobMatcher, bool)> {
         .collect()
 }
 
-/// Is a path left out? As container engines read it: the last pattern that fits counts, and what lies in a folder that is left out is
-/// left out.
+/// Whether a path is excluded. As container engines read it: the last matching pattern counts, and an excluded
+/// directory excludes its contents.
 fn is_left_out(patterns: &[(globset::GlobMatcher, bool)], path: &str) -> bool {
     let fits = |glob: &globset::GlobMatcher| Path::new(path).ancestors().any(|path| glob.is_match(path));
     patterns
@@ -153,7 +153,7 @@ fn is_left_out(patterns: &[(globset::GlobMatcher, bool)], path: &str) -> bool {
         .is_some_and(|(_, takes_back)| !takes_back)
 }
 
-/// An image is handed on, and so is the cache that it was built with.
+/// Images are distributed, and so is the build cache.
 #[test]
 fn no_key_setting_or_database_gets_into_the_image() {
     let patterns = left_out();
@@ -197,7 +197,7 @@ fn no_key_setting_or_database_gets_into_the_image() {
     ] {
         assert!(is_left_out(&patterns, secret), "{secret} would be in the image");
     }
-    // What is built is there, every file of it that the code takes in.
+    // The build input is complete: every file that the code includes.
     for source in [
         "Cargo.toml",
         "Cargo.lock",
@@ -245,7 +245,7 @@ fn no_key_setting_or_database_gets_into_the_image() {
     assert!(missing.is_empty(), "{missing:?} are part of the build");
 }
 
-/// What SECURITY.md says holds, a test shows; one that was renamed or dropped shows nothing.
+/// Every claim in SECURITY.md is shown by a test; a renamed or deleted test shows nothing.
 #[test]
 fn every_test_that_security_md_names_exists() {
     let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
@@ -269,8 +269,8 @@ fn every_test_that_security_md_names_exists() {
     assert!(named >= 10, "{named}");
 }
 
-/// One function writes what commands print, and it escapes what others' words could do to a terminal. A new command cannot
-/// forget it.
+/// One module writes the output of commands and escapes external text for the terminal, so that a new command cannot
+/// forget to.
 #[test]
 fn only_one_module_writes_to_standard_output_and_standard_error() {
     const WRITERS: [&str; 5] = ["io::stdout", "io::stderr", "println!", "print!", "dbg!"];
@@ -282,12 +282,12 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
             .to_str()
             .unwrap()
             .to_owned();
-        // Logs have a writer of their own, which quotes what is not gavel's.
+        // Logs have their own writer, which quotes external text.
         if inner == "cli/output.rs" || inner == "telemetry.rs" {
             continue;
         }
         let code = code(&path);
-        // Tests print what they like.
+        // Tests may print freely.
         let code = code.split("\n#[cfg(test)]\n").next().unwrap_or_default();
         let code = code.split("\n#[cfg(all(test").next().unwrap_or_default();
         wrong.extend(
@@ -300,7 +300,7 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Promise 2: one way to a side effect. Whoever calls a tool makes a `CallRequest`.
+/// Promise 2: there is one path to a side effect. Code that calls a tool creates a `CallRequest`.
 #[test]
 fn only_act_and_the_operators_own_hand_call_a_tool() {
     let mut makers: Vec<_> = rust_files(&root().join("src"))
@@ -315,8 +315,8 @@ fn only_act_and_the_operators_own_hand_call_a_tool() {
         })
         .collect();
     makers.sort();
-    // The engine's one way; a person's own `gavel mcp call`; what `gavel eval` puts into its scratch task server before a
-    // case and looks up after it; and the port, which defines it.
+    // The engine's one path; an operator's `gavel mcp call`; the setup and checks of `gavel eval` in its scratch task
+    // server; and the port, which defines it.
     assert_eq!(
         makers,
         [
@@ -326,7 +326,7 @@ fn only_act_and_the_operators_own_hand_call_a_tool() {
             "ports/tools.rs"
         ]
     );
-    // Nor does an adapter make one: those only hand on what they are given.
+    // No adapter creates one either: adapters only pass on what they receive.
     let made = rust_files(&root().join("src/adapters"))
         .into_iter()
         .find(|path| code(path).contains("CallRequest {"));
@@ -350,15 +350,15 @@ fn banned_crates_are_not_in_the_lock_file() {
     assert!(found.is_empty(), "banned crates came in: {found:?}");
 }
 
-/// The crates of the job queue use sqlx's macros. Unless told otherwise those ask the database that DATABASE_URL names, and
-/// fail to compile: where gavel is built, that variable may well be set for gavel.
+/// The crates of the job queue use sqlx's macros. By default those connect to the database in DATABASE_URL and fail to
+/// compile, and a build machine may well have that variable set for gavel.
 #[test]
 fn nothing_is_compiled_against_a_database() {
     assert_eq!(option_env!("SQLX_OFFLINE"), Some("true"), "see .cargo/config.toml");
 }
 
-/// Requirement ids and sections of the design are for those who change gavel: no page that its users read names one, and no text
-/// that the program writes.
+/// Requirement ids and design sections are for gavel's developers: no page for users names one, and neither does any
+/// text that the program writes.
 #[test]
 fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
     let internal =
@@ -393,7 +393,7 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
     ] {
         texts.push((name.to_owned(), fs::read_to_string(root().join(name)).unwrap()));
     }
-    // What is no comment there is a text.
+    // Everything there that is not a comment is text.
     for path in rust_files(&root().join("src")) {
         texts.push((path.display().to_string(), code(&path)));
     }
@@ -408,8 +408,8 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A line of the log is read by somebody in a hurry: "it goes on without leave" was said of an action that was *not* executed.
-/// These words have two meanings, or no actor.
+/// Log lines are read in a hurry: "it goes on without leave" was once logged for an action that was *not* executed.
+/// These words are ambiguous or name no actor.
 #[test]
 fn no_line_of_the_log_uses_words_with_two_meanings() {
     let call = regex::Regex::new(r#"(?s)tracing::(?:error|warn|info|debug|trace)!\((.*?)\);"#).unwrap();

@@ -1,4 +1,4 @@
-//! The command line, by the real binary: its words, its exit status, and what goes to which stream.
+//! The command line, run as the real binary: its output, its exit status, and which stream each text goes to.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "cli/agents.rs"]

@@ -1,4 +1,4 @@
-//! Configuration: precedence, origins, and the words of every refusal.
+//! Configuration: precedence, origins, and the text of every error.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use secrecy::ExposeSecret;
 
 const CANARY: &str = "canary-7f3a-that-is-long-enough-to-sign-with";
 
-/// Sources made of words: flags and variables by name, a file's text, files that can be read.
+/// Scripted sources: flags and variables by name, the text of the file, files that can be read.
 #[derive(Default)]
 struct Given<'a> {
     flags: &'a [(&'static str, &'a str)],
@@ -152,7 +152,7 @@ fn a_flag_goes_before_the_environment_before_dotenv_before_the_file_before_the_d
     assert_eq!(port(Given::default()), (8080, "default".to_owned()));
 }
 
-/// Every form in which people write the file.
+/// Every common syntax of a dotenv file.
 #[test]
 fn a_dotenv_file_is_read_as_other_programs_read_it() {
     for (text, expected) in [
@@ -177,7 +177,7 @@ fn a_dotenv_file_is_read_as_other_programs_read_it() {
     }
 }
 
-/// The environment and the file are two layers: what one gives by a file of its own is no contradiction to the other.
+/// The environment and the dotenv file are two layers: a secret in a file from one does not conflict with the other.
 #[test]
 fn a_secret_of_the_environment_goes_before_another_form_of_it_in_dotenv() {
     let config = Given {
@@ -228,7 +228,7 @@ fn a_wrong_or_unknown_variable_of_dotenv_is_named_with_its_place() {
     );
 }
 
-/// What it holds can be a key.
+/// A value may be a key.
 #[test]
 fn the_values_of_dotenv_do_not_print() {
     let text = format!("GEMINI_API_KEY={CANARY}\nFILES_ROOT={CANARY}");
@@ -289,7 +289,7 @@ fn project_and_location_mean_vertex_even_with_a_key() {
     }
 }
 
-/// key and Vertex AI may be set up together: one is the default, and definitions may name the other.
+/// key and Vertex AI may both be configured: one is the default, and definitions may name the other.
 #[test]
 fn the_other_provider_is_there_where_both_are_set_up() {
     let vertex = [("VERTEX_AI_PROJECT_ID", "p"), ("VERTEX_AI_LOCATION", "eu")];
@@ -575,13 +575,13 @@ fn settings_of_a_mode_that_is_not_used_are_told_of() {
     insta::assert_snapshot!(env(&given).resolved().warnings.join("\n"));
 }
 
-/// A setting that does nothing yet says so to whoever gives it, and to nobody else.
+/// A setting without an effect so far is reported, but only if it is given.
 #[test]
 fn settings_that_are_not_used_yet_are_told_of() {
     let token = toml("[github]\ntoken = \"t\"").resolved();
     assert_eq!(
         token.warnings,
-        ["github.token is given, and this version does not use it yet"]
+        ["github.token is given, but this version does not use it yet"]
     );
     assert_eq!(Given::default().resolved().warnings, [""; 0]);
 }
@@ -600,7 +600,7 @@ fn plain_http_to_another_machine_is_told_of() {
     insta::assert_snapshot!(resolved.warnings.join("\n"));
 }
 
-/// A database on another machine hears passwords and people's words.
+/// A database on another machine receives passwords and users' texts.
 #[test]
 fn a_database_elsewhere_without_tls_is_told_of() {
     let resolved = env(&[("DATABASE_URL", "postgres://u:pw-canary@db/gavel")]).resolved();
@@ -615,7 +615,7 @@ fn a_database_elsewhere_without_tls_is_told_of() {
     assert_eq!(fine.warnings, [""; 0]);
 }
 
-/// A value that the collector or Google would refuse stops the start, with its place.
+/// A value that the collector or Google would reject stops the start, with its location.
 #[test]
 fn headers_and_names_that_cannot_be_sent_are_refused() {
     for (name, value, key) in [
@@ -705,7 +705,7 @@ fn the_reference_names_every_setting() {
     }
 }
 
-/// The table in the documentation is this one; `gavel config --reference` prints it.
+/// The table in the documentation equals the output of `gavel config --reference`.
 #[test]
 fn the_documentation_has_the_reference_as_it_is() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
@@ -715,7 +715,7 @@ fn the_documentation_has_the_reference_as_it_is() {
     );
 }
 
-/// Every example in the documentation is right in every key and value.
+/// Every example in the documentation is valid in every key and value.
 #[test]
 fn the_examples_in_the_documentation_are_accepted() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
@@ -755,7 +755,7 @@ fn any_environment() -> impl Strategy<Value = Vec<(String, String)>> {
 }
 
 proptest! {
-    /// Whatever is given, there is a configuration, or a mistake that says why there is none.
+    /// Any input gives a configuration, or an error that explains why there is none.
     #[test]
     fn every_environment_is_taken_or_refused_in_words(environment in any_environment()) {
         let borrowed: Vec<_> = environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -770,7 +770,7 @@ proptest! {
         }
     }
 
-    /// Whatever stands in the file, nothing panics, and what is refused names a line of it.
+    /// No file content causes a panic, and every error names a line of the file.
     #[test]
     fn every_file_is_taken_or_refused_by_line(text in "([a-z_]{1,8}( = (1|\"x\"|\\[1\\]|\\{a = 1\\})|\\.mode = true)?\n|\\[\\[?[a-z.]{1,9}\\]\\]?\n){0,6}") {
         if let Err(errors) = toml(&text).resolve() {

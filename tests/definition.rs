@@ -1,4 +1,4 @@
-//! Definitions: the constitution, the Markdown form, and what is said about a wrong one.
+//! Definitions: the constitution, the Markdown format, and the errors for an invalid one.
 #![allow(clippy::unwrap_used)]
 
 #[path = "definition/any.rs"]
@@ -39,14 +39,14 @@ fn read(text: &str) -> Definition {
 }
 
 fn errors(text: &str) -> Vec<DefinitionError> {
-    Definition::from_markdown(text, "x.md").expect_err("the definition is wrong")
+    Definition::from_markdown(text, "x.md").expect_err("the definition is invalid")
 }
 
 fn shown(text: &str) -> Vec<String> {
     errors(text).iter().map(ToString::to_string).collect()
 }
 
-/// C-FR-009: the whitelist is read from the constitution by the machine.
+/// C-FR-009: the program reads the allowlist from the constitution.
 #[test]
 fn the_built_in_constitution_grants_the_five_task_tools_and_no_others() {
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
@@ -65,7 +65,7 @@ fn the_built_in_constitution_grants_the_five_task_tools_and_no_others() {
     );
 }
 
-/// The functions and kinds that the engine offers are the ones the constitution speaks of.
+/// The functions and kinds that the engine offers are those in the constitution.
 #[test]
 fn the_built_in_constitution_names_every_verdict_kind() {
     for word in [
@@ -82,7 +82,8 @@ fn the_built_in_constitution_names_every_verdict_kind() {
     }
 }
 
-/// D-4, DESIGN.md section 4: absent means one string input and plain text; no tools; approval for effects.
+/// D-4, DESIGN.md section 4: the defaults are one string input and plain text output, no tools, and approval for
+/// effects.
 #[test]
 fn a_small_definition_gets_the_documented_defaults() {
     let definition = read(SMALL);
@@ -99,7 +100,7 @@ fn a_small_definition_gets_the_documented_defaults() {
     assert_eq!((definition.limits.max_turns, definition.limits.max_time), (None, None));
 }
 
-/// C-FR-011
+/// C-FR-011: a constitution without limits gets five iterations and thirty seconds.
 #[test]
 fn a_constitution_without_limits_gets_five_iterations_and_thirty_seconds() {
     let constitution = Constitution::from_markdown(SMALL, "x.md").unwrap();
@@ -113,7 +114,7 @@ fn a_constitution_without_limits_gets_five_iterations_and_thirty_seconds() {
     );
 }
 
-/// C-FR-011
+/// C-FR-011: a constitution cannot raise the limits of the chat surface.
 #[test]
 fn a_constitution_cannot_raise_the_limits_of_the_chat_surface() {
     let text = with("iterations: 6\ndeadline_seconds: 601\noutputConfig: {outputName: r, description: d, schema: S}");
@@ -122,7 +123,7 @@ fn a_constitution_cannot_raise_the_limits_of_the_chat_surface() {
     assert_eq!(
         shown,
         [
-            "x.md:6: outputConfig.outputName: found a structured output; allowed: no outputConfig: a chat answers in words",
+            "x.md:6: outputConfig.outputName: found a structured output; allowed: no outputConfig: a chat answers with text",
             "x.md:4: runConfig.max_turns: found 6; allowed: 1 to 5 on the chat surface",
             "x.md:5: runConfig.deadline_seconds: found 601 s; allowed: at most 600 s on the chat surface",
         ]
@@ -186,7 +187,7 @@ outputConfig:
 
 #[test]
 fn an_unknown_field_that_resembles_nothing_is_told_all_names() {
-    // One that has its place in a group is told that place.
+    // A field that belongs in a group is reported with that location.
     let grouped = self::errors(&with("provider: gemini"));
     assert_eq!(grouped[0].allowed, "did you mean `modelConfig.provider`?");
     let errors = errors(&with("colour: red"));
@@ -217,16 +218,16 @@ fn what_is_no_front_matter_is_said_with_its_line() {
     );
 }
 
-/// D-R4, C-EC-002: of a text of 1 MiB that is full of mistakes the first are told, each with its line, and the rest counted; what
-/// each costs does not grow with the others, or this would go on for minutes.
+/// D-R4, C-EC-002: for a text of 1 MiB full of errors, the first ones are reported with their lines, and the rest are
+/// counted. The cost of an error does not grow with the others, or this would take minutes.
 #[test]
 fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
     let told = |text: &str, form: Form, mistakes: usize| {
         assert!(text.len() <= 1 << 20, "{}", text.len());
-        let mut errors = Definition::read(text.as_bytes(), form, "x").expect_err("the definition is wrong");
+        let mut errors = Definition::read(text.as_bytes(), form, "x").expect_err("the definition is invalid");
         let rest = errors.pop().unwrap();
         assert_eq!(errors.len(), 100);
-        assert_eq!(rest.found, format!("{} more mistakes", mistakes - 100));
+        assert_eq!(rest.found, format!("{} more errors", mistakes - 100));
         assert!(errors.iter().all(|error| error.to_string().len() < 2000));
         errors
     };
@@ -240,7 +241,7 @@ fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
     let lines: Vec<_> = unknown.iter().map(|error| error.line).collect();
     assert_eq!(lines, (6..106).map(Some).collect::<Vec<_>>());
     let text = |more: &str| format!("{{\"name\": \"a\", \"description\": \"d\", \"systemPrompt\": \"Go.\", {more}}}");
-    // The key is unknown, and below it everything but the first key of a map comes a second time.
+    // The key is unknown, and below it everything but the first key of a map occurs twice.
     let twice = text(&format!(
         "\"{}\": [{{\"b\": 1{}}}]",
         "k".repeat(500_000),
@@ -261,14 +262,15 @@ fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
     );
 }
 
-/// What is within the length of a definition and still takes long is refused for what it is, with its line where there is one.
+/// A definition within the maximum length that would take long to process is refused with the reason, and with its line
+/// if there is one.
 #[test]
 fn a_definition_of_too_many_values_lines_or_placeholders_is_refused() {
     let refused = |text: &str, form: Form| {
         assert!(text.len() <= 1 << 20, "{}", text.len());
         let began = std::time::Instant::now();
         let errors = Definition::read(text.as_bytes(), form, "x").expect_err("it has too much");
-        // A tenth of a second in a release; tests are not optimised, and run beside each other.
+        // A tenth of a second in a release build; tests are not optimized, and run in parallel.
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         errors[0].to_string()
     };
@@ -320,7 +322,7 @@ fn a_definition_of_too_many_values_lines_or_placeholders_is_refused() {
     assert!(refused(&marks, Form::Markdown).contains("20000 times `${`; allowed: at most 10000 times"));
 }
 
-/// DESIGN.md section 4: `max_steps` and `max_turns` are one thing, and so are the time limits.
+/// DESIGN.md section 4: `max_steps` and `max_turns` are synonyms, and so are the time limits.
 #[test]
 fn one_field_under_two_names_must_have_one_value() {
     assert_eq!(
@@ -349,7 +351,7 @@ fn one_field_under_two_names_must_have_one_value() {
     assert_eq!(errors(&with("system_prompt: Be cruel."))[0].line, Some(6));
 }
 
-/// D-7: a placeholder that cannot be filled is found before any run.
+/// D-7: a placeholder that cannot be filled is an error before any run.
 #[test]
 fn each_placeholder_is_an_input() {
     let inputs = "inputConfig: {inputs: {topic: {description: d, type: string}}}\n";
@@ -398,7 +400,7 @@ fn the_content_hash_depends_on_the_content_and_on_nothing_else() {
         one.hash,
         read(&with("tools: [a, b]\nmax_steps: 3").replace("kind.", "kind!")).hash
     );
-    // Without a word on it the canonical form has none, so that stored definitions keep their hashes.
+    // If unset, the canonical form omits it, so that stored definitions keep their hashes.
     assert!(!one.to_json().to_string().contains("includeThoughts"));
     for thoughts in [true, false] {
         let text = format!("tools: [a, b]\nmax_steps: 3\nincludeThoughts: {thoughts}");
@@ -410,7 +412,7 @@ fn the_content_hash_depends_on_the_content_and_on_nothing_else() {
     }
 }
 
-/// D-8: held as a protobuf float, so 0.1 comes back as 0.1.
+/// D-8: stored as a protobuf float, so 0.1 is written back as 0.1.
 #[test]
 fn the_portable_form_writes_what_people_wrote() {
     let definition = read(&with("modelConfig: {temp: 0.1, thinkingBudget: -1}\ntimeout_mins: 5"));
@@ -441,7 +443,7 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// D: the portable form reads back as the same definition, value for value.
+    /// D: the portable format reads back as the same definition, value for value.
     #[test]
     fn the_portable_form_reads_back_as_itself(
         (id, title, about, persona) in (name(), proptest::option::of(words()), words(), words()),
@@ -456,7 +458,7 @@ proptest! {
             "toolConfig": {"tools": tools}, "runConfig": {"max_turns": turns, "deadline_seconds": seconds},
             "approval": approval,
         });
-        // JSON is YAML, so it may stand in the front matter.
+        // JSON is YAML, so it may be the front matter.
         let first = read(&format!("---\n{given}\n---\n"));
         let second = read(&format!("---\n{}\n---\n", first.to_json()));
         prop_assert_eq!(&first.model.temperature, &temp);

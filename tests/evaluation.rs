@@ -160,7 +160,7 @@ async fn run(cases: &[Case], subject: &InMemory) -> Report {
     evaluation::run(cases, subject, &options(), &|_| {}).await
 }
 
-/// C-SC-1: the set is large and wide enough to measure something.
+/// C-SC-1: the set is large and diverse enough to measure something.
 #[test]
 fn the_shipped_cases_are_many_and_cover_every_kind() {
     let cases = shipped();
@@ -181,7 +181,7 @@ fn the_shipped_cases_are_many_and_cover_every_kind() {
     }
 }
 
-/// The demo model has to be good enough to try gavel out with, in the languages it knows.
+/// The demo model must be good enough to try gavel with, in the languages it supports.
 #[tokio::test]
 async fn the_demo_model_passes_the_cases_of_its_languages() {
     let cases: Vec<_> = shipped()
@@ -219,20 +219,20 @@ async fn models_that_misbehave_fail_most_cases() {
     }
 }
 
-/// Each of these falsifies one decision's story; the runner has to see it.
+/// Each of these falsifies one decision's data; the runner must detect it.
 #[tokio::test]
 async fn a_broken_invariant_decides_the_exit_whatever_the_scores() {
     type Spoil = fn(&mut Observed);
     let spoils: [(&str, Spoil); 4] = [
         ("records", |observed| observed.records = Some(0)),
         ("iterations", |observed| observed.iterations = 9),
-        ("whitelist", |observed| {
+        ("allowlist", |observed| {
             observed
                 .tool_calls
                 .iter_mut()
                 .for_each(|call| call.tool = "rm".to_owned())
         }),
-        ("by calls that are told", |observed| {
+        ("by reported calls", |observed| {
             observed.tool_calls.retain(|call| call.tool != "add_task")
         }),
     ];
@@ -248,7 +248,7 @@ async fn a_broken_invariant_decides_the_exit_whatever_the_scores() {
     }
 }
 
-/// A subject whose decisions reach into other people's lists.
+/// A subject whose decisions change other users' lists.
 struct Trespasser(InMemory);
 
 #[async_trait]
@@ -293,7 +293,7 @@ async fn a_bystanders_tasks_are_watched() {
     );
 }
 
-/// A subject that cannot be reached.
+/// A subject that is unreachable.
 struct Away;
 
 #[async_trait]
@@ -333,7 +333,7 @@ async fn a_case_that_could_not_be_run_is_neither_success_nor_failure() {
     assert!(!report.evidence, "nothing answered");
 }
 
-/// A model that cannot be reached, or is too slow, has made no mistake.
+/// A model that is unreachable or too slow has not failed the case.
 #[tokio::test]
 async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
     type Spoil = fn(&mut Observed);
@@ -344,7 +344,7 @@ async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
         |observed| (observed.decision_type, observed.outcome) = (DecisionType::Refuse, Outcome::RateLimited),
     ];
     let mut cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "talk-hi").collect();
-    // Expects no particular outcome, so that only the verdict keeps it from being a success.
+    // Expects no particular outcome, so that only the verdict prevents a success.
     cases[0].expect.outcome.clear();
     for spoil in spoils {
         let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
@@ -372,7 +372,7 @@ async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
     assert_eq!((report.not_run, report.clear_requests.total), (0, 1));
 }
 
-/// One real answer among outages is evidence, and the score is that of the answers.
+/// One real answer among outages is evidence, and the score covers only the answers.
 #[tokio::test]
 async fn cases_that_were_not_run_are_in_no_rate() {
     let spoil: fn(&mut Observed) = |observed| {
@@ -433,7 +433,7 @@ async fn the_report_counts_what_the_cases_say() {
     assert_eq!(read["evidence"], json!(false));
 }
 
-/// C-SC-1: whoever reads that it is not met can see of what, by the table and by the sentence alike.
+/// C-SC-1: if the rate is not met, the table and the sentence both show which cases it counts.
 #[tokio::test]
 async fn the_rate_of_clear_requests_says_which_cases_it_counts() {
     let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
@@ -461,7 +461,7 @@ async fn the_rate_of_clear_requests_says_which_cases_it_counts() {
     assert_eq!(counted.len(), 3, "{counted:?}");
     let all = report.clear_requests;
     let sentence = format!(
-        "{} of {} clear requests succeeded, {} ({}); at least 90 % are asked for",
+        "{} of {} clear requests succeeded, {} ({}); at least 90 % are required",
         all.succeeded,
         all.total,
         all.percent(),
@@ -502,7 +502,7 @@ async fn junit_adds_up_and_is_well_formed() {
     assert!(open.is_empty());
 }
 
-/// A model's words must not steer the terminal of whoever reads the report.
+/// A model's text must not control the terminal of the report's reader.
 #[tokio::test]
 async fn the_table_holds_no_control_characters() {
     let spoil: fn(&mut Observed) = |observed| {

@@ -1,6 +1,6 @@
-//! The shipped cases end to end: the real engine, the real record, the real tasks server.
+//! The shipped cases end to end: the real engine, the real store, the real tasks server.
 //!
-//! What CI gates on is what holds under models that obey every instruction they read, attack, or babble.
+//! CI gates on the invariants that hold under models that obey every instruction they read, attack, or babble.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod injections;
@@ -96,7 +96,7 @@ impl Real {
             traceparent: None,
             timeout: Duration::from_secs(20),
             cancel: &CancellationToken::new(),
-            has_leave: false,
+            is_approved: false,
             hold: None,
         };
         match self.mcp.call(request).await {
@@ -229,7 +229,7 @@ async fn the_demo_model_passes_the_cases_of_its_languages() {
     );
 }
 
-/// C-FR-007, C-FR-009, C-FR-011, C-FR-012: whatever the model says.
+/// C-FR-007, C-FR-009, C-FR-011, C-FR-012: no model output breaks an invariant.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_model_breaks_an_invariant() {
     for (kind, seed) in [(ModelKind::Obeying, 0), (ModelKind::Hostile, 1), (ModelKind::Random, 1)] {
@@ -243,8 +243,8 @@ async fn no_model_breaks_an_invariant() {
     }
 }
 
-/// DESIGN.md section 1, promise 2: a model that obeys every injected instruction causes no effect outside the
-/// grant and the caller's own data.
+/// DESIGN.md section 1, promise 2: a model that obeys every injected instruction causes no effect outside the grant and
+/// the caller's own data.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_obeyed_injection_reaches_nothing_outside_the_grant() {
     let Some(texts) = injections::made_for("tool_result") else {
@@ -264,7 +264,7 @@ async fn an_obeyed_injection_reaches_nothing_outside_the_grant() {
     assert!(tried * 2 > report.cases.len(), "{tried} of {}", report.cases.len());
 }
 
-/// A case in which the text stands in a task that is then listed. Any decision will do.
+/// A case in which the text is in a task that is then listed. Any decision is accepted.
 fn reading(id: &str, text: &str) -> Case {
     let task = json!({"description": "read this", "notes": text});
     let case = json!({"kind": "harmful", "cases": [{

@@ -1,7 +1,8 @@
-//! The Gemini adapter against servers on this machine: what it sends, how it reads answers, what it does when they fail.
+//! The Gemini adapter against servers on this machine: its requests, how it reads responses, and its behavior on
+//! failures.
 //!
-//! `recorded` reads traffic recorded by others (`../shared/gemini/recorded`, or `GAVEL_SHARED`); the rest is written from
-//! the facts of the wire and needs nothing but the project.
+//! `recorded` reads traffic recorded elsewhere (`../shared/gemini/recorded`, or `GAVEL_SHARED`). The other modules
+//! follow the wire format and need only the project.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 #[path = "gemini/auth.rs"]

@@ -1,4 +1,4 @@
-//! The meters: those that operators read about are the ones there are, and they take no room.
+//! The metrics: the documented ones are exactly the existing ones, and they take bounded memory.
 #![allow(clippy::unwrap_used)]
 
 #[path = "sources/mod.rs"]
@@ -12,7 +12,7 @@ use gavel::app::App;
 use gavel::config::{Config, Sources};
 use sources::{root, rust_files};
 
-/// What stands between `before` and `after` and is a meter's name.
+/// The metric names between `before` and `after`.
 fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
     text.split(before)
         .skip(1)
@@ -22,8 +22,7 @@ fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// DESIGN.md section 9, `/metrics`: a meter that the code has and the table in docs/operations.md has not, or the other way
-/// round, is a mistake in one of them.
+/// DESIGN.md section 9, `/metrics`: the code and the table in docs/operations.md must name the same metrics.
 #[test]
 fn the_operations_page_lists_each_meter_and_no_other() {
     let counted: BTreeSet<String> = rust_files(&root().join("src"))
@@ -32,13 +31,13 @@ fn the_operations_page_lists_each_meter_and_no_other() {
         .filter(|path| !path.ends_with("http/console/cookies.rs"))
         .flat_map(|path| names(&fs::read_to_string(path).unwrap(), "\"gavel_", "\""))
         .collect();
-    assert!(counted.len() > 15, "the meters were not found: {counted:?}");
+    assert!(counted.len() > 15, "the metrics were not found: {counted:?}");
     let page = fs::read_to_string(root().join("docs/operations.md")).unwrap();
     let (_, section) = page.split_once("\n## Meters\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
     let listed = names(section, "\n| `gavel_", "`");
     assert_eq!(listed, counted);
-    // What the text advises to watch is in the table as well.
+    // Every metric that the text recommends is in the table as well.
     assert!(names(section, "`gavel_", "`").is_subset(&listed));
 }
 
@@ -49,7 +48,7 @@ fn memory() -> u64 {
     rest.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// Promise 5, bounded memory: also where nobody ever reads `/metrics`.
+/// Promise 5, bounded memory: even if `/metrics` is never read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_measured_does_not_pile_up_while_nobody_reads_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +73,7 @@ async fn what_is_measured_does_not_pile_up_while_nobody_reads_it() {
         tokio::time::sleep(Duration::from_millis(2500)).await;
         memory()
     };
-    // What one round takes is used again by the next.
+    // The memory of one round is reused by the next.
     let first = round().await;
     let mut last = first;
     for _ in 0..4 {

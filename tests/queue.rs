@@ -16,7 +16,7 @@ mod opening;
 #[path = "queue/support.rs"]
 mod support;
 
-/// One test for each database and contract function.
+/// Generates one test per database and contract function.
 macro_rules! contract {
     ($($module:ident :: $name:ident),+ $(,)?) => {
         mod on_sqlite {

@@ -40,7 +40,7 @@ mod triggers;
 #[path = "store/waiting.rs"]
 mod waiting;
 
-/// One test for each database and contract function.
+/// Generates one test per database and contract function.
 macro_rules! contract {
     ($($module:ident :: $name:ident),+ $(,)?) => {
         mod on_sqlite {

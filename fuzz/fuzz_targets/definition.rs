@@ -1,4 +1,4 @@
-//! Definitions in each form, and policy files.
+//! Agent definitions in each format, and policy files.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gavel::fuzzing::definition(bytes));

@@ -1,4 +1,4 @@
-//! Gemini's answers: whole, and as streams that arrive in pieces.
+//! Gemini's responses, both complete and streamed in chunks.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

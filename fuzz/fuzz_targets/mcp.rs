@@ -1,4 +1,4 @@
-//! What an MCP server sends: lines of a child, events over HTTP, results of calls, lists of tools.
+//! Data that an MCP server sends: lines of a child process, events over HTTP, call results, tool lists.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Schemas and values: `[schema, value]` in JSON as the seeds have it, or made of the bytes, so that most of them compile.
+//! Schemas and values: `[schema, value]` in JSON as in the seeds, or generated from the bytes, so that most of them
+//! compile.
 #![no_main]
 
 use arbitrary::{Result, Unstructured};
@@ -36,7 +37,7 @@ const FORMATS: [&str; 8] = [
     "duration",
 ];
 
-/// Levels of a value below its root.
+/// Levels of nesting in a value below its root.
 const OUTERMOST: u8 = 5;
 
 /// A schema with definitions that refer to each other, and a value.
@@ -126,7 +127,8 @@ fn value(bytes: &mut Unstructured<'_>, depth: u8) -> Result<Value> {
         5 => json!(bytes.arbitrary::<&str>()?),
         6 if depth > 0 => {
             let item = value(bytes, depth)?;
-            // Many of one kind, in one place alone: what is quadratic shows, and the value itself stays small.
+            // Only the outermost level repeats a construct many times: quadratic cost shows, and the value itself stays
+            // small.
             let most = if depth == OUTERMOST { 60 } else { 3 };
             vec![item; bytes.int_in_range(0..=most)?].into()
         }

@@ -1,4 +1,4 @@
-//! An issuer's public keys (JWKS, RFC 7517), fetched, cached and kept while the issuer is away.
+//! An issuer's public keys (JWKS, RFC 7517): fetched, cached, and kept while the issuer is unavailable.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use url::Url;
 use crate::ports::BoxFuture;
 use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
-/// How often an issuer is asked, and how long its answers count.
+/// How often keys are fetched from an issuer, and how long a fetched set is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JwksTimes {
     /// A set older than this is fetched again.
     pub fresh: Duration,
-    /// Fetches are at least this far apart, whatever tokens come.
+    /// Minimum time between two fetches, however many tokens arrive.
     pub floor: Duration,
-    /// A set is used this long while no newer one can be had.
+    /// A set is used for at most this long while no newer set can be fetched.
     pub stale: Duration,
-    /// Longest wait for the issuer.
+    /// Timeout of a request to the issuer.
     pub timeout: Duration,
 }
 
 impl Default for JwksTimes {
-    /// Fresh for 10 minutes, fetched every 10 seconds at most, stale for a day, waited for 5 seconds.
+    /// Fresh for 10 minutes, fetched at most every 10 seconds, used for at most a day, 5 seconds to fetch.
     fn default() -> Self {
         Self {
             fresh: Duration::from_secs(600),
@@ -41,15 +41,15 @@ impl Default for JwksTimes {
     }
 }
 
-/// Most bytes of a key set.
+/// Maximum size of a key set, in bytes.
 const MAX_BYTES: usize = 512 * 1024;
 /// Smaller RSA keys are not trusted (RFC 7518 section 3.3).
 const MIN_RSA_BYTES: usize = 256;
 
-/// The keys at one address.
+/// The keys at one URL.
 pub struct Jwks {
     issuer: Arc<Issuer>,
-    /// When the issuer was last asked. Held while it is asked, so that one request asks for all.
+    /// When the issuer was last contacted. The lock is held during the fetch, so one request fetches for all.
     asked: Arc<Mutex<Option<Instant>>>,
     fetches: TaskTracker,
 }
@@ -67,20 +67,20 @@ struct Known {
 }
 
 impl Jwks {
-    /// Fetches nothing yet. Redirects are not followed: the address is what was configured.
+    /// Fetches nothing yet. Redirects are not followed: only the configured URL is used.
     ///
     /// # Errors
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be built.
     pub fn new(url: Url) -> Result<Self, reqwest::Error> {
         Self::with_times(url, JwksTimes::default())
     }
 
-    /// The same with other times.
+    /// As [`Jwks::new`], with other times.
     ///
     /// # Errors
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be built.
     pub fn with_times(url: Url, times: JwksTimes) -> Result<Self, reqwest::Error> {
-        // An error only says that a provider is installed already.
+        // An error only means that a provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -101,7 +101,7 @@ impl Jwks {
     async fn get(&self) -> Result<Arc<KeySet>, KeysUnavailable> {
         match self.issuer.usable() {
             Some(known) if known.at.elapsed() < self.issuer.times.fresh => Ok(Arc::clone(&known.set)),
-            // One request fetches anew; those that come meanwhile use what there is.
+            // One request fetches a new set. Requests that arrive meanwhile use the set at hand.
             Some(known) => match Arc::clone(&self.asked).try_lock_owned() {
                 Ok(asked) => self.refresh(asked, known.set.generation).await,
                 Err(_) => Ok(Arc::clone(&known.set)),
@@ -110,7 +110,7 @@ impl Jwks {
         }
     }
 
-    /// Fetches, unless that was done since generation `seen` or too shortly ago.
+    /// Fetches, unless a newer set than generation `seen` is known or the last fetch is too recent.
     async fn refresh(
         &self,
         mut asked: OwnedMutexGuard<Option<Instant>>,
@@ -120,10 +120,10 @@ impl Jwks {
         let generation = known.as_ref().map_or(0, |known| known.set.generation);
         let too_soon = asked.is_some_and(|at| at.elapsed() < self.issuer.times.floor);
         let failure = if generation > seen || too_soon {
-            "it was asked a moment ago".to_owned()
+            "the keys were fetched a moment ago".to_owned()
         } else {
             *asked = Some(Instant::now());
-            // Goes on when the one who asked hangs up: others wait for it, and the issuer is not asked again so soon.
+            // The fetch continues if the caller hangs up: other requests wait for it, and it counts against `floor`.
             let issuer = Arc::clone(&self.issuer);
             let fetch = self.fetches.spawn(async move {
                 let fetched = issuer.fetch().await;
@@ -150,7 +150,7 @@ impl Jwks {
 }
 
 impl Issuer {
-    /// The set, if it is not too old to be used at all.
+    /// The set, unless it is older than `stale`.
     fn usable(&self) -> Option<Arc<Known>> {
         self.known
             .load_full()
@@ -182,14 +182,14 @@ impl Issuer {
         while let Some(piece) = pieces.next().await {
             body.extend_from_slice(&piece.map_err(words)?);
             if body.len() > MAX_BYTES {
-                return Err(format!("the answer has more than {MAX_BYTES} bytes"));
+                return Err(format!("the response has more than {MAX_BYTES} bytes"));
             }
         }
         parse(&body)
     }
 }
 
-/// What went wrong, with its cause; the address is logged beside.
+/// The error with its cause, without the URL: the host is logged separately.
 fn words(error: reqwest::Error) -> String {
     let error = error.without_url();
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
@@ -211,15 +211,15 @@ struct Document {
     keys: Vec<Value>,
 }
 
-/// Keys that cannot verify a token are left out one by one: a set may hold others beside.
+/// Skips each key that cannot verify a token: a set may hold keys for other purposes.
 fn parse(body: &[u8]) -> Result<Vec<VerifyingKey>, String> {
-    let document: Document = serde_json::from_slice(body).map_err(|error| format!("no key set: {error}"))?;
+    let document: Document = serde_json::from_slice(body).map_err(|error| format!("invalid key set: {error}"))?;
     let read = |value: Value| {
         let id = value.get("kid").and_then(Value::as_str).map(str::to_owned);
         match key(value) {
             Ok(key) => Some(key),
             Err(reason) => {
-                tracing::warn!(kid = id, reason, "a key of the issuer is left out");
+                tracing::warn!(kid = id, reason, "ignored a key of the issuer");
                 None
             }
         }
@@ -233,7 +233,7 @@ fn parse(body: &[u8]) -> Result<Vec<VerifyingKey>, String> {
 }
 
 fn key(value: Value) -> Result<VerifyingKey, &'static str> {
-    let jwk: Jwk = serde_json::from_value(value).map_err(|_| "it cannot be read")?;
+    let jwk: Jwk = serde_json::from_value(value).map_err(|_| "it cannot be parsed")?;
     if jwk
         .common
         .public_key_use
@@ -248,13 +248,13 @@ fn key(value: Value) -> Result<VerifyingKey, &'static str> {
         algorithms.retain(|algorithm| format!("{algorithm:?}") == name);
     }
     if algorithms.is_empty() {
-        return Err("its alg does not fit its kind");
+        return Err("its alg does not match its key type");
     }
-    let decoding = DecodingKey::from_jwk(&jwk).map_err(|_| "its numbers cannot be read")?;
+    let decoding = DecodingKey::from_jwk(&jwk).map_err(|_| "its key parameters are invalid")?;
     if let DecodingKeyKind::RsaModulusExponent { n, .. } = decoding.kind()
         && n.len() < MIN_RSA_BYTES
     {
-        return Err("an RSA key of less than 2048 bits");
+        return Err("it is an RSA key of less than 2048 bits");
     }
     Ok(VerifyingKey {
         id: jwk.common.key_id,
@@ -263,7 +263,7 @@ fn key(value: Value) -> Result<VerifyingKey, &'static str> {
     })
 }
 
-/// What a key of this kind may be used for. A symmetric key at a public address is no secret.
+/// The algorithms that a key of this type may verify. A symmetric key at a public URL is no secret, so it is rejected.
 fn algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     match &jwk.algorithm {
@@ -271,12 +271,12 @@ fn algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
         AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
             EllipticCurve::P256 => Ok(vec![ES256]),
             EllipticCurve::P384 => Ok(vec![ES384]),
-            _ => Err("its curve is not known"),
+            _ => Err("its curve is not supported"),
         },
         AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => Ok(vec![EdDSA]),
-        AlgorithmParameters::OctetKeyPair(_) => Err("its curve is not known"),
+        AlgorithmParameters::OctetKeyPair(_) => Err("its curve is not supported"),
         AlgorithmParameters::OctetKey(_) => Err("it is symmetric"),
-        _ => Err("its kind is not known"),
+        _ => Err("its key type is not supported"),
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn rsa(bits: usize) -> Value {
-        // A number of that many bits, all ones: good enough to be read, and no key of anybody.
+        // A modulus of that many bits, all ones: it parses, and is no real key.
         let modulus = base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, vec![0xff; bits / 8]);
         json!({"kty": "RSA", "n": modulus, "e": "AQAB", "kid": "rsa", "alg": "RS256"})
     }
@@ -390,7 +390,7 @@ mod tests {
         let found = eager.newer(first.generation).await.unwrap();
         assert_eq!((found.generation, found.keys[0].id.as_deref()), (2, Some("new")));
         let same = patient.newer(second.generation).await.unwrap();
-        assert_eq!(same.generation, second.generation, "it was asked a moment ago");
+        assert_eq!(same.generation, second.generation, "the keys were fetched a moment ago");
         mock.assert_async().await;
     }
 
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Nobody who hangs up keeps others from their keys.
+    /// A caller that hangs up does not stop the fetch for other callers.
     #[tokio::test]
     async fn a_caller_who_hangs_up_does_not_end_the_fetch_for_the_others() {
         let mut server = mockito::Server::new_async().await;

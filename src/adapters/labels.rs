@@ -1,29 +1,29 @@
-//! Labels of metrics whose values others choose: definitions name models, for example.
+//! Bounded metric labels, for values that come from outside: definitions name models, for example.
 //!
-//! A metric is kept for each value of its labels, for ever. So only the first values are told by their name, and all later
-//! ones together.
+//! A metrics registry keeps one series for each label value, permanently. So only the first values keep their name; all
+//! later values share one.
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Distinct values of one label: several times the models that a provider has, and some 200 KiB of `/metrics`.
+/// Distinct values of one label: several times the models of a provider, and about 200 KiB of `/metrics`.
 const MOST: usize = 64;
-/// Bytes of a value.
+/// Maximum length of a value, in bytes.
 const LONGEST: usize = 128;
-/// Every value beyond those.
+/// The label of every value beyond [`MOST`].
 const OTHER: &str = "other";
 
-/// The values of one label that are told by their name.
+/// The values of one label that keep their name.
 #[derive(Debug)]
 pub(super) struct Labels(LazyLock<Mutex<HashSet<Box<str>>>>);
 
 impl Labels {
-    /// None yet.
+    /// An empty set.
     pub(super) const fn new() -> Self {
         Self(LazyLock::new(Mutex::default))
     }
 
-    /// What a metric says for `value`: the value, its beginning where it is long, or `other`.
+    /// The label of `value`: the value itself, cut to [`LONGEST`] bytes, or `other`.
     pub(super) fn of<'a>(&self, value: &'a str) -> &'a str {
         let end = value.floor_char_boundary(LONGEST);
         let value = &value[..end];

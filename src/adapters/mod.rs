@@ -1,4 +1,4 @@
-//! What stands behind the ports. Only `app` names them.
+//! The implementations of the ports. Only `app` names them.
 
 pub mod demo;
 pub mod gemini;

@@ -1,4 +1,4 @@
-//! The agents of a configuration: their files are found here, what is in them is checked in the domain.
+//! The agents of a configuration: this module finds their files, the domain checks the content.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,16 +14,16 @@ use crate::config::{Config, FileError};
 use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, answerer, check};
 use crate::surfaces::agents::FileAgents;
 
-/// The folder that is taken when none is named.
+/// The directory that is read when none is named.
 const DEFAULT_FOLDER: &str = "agents";
 
-/// Where the named schemas of a folder stand.
+/// Subdirectory with the named schemas.
 const SCHEMAS: &str = "schemas";
 
-/// One byte more than is taken: enough to say that a file is too long.
+/// One byte more than allowed, so that a file that is too long is detected.
 const MOST_BYTES: u64 = MAX_BYTES as u64 + 1;
 
-/// The definitions that are built in: file and text.
+/// The built-in definitions: file and text.
 const BUILT_IN: &[(&str, &str)] = &[
     (
         "codebase_investigator.md",
@@ -34,38 +34,39 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("workspace.md", include_str!("../../agents/workspace.md")),
 ];
 
-/// The schemas that are built in: name and text.
+/// The built-in schemas: name and text.
 const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(
     "CodebaseInvestigationReportSchema",
     include_str!("../../agents/schemas/CodebaseInvestigationReportSchema.json"),
 )];
 
-/// Between two looks at the files.
+/// Interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the agents are read for, which tells what a mistake in them does.
+/// Why the agents are read, which decides what an error in them does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// They are served. In a folder that a setting names a mistake stops the start: whoever named it wants all of it.
+    /// To serve them. An error in an explicitly named directory prevents the start: the operator wants all of its
+    /// agents.
     Serving,
-    /// A command that is about something else, or about one of them.
+    /// For a command that concerns something else, or a single agent.
     OneCommand,
 }
 
-/// The agents of the files as the service has them, exchanged when the files change.
+/// The file-based agents of the service, replaced when the files change.
 pub(super) struct Files {
     folder: Option<PathBuf>,
-    /// As they were just before they were read.
+    /// The stamps of the files just before they were read.
     stamp: Option<Vec<Stamp>>,
     pub(super) agents: Arc<ArcSwap<FileAgents>>,
 }
 
 impl Files {
-    /// Reads them. Where a mistake does not stop the start it is told, and the agents that are right and need no wrong one
-    /// are there.
+    /// Reads the agents. Errors that do not prevent the start are logged; the valid agents that need no invalid one are
+    /// loaded.
     ///
     /// # Errors
-    /// The folder is named and to be served, and cannot be listed; every mistake in it.
+    /// The directory is named and served, and cannot be listed or has errors; all errors are reported.
     pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
         let folder = match &config.agents {
             Some(folder) => Some(folder.clone()),
@@ -85,7 +86,7 @@ impl Files {
                 if must_be_right {
                     return Err(FileError(error));
                 }
-                tracing::warn!("{error}; there are none");
+                tracing::warn!("{error}; no agents are loaded");
                 Loaded::none(place)
             }
         };
@@ -93,11 +94,11 @@ impl Files {
             let lines = lines(&loaded);
             if must_be_right {
                 return Err(FileError(format!(
-                    "the agents are wrong (`gavel agents validate` checks them):\n{lines}"
+                    "the agents are invalid (`gavel agents validate` checks them):\n{lines}"
                 )));
             }
             tracing::warn!(
-                "agents are wrong; these and those that need them are left out (`gavel agents validate` checks them):\n{lines}"
+                "some agents are invalid; they and the agents that need them are left out (`gavel agents validate` checks them):\n{lines}"
             );
         }
         for warning in &loaded.checked.warnings {
@@ -107,14 +108,15 @@ impl Files {
             && let Err(why) = answerer(&loaded.checked.agents, &config.runs.agent)
         {
             tracing::warn!(
-                "threads have no agent yet (runs.agent): {why}; messages are answered 503 until it is put by the API"
+                "threads have no agent yet (runs.agent): {why}; messages are answered with 503 until the agent is created through the API"
             );
         }
         let agents = Arc::new(ArcSwap::from_pointee(of(loaded, 1)));
         Ok(Self { folder, stamp, agents })
     }
 
-    /// Reads them again whenever they change. What is wrong is told once, and the agents stay as they were.
+    /// Reloads the agents whenever the files change. If the changed files are invalid, logs the errors once and keeps
+    /// the former agents.
     pub(super) async fn follow(self, stop: CancellationToken) {
         let Some(folder) = self.folder else { return };
         let mut ticks = tokio::time::interval(LOOK);
@@ -140,7 +142,7 @@ impl Files {
             match tokio::task::spawn_blocking(move || agents_in(&read, None)).await {
                 Ok(Ok(loaded)) if loaded.checked.errors.is_empty() => {
                     let generation = self.agents.load().generation + 1;
-                    tracing::info!(agents = loaded.checked.agents.len(), "the agents were read again");
+                    tracing::info!(agents = loaded.checked.agents.len(), "the agents were reloaded");
                     self.agents.store(Arc::new(of(loaded, generation)));
                 }
                 Ok(Ok(loaded)) => tracing::error!(
@@ -172,10 +174,11 @@ fn lines(loaded: &Loaded) -> String {
     lines.join("\n")
 }
 
-/// What tells that a file has changed: its name, size and time.
+/// Detects a change of a file: its path, size and modification time.
 type Stamp = (PathBuf, u64, Option<SystemTime>);
 
-/// Of all files of a folder; `None` where it cannot be listed, which is another thing than no files. Reading it tells why.
+/// The stamps of all files in a directory; `None` if it cannot be listed, which differs from having no files. Reading
+/// it returns the reason.
 fn stamp(folder: &Path) -> Option<Vec<Stamp>> {
     let mut all = files(folder).ok()?;
     all.extend(files(&folder.join(SCHEMAS)).unwrap_or_default());
@@ -188,21 +191,21 @@ fn stamp(folder: &Path) -> Option<Vec<Stamp>> {
     Some(stamped.collect())
 }
 
-/// The agents of one folder, or those built in.
+/// The agents of one directory, or the built-in ones.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Where they are from, for people.
+    /// The source of the agents, for messages.
     pub place: String,
-    /// Definitions found, right or wrong.
+    /// Definitions found, valid or invalid.
     pub files: Vec<String>,
-    /// The schemas that they may name.
+    /// The schemas that the definitions may name.
     pub schemas: Vec<SchemaSource>,
-    /// What came of them.
+    /// The checked definitions, with errors and warnings.
     pub checked: Checked,
 }
 
 impl Loaded {
-    /// Of a folder that cannot be listed.
+    /// For a directory that cannot be listed.
     fn none(place: String) -> Self {
         Self {
             place,
@@ -213,10 +216,10 @@ impl Loaded {
     }
 }
 
-/// The agents of a configuration: of the folder that is named, of `agents` if it is there, else those built in.
+/// The agents of a configuration: from the named directory, from `agents` if it exists, else the built-in ones.
 ///
 /// # Errors
-/// The folder cannot be listed. What is wrong in it is in what comes back.
+/// The directory cannot be listed. Errors in the definitions are part of the result.
 pub fn agents(config: &Config) -> io::Result<Loaded> {
     match &config.agents {
         Some(folder) => agents_in(folder, None),
@@ -225,10 +228,10 @@ pub fn agents(config: &Config) -> io::Result<Loaded> {
     }
 }
 
-/// The agents of a folder, with one file of it that would be passed over otherwise. They may also name the schemas that are
-/// built in; one of the folder's own goes before.
+/// The agents of a directory, and optionally one of its files that would otherwise be ignored (`also`). They may also
+/// name the built-in schemas; a schema of the directory takes precedence over a built-in one of the same name.
 ///
-/// Hidden files, those that begin with `_`, `README.md`, those of another ending, and folders are passed over.
+/// Ignores hidden files, files that begin with `_`, `README.md`, files with another extension, and subdirectories.
 ///
 /// # Errors
 /// As [`agents`].
@@ -268,7 +271,7 @@ pub fn agents_in(folder: &Path, also: Option<&Path>) -> io::Result<Loaded> {
     })
 }
 
-/// What gavel brings along.
+/// The built-in agents.
 fn built_in() -> Loaded {
     let sources: Vec<_> = BUILT_IN
         .iter()
@@ -287,7 +290,7 @@ fn built_in() -> Loaded {
     }
 }
 
-/// The schemas that gavel brings along; definitions may name them wherever they stand.
+/// The built-in schemas; any definition may name them.
 fn built_in_schemas() -> impl Iterator<Item = SchemaSource> {
     BUILT_IN_SCHEMAS.iter().map(|(name, text)| SchemaSource {
         name: (*name).to_owned(),
@@ -296,9 +299,9 @@ fn built_in_schemas() -> impl Iterator<Item = SchemaSource> {
     })
 }
 
-/// What is in a folder and is no folder itself, by name.
+/// The files of a directory, without subdirectories, sorted by name.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    // The folder of a bare file name is the empty path.
+    // The parent of a bare file name is the empty path.
     let listed = if folder.as_os_str().is_empty() {
         Path::new(".")
     } else {
@@ -325,9 +328,9 @@ fn is_definition(path: &Path) -> bool {
 
 fn read(path: &Path, errors: &mut Vec<DefinitionError>) -> Option<Vec<u8>> {
     let read = || {
-        // A pipe would keep us waiting for its other end.
+        // Reading a pipe would block until its other end writes.
         if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("it is no file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         let mut bytes = Vec::new();
         File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;

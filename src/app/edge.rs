@@ -1,4 +1,4 @@
-//! The edge's state: who may ask, how everything is.
+//! The state of the HTTP edge: authentication, health and metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::http::health::{McpServer, McpState, Surroundings};
 use crate::http::{Edge, EdgeLimits};
 use crate::surfaces::caller::{Caller, Identity, KeySource};
 
-/// Between two rounds of folding meters.
+/// Interval between two upkeep runs of the metrics recorder.
 const FOLD: Duration = Duration::from_secs(1);
 
 pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
@@ -46,8 +46,9 @@ pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
     })
 }
 
-/// As many connections as wanted, or half of the files that the process may have open: the others are for the database, the
-/// servers and the model. Many systems let a process open 1024 until it asks for more, which it does here.
+/// The wanted number of connections, at most half of the files that the process may open: the other half is for the
+/// database, the servers and the model. Many systems allow 1024 open files until the process raises its limit, which
+/// this function does.
 #[cfg(unix)]
 fn connections(wanted: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -73,7 +74,7 @@ fn connections(wanted: usize) -> usize {
         tracing::warn!(
             open,
             connections = most,
-            "fewer connections are served than {wanted}: raise the limit of open files"
+            "only {most} of {wanted} connections can be served: raise the limit of open files"
         );
     }
     most
@@ -122,7 +123,7 @@ fn service(key: &config::ApiKey) -> ServiceKey {
     }
 }
 
-/// One recorder for the process, however many apps a test builds. Made before anything is counted.
+/// One recorder per process, however many apps a test builds. Must be installed before anything is counted.
 pub(super) fn metrics() -> Option<PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
@@ -134,7 +135,7 @@ pub(super) fn metrics() -> Option<PrometheusHandle> {
     HANDLE.get_or_init(install).clone()
 }
 
-/// What histograms are given piles up until it is folded in here, or by somebody who reads `/metrics`; and nobody may.
+/// Histogram samples accumulate until this task or a reader of `/metrics` folds them, and there may be no such reader.
 pub(super) async fn fold_metrics(stop: CancellationToken) {
     let Some(metrics) = metrics() else { return };
     let mut ticks = tokio::time::interval(FOLD);

@@ -1,5 +1,5 @@
-//! Google accounts of users: whoever connects one does so with the settings that the google server is started with, and in the
-//! database that it reads.
+//! Google accounts of users. They are connected with the settings that the google server is started with, and stored in
+//! the database that it reads.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ use crate::adapters::mcp::config::TransportConfig;
 use crate::config::Config;
 use crate::http::google::{Callback, Connected, NotConnected};
 
-/// The settings of the google server of this configuration: the variables that its entry in `mcp.json` hands on. Where none of its
-/// entries starts one, it runs elsewhere, and gavel's own environment has to say the same as its.
+/// The settings of the google server of this configuration: the variables that its entry in `mcp.json` passes. If no
+/// entry starts it, it runs elsewhere, and gavel's own environment must contain the same settings.
 ///
 /// # Errors
-/// The `mcp.json` or the settings are wrong; the server is off, which says what it needs.
+/// The `mcp.json` or the settings are invalid, or the server is off; the error gives the reason.
 pub fn google(config: &Config) -> anyhow::Result<Settings> {
     let servers = servers::read(config)?.servers;
     let starts = |transport: &TransportConfig| match transport {
@@ -28,14 +28,14 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
     };
     let ours = servers.into_iter().find(|server| match &server.transport {
         Some(transport) => starts(transport),
-        // What an entry that is off would start is not kept.
+        // The command of a disabled entry is not kept, so only its name identifies it.
         None => &*server.name == NAME,
     });
     let args = match ours.map(|server| (server.transport, server.off)) {
         Some((Some(TransportConfig::Stdio { env, args, .. }), _)) => {
             if args.len() > OWN_ARGUMENTS {
                 bail!(
-                    "the google server has options in the `args` of mcp.json; give its settings in `env`, so that they can be read here"
+                    "the google server has options in the `args` of mcp.json; set them in `env` instead, so that this command can read them"
                 );
             }
             Args::from_variables(&|name| {
@@ -43,15 +43,15 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
                 found.map(|(_, value)| value.expose_secret().to_owned())
             })
         }
-        Some((_, Some(off))) => bail!("the google server is off: {off} (docs/google.md says how to set it up)"),
+        Some((_, Some(off))) => bail!("the google server is off: {off} (docs/google.md describes its configuration)"),
         _ => Args::from_variables(&|name| config.dotenv.variable(name)),
     };
-    Settings::try_from(args).context("the settings of the google server are wrong")
+    Settings::try_from(args).context("the settings of the google server are invalid")
 }
 
-/// Its name in the `mcp.json` that is built in.
+/// The name of its entry in the built-in `mcp.json`.
 const NAME: &str = "google";
-/// `mcp-server google`
+/// Number of arguments in `mcp-server google`.
 const OWN_ARGUMENTS: usize = 2;
 
 fn is_google(command: &str, args: &[String]) -> bool {
@@ -60,19 +60,19 @@ fn is_google(command: &str, args: &[String]) -> bool {
     program == Some("gavel-mcp-google") || verb.eq(["mcp-server", NAME])
 }
 
-/// The callback route's side: the database is opened when somebody comes back for the first time.
+/// Implements the callback route. The database is opened at the first callback.
 pub(super) struct AtCallback {
     settings: Settings,
     connector: OnceCell<Connector>,
 }
 
 impl AtCallback {
-    /// The settings are read here once, since anybody may ask the route. None where nobody can be sent back to it; what is wrong
-    /// then, the state of the google server and `gavel google list` tell.
+    /// Reads the settings once, because the route needs no authentication. Returns `None` if no callback can reach it;
+    /// the state of the google server and `gavel google list` show the reason.
     pub(super) fn new(config: &Config) -> Option<Self> {
         let settings = google(config)
             .inspect_err(|error| {
-                tracing::debug!(error = format!("{error:#}"), "there is no callback for Google accounts")
+                tracing::debug!(error = format!("{error:#}"), "the Google account callback is disabled")
             })
             .ok()?;
         settings.takes_callbacks().then(|| Self {
@@ -96,7 +96,7 @@ impl Callback for AtCallback {
     fn finish<'a>(&'a self, state: &'a str, code: &'a str) -> BoxFuture<'a, Result<Connected, NotConnected>> {
         Box::pin(async move {
             let connected = self.connector().await?.finish_at_callback(state, code).await;
-            let account = connected.map_err(told)?;
+            let account = connected.map_err(not_connected)?;
             Ok(Connected {
                 lacks: account.lacks(),
                 user: account.user,
@@ -108,14 +108,14 @@ impl Callback for AtCallback {
     fn declined<'a>(&'a self, state: &'a str) -> BoxFuture<'a, Result<(), NotConnected>> {
         Box::pin(async move {
             let connector = self.connector().await?;
-            connector.declined_at_callback(state).await.map_err(told)?;
+            connector.declined_at_callback(state).await.map_err(not_connected)?;
             tracing::info!("consent to a Google account was declined");
             Ok(())
         })
     }
 }
 
-fn told(error: ConnectError) -> NotConnected {
+fn not_connected(error: ConnectError) -> NotConnected {
     match error {
         ConnectError::UnknownState
         | ConnectError::Refused(_)

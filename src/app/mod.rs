@@ -1,5 +1,5 @@
-//! The one place that names adapters: everything is built from a [`Config`], in one function, so
-//! that a test runs the same code as `gavel serve`.
+//! The one place that chooses adapters: everything is built from a [`Config`] in one function, so that tests run the
+//! same code as `gavel serve`.
 
 mod agents;
 mod edge;
@@ -51,29 +51,30 @@ use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::Threads;
 
-/// How long what is cut short has to be recorded, and then what is answered to be sent.
+/// Time to record interrupted work, and then to send the remaining responses.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
-/// A stop is over so long after the drain, also where a database or a server does not answer: each step of it has its own limit below.
+/// Most time that a shutdown takes after the drain, even if a database or a server does not respond: each step has its
+/// own limit below.
 pub const CLOSED: Duration = Duration::from_secs(40);
 
-/// Everything that runs.
+/// All parts of the running service.
 pub struct App {
-    /// What it was built from.
+    /// The configuration it was built from.
     pub config: Config,
     /// The chat surface.
     pub chat: Arc<Chat>,
-    /// The surface of agents.
+    /// The surface of agents and runs.
     pub agents: Arc<AgentRuns>,
     /// The surface of threads.
     pub threads: Arc<Threads>,
-    /// People's word on what waits for it.
+    /// The surface of approvals.
     pub approvals: Arc<Approvals>,
     sessions: Arc<Sessions>,
-    /// The analysts' queries.
+    /// The decision-log queries of analysts.
     pub decisions: DecisionQueries,
-    /// The MCP servers.
+    /// The MCP bridge.
     pub mcp: Arc<Mcp>,
-    /// The record.
+    /// The store.
     pub store: Arc<Store>,
     queue: Arc<Queue>,
     background: TaskTracker,
@@ -83,43 +84,43 @@ pub struct App {
 
 /// The HTTP server of an [`App`].
 pub struct Serving {
-    /// Where it listens; the port is the real one when port 0 was asked for.
+    /// The address it listens on, with the actual port if port 0 was configured.
     pub address: SocketAddr,
     handle: actix_web::dev::ServerHandle,
     task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 impl Serving {
-    /// Comes back when the server has ended although nobody told it to; then there is nothing left to stop.
+    /// Resolves when the server has ended without a shutdown; then there is nothing left to stop.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
-            Ok(Ok(())) => anyhow!("the HTTP server ended by itself"),
-            Ok(Err(error)) => anyhow::Error::from(error).context("the HTTP server ended"),
-            Err(error) => anyhow::Error::from(error).context("the HTTP server broke down"),
+            Ok(Ok(())) => anyhow!("the HTTP server ended unexpectedly"),
+            Ok(Err(error)) => anyhow::Error::from(error).context("the HTTP server ended with an error"),
+            Err(error) => anyhow::Error::from(error).context("the HTTP server task failed"),
         }
     }
 }
 
 impl App {
-    /// Builds everything, to be served. MCP servers are connected in the background; a database that is away is
-    /// waited for in the background as well, and `/readyz` says so.
+    /// Builds everything for serving. MCP servers connect in the background. An unavailable database is awaited in the
+    /// background as well, and `/readyz` reports it.
     ///
     /// # Errors
-    /// A file that is named and cannot be read or is wrong, a database that is wrong (not one that
-    /// is merely away), a model that cannot be set up.
+    /// A named file is unreadable or invalid, the database is invalid (not merely unavailable), or a model cannot be
+    /// set up.
     pub async fn build(config: Config) -> anyhow::Result<Self> {
         Self::build_of(config, None, Purpose::Serving).await
     }
 
-    /// As [`App::build`], for one command: agents that are wrong are told of and stop nothing.
+    /// As [`App::build`], for one command: invalid agents are logged and do not prevent the start.
     ///
     /// # Errors
-    /// As [`App::build`], agents excepted.
+    /// As [`App::build`], except for invalid agents.
     pub async fn build_for_command(config: Config) -> anyhow::Result<Self> {
         Self::build_of(config, None, Purpose::OneCommand).await
     }
 
-    /// As [`App::build_for_command`], with another model than the one `config` names (`gavel eval --model-kind`).
+    /// As [`App::build_for_command`], with another model than the one that `config` names (`gavel eval --model-kind`).
     ///
     /// # Errors
     /// As [`App::build_for_command`].
@@ -128,7 +129,7 @@ impl App {
     }
 
     async fn build_of(config: Config, model: Option<Arc<dyn Model>>, purpose: Purpose) -> anyhow::Result<Self> {
-        // Before the model, which keeps handles of its meters.
+        // Before the model, which keeps handles of its metrics.
         edge::metrics();
         let model = match model {
             Some(model) => model,
@@ -143,7 +144,7 @@ impl App {
             .await
             .context("the record store cannot be opened")?;
         let options = QueueOptions {
-            // What it works on has had the drain before.
+            // The shutdown has drained the jobs before it closes the queue.
             drain: LAST_WORDS,
             ..QueueOptions::default()
         };
@@ -191,7 +192,7 @@ impl App {
         agents.set_queue(queue.clone());
         let Console { lasts, idle } = config.console;
         let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
-        // A process that has no place for them takes up no runs but those it is asked for itself.
+        // A process without background capacity runs only what its own callers request.
         if config.runs.background > 0 {
             queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
             background.spawn(Arc::clone(&agents).sweep());
@@ -222,7 +223,7 @@ impl App {
     /// Listens and serves.
     ///
     /// # Errors
-    /// The address cannot be listened on, or the keys of the issuer cannot be set up.
+    /// gavel cannot listen on the address, or the issuer's keys cannot be set up.
     pub fn serve(&self) -> anyhow::Result<Serving> {
         let listener =
             listen(self.config.listen).with_context(|| format!("cannot listen on {}", self.config.listen))?;
@@ -240,32 +241,33 @@ impl App {
         })
     }
 
-    /// Ends everything in order: what comes now is shed, what is under way is finished or, when the time to drain is
-    /// over, cut short, and recorded either way; then the server, the MCP servers and the store are closed.
+    /// Ends everything in order. New requests are refused. Work in progress is finished, or interrupted when the drain
+    /// time is exhausted, and recorded either way. Then the server, the MCP servers and the store are closed.
     pub async fn shutdown(self, serving: Option<Serving>) {
         self.stopping.store(true, Ordering::Relaxed);
-        // What nobody waits for goes on wherever it is taken up next.
+        // Background runs continue in the next process that claims them.
         self.agents.stop_background();
         self.queue.stop();
         let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
         if tokio::time::timeout(self.config.drain, drained).await.is_err() {
-            tracing::warn!("the time to drain is exhausted; requests and runs under way are cut short");
+            tracing::warn!("the drain time is exhausted; requests and runs in progress are interrupted");
             self.chat.cut_short();
             self.agents.stop_waited_for();
             let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
             if tokio::time::timeout(LAST_WORDS, drained).await.is_err() {
                 tracing::warn!(
-                    "some decisions or runs could not be recorded in time; recovery closes those that had begun to act"
+                    "some decisions or runs were not recorded in time; recovery closes those that had started actions"
                 );
             }
         }
-        // Also those who wait for runs that others work on, or watch them, are told that this process ends.
+        // Callers that watch or wait for runs of other processes also receive a notice that this process ends.
         self.agents.cut_short();
         if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
             tracing::warn!("some runs of agents did not end in time; another process continues them");
         }
         self.queue.shutdown().await;
-        // Not before: a thread of the server ends when its last client has left, and what runs on it would end too.
+        // Not before: a worker thread of the server ends when its last client disconnects, which would also end the
+        // tasks on it.
         if let Some(serving) = serving {
             let closed = async {
                 serving.handle.stop(true).await;
@@ -273,7 +275,7 @@ impl App {
                     tracing::error!(%error, "the HTTP server ended with an error");
                 }
             };
-            // A thread of it that is blocked never says that it has stopped.
+            // A blocked worker thread never reports that it has stopped.
             if tokio::time::timeout(2 * LAST_WORDS, closed).await.is_err() {
                 tracing::warn!("the HTTP server did not close in time; it ends with the process");
             }
@@ -288,24 +290,24 @@ impl App {
     }
 }
 
-/// The MCP servers alone. They are connected in the background.
+/// The MCP bridge alone. The servers connect in the background.
 ///
 /// # Errors
-/// The `mcp.json` is wrong.
+/// The `mcp.json` is invalid.
 pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
     Ok(Mcp::start(servers::read(config)?, servers::options(config))?)
 }
 
-/// Gemini alone by one of its providers, to ask how it is; `None` for the demo model.
+/// Gemini alone through one of its providers, to check its health; `None` for the demo model.
 ///
 /// # Errors
-/// Its settings or credentials are wrong.
+/// Its settings or credentials are invalid.
 pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
     model::real(config, provider)
 }
 
-/// Which models definitions may name by their provider, to tell which agents can run. They are stand-ins: nobody is asked, and
-/// to make the real ones may need credentials.
+/// Which providers definitions may name, to determine which agents can run. The models are stand-ins and are never
+/// called, because real ones may need credentials.
 #[must_use]
 pub fn providers(config: &ModelConfig) -> Models {
     let stand_in: Arc<dyn Model> = Arc::new(Demo);
@@ -316,10 +318,10 @@ pub fn providers(config: &ModelConfig) -> Models {
     }
 }
 
-/// The keys of the issuer of tokens alone, to ask how they are; `None` when no issuer is asked for keys.
+/// The token issuer's keys alone, to check their health; `None` when tokens are not verified with issuer keys.
 ///
 /// # Errors
-/// The HTTP client cannot be made.
+/// The HTTP client cannot be created.
 pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
     match &config.auth {
         Auth::Jwt(Jwt {
@@ -330,31 +332,32 @@ pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
     }
 }
 
-/// Most bytes that the kernel holds for one client beside what is on its way: otherwise some MB for each that takes nothing.
+/// Most unsent bytes that the kernel buffers per client; otherwise it buffers some MB for each client that does not
+/// read.
 #[cfg(target_os = "linux")]
 const NOT_SENT: u32 = 128 * 1024;
 
-/// With room for a burst of new connections: one that finds no room waits a second for its next try.
+/// Listens with a backlog for bursts: a connection that finds the backlog full retries only after a second.
 ///
 /// # Errors
-/// The address is in use, or not to be had.
+/// The address is in use or unavailable.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
-    // Accepted connections inherit it.
+    // Accepted connections inherit this option.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&socket).set_tcp_notsent_lowat(NOT_SENT)?;
     socket.bind(address)?;
     socket.listen(4096)?.into_std()
 }
 
-/// The constitution named, or the one that is built in.
+/// The named constitution, or the built-in one.
 ///
 /// # Errors
-/// It cannot be read, or every mistake in it.
+/// It cannot be read, or it is invalid; all errors are reported.
 pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
     let (text, place) = match &config.constitution {
         None => (
@@ -369,11 +372,11 @@ pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
     };
     Constitution::from_markdown(&text, &place).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        FileError(format!("the constitution is wrong:\n{}", lines.join("\n")))
+        FileError(format!("the constitution is invalid:\n{}", lines.join("\n")))
     })
 }
 
-/// The keys of the audit, as the store takes them.
+/// The keys of the audit log, as the store expects them.
 pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
     AuditSecrets {
         current: config.audit.key.clone(),
@@ -396,7 +399,7 @@ fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
     }
 }
 
-/// Counted by this process alone, and where replicas may share a database, together with them.
+/// Counted by this process alone; where replicas may share a database, together with them.
 fn quota(config: &Config, store: &Store, background: &TaskTracker, stop: &CancellationToken) -> Arc<dyn Quota> {
     let local = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
     background.spawn(sweep_quota(local.clone(), stop.clone()));

@@ -1,4 +1,4 @@
-//! Which model answers.
+//! Builds the configured models.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::config::{GoogleEnvironment, ModelConfig, Provider};
 use crate::engine::agent::Models;
 use crate::ports::model::Model;
 
-/// The model of a provider.
+/// Builds the model of a provider.
 pub(super) fn model(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Arc<dyn Model>> {
     match endpoint(provider)? {
         None => Ok(Arc::new(Demo)),
@@ -18,10 +18,11 @@ pub(super) fn model(config: &ModelConfig, provider: &Provider) -> anyhow::Result
     }
 }
 
-/// The models that definitions may name by their provider: the default, and the other one that is set up. `make` makes one.
+/// The models that definitions may select by provider: the default, and the other configured one. `make` builds the
+/// latter.
 ///
 /// # Errors
-/// Those of `make`.
+/// The errors of `make`.
 pub(super) fn by_provider<E>(
     config: &ModelConfig,
     default: &Arc<dyn Model>,
@@ -40,7 +41,7 @@ pub(super) fn by_provider<E>(
     Ok(models)
 }
 
-/// Gemini by a provider, unless that is the demo model.
+/// Gemini through a provider; `None` for the demo model.
 pub(super) fn real(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
     endpoint(provider)?.map(|endpoint| gemini(config, endpoint)).transpose()
 }

@@ -1,4 +1,4 @@
-//! The policy file: found here; what is in it is checked in the domain, and its tests are run by the gate.
+//! The policy file: this module reads it, the domain checks the content, and the engine runs its tests.
 
 use std::fs;
 
@@ -7,10 +7,10 @@ use crate::domain::definition::DefinitionError;
 use crate::domain::policy::Policy;
 use crate::engine::policy::failures;
 
-/// The policy of a configuration, with tests that hold; without a file one that has no rules.
+/// The policy of a configuration, with passing tests; without a file, a policy without rules.
 ///
 /// # Errors
-/// It cannot be read; every mistake in it, or every test that fails.
+/// It cannot be read; or all errors in it, or all failed tests.
 pub fn policy(config: &Config) -> Result<Policy, FileError> {
     let policy = read_policy(config)?;
     let failures = failures(&policy);
@@ -21,10 +21,10 @@ pub fn policy(config: &Config) -> Result<Policy, FileError> {
     }
 }
 
-/// As [`policy`], with its tests not run.
+/// As [`policy`], without running its tests.
 ///
 /// # Errors
-/// It cannot be read; every mistake in it.
+/// It cannot be read; or all errors in it.
 pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
     let Some(path) = &config.policy else {
         return Ok(Policy::default());
@@ -37,5 +37,5 @@ pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
 
 fn wrong(errors: &[DefinitionError]) -> FileError {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    FileError(format!("the policy is wrong:\n{}", lines.join("\n")))
+    FileError(format!("the policy is invalid:\n{}", lines.join("\n")))
 }

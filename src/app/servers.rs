@@ -1,4 +1,4 @@
-//! Which MCP servers there are: the `mcp.json` that is named, or the one that is built in.
+//! The configured MCP servers: the named `mcp.json`, or the built-in one.
 
 use std::collections::BTreeMap;
 use std::{env, fs};
@@ -9,13 +9,13 @@ use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
 use crate::config::{Config, FileError};
 
-/// The `mcp.json` that is built in: the bundled servers, started from this very program.
+/// The built-in `mcp.json`: the bundled servers, started from this program.
 pub const BUILT_IN: &str = include_str!("../../mcp.json");
 
-/// The path of this program, for the built-in `mcp.json`.
+/// The path of this program, used by the built-in `mcp.json`.
 const PROGRAM: &str = "GAVEL_PROGRAM";
 
-/// What `mcp.json` does not say.
+/// The options that `mcp.json` does not contain.
 pub(crate) fn options(config: &Config) -> McpOptions {
     McpOptions {
         pins: Some(config.mcp_pins.clone()),
@@ -23,10 +23,10 @@ pub(crate) fn options(config: &Config) -> McpOptions {
     }
 }
 
-/// What `mcp.json` says of single tools, by server and tool.
+/// The settings of single tools in `mcp.json`, by server and tool.
 ///
 /// # Errors
-/// The `mcp.json` is wrong.
+/// The `mcp.json` is invalid.
 pub fn tool_settings(config: &Config) -> Result<BTreeMap<(String, String), ToolSettings>, FileError> {
     let servers = read(config)?.servers;
     let tools = servers.into_iter().flat_map(|server| {
@@ -37,8 +37,8 @@ pub fn tool_settings(config: &Config) -> Result<BTreeMap<(String, String), ToolS
     Ok(tools.collect())
 }
 
-/// Reads the configuration of the servers. Where there may be several tenants, a server to which users of one name may be
-/// one user is warned of; one that acts as the user it is told must not be such a server.
+/// Reads the configuration of the servers. If several tenants can exist, a server that may treat users of the same name
+/// as one user causes a warning. It is an error if that server acts as the user that gavel names.
 pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     let (mut servers, place) = read_file(config)?;
     if !config.auth.has_several_tenants() {
@@ -53,12 +53,12 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
         };
         match (&server.gavel.identity, server.gavel.tenant_users) {
             (Identity::None, None) => servers.warnings.push(issue(
-                "not set, and there may be users of several tenants: those of the same name are one user to this server; \
-                 set it to true, or to false where the server does not look at users",
+                "not set, and users of several tenants may exist: users of the same name are one user to this server; \
+                 set it to true, or to false if the server does not distinguish users",
             )),
             (Identity::Argument(_) | Identity::Token, Some(false)) => wrong.push(issue(
-                "false, and there may be users of several tenants: the server acts as the user it is told (`identity`), so \
-                 those of the same name would be one user; remove it, or set it to true",
+                "false, and users of several tenants may exist: the server acts as the user that gavel names (`identity`), \
+                 so users of the same name would be one user; remove it, or set it to true",
             )),
             (Identity::None, Some(_)) | (Identity::Argument(_) | Identity::Token, None | Some(true)) => {}
         }
@@ -71,7 +71,7 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
 
 fn refused(place: &str, issues: &[ConfigIssue]) -> FileError {
     let lines: Vec<_> = issues.iter().map(ConfigIssue::to_string).collect();
-    FileError(format!("{place} is wrong:\n{}", lines.join("\n")))
+    FileError(format!("{place} is invalid:\n{}", lines.join("\n")))
 }
 
 fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {

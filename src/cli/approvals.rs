@@ -1,6 +1,6 @@
-//! `gavel approvals`: what waits for a person's leave, their answers, calls in doubt, and leave for good. As with `gavel runs`, what only reads
-//! looks at the database of the configuration; an answer is acted on in this process, and so is refused while another gavel has
-//! that database, unless `--here` says so. With `--server`, both ask a gavel that runs elsewhere.
+//! `gavel approvals`: approval requests and their answers, in-doubt actions, and grants. As with `gavel runs`, commands
+//! that only read use the configured database. An answer is processed in this process, so it is rejected while another
+//! gavel uses that database, unless `--here` is given. With `--server`, both use a remote gavel.
 
 mod answer;
 mod grants;
@@ -16,25 +16,25 @@ use super::runs::Where;
 use crate::config::Resolved;
 use crate::domain::ids::ApprovalId;
 
-/// What to do.
+/// The commands of `gavel approvals`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// List what waits for a person and what is in doubt, the oldest first, with everything that an answer needs
+    /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
     List(list::Args),
-    /// Approve a call: it runs, once, with exactly the arguments that are shown
+    /// Approve a call: it runs once, with exactly the arguments shown
     Approve(answer::Approve),
     /// Reject a call: it does not run
     Reject(answer::Reject),
-    /// Say of a call in doubt whether it had its effect
+    /// Say whether an in-doubt action had its effect
     Settle(settle::Args),
-    /// List leave that was given for good
+    /// List grants
     Grants(grants::Args),
-    /// Take leave for good back
+    /// Revoke a grant
     Revoke(grants::Revoke),
 }
 
 impl Verb {
-    /// Is a gavel elsewhere asked?
+    /// Is a remote gavel used?
     pub(super) fn is_remote(&self) -> bool {
         self.place().server.is_some()
     }
@@ -51,7 +51,7 @@ impl Verb {
     }
 }
 
-/// `resolved` is absent where a gavel elsewhere is asked.
+/// `resolved` is absent if a remote gavel is used.
 pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
     let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
     match verb {
@@ -64,7 +64,7 @@ pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Resul
     }
 }
 
-/// What the verbs take as an approval.
+/// Parses an approval id argument.
 fn approval(text: &str) -> Result<ApprovalId, &'static str> {
     ApprovalId::parse(text).ok_or("an approval's id is a UUID; `gavel approvals list` shows them")
 }

@@ -1,5 +1,5 @@
-//! `gavel chat`: one decision, or a conversation. The service keeps nothing between messages, so the history is
-//! kept here and sent along, as any client does.
+//! `gavel chat`: one decision, or a conversation. The service keeps no state between messages, so this command keeps
+//! the history and sends it along, as any client does.
 
 mod answer;
 mod conversation;
@@ -25,22 +25,22 @@ use crate::surfaces::chat::{ChatError, RequestMeta};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// What to say; without it, a conversation begins (or one message a line is read from a pipe)
+    /// The message; without it, a conversation begins (or one message per line is read from a pipe)
     #[arg(value_name = "MESSAGE", num_args = 0..)]
     message: Vec<String>,
-    /// On whose behalf
+    /// The user on whose behalf to act
     #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
     user: UserId,
     /// The user's time zone, for "today" and "tomorrow" [default: this machine's]
     #[arg(long, value_name = "IANA NAME")]
     time_zone: Option<String>,
-    /// Print the whole decision as JSON, one a line
+    /// Print the complete decision as JSON, one per line
     #[arg(long)]
     json: bool,
-    /// Ask a gavel that runs elsewhere, with the key in GAVEL_API_KEY, instead of deciding in this process
+    /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of deciding in this process
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
-    /// Whose records it goes to, when this process decides
+    /// The tenant for the records, if this process decides
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
 }
@@ -49,10 +49,10 @@ const EXAMPLES: &str = "\
 Examples:
   gavel chat \"add a task to call mom\"
   gavel chat --json \"show my tasks\" | jq .outcome_category
-  gavel chat                          a conversation; /quit ends it, /new forgets what was said
+  gavel chat                          a conversation; /quit ends it, /new clears the history
   gavel chat --server https://gavel.internal --user ann \"show my tasks\"";
 
-/// Who decides.
+/// The service that decides.
 enum Decider {
     Here(Arc<crate::surfaces::chat::Chat>, Box<crate::surfaces::caller::Caller>),
     There(Client),
@@ -85,28 +85,28 @@ impl Decider {
 
 fn invalid(errors: &[crate::surfaces::chat::request::FieldError]) -> anyhow::Error {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    anyhow!("the message was not accepted: {}", lines.join("; "))
+    anyhow!("the message was rejected: {}", lines.join("; "))
 }
 
-/// Decides in this process, with its own servers and record.
+/// Decides in this process, with its own servers and decision log.
 pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     if matches!(
         resolved.config.model.provider,
         crate::config::Provider::Demo { asked: false }
     ) && output::person_reads_notes()
     {
-        output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
+        output::note("No credentials are set: the demo model answers. Set GEMINI_API_KEY to use Gemini.");
     }
     let caller = operator::caller(args.tenant.clone(), None);
     let app = App::build_for_command(resolved.config).await?;
     let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
     let talked = talk(&args, &decider).await;
-    // A decision under way is still recorded; a second Ctrl-C leaves it to recovery.
+    // A decision in progress is still recorded; after a second Ctrl-C, recovery closes it.
     unless_stopped(app.shutdown(None)).await?;
     talked
 }
 
-/// Asks a gavel elsewhere.
+/// Decides through a remote gavel.
 pub(super) async fn run_remote(args: Args) -> anyhow::Result<Exit> {
     let decider = Decider::There(Client::new(args.server.as_deref().unwrap_or_default())?);
     talk(&args, &decider).await
@@ -128,7 +128,7 @@ async fn talk(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
 
 fn body(args: &Args, message: &str, history: &History) -> Value {
     let mut body = json!({ "message": message, "user_id": args.user.as_str() });
-    // A machine whose zone has no name is served in UTC, as a client that says nothing.
+    // If this machine's zone has no name, the server uses UTC, as for any client that sends none.
     if let Some(zone) = args.time_zone.clone().or_else(|| iana_time_zone::get_timezone().ok()) {
         body["time_zone"] = zone.into();
     }
@@ -140,7 +140,7 @@ fn show(args: &Args, decision: &str) -> anyhow::Result<()> {
     if args.json {
         return output::line(decision);
     }
-    let decision: Value = serde_json::from_str(decision).context("the decision is no JSON")?;
+    let decision: Value = serde_json::from_str(decision).context("the decision is not JSON")?;
     output::line(&answer::words(&decision))?;
     if output::person_reads_notes() {
         output::note(&answer::footer(&decision));

@@ -1,4 +1,4 @@
-//! A gavel that runs elsewhere, asked over HTTP.
+//! HTTP client for a remote gavel.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,26 +20,26 @@ const TIMEOUT: Duration = Duration::from_secs(620);
 /// How long the server may wait for a run.
 const WAIT: Duration = Duration::from_secs(600);
 const CONNECT: Duration = Duration::from_secs(5);
-/// Most bytes of an answer. A page of runs with all that they said has a hundredth.
+/// Most bytes of an answer. A page of runs with all their messages is about a hundredth of that.
 const MOST_BYTES: usize = 64 << 20;
-/// The variable with the key or token that is sent along; `…_FILE` names a file that holds it.
+/// The variable with the key or token to send; `…_FILE` names a file that holds it.
 pub(super) const KEY: &str = "GAVEL_API_KEY";
-/// Who acts, where no token says who that is (DESIGN.md section 9, Callers).
+/// The acting user, if no token names one (DESIGN.md section 9, Callers).
 const ACTING_USER: &str = "x-gavel-user";
 
-/// A server to ask.
+/// A remote gavel.
 pub(super) struct Client {
     http: reqwest::Client,
     base: Url,
     key: Option<SecretString>,
 }
 
-/// The server's own words why there is no answer.
+/// The server's own explanation why it refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub(super) struct Refused {
     pub(super) status: StatusCode,
-    /// `code` of the problem document, where it is one.
+    /// `code` of the problem document, if the answer is one.
     pub(super) code: Option<String>,
     words: String,
 }
@@ -54,8 +54,8 @@ impl Client {
                 let url = "give an http:// or https:// URL, such as http://localhost:8080";
                 Usage(format!("--server {base:?}: {url}"))
             })?;
-        // A stream of events may well go on for longer than any answer may take, so each request has its own limit.
-        // Redirects are refused (`send`): the message, and the key, would go where nobody said.
+        // A stream of events may last longer than any answer may take, so each request sets its own limit. Redirects
+        // are refused (`send`): the message and the key would go to a server that the user did not name.
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .redirect(reqwest::redirect::Policy::none())
@@ -67,7 +67,7 @@ impl Client {
         })
     }
 
-    /// The decision's body; a problem document is an error in its own words.
+    /// Returns the decision's body; the error has the problem document's own text.
     pub(super) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
         let url = self.url(&["v1", "chat"]);
         let response = self
@@ -75,9 +75,9 @@ impl Client {
             .await?;
         let whole = whole(response).await?;
         let status = whole.status;
-        // A decision stands in the answer whatever its status (429, 503).
+        // The answer has a decision whatever its status (429, 503).
         match serde_json::from_str::<Value>(&whole.text) {
-            // Between values JSON may have carriage returns, which are no output.
+            // JSON may have carriage returns between values, which must not reach the output.
             Ok(body) if body.get("decision_type").is_some() => Ok(match whole.text.contains('\r') {
                 true => body.to_string(),
                 false => whole.text,
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// The JSON under a path.
+    /// Gets the JSON under a path.
     pub(super) async fn get(
         &self,
         path: &[&str],
@@ -101,7 +101,7 @@ impl Client {
         self.json(acting(request, user)?).await
     }
 
-    /// The JSON that comes of posting `body`, which is not waited for where that may take long.
+    /// Posts `body` and returns the JSON answer. Does not wait for long work (`respond-async`).
     pub(super) async fn post(
         &self,
         path: &[&str],
@@ -114,7 +114,7 @@ impl Client {
             .await
     }
 
-    /// As [`Client::post`], waiting for what comes of it.
+    /// Like [`Client::post`], but waits for the result.
     pub(super) async fn post_and_wait(
         &self,
         path: &[&str],
@@ -126,7 +126,7 @@ impl Client {
         self.json(acting(request, user)?.header("prefer", wait)).await
     }
 
-    /// Deletes what is under a path.
+    /// Deletes the resource under a path.
     pub(super) async fn delete(&self, path: &[&str], user: Option<&UserId>) -> anyhow::Result<()> {
         let url = self.url(path);
         let request = acting(self.http.delete(url.clone()), user)?.timeout(TIMEOUT);
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// A stream of JSON lines under a path, from after the event with the id `after`.
+    /// A stream of JSON lines under a path, starting after the event with the id `after`.
     pub(super) async fn lines(
         &self,
         path: &[&str],
@@ -165,7 +165,10 @@ impl Client {
         }
         match serde_json::from_str(&whole.text) {
             Ok(body) => Ok(body),
-            Err(_) => bail!("{url} answered {} without JSON; is it a gavel?", whole.status),
+            Err(_) => bail!(
+                "{url} answered {} without JSON; check that --server names a gavel",
+                whole.status
+            ),
         }
     }
 
@@ -183,8 +186,8 @@ impl Client {
                 .get(LOCATION)
                 .map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
             let words = format!(
-                "{self} answered {} and leads on to {}. Redirects are not followed, since the message and the key would go \
-                 there. If that is the server you mean, give it to --server",
+                "{self} answered {} and redirects to {}. Redirects are not followed, since the message and the key would go \
+                 there. If you mean that server, give it to --server",
                 response.status(),
                 to.map_or_else(|| "no address".to_owned(), |to| format!("{:?}", capped(&to, 500)))
             );
@@ -213,18 +216,18 @@ impl Client {
             let what = if body.is_some() {
                 ""
             } else {
-                " without JSON; is it a gavel?"
+                " without JSON; check that --server names a gavel"
             };
             return anyhow!("{url} answered {status}{what}");
         };
         if status == StatusCode::UNAUTHORIZED {
             words.push_str(&match self.key {
-                Some(_) => format!("\n  {KEY} (or {KEY}_FILE) holds no key or token that {self} knows"),
-                None => format!("\n  give a key or token of {self} in {KEY}, or a file with it in {KEY}_FILE"),
+                Some(_) => format!("\n  {KEY} (or {KEY}_FILE) does not hold a valid key or token of {self}"),
+                None => format!("\n  give a key or token of {self} in {KEY}, or the path of its file in {KEY}_FILE"),
             });
         }
         if words.contains("X-Gavel-User") {
-            words.push_str("\n  --user NAME is how a command sends that");
+            words.push_str("\n  a command sends it with --user NAME");
         }
         if let Some(seconds) = answer.retry_after {
             words.push_str(&format!("\n  try again in {seconds} s"));
@@ -233,7 +236,7 @@ impl Client {
     }
 }
 
-/// The server, as it was named.
+/// The server's URL as the user named it.
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.base.as_str().trim_end_matches('/'))
@@ -250,13 +253,16 @@ fn with(mut url: Url, query: &[(&str, &str)]) -> Url {
 fn acting(request: RequestBuilder, user: Option<&UserId>) -> anyhow::Result<RequestBuilder> {
     let Some(user) = user else { return Ok(request) };
     let value = HeaderValue::from_bytes(user.as_str().as_bytes());
-    Ok(request.header(ACTING_USER, value.context("--user holds what no header may hold")?))
+    Ok(request.header(
+        ACTING_USER,
+        value.context("--user contains a character that a header must not contain")?,
+    ))
 }
 
-/// An answer that has come.
+/// A complete answer.
 struct Whole {
     status: StatusCode,
-    /// Seconds, as the header of the name says.
+    /// Seconds, from the `retry-after` header.
     retry_after: Option<u64>,
     text: String,
 }
@@ -268,18 +274,18 @@ async fn whole(mut response: Response) -> anyhow::Result<Whole> {
     let mut bytes = Vec::new();
     loop {
         let piece = response.chunk().await.map_err(reqwest::Error::without_url);
-        let Some(piece) = piece.with_context(|| format!("the answer of {url} broke off"))? else {
+        let Some(piece) = piece.with_context(|| format!("the answer of {url} was cut off"))? else {
             break;
         };
         if bytes.len() + piece.len() > MOST_BYTES {
             bail!(
-                "the answer of {url} has more than {} MiB, and was not read to its end",
+                "the answer of {url} has more than {} MiB and was not read completely",
                 MOST_BYTES >> 20
             );
         }
         bytes.extend_from_slice(&piece);
     }
-    let text = String::from_utf8(bytes).with_context(|| format!("the answer of {url} is no text in UTF-8"))?;
+    let text = String::from_utf8(bytes).with_context(|| format!("the answer of {url} is not UTF-8 text"))?;
     Ok(Whole {
         status,
         retry_after,
@@ -287,7 +293,7 @@ async fn whole(mut response: Response) -> anyhow::Result<Whole> {
     })
 }
 
-/// An RFC 9457 document in words, and its code.
+/// An RFC 9457 document as text, and its code.
 pub(super) fn problem(body: &Value) -> Option<(String, Option<String>)> {
     let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
     let mut words = text(body, "detail").or_else(|| text(body, "title"))?;
@@ -344,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_try_again() {
-        // Another test may have installed it, which is as good.
+        // Another test may already have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let refused = |retry_after| {
             let answer = Whole {
@@ -361,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_server_is_named_by_its_url() {
-        // Another test may have installed it, which is as good.
+        // Another test may already have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         for base in ["http://h:1/gavel/", "http://h:1/gavel"] {
             let client = Client::new(base).unwrap();

@@ -1,4 +1,4 @@
-//! `gavel config`: the settings in effect, each with where its value came from. Secrets are masked.
+//! `gavel config`: the effective settings, each with the origin of its value. Secrets are masked.
 
 use super::exit::Exit;
 use super::{new_key, output, table};
@@ -12,7 +12,7 @@ pub(super) struct Args {
     /// As JSON: a list of {key, environment, value, origin}
     #[arg(long, conflicts_with = "reference")]
     json: bool,
-    /// All settings there are, as a Markdown table
+    /// All settings, as a Markdown table
     #[arg(long)]
     reference: bool,
     #[command(subcommand)]
@@ -21,13 +21,13 @@ pub(super) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  gavel config                                        what is in effect, and why
+  gavel config                                        the effective settings and their origins
   gavel config --json | jq '.[] | select(.origin != \"default\")'
   gavel config new-key --name shop --role analyst     a key for a service";
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Make an API key for a service, and its entry for gavel.toml
+    /// Create an API key for a service, and its entry for gavel.toml
     NewKey(new_key::Args),
 }
 

@@ -1,4 +1,4 @@
-//! `gavel decisions`: the record, read only.
+//! `gavel decisions`: the decision log, read only.
 
 mod list;
 mod show;
@@ -18,14 +18,14 @@ use crate::surfaces::decisions::DecisionQueries;
 
 pub(super) use self::show::call;
 
-/// What to read.
+/// The commands of `gavel decisions`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List decisions, newest first
     List(list::Args),
     /// Show one decision with its tool calls
     Show(show::Args),
-    /// Print decisions as they are made
+    /// Print new decisions as they are made
     Tail(tail::Args),
 }
 
@@ -34,7 +34,7 @@ A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_ca
 conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
 A * at the end of a value matches every ending.";
 
-/// The record and who reads it.
+/// The decision log and the caller who reads it.
 struct Reader {
     queries: DecisionQueries,
     caller: Caller,
@@ -48,7 +48,7 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     };
     let caller = operator::caller(tenant.clone(), None);
     let record = ReadOnly::open(resolved.config.database_url.expose_secret()).await;
-    let record = Arc::new(record.context("the record cannot be read")?);
+    let record = Arc::new(record.context("the database cannot be read")?);
     let reader = Reader {
         queries: DecisionQueries::new(record.clone()),
         caller,

@@ -1,4 +1,5 @@
-//! `gavel doctor`: is everything in place? One line a check: ✓ good, ! odd, ✗ wrong with what to do next.
+//! `gavel doctor`: checks that everything is in place. One line per check: ✓ ok, ! warning, ✗ error with what to do
+//! next.
 
 use std::io;
 
@@ -17,7 +18,7 @@ use crate::http::google::path as callback_path;
 use crate::ports::keys::KeySource;
 use crate::ports::tools::Tools;
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 struct Findings {
     wrong: usize,
@@ -28,11 +29,11 @@ impl Findings {
         output::line(&format!("✓ {}", output::printable(what)))
     }
 
-    fn odd(&self, what: &str) -> anyhow::Result<()> {
+    fn warn(&self, what: &str) -> anyhow::Result<()> {
         output::line(&format!("! {}", output::printable(what)))
     }
 
-    /// One of several, of which the last says what to do.
+    /// One of several errors; the last one says what to do.
     fn wrong_too(&mut self, what: &str) -> anyhow::Result<()> {
         self.wrong += 1;
         output::line(&format!("✗ {}", output::printable(what)))
@@ -44,13 +45,13 @@ impl Findings {
     }
 }
 
-/// A configuration that stops the start stops the other checks as well.
+/// Reports an invalid configuration, which also prevents the other checks.
 pub(super) fn refused(errors: &ConfigErrors) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     for error in &errors.0 {
         findings.wrong(
             &format!("configuration: {error}"),
-            "`gavel config --reference` lists what may be given",
+            "`gavel config --reference` lists the settings",
         )?;
     }
     Ok(Exit::Failed)
@@ -64,9 +65,11 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         .iter()
         .filter(|effective| !effective.origin.is_default())
         .count();
-    findings.good(&format!("configuration: {given} settings given, the rest are defaults"))?;
+    findings.good(&format!(
+        "configuration: {given} settings are set, the rest are defaults"
+    ))?;
     for warning in &resolved.warnings {
-        findings.odd(&format!("configuration: {warning}"))?;
+        findings.warn(&format!("configuration: {warning}"))?;
     }
     address(config, &mut findings).await?;
     let constitution = constitution(config, &mut findings)?;
@@ -81,15 +84,16 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     Ok(if findings.wrong == 0 { Exit::Done } else { Exit::Failed })
 }
 
-/// Could it be listened on? One that a gavel listens on already is in order: that may well be the one that is looked after.
+/// Can gavel listen on the address? An address that a gavel already uses is fine: it may be the service under
+/// inspection.
 async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let listen = config.listen;
-    let next = "stop the other program, or name another address with GAVEL_LISTEN";
+    let next = "stop the other program, or set GAVEL_LISTEN to another address";
     match app::listen(listen) {
-        Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} takes any free port")),
+        Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} uses any free port")),
         Ok(_) => findings.good(&format!("address: {listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match live::ask(listen).await {
-            Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel, which answers")),
+            Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel that answers")),
             Err(error) => findings.wrong(
                 &format!("address: {listen} is in use, and not by a gavel: {error}"),
                 next,
@@ -97,7 +101,7 @@ async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()>
         },
         Err(error) => findings.wrong(
             &format!("address: {listen}: {error}"),
-            "name an address of this machine with GAVEL_LISTEN, and a port that may be used",
+            "set GAVEL_LISTEN to an address of this machine and a port that gavel may use",
         ),
     }
 }
@@ -125,10 +129,10 @@ fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Opti
     }
 }
 
-/// As the start looks at it, its tests included.
+/// The same check as at the start of the service, including the policy's tests.
 fn policy(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let Some(path) = &config.policy else {
-        return findings.good("policy: none, so definitions and tools' own settings decide");
+        return findings.good("policy: none, so agent definitions and tool settings decide");
     };
     match app::policy(config) {
         Ok(policy) => {
@@ -138,7 +142,7 @@ fn policy(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
         }
         Err(error) => findings.wrong(
             &error.to_string(),
-            "correct the file that GAVEL_POLICY names; `gavel policy test` runs its tests, and gavel serve does not start with this",
+            "correct the file that GAVEL_POLICY names; `gavel policy test` runs its tests; gavel serve rejects this file",
         ),
     }
 }
@@ -154,7 +158,7 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
             )),
             Err(error) => findings.wrong(
                 &format!("database: {shown} answers, but cannot be written: {error}"),
-                "see whether it is full, read only, or locked by another program",
+                "check whether it is full, read-only, or locked by another program",
             ),
         },
         Ok(status) => findings.good(&format!(
@@ -165,13 +169,13 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
             &format!("database: {shown}: {error}"),
             match error {
                 StoreError::Unavailable(_) => "check DATABASE_URL, and that the database runs",
-                _ => "docs/operations.md says how databases and binaries go together",
+                _ => "docs/operations.md describes which binaries fit which databases",
             },
         ),
     }
 }
 
-/// What the audit's chain is worth.
+/// Checks the audit log's keys and triggers.
 async fn audit(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let (url, keys) = (config.database_url.expose_secret(), app::audit_secrets(config));
     let found = async {
@@ -183,47 +187,47 @@ async fn audit(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
         log.close().await;
         found
     };
-    // A database that is unavailable, or was never migrated, was told of.
+    // A database that is unavailable, or was never migrated, has been reported already.
     let (lost, triggers) = found.await.unwrap_or_default();
     for damage in triggers {
         findings.wrong(
             &format!("audit: {damage}"),
-            "find out who changed the database, and run `gavel audit verify`",
+            "find out what changed the database, and run `gavel audit verify`",
         )?;
     }
     for (key, rows) in lost {
         findings.wrong(
             &format!(
-                "audit: the key {key} is not there, with which {} were hashed; they cannot be verified",
+                "audit: the key {key} is missing; {} hashed with it cannot be verified",
                 output::count(rows.unsigned_abs(), "row")
             ),
-            "take it from a backup, and put it into audit.old_keys (GAVEL_AUDIT_OLD_KEYS)",
+            "restore it from a backup into audit.old_keys (GAVEL_AUDIT_OLD_KEYS)",
         )?;
     }
     match AuditLog::key_place(url, &keys) {
         Ok(KeyPlace::Given) => findings.good("audit: chained with audit.key"),
-        Ok(KeyPlace::File(path)) if !path.exists() => findings.odd(&format!(
-            "audit: its key will be made in {}; where there was one, put it back from a backup before gavel starts",
+        Ok(KeyPlace::File(path)) if !path.exists() => findings.warn(&format!(
+            "audit: its key will be created in {}; if there was a key before, restore it from a backup before gavel starts",
             path.display()
         )),
         Ok(KeyPlace::File(path)) => {
             let path = path.display();
             findings.good(&format!(
-                "audit: chained with the key in {path}; keep a copy of it, and `gavel audit head`, elsewhere"
+                "audit: chained with the key in {path}; keep copies of it and of the output of `gavel audit head` elsewhere"
             ))
         }
-        Ok(KeyPlace::Database) => findings.odd(&format!("audit: {KEY_IN_DATABASE}")),
-        // The database was told of.
+        Ok(KeyPlace::Database) => findings.warn(&format!("audit: {KEY_IN_DATABASE}")),
+        // The database error has been reported already.
         Err(_) => Ok(()),
     }
 }
 
-/// Those that are right; every mistake in the others is told.
+/// Returns the valid agents; reports every error in the others.
 fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
     let loaded = match agents_verb::load(config) {
         Ok(loaded) => loaded,
         Err(error) => {
-            let next = "name a folder with GAVEL_AGENTS that gavel may read";
+            let next = "set GAVEL_AGENTS to a directory that gavel can read";
             findings.wrong(&format!("agents: {error:#}"), next)?;
             return Ok(Agents::new());
         }
@@ -234,29 +238,29 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         warnings,
         ..
     } = loaded.checked;
-    // In a folder that is only found, gavel serve leaves the wrong ones out.
+    // In a directory that no setting names, gavel serve omits invalid agents.
     let next = match config.agents {
-        Some(_) => "`gavel agents validate` tells every mistake; gavel serve does not start with one",
-        None => "`gavel agents validate` tells every mistake; the agent is left out, with those that need it",
+        Some(_) => "`gavel agents validate` shows every error; gavel serve does not start with one",
+        None => "`gavel agents validate` shows every error; the agent is left out, and so are agents that need it",
     };
     for (n, error) in errors.iter().enumerate() {
-        let line = format!("agents: {}", agents_verb::told(error));
-        // What to do about them is the same for all.
+        let line = format!("agents: {}", agents_verb::render_error(error));
+        // The remedy is the same for all errors.
         match n + 1 == errors.len() {
             true => findings.wrong(&line, next)?,
             false => findings.wrong_too(&line)?,
         }
     }
     for warning in &warnings {
-        findings.odd(&format!("agents: {}", agents_verb::told(warning)))?;
+        findings.warn(&format!("agents: {}", agents_verb::render_error(warning)))?;
     }
     if errors.is_empty() {
         let found = agents_verb::count(agents.len(), "agent");
         findings.good(&format!("agents: {found} ({})", loaded.place))?;
     }
     if let Err(why) = answerer(&agents, &config.runs.agent) {
-        findings.odd(&format!(
-            "threads: nobody answers (runs.agent): {why}; name another with GAVEL_RUNS_AGENT, or put it by the API"
+        findings.warn(&format!(
+            "threads: no agent answers (runs.agent): {why}; set GAVEL_RUNS_AGENT to another agent, or create it through the API"
         ))?;
     }
     Ok(agents)
@@ -283,22 +287,22 @@ async fn servers(
 fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let servers = bridge.status();
     if servers.is_empty() {
-        findings.odd("MCP servers: none are configured")?;
+        findings.warn("MCP servers: none are configured")?;
     }
     for warning in bridge.warnings() {
-        findings.odd(&format!("MCP servers: {warning}"))?;
+        findings.warn(&format!("MCP servers: {warning}"))?;
     }
     for server in &servers {
         let line = format!("MCP server {}", mcp_verb::headline(server).trim_end());
         match server.state {
             ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
-            ServerState::Off => findings.odd(&line)?,
+            ServerState::Off => findings.warn(&line)?,
             ServerState::Down | ServerState::Connecting => {
                 let next = match config.mcp_config {
-                    Some(_) => "check its entry in mcp.json; RUST_LOG=info shows what it writes",
+                    Some(_) => "check its entry in mcp.json; RUST_LOG=info shows its output",
                     None => {
-                        "it is built in: check the settings it needs (FILES_ROOT for files, TASKS_DATABASE_URL for \
-                             tasks, docs/google.md for google); RUST_LOG=info shows what it writes"
+                        "it is built in: check its settings (FILES_ROOT for files, TASKS_DATABASE_URL for \
+                             tasks, docs/google.md for google); RUST_LOG=info shows its output"
                     }
                 };
                 findings.wrong(&line, next)?;
@@ -306,7 +310,7 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
         }
     }
     for left in &bridge.catalog().left_out {
-        findings.odd(&format!(
+        findings.warn(&format!(
             "MCP server {}: {} is left out: {}",
             left.server, left.tool, left.reason
         ))?;
@@ -314,7 +318,7 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
     Ok(())
 }
 
-/// What the google server's own settings do not fit. Where it is off, or cannot start, its state tells.
+/// Checks the google server's settings. If it is off, or cannot start, its state reports that.
 fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
     let Ok(settings) = app::google(config) else {
         return Ok(());
@@ -323,15 +327,15 @@ fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
         settings.database_file(),
         config.database_url.expose_secret().starts_with("postgres"),
     ) {
-        findings.odd(&format!(
-            "google: what was sent stands in the file {}, and the records in PostgreSQL; beside several gavels each would have a file of its \
-             own, and not know what the others sent: give GOOGLE_DATABASE_URL one PostgreSQL database for all",
+        findings.warn(&format!(
+            "google: sent actions are recorded in the file {}, but decisions in PostgreSQL; with several gavels each would have its \
+             own file and not know what the others sent: set GOOGLE_DATABASE_URL to one PostgreSQL database for all",
             file.display()
         ))?;
     }
     if let Some(callback) = settings.callback().filter(|url| url.path() != callback_path()) {
-        findings.odd(&format!(
-            "google: GOOGLE_CALLBACK_URL ends in {}, and gavel answers at {}: unless a proxy leads from one to the other, nobody can come back",
+        findings.warn(&format!(
+            "google: GOOGLE_CALLBACK_URL ends in {}, but gavel answers at {}: unless a proxy maps one to the other, browsers cannot return",
             callback.path(),
             callback_path()
         ))?;
@@ -339,7 +343,7 @@ fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the constitution grants must be offered.
+/// Checks that servers offer the tools that the constitution grants.
 fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
     let Some(constitution) = constitution else {
         return Ok(());
@@ -348,30 +352,30 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
     let missing = Toolset::build(&bridge.catalog(), tools, &[]).missing;
     if missing.is_empty() {
         return findings.good(&format!(
-            "tools: all {} that the constitution grants are offered",
+            "tools: all {} granted by the constitution are offered",
             tools.len()
         ));
     }
     for one in missing {
-        let next = "connect a server that offers it, or take it out of the constitution";
+        let next = "connect a server that offers it, or remove it from the constitution";
         findings.wrong(&format!("tool {}: {}", one.name, one.reason), next)?;
     }
     Ok(())
 }
 
-/// An agent that cannot run stops nothing else.
+/// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
 fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
     let unavailable = agents_verb::unavailable(agents, &bridge.catalog(), config);
     for (name, reason) in &unavailable {
-        findings.odd(&format!("agent {name} is unavailable: {reason}"))?;
+        findings.warn(&format!("agent {name} is unavailable: {reason}"))?;
     }
     let answers = &config.runs.agent;
     match answerer(agents, answers) {
-        Ok(_) if unavailable.iter().any(|(name, _)| *name == answers.as_str()) => findings.odd(&format!(
-            "threads: {answers} answers, and is unavailable: what is said in a thread fails until that is mended"
+        Ok(_) if unavailable.iter().any(|(name, _)| *name == answers.as_str()) => findings.warn(&format!(
+            "threads: {answers} answers, but is unavailable: messages in threads fail until that is fixed"
         )),
         Ok(_) => findings.good(&format!("threads: {answers} answers")),
-        // It was told of.
+        // It has been reported already.
         Err(_) => Ok(()),
     }
 }
@@ -383,18 +387,18 @@ async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     one_model(config, &config.model.provider, "model", findings).await
 }
 
-/// One that is set up; `what` it is.
+/// Checks one configured provider; `what` is its name in the output.
 async fn one_model(config: &Config, provider: &Provider, what: &str, findings: &mut Findings) -> anyhow::Result<()> {
     let gemini = match app::gemini(&config.model, provider) {
         Ok(Some(gemini)) => gemini,
         Ok(None) => {
             let why = match provider {
-                Provider::Demo { asked: true } => "it was asked for by name",
-                _ => "no credentials are set; GEMINI_API_KEY brings in Gemini",
+                Provider::Demo { asked: true } => "it is configured by name",
+                _ => "no credentials are set; set GEMINI_API_KEY to use Gemini",
             };
-            return findings.odd(&format!("{what}: the demo model answers: {why}"));
+            return findings.warn(&format!("{what}: the demo model answers: {why}"));
         }
-        Err(error) => return findings.wrong(&format!("{what}: {error:#}"), "correct the credentials' settings"),
+        Err(error) => return findings.wrong(&format!("{what}: {error:#}"), "correct the settings of the credentials"),
     };
     match gemini.check().await {
         Ok(info) => {
@@ -424,7 +428,7 @@ fn cure(error: &CheckError) -> &'static str {
     match error {
         CheckError::Credentials(_) => "check GEMINI_API_KEY, or the Google credentials of Vertex AI",
         CheckError::Permission(_) => "allow the API for this key or account in the Google Cloud console",
-        CheckError::UnknownModel { .. } => "name a model that exists with GEMINI_MODEL",
+        CheckError::UnknownModel { .. } => "set GEMINI_MODEL to an existing model",
         CheckError::Unreachable(_) => "check the network, a proxy, and GEMINI_BASE_URL",
         CheckError::Quota(_) => "wait, or raise the quota of the key",
         CheckError::Unexpected(_) => "check that GEMINI_BASE_URL speaks the Gemini API",

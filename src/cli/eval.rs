@@ -1,4 +1,4 @@
-//! `gavel eval`: how often the model decides as it should, and whether code holds whatever it says.
+//! `gavel eval`: how often the model decides as expected, and whether gavel's guarantees hold whatever the model says.
 
 mod scratch;
 mod subject;
@@ -27,7 +27,7 @@ use crate::evaluation::{self, Case, Exit, Gate, Kind, Options, Report, render};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Folder of cases, or one file
+    /// Directory of cases, or one file
     #[arg(default_value = "evaluation", value_name = "DIR")]
     cases: PathBuf,
     /// Only cases of this kind (repeatable)
@@ -36,19 +36,19 @@ pub(super) struct Args {
     /// Only the case with this id (repeatable)
     #[arg(long = "case", value_name = "ID")]
     ids: Vec<String>,
-    /// Cases at once
+    /// Cases to run at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     concurrency: u16,
     /// The least share of clear requests that must succeed, 0 to 1
     #[arg(long, default_value_t = 0.9, value_parser = share, value_name = "SHARE")]
     fail_under: f64,
-    /// Ask only that code holds whatever the model says; scores do not count
+    /// Only check that gavel's guarantees hold whatever the model says; scores do not count
     #[arg(long)]
     invariants_only: bool,
     /// A stand-in instead of the configured model; the misbehaving ones imply --invariants-only
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(ModelKind::NAMES.map(|(name, _)| name)))]
     model_kind: Option<String>,
-    /// Seed of the stand-ins that draw lots
+    /// Seed of the randomized stand-ins
     #[arg(long, default_value_t = 1, value_name = "N", requires = "model_kind")]
     seed: u64,
     /// Write the report as JSON (- is standard output)
@@ -60,21 +60,21 @@ pub(super) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Tasks and records go to a scratch folder that is removed in the end, and the bundled task server is used. With an \
-mcp.json of your own (--mcp-config), its servers are used as they are, for users named eval-….
+Tasks and records go to a scratch directory that is removed at the end, and the bundled task server is used. With an \
+mcp.json of your own (--mcp-config), its servers are used unchanged, for users named eval-….
 
 Examples:
   gavel eval                                                       the demo model, or Gemini with a key set
   gavel eval --kind clear --kind multi_step --json report.json
-  gavel eval --model-kind hostile                                  does code hold?
+  gavel eval --model-kind hostile                                  do gavel's guarantees hold?
 
-The clear requests, of which 9 in 10 have to succeed, are the cases of the kinds clear and multi_step, and those \
-in other languages that are to be acted on or answered. The demo model does not get there.
+The clear requests, of which 9 in 10 must succeed, are the cases of the kinds clear and multi_step, and the cases \
+in other languages that expect an action or an answer. The demo model does not reach this share.
 
 Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases \
-cannot be read or are wrong.";
+cannot be read or are invalid.";
 
-/// Longer than the deadline of a decision with its seeds; a case that hangs must not hang the evaluation.
+/// Longer than the deadline of a decision with its seeds; a hanging case must not block the evaluation.
 const CASE_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn share(text: &str) -> Result<f64, String> {
@@ -113,10 +113,10 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Ended>
 fn cases(args: &Args) -> Result<Vec<Case>, Usage> {
     let cases = evaluation::load(&args.cases).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        Usage(format!("the cases are wrong:\n  {}", lines.join("\n  ")))
+        Usage(format!("the cases are invalid:\n  {}", lines.join("\n  ")))
     })?;
     if let Some(unknown) = args.ids.iter().find(|id| !cases.iter().any(|case| case.id == **id)) {
-        return Err(Usage(format!("no case is called {unknown:?}")));
+        return Err(Usage(format!("there is no case {unknown:?}")));
     }
     let wanted = |case: &Case| {
         (args.kinds.is_empty() || args.kinds.iter().any(|kind| kind == case.kind.as_str()))
@@ -124,7 +124,7 @@ fn cases(args: &Args) -> Result<Vec<Case>, Usage> {
     };
     let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
     if cases.is_empty() {
-        return Err(Usage("no case is of the kinds and ids asked for".to_owned()));
+        return Err(Usage("no case has the requested kinds and ids".to_owned()));
     }
     Ok(cases)
 }
@@ -153,7 +153,7 @@ async fn evaluate(args: &Args, cases: &[Case], app: &App) -> anyhow::Result<Repo
     Ok(report)
 }
 
-/// On standard error, and only if that is a terminal.
+/// A progress bar on standard error, only if that is a terminal.
 pub(super) fn bar(cases: usize) -> ProgressBar {
     let bar = ProgressBar::new(u64::try_from(cases).unwrap_or(u64::MAX));
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed} {wide_msg}");
@@ -183,7 +183,7 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// 2 means wrong usage for every verb, so all that is not met is 1 here; words say which.
+/// 2 means invalid usage for every command, so every unmet gate is 1 here; the message says which gate.
 fn ended(report: &Report, gate: Gate) -> Ended {
     let why = match report.exit(gate) {
         Exit::Met => return Ended::Done,

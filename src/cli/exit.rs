@@ -1,4 +1,4 @@
-//! How a verb ends, as the shell sees it.
+//! How a command ends: its exit status.
 
 use std::process::ExitCode;
 
@@ -12,34 +12,34 @@ use crate::ports::records::QueryError;
 pub(super) enum Exit {
     /// 0
     Done,
-    /// 1: what is wrong was told.
+    /// 1: the error was reported.
     Failed,
-    /// 2: what was given is wrong in itself, and each mistake was told.
+    /// 2: the given input is invalid, and each error was reported.
     Wrong,
-    /// 3: the run of an agent that was followed failed.
+    /// 3: the followed run of an agent failed.
     RunFailed,
-    /// 4: it was cancelled.
+    /// 4: the run was cancelled.
     RunCancelled,
-    /// 5: it is paused, and can be resumed.
+    /// 5: the run is paused, and can be resumed.
     RunPaused,
-    /// 6: it waits for a person.
+    /// 6: the run waits for an approval.
     RunWaits,
-    /// 3: `gavel policy check` says that a person must agree.
+    /// 3: `gavel policy check` reports that approval is required.
     NeedsApproval,
-    /// 3: `gavel audit verify` found something.
+    /// 3: `gavel audit verify` has findings.
     NotWhole,
-    /// 4: it says that the call does not run.
+    /// 4: `gavel policy check` reports that the call is denied.
     Denied,
-    /// 130, as shells have it for SIGINT.
+    /// 130, the shells' status for SIGINT.
     Interrupted,
 }
 
-/// What was asked for is wrong in itself, whatever the world is like.
+/// The request itself is invalid, whatever the state of the system.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Usage(pub(super) String);
 
-/// Errors go to standard error, each cause on the same line.
+/// Prints an error on standard error, with its causes on the same line.
 pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     match ended {
         Ok(Exit::Done) => ExitCode::SUCCESS,
@@ -62,7 +62,7 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// Wrong usage or configuration: nothing but another command helps.
+/// Invalid usage or configuration: the same command fails again.
 fn is_the_askers(error: &anyhow::Error) -> bool {
     error.is::<Usage>()
         || error.is::<ConfigErrors>()

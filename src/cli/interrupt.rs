@@ -5,7 +5,7 @@ use std::io;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals to this process that tell it to stop.
+/// Signals that tell this process to stop.
 pub(super) struct Signals {
     #[cfg(unix)]
     interrupt: Signal,
@@ -14,10 +14,10 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Those from this call on.
+    /// Listens from this call on.
     ///
     /// # Errors
-    /// The system takes no handler.
+    /// The system installs no handler.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             #[cfg(unix)]
@@ -27,10 +27,10 @@ impl Signals {
         })
     }
 
-    /// Comes back with the next one.
+    /// Returns with the next signal.
     ///
     /// # Errors
-    /// The system takes no handler.
+    /// The system installs no handler.
     pub(super) async fn next(&mut self) -> io::Result<()> {
         #[cfg(unix)]
         tokio::select! {
@@ -42,16 +42,16 @@ impl Signals {
     }
 }
 
-/// Comes back when the process is told to stop, from this call on: also when that was before it is waited for.
+/// Returns when the process receives a stop signal. Signals count from this call on, also before the future is polled.
 ///
 /// # Errors
-/// The system takes no handler.
+/// The system installs no handler.
 pub(super) fn told_to_stop() -> impl Future<Output = io::Result<()>> {
     let signals = Signals::listen();
     async move { signals?.next().await }
 }
 
-/// Does `work`, unless the process is told to stop first; then there is `None`.
+/// Runs `work`; returns `None` if a stop signal comes first.
 ///
 /// # Errors
 /// Those of [`told_to_stop`].

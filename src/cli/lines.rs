@@ -1,4 +1,4 @@
-//! Messages from standard input, one a line.
+//! Messages from standard input, one per line.
 
 use std::io::{self, IsTerminal};
 
@@ -7,22 +7,22 @@ use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 
-/// What comes next.
+/// The next input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Line(String),
-    /// Ctrl-C, with something typed before it.
+    /// Ctrl-C after typed text.
     Dropped,
     /// Ctrl-C on an empty line, or a signal.
     Stopped,
-    /// There are no more.
+    /// The end of the input.
     End,
 }
 
 /// The lines of standard input.
 pub(super) struct Lines {
     input: BufReader<Stdin>,
-    /// Does somebody type?
+    /// Is standard input a terminal?
     pub(super) person: bool,
 }
 
@@ -34,7 +34,7 @@ impl Lines {
         }
     }
 
-    /// Asks for a line, if there is a person to ask.
+    /// Reads a line; on a terminal, prompts for it.
     ///
     /// # Errors
     /// Standard input cannot be read, or is not UTF-8.
@@ -54,7 +54,7 @@ impl Lines {
             Some(last) if Some(last) == interrupt => {
                 return Ok(if read.is_empty() { Next::Stopped } else { Next::Dropped });
             }
-            // The last line may lack its end.
+            // The last line may lack its line break.
             Some(last) => read.push(last),
         }
         String::from_utf8(read)
@@ -63,7 +63,7 @@ impl Lines {
     }
 }
 
-/// Reads to the end of a line, which is `interrupt` as well, and is kept. Empty at the end of the input.
+/// Reads to the end of a line; `interrupt` also ends it, and is kept. Empty at the end of the input.
 async fn line(input: &mut BufReader<Stdin>, interrupt: Option<u8>) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     loop {
@@ -81,8 +81,8 @@ async fn line(input: &mut BufReader<Stdin>, interrupt: Option<u8>) -> io::Result
     }
 }
 
-/// While a line is typed Ctrl-C ends it, as Enter does, and is its last character. As a signal it would have the terminal
-/// drop what was typed, and nobody would know whether there was something.
+/// While the user types a line, Ctrl-C ends it, as Enter does, and is its last character. As a signal, Ctrl-C would
+/// make the terminal drop the typed text, and this process could not know whether there was any.
 #[cfg(unix)]
 struct Typing {
     before: rustix::termios::Termios,
@@ -107,7 +107,7 @@ impl Typing {
     }
 }
 
-/// No character (`_POSIX_VDISABLE`).
+/// The value for no character (`_POSIX_VDISABLE`).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const DISABLED: u8 = 0;
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
@@ -117,7 +117,7 @@ const DISABLED: u8 = 0xff;
 impl Drop for Typing {
     fn drop(&mut self) {
         let now = rustix::termios::OptionalActions::Now;
-        // Fails when the terminal is gone; then there is nothing to set right.
+        // Fails if the terminal is gone; then there is nothing to restore.
         let _ = rustix::termios::tcsetattr(io::stdin(), now, &self.before);
     }
 }

@@ -1,5 +1,5 @@
-//! `gavel doctor --live`: does the service of this configuration answer? For a container's health check, which
-//! has no other program at hand.
+//! `gavel doctor --live`: does the service with this configuration answer? For health checks of a container that has no
+//! other program.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,31 +11,31 @@ use super::exit::Exit;
 use super::output;
 use crate::config::Resolved;
 
-/// Health checks are made every few seconds and must not pile up.
+/// Health checks run every few seconds and must not accumulate.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks `/livez` where this configuration listens.
+/// Requests `/livez` at this configuration's address.
 ///
 /// # Errors
-/// Nobody answers, or not with 200.
+/// No answer, or an answer other than 200.
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let listen = resolved.config.listen;
     ensure!(
         listen.port() != 0,
-        "listen = {listen} takes any free port, which only the running service knows"
+        "listen = {listen} uses any free port, which only the running service knows"
     );
     let url = ask(listen).await?;
     output::line(&format!("✓ {url} answers"))?;
     Ok(Exit::Done)
 }
 
-/// Asks the service that listens there, and gives the URL that was asked.
+/// Requests `/livez` of the service at `listen`, and returns the requested URL.
 ///
 /// # Errors
-/// Nobody answers, or not as a gavel does.
+/// No answer, or not a gavel's answer.
 pub(super) async fn ask(listen: SocketAddr) -> anyhow::Result<String> {
     let url = format!("http://{}/livez", reachable(listen));
-    // A proxy for the way out is not the way to ourselves.
+    // A proxy for outgoing requests must not be used for this machine.
     let client = reqwest::Client::builder()
         .timeout(TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
@@ -51,17 +51,17 @@ pub(super) async fn ask(listen: SocketAddr) -> anyhow::Result<String> {
         "{url} answers {}",
         response.status()
     );
-    // As much as a gavel says, and no more: something else may listen there.
+    // Reads only one chunk, which holds gavel's whole answer: another program may listen there.
     let first = response.chunk().await.ok().flatten().unwrap_or_default();
     let answer: Option<Value> = serde_json::from_slice(&first).ok();
     ensure!(
         answer.is_some_and(|answer| answer["status"] == "ok"),
-        "{url} does not answer as a gavel does"
+        "{url} does not give a gavel's answer"
     );
     Ok(url)
 }
 
-/// Where a service that listens at `address` is reached from the same machine.
+/// The address at which this machine reaches a service that listens at `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

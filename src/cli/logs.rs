@@ -1,9 +1,9 @@
-//! Which logs and traces a verb makes.
+//! The log and trace settings of a command.
 
 use crate::config::{LogFormat, Resolved};
 use crate::telemetry::{Collector, Lines};
 
-/// What telemetry is started with.
+/// The settings that telemetry starts with.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) filter: String,
@@ -11,14 +11,14 @@ pub(super) struct Settings {
     pub(super) collector: Option<Collector>,
 }
 
-/// How much a verb logs unless it is asked for more.
+/// How much a command logs by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Voice {
-    /// As a service does, in lines that machines read.
+    /// Like a service, in machine-readable lines.
     Service,
-    /// About trouble alone.
+    /// Only warnings and errors.
     Trouble,
-    /// Nothing: what it would say is its answer already.
+    /// Nothing: its answer already reports everything.
     None,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn settings(resolved: &Resolved, voice: Voice) -> Settings {
             Voice::None => "off".to_owned(),
         },
         lines: match logs.format {
-            // A person at a command reads text, wherever it goes; a service's lines go to machines.
+            // A command's user reads text, wherever it goes; a service's lines go to machines.
             LogFormat::Auto if voice != Voice::Service => Lines::Text,
             LogFormat::Auto => Lines::Auto,
             LogFormat::Text => Lines::Text,

@@ -1,15 +1,15 @@
-//! `gavel mcp-server`: the servers that come with gavel, so that one binary serves all. This only starts a
-//! server's library; they share nothing with gavel but the protocol.
+//! `gavel mcp-server`: the servers that come with gavel, so that one binary is enough. This only starts a server's
+//! library; the servers share nothing with gavel but the protocol.
 
 use anyhow::Context;
 
 use super::exit::Exit;
 use crate::telemetry::{Lines, Telemetry};
 
-/// Which server.
+/// The server to start.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Server {
-    /// The files below one folder, to read
+    /// Read-only access to the files in one directory
     #[command(after_long_help = here(gavel_mcp_files::Args::EXAMPLES))]
     Files(gavel_mcp_files::Args),
     /// Gmail and Google Calendar, each user with their own account
@@ -20,14 +20,14 @@ pub(super) enum Server {
     Tasks(gavel_mcp_tasks::Args),
 }
 
-/// A server's examples, with the name by which it is started here.
+/// A server's examples, with the command that starts it here.
 fn here(examples: &str) -> String {
     examples.replace("gavel-mcp-", "gavel mcp-server ")
 }
 
 pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
     let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,rmcp=warn".to_owned());
-    // Standard output belongs to the protocol. Whoever starts this as a child logs its lines, so they are text.
+    // Standard output belongs to the protocol. A parent process logs these lines, so they are text.
     let telemetry = Telemetry::start(&filter, Lines::Text, None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

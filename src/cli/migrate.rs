@@ -1,4 +1,5 @@
-//! `gavel migrate`: the database's schema. `gavel serve` migrates as well; this is for those who do it apart.
+//! `gavel migrate`: migrates the database's schema. `gavel serve` migrates too; this is for operators who migrate
+//! separately.
 
 use anyhow::Context;
 use secrecy::ExposeSecret;
@@ -11,7 +12,7 @@ use crate::config::{Resolved, masked_url};
 /// Options of `gavel migrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only say what was applied and what is pending; exit status 1 when something is pending
+    /// Only show applied and pending migrations; exit status 1 if any is pending
     #[arg(long)]
     status: bool,
 }
@@ -30,7 +31,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
     }
     let status = Store::migrate(url).await.with_context(|| shown.clone())?;
     output::line(&text(&status))?;
-    output::note(&format!("{shown} is at this version's schema"));
+    output::note(&format!("{shown} has this version's schema"));
     Ok(Exit::Done)
 }
 

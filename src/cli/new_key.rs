@@ -11,22 +11,22 @@ use super::output;
 use crate::config::KNOWN_ROLES;
 use crate::domain::ids::{TenantId, UserId};
 
-/// Random bytes of a key: nobody guesses 256 bits, so its plain SHA-256 may be kept.
+/// Random bytes of a key: 256 bits cannot be guessed, so storing its plain SHA-256 is safe.
 const BYTES: usize = 32;
 
 /// Options of `gavel config new-key`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The service, as logs and records call it
+    /// The service's name in logs and records
     #[arg(long, value_parser = name)]
     name: String,
-    /// Whose records it sees and writes
+    /// The tenant whose records it reads and writes
     #[arg(long, default_value = "default", value_parser = tenant)]
     tenant: String,
-    /// The one user who gets it, and acts for themselves alone; absent: a service, which may act for any user
+    /// The one user who may use it, only for themselves; without it: a service, which may act for any user
     #[arg(long, value_parser = user)]
     user: Option<String>,
-    /// What it may do beside asking (repeatable)
+    /// A role beyond requesting decisions (repeatable)
     #[arg(long = "role", value_name = "ROLE", value_parser = clap::builder::PossibleValuesParser::new(KNOWN_ROLES))]
     roles: Vec<String>,
 }
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     output::line(&key)?;
     output::note("\nIts entry for gavel.toml, or for the environment; neither is secret:\n");
     output::line(&entry(args, &key))?;
-    output::note("\nThe service sends it as `Authorization: Bearer KEY`. Keys count with auth.mode = \"api_key\".");
+    output::note("\nThe service sends it as `Authorization: Bearer KEY`. Keys are used with auth.mode = \"api_key\".");
     Ok(Exit::Done)
 }
 
@@ -67,11 +67,11 @@ fn fresh_key() -> anyhow::Result<String> {
     let random = rustls::crypto::ring::default_provider().secure_random;
     random
         .fill(&mut bytes)
-        .map_err(|_| anyhow!("the system gives no random bytes"))?;
+        .map_err(|_| anyhow!("the system provides no random bytes"))?;
     Ok(format!("gavel_{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// JSON's texts and lists of texts are TOML's as well. What goes into the environment stands in a comment.
+/// JSON strings and lists of strings are also valid TOML. A comment holds the form for the environment.
 fn entry(args: &Args, key: &str) -> String {
     let sha256 = hex::encode(Sha256::digest(key.as_bytes()));
     let mut entry = json!({ "name": args.name, "sha256": sha256, "tenant": args.tenant, "roles": args.roles });
@@ -86,7 +86,7 @@ fn entry(args: &Args, key: &str) -> String {
         entry["sha256"],
         entry["tenant"],
         entry["roles"],
-        // A quote ends a quoted word of the shell: end it, add one, begin again.
+        // A single quote ends a quoted word of the shell: end it, add one, begin again.
         entry.to_string().replace('\'', r"'\''"),
     )
 }

@@ -1,12 +1,12 @@
-//! Who acts when gavel itself is the client.
+//! The caller when gavel itself is the client.
 
 use std::sync::Arc;
 
 use crate::domain::ids::{IdError, TenantId, UserId};
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
 
-/// The operator: whoever may start gavel with this configuration may see and do what the configuration allows, and answer
-/// what waits for a person; on behalf of a user, what this user may.
+/// The operator. A user of the machine who may start gavel with this configuration may see and do what it allows, and
+/// resolve approvals; on behalf of a user, what that user may.
 pub(super) fn caller(tenant: TenantId, user: Option<&UserId>) -> Caller {
     let roles = match user {
         None => [APPROVER.to_owned()].into(),
@@ -19,7 +19,7 @@ pub(super) fn caller(tenant: TenantId, user: Option<&UserId>) -> Caller {
     }
 }
 
-/// The record says which account of the system it was. Its number, since names are anybody's to set in an environment.
+/// The records name the system account. They use its number, since an environment can set any name.
 fn name() -> String {
     #[cfg(unix)]
     return format!("gavel-cli:uid-{}", rustix::process::getuid().as_raw());
@@ -27,12 +27,12 @@ fn name() -> String {
     "gavel-cli".to_owned()
 }
 
-/// What `--tenant` takes.
+/// Parses `--tenant`.
 pub(super) fn tenant(name: &str) -> Result<TenantId, IdError> {
     TenantId::parse(name)
 }
 
-/// What `--user` takes.
+/// Parses `--user`.
 pub(super) fn user(name: &str) -> Result<UserId, IdError> {
     UserId::parse(name)
 }

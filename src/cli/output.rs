@@ -1,8 +1,8 @@
-//! Standard output and standard error: nothing else writes to them (`tests/architecture.rs`).
+//! Standard output and standard error: only this module writes to them (`tests/architecture.rs`).
 //!
-//! What commands show holds words of other people, of models, tools and servers. So there is one rule, kept here for every line of
-//! text and of JSON: what could drive a terminal, turn what it says around, or stand there unseen, is shown as a JSON escape
-//! (`\u202e`). JSON stays the same value.
+//! Commands show text from other users, models, tools and servers. One rule holds for every line of text and JSON:
+//! characters that could drive a terminal, change the direction of text, or be invisible are shown as a JSON escape
+//! (`\u202e`). The JSON value stays the same.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use crate::domain::text::escaped;
 
-/// Whoever read standard output has read enough (`gavel decisions list | head`). Ends a verb quietly.
+/// The reader of standard output has closed it (`gavel decisions list | head`). Ends the command quietly.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("nobody reads standard output any more")]
+#[error("the reader of standard output has closed it")]
 pub(super) struct ReaderLeft;
 
-/// Writes an answer to standard output, at once.
+/// Writes an answer to standard output and flushes it.
 ///
 /// # Errors
 /// [`ReaderLeft`], or why standard output cannot be written.
@@ -26,15 +26,15 @@ pub(super) fn line(text: &str) -> anyhow::Result<()> {
     bytes(&[printable(text).as_bytes(), end.as_bytes()].concat())
 }
 
-/// As [`line`], for what is to be a file: exactly as it is, unless a terminal shows it.
+/// Like [`line`], for content that may go to a file: unchanged, unless a terminal shows it.
 ///
 /// # Errors
-/// As [`line`]; a terminal cannot show what is no text.
+/// As [`line`]; a terminal cannot show binary content.
 pub(super) fn file(content: &[u8]) -> anyhow::Result<()> {
     if !answers_are_shown() {
         return bytes(content);
     }
-    line(std::str::from_utf8(content).context("this is binary, and no terminal shows it")?)
+    line(std::str::from_utf8(content).context("this is binary and cannot be shown on a terminal")?)
 }
 
 /// Does a terminal show standard output?
@@ -51,20 +51,20 @@ fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// As [`line`], for indented JSON.
+/// Like [`line`], for indented JSON.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(value)?)
 }
 
-/// Tells the person something beside the answer, on standard error. There is nobody else to tell when that fails.
+/// Writes a note to the user on standard error. A failure is ignored: there is no other place to report it.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
-/// Asks for the next line, on standard error, so that standard output holds answers alone.
+/// Prompts for the next line on standard error, so that standard output contains answers only.
 pub(super) fn prompt(text: &str) {
     let mut err = io::stderr().lock();
-    // As for `note`.
+    // A failure is ignored, as in `note`.
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }
 
@@ -74,12 +74,12 @@ pub(super) fn count(number: impl Copy + Display + PartialEq + From<u8>, one: &st
     format!("{number} {one}{plural}")
 }
 
-/// Is a person reading standard error?
+/// Is standard error a terminal?
 pub(super) fn person_reads_notes() -> bool {
     io::stderr().is_terminal()
 }
 
-/// `text` as every line of output has it, for what is cut to a width before it is written.
+/// `text` as output shows it, for text that is cut to a width before it is written.
 pub(super) fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }

@@ -1,5 +1,5 @@
-//! `gavel runs`: what agents have done and are doing. What only reads looks at the database of the configuration and
-//! starts nothing; what acts does so in this process. With `--server`, both ask a gavel that runs elsewhere.
+//! `gavel runs`: agents' past and current runs. Commands that only read use the configured database and start nothing;
+//! commands that act do so in this process. With `--server`, both use a remote gavel.
 
 mod cancel;
 mod events;
@@ -25,29 +25,29 @@ use super::exit::Exit;
 use crate::config::Resolved;
 use crate::domain::ids::RunId;
 
-/// What to do.
+/// The commands of `gavel runs`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List the runs of a project, newest first
     List(list::Args),
-    /// Show one run with its tool calls, and what is to be done about calls in doubt
+    /// Show one run with its tool calls, and how to settle its in-doubt actions
     Show(show::Args),
-    /// Watch a run until it is over: what it has done so far, and what comes
+    /// Watch a run until it ends: what it has done so far, and new events
     Watch(watch::Args),
     /// Cancel a run and those it called
     Cancel(cancel::Args),
-    /// Go on with a paused run, as a run of its own
+    /// Continue a paused run, as a new run
     Resume(resume::Args),
 }
 
 /// The exit statuses of a run that is followed to its end.
 pub(super) const STATUSES: &str = "\
-Exit status: 0 completed, 1 nothing could be done, 2 wrong usage, 3 the run failed, 4 it was \
-cancelled, 5 it is paused (how to resume it is told), 6 it waits for a person (how to answer is told), \
-130 interrupted while the run goes on.";
+Exit status: 0 completed, 1 nothing could be done, 2 invalid usage, 3 the run failed, 4 it was \
+cancelled, 5 it is paused (a note shows how to resume it), 6 it waits for an approval (a note shows how \
+to answer), 130 interrupted while the run continues.";
 
 impl Verb {
-    /// Is a gavel elsewhere asked?
+    /// Is a remote gavel used?
     pub(super) fn is_remote(&self) -> bool {
         self.place().server.is_some()
     }
@@ -63,7 +63,7 @@ impl Verb {
     }
 }
 
-/// `resolved` is absent where a gavel elsewhere is asked.
+/// `resolved` is absent if a remote gavel is used.
 pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
     let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
     match verb {
@@ -75,7 +75,7 @@ pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Resul
     }
 }
 
-/// What the verbs take as a run.
+/// Parses a run id argument.
 fn id(text: &str) -> Result<RunId, &'static str> {
     RunId::parse(text).ok_or("a run's id is a UUID; `gavel runs list` shows them")
 }
@@ -83,5 +83,5 @@ fn id(text: &str) -> Result<RunId, &'static str> {
 /// The id in a run's document.
 fn id_of(run: &serde_json::Value) -> anyhow::Result<RunId> {
     let id = run.get("id").and_then(serde_json::Value::as_str).and_then(RunId::parse);
-    id.context("the answer names no run")
+    id.context("the answer has no run id")
 }

@@ -1,4 +1,4 @@
-//! `gavel serve`: the service, until it is told to stop.
+//! `gavel serve`: the service, until it receives a stop signal.
 
 mod banner;
 
@@ -17,12 +17,12 @@ use crate::app::{App, CLOSED, LAST_WORDS};
 use crate::config::Resolved;
 use crate::ports::tools::Tools;
 
-/// How long the list of tools waits for servers that are still being connected.
+/// How long the list of tools waits for servers that are still connecting.
 const SERVERS: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let app = App::build(resolved.config).await?;
-    // Until here a signal ends the process at once; nothing was begun.
+    // Before this, a signal ends the process at once; nothing has begun yet.
     let (chat, agents) = (Arc::clone(&app.chat), Arc::clone(&app.agents));
     let stopping = Stopping::listen(
         Handle::current(),
@@ -46,7 +46,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
             return Err(error);
         }
     };
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel serves");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel is serving");
     let files = app.agents.directory().files();
     let agents = format!(
         "{} ({}); `gavel agents list` shows them",
@@ -70,19 +70,19 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
             () = stopping.told.cancelled() => break,
         }
     }
-    tracing::info!("finishing what is under way (a second signal stops gavel at once)");
+    tracing::info!("finishing requests and runs in progress (a second signal stops gavel at once)");
     let shutdown = app.shutdown(Some(serving));
     if stopping.at_once.run_until_cancelled(shutdown).await.is_none() {
-        tracing::warn!("stopped at once; recovery closes at the next start what was under way");
+        tracing::warn!("stopped at once; recovery at the next start closes what was in progress");
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Done)
 }
 
-/// A service goes on when nobody reads what it says.
+/// A service continues even if its output is not read.
 fn tell(text: &str) {
     if let Err(error) = output::line(text) {
-        tracing::debug!(%error, "the greeting was not read");
+        tracing::debug!(%error, "the greeting could not be written");
     }
 }
 

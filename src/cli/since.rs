@@ -1,4 +1,4 @@
-//! From when on, as `--since` takes it.
+//! The value of `--since`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::{DateTime, NaiveDate};
 
 use crate::ports::clock::{Clock, SystemClock};
 
-/// A time, or so long ago.
+/// A time, or an age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
     /// Microseconds since the epoch.

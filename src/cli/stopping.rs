@@ -1,5 +1,5 @@
-//! How the service is told to stop, and that it does: on a thread of its own, since workers that are blocked handle no signal and end no
-//! drain.
+//! How the service receives stop signals, and ends. It runs on its own thread, since blocked workers handle no signal
+//! and end no drain.
 
 use std::io;
 use std::process;
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::interrupt::Signals;
 
-/// How long workers may take to begin something, until they count as blocked; how long they may take to end after a second signal; and how
-/// long a last line may take to be written.
+/// How long workers may take to start a task before they count as blocked, how long they may take to end after a second
+/// signal, and how long the last log line may take to be written.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The exit status where the stop did not come to its end.
+/// The exit status if the stop did not complete.
 const NOT_IN_ORDER: i32 = 1;
 /// The exit status after a second signal.
 const AT_ONCE: i32 = 130;
@@ -24,7 +24,7 @@ const AT_ONCE: i32 = 130;
 /// How long a stop may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// By then what was under way has ended or was cut short, unless the workers are blocked.
+    /// By then every task has ended or was cut short, unless the workers are blocked.
     pub(super) cut_short: Duration,
     /// By then everything is closed.
     pub(super) closed: Duration,
@@ -33,18 +33,18 @@ pub(super) struct Limits {
 /// Signals to this process.
 #[derive(Clone, Debug)]
 pub(super) struct Stopping {
-    /// Fires with the first one.
+    /// Fires with the first signal.
     pub(super) told: CancellationToken,
-    /// Fires with the second one.
+    /// Fires with the second signal.
     pub(super) at_once: CancellationToken,
 }
 
 impl Stopping {
-    /// Listens from now on. After the first signal the process ends within `limits`, whatever the workers of `runtime` do; soon after the
-    /// second one. `under_way` says what was abandoned then.
+    /// Listens from now on. After the first signal the process ends within `limits`, whatever the workers of `runtime`
+    /// do; after the second signal it ends within [`PATIENCE`]. `under_way` lists what was abandoned then.
     ///
     /// # Errors
-    /// The system has no thread, or takes no handler.
+    /// The system cannot start a thread or install a signal handler.
     pub(super) fn listen(
         runtime: Handle,
         limits: Limits,
@@ -60,7 +60,7 @@ impl Stopping {
             Signals::listen()?
         };
         let tokens = stopping.clone();
-        // It ends with the process.
+        // The thread ends with the process.
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             own.block_on(tokens.watch(signals, &runtime, limits, &under_way));
         })?;
@@ -93,7 +93,7 @@ impl Stopping {
     }
 }
 
-/// Comes back when a stop that has begun is not going to end by itself.
+/// Returns when a stop that has begun will not complete by itself.
 async fn blocked(runtime: &Handle, limits: Limits) {
     tokio::time::sleep(limits.cut_short).await;
     if answers(runtime).await {
@@ -101,22 +101,23 @@ async fn blocked(runtime: &Handle, limits: Limits) {
     }
 }
 
-/// Is there a worker that takes up work?
+/// Does a worker start new tasks?
 #[expect(
     clippy::disallowed_methods,
-    reason = "it is awaited here, and the process ends where it never comes back"
+    reason = "it is awaited here, and the process ends if it never returns"
 )]
 async fn answers(runtime: &Handle) -> bool {
     timeout(PATIENCE, runtime.spawn(async {})).await.is_ok()
 }
 
-/// Ends the process. The line is written by a thread of its own: a blocked worker may hold the log, and nobody need read it.
+/// Ends the process. A thread of its own writes the line: a blocked worker may hold the log, and the reader may have
+/// stopped.
 fn end(why: &str, abandoned: String, status: i32) {
     let line = format!("{why}; abandoned: {abandoned}. The next start, or another process, closes or continues it");
     let (written, told) = mpsc::channel();
     let writing = thread::Builder::new().spawn(move || {
         tracing::error!("{line}");
-        // Received or not: the process ends.
+        // Received or not, the process ends.
         written.send(()).ok();
     });
     if writing.is_ok() {
@@ -168,7 +169,7 @@ mod tests {
         runtime.block_on(async {
             stopping.told.cancelled().await;
             println!("told");
-            // Workers keep the time, too.
+            // Workers also drive the timers.
             tokio::time::sleep(Duration::from_millis(1)).await;
         });
     }
@@ -177,7 +178,7 @@ mod tests {
 
     impl Drop for Blocked {
         fn drop(&mut self) {
-            // It has ended, where the test has not failed.
+            // It has already ended unless the test failed.
             self.0.kill().ok();
         }
     }
@@ -201,7 +202,7 @@ mod tests {
             assert!(self.1.any(|line| line.unwrap().ends_with(word)), "{word}");
         }
 
-        fn told(&self) {
+        fn terminate(&self) {
             let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
             assert!(told.unwrap().success());
         }
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_service_whose_workers_are_all_blocked_ends_with_its_drain_and_says_what_it_abandons() {
         let blocked = Blocked::start();
-        blocked.told();
+        blocked.terminate();
         let (status, said) = blocked.ends();
         assert_eq!(status, Some(NOT_IN_ORDER), "{said}");
         assert!(
@@ -231,9 +232,9 @@ mod tests {
     #[test]
     fn a_second_signal_ends_it_at_once() {
         let mut blocked = Blocked::start();
-        blocked.told();
+        blocked.terminate();
         blocked.says("told");
-        blocked.told();
+        blocked.terminate();
         assert_eq!(blocked.ends().0, Some(AT_ONCE));
     }
 }

@@ -1,8 +1,8 @@
-//! Rows for a terminal.
+//! Tables for a terminal.
 
 use super::output::printable;
 
-/// Lines up `rows` under `heads`. The last column is not padded; every cell is one line.
+/// Aligns `rows` under `heads`. The last column is not padded; every cell is one line.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows
         .iter()
@@ -27,7 +27,7 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The first `most` characters; what was left out is shown by an ellipsis.
+/// The first `most` characters; an ellipsis marks omitted text.
 pub(super) fn clipped(text: &str, most: usize) -> String {
     let text = one_line(text);
     if text.chars().count() <= most {

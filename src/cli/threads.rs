@@ -1,5 +1,5 @@
-//! `gavel threads`: what people and agents have said to each other. As with `gavel runs`, it looks at the database of the
-//! configuration, or with `--server` asks a gavel that runs elsewhere.
+//! `gavel threads`: the messages of users and agents. As with `gavel runs`, it reads the configured database, or uses a
+//! remote gavel with `--server`.
 
 mod list;
 mod show;
@@ -10,17 +10,17 @@ use super::exit::Exit;
 use super::runs::Where;
 use crate::config::Resolved;
 
-/// What to do.
+/// The commands of `gavel threads`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// List threads, the latest active first
+    /// List threads, the most recently active first
     List(list::Args),
-    /// Show one thread: what was said, what was asked, and what became of it
+    /// Show one thread: its messages, approval requests and their results
     Show(show::Args),
 }
 
 impl Verb {
-    /// Is a gavel elsewhere asked?
+    /// Is a remote gavel used?
     pub(super) fn is_remote(&self) -> bool {
         self.place().server.is_some()
     }
@@ -33,7 +33,7 @@ impl Verb {
     }
 }
 
-/// `resolved` is absent where a gavel elsewhere is asked.
+/// `resolved` is absent if a remote gavel is used.
 pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
     let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
     match verb {

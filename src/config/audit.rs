@@ -5,12 +5,12 @@ use secrecy::SecretString;
 use super::read::Read;
 use super::values;
 
-/// What the audit's chain is made with, and was made with before. Each key has at least 32 bytes.
+/// Keys of the audit chain, the current one and former ones. Each key has at least 32 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
-    /// For new rows; `None`: gavel makes one.
+    /// Key for new rows; `None`: gavel generates one.
     pub key: Option<SecretString>,
-    /// For older ones.
+    /// Former keys, to verify older rows.
     pub old_keys: Vec<SecretString>,
 }
 

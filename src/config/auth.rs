@@ -1,4 +1,4 @@
-//! Who may call (DESIGN.md section 9, Callers).
+//! How callers authenticate (DESIGN.md section 9, Callers).
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,23 +14,23 @@ use super::values;
 use crate::domain::definition::nearest::nearest;
 use crate::domain::ids::{DEFAULT_TENANT, TenantId, UserId};
 
-/// Roles that mean something to gavel. A key may carry others, which are warned of: they may be a slip.
+/// Roles that gavel knows. A key may carry other roles; each one causes a warning, because it may be a typing error.
 pub const KNOWN_ROLES: &[&str] = &["analyst", "approver", "operator"];
 const KEY_FIELDS: &[&str] = &["name", "sha256", "tenant", "roles", "user"];
 
-/// How callers prove who they are.
+/// How callers authenticate.
 #[derive(Clone, Debug)]
 pub enum Auth {
-    /// They do not; only on a loopback address.
+    /// Not at all; allowed only on a loopback address.
     None,
-    /// Services, each by a key.
+    /// Services authenticate with API keys.
     ApiKeys(Vec<ApiKey>),
-    /// Users, by a token that somebody else issued.
+    /// Users authenticate with a token from an external issuer.
     Jwt(Jwt),
 }
 
 impl Auth {
-    /// May there be users of more than one tenant?
+    /// Whether users of more than one tenant can exist.
     #[must_use]
     pub fn has_several_tenants(&self) -> bool {
         match self {
@@ -41,37 +41,37 @@ impl Auth {
     }
 }
 
-/// One service's key.
+/// The API key of one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// The service, in logs and records.
+    /// The name of the service in logs and records.
     pub name: String,
     /// SHA-256 of the key's text.
     pub sha256: [u8; 32],
-    /// Whose records it sees and writes.
+    /// The tenant whose records the service reads and writes.
     pub tenant: TenantId,
-    /// What it may do beside asking.
+    /// What the service may do besides sending requests.
     pub roles: BTreeSet<String>,
-    /// The one user who has it, and who acts for themselves alone; absent: a service, which may act for any.
+    /// The one user this key belongs to, who acts only for themselves; absent: a service, which may act for any user.
     pub user: Option<UserId>,
 }
 
-/// Whose tokens count.
+/// Which tokens are accepted.
 #[derive(Clone, Debug)]
 pub struct Jwt {
-    /// `iss`.
+    /// Required `iss` claim.
     pub issuer: String,
-    /// `aud`.
+    /// Required `aud` claim.
     pub audience: String,
-    /// What they are checked with.
+    /// Keys that verify token signatures.
     pub keys: JwtKeys,
-    /// The claim that names the tenant, which every token must then carry; absent: everybody is in `default`.
+    /// The claim that names the tenant, which every token must then carry; absent: every user is in `default`.
     pub tenant_claim: Option<String>,
-    /// The claim with the roles: a list, or a text with blanks between them.
+    /// The claim with the roles: a list, or a text with roles separated by blanks.
     pub roles_claim: String,
 }
 
-/// What tokens are checked with.
+/// Keys that verify token signatures.
 #[derive(Clone, Debug)]
 pub enum JwtKeys {
     /// The issuer's public keys.
@@ -81,17 +81,16 @@ pub enum JwtKeys {
 }
 
 pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
-    // Every section is read, also when the mode does not use it: a mistake in it shows now, not on the day the
-    // mode is changed.
+    // Every section is read, even if the mode does not use it: an error in it shows now, not when the mode changes.
     let keys = keys(read);
     let mode = read.parse("auth.mode", mode)?;
     if !matches!(mode, Mode::ApiKey) && keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
-        read.warn("auth.keys is given, and nobody is asked for a key unless auth.mode = api_key".to_owned());
+        read.warn("auth.keys is given, but API keys are used only with auth.mode = api_key".to_owned());
     }
     if !matches!(mode, Mode::Jwt) && JWT.iter().any(|key| read.is_given(key)) {
         read.parse("auth.jwt.jwks_url", values::https_url);
         read.parse("auth.jwt.secret", values::signing_secret);
-        read.warn("auth.jwt is given, and nobody is asked for a token unless auth.mode = jwt".to_owned());
+        read.warn("auth.jwt is given, but tokens are used only with auth.mode = jwt".to_owned());
     }
     match mode {
         Mode::None => open(read, listen),
@@ -106,7 +105,7 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Au
     }
 }
 
-/// What belongs to the mode `jwt` alone.
+/// The settings of the mode `jwt`.
 const JWT: [&str; 6] = [
     "auth.jwt.issuer",
     "auth.jwt.audience",
@@ -137,7 +136,7 @@ fn open(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
     };
     let (here, there) = (read.origin("auth.mode"), read.origin("listen"));
     let problem = format!(
-        "is only for loopback addresses, and listen = {address} ({there}) is none; give api_key or jwt \
+        "is allowed only on loopback addresses, and listen = {address} ({there}) is not one; give api_key or jwt \
          (environment GAVEL_AUTH_MODE)"
     );
     read.error("auth.mode", Some("none".to_owned()), &here, problem);
@@ -180,7 +179,7 @@ fn jwt(read: &mut Read<'_>) -> Option<Jwt> {
     })
 }
 
-/// The keys; `None` when one of them is wrong.
+/// The keys; `None` when one of them is invalid.
 fn keys(read: &mut Read<'_>) -> Option<Vec<ApiKey>> {
     let Some((value, origin)) = read.value("auth.keys") else {
         return Some(Vec::new());
@@ -215,7 +214,7 @@ fn keys(read: &mut Read<'_>) -> Option<Vec<ApiKey>> {
     distinct(read, &origin, &keys).then_some(keys)
 }
 
-/// A name is what logs tell two services apart by, and a key that two services share tells nobody apart.
+/// Rejects duplicate names, which logs use to distinguish services, and keys that two services share.
 fn distinct(read: &mut Read<'_>, origin: &Origin, keys: &[ApiKey]) -> bool {
     let mut fine = true;
     for (n, key) in keys.iter().enumerate() {
@@ -337,7 +336,7 @@ impl Entry<'_, '_> {
                     let place = self.place("roles");
                     let known = KNOWN_ROLES.join(", ");
                     self.read.warn(format!(
-                        "{place}: the role {role:?} means nothing to gavel, which knows {known}"
+                        "{place}: gavel does not know the role {role:?}; known roles are {known}"
                     ));
                 }
             }

@@ -1,27 +1,27 @@
-//! The file `.env` in the working directory: variables that count where the environment does not set them. They are laid below the
-//! environment and never put into it, so that no child process inherits them.
+//! The file `.env` in the working directory. Its variables are used where the environment does not set them. They are a
+//! layer below the environment and are never put into it, so no child process inherits them.
 
 use std::collections::BTreeMap;
 use std::{env, fmt, fs, io};
 
 use super::error::{ConfigError, ConfigErrors};
 
-/// The variables of a `.env` file. Their values can be secrets, so they do not print.
+/// The variables of a `.env` file. Their values can be secrets, so `Debug` prints only the names.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Dotenv(BTreeMap<String, String>);
 
-/// Where it is looked for.
+/// Path of the file, in the working directory.
 const FILE: &str = ".env";
 
 impl Dotenv {
-    /// The file in the working directory; no variables where there is none.
+    /// Reads the file in the working directory; returns no variables when the file does not exist.
     ///
     /// # Errors
-    /// It cannot be read, or a line of it is no `NAME=value`.
+    /// The file cannot be read, or a line is not of the form `NAME=value`.
     pub fn read() -> Result<Self, ConfigErrors> {
         let problem = match fs::read_to_string(FILE) {
             Ok(text) => return Self::parse(&text).map_err(|error| ConfigErrors(vec![error])),
-            // Python keeps a virtual environment in a folder of this name.
+            // Python keeps a virtual environment in a directory of this name.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
                 return Ok(Self::default());
             }
@@ -30,12 +30,12 @@ impl Dotenv {
         Err(ConfigErrors(vec![mistake(FILE.to_owned(), problem)]))
     }
 
-    /// The variables of a text: `NAME=value` a line, `#` begins a comment, `export` before a name is passed over. In double quotes and
-    /// without quotes `$NAME` stands for another variable; single quotes keep a value as it is. Of a name that comes twice the last
-    /// one counts.
+    /// Parses variables: one `NAME=value` per line, `#` begins a comment, and `export` before a name is ignored. In
+    /// double quotes and without quotes, `$NAME` is replaced by that variable; single quotes keep a value unchanged. If
+    /// a name occurs twice, the last value is used.
     ///
     /// # Errors
-    /// The line that is none of these, without its text: that can be a secret.
+    /// Names the invalid line by its number, without its text: the text can be a secret.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let text = text.trim_start_matches('\u{feff}');
         let variables: Result<_, _> = dotenvy::from_read_iter(text.as_bytes()).collect();
@@ -57,7 +57,7 @@ impl Dotenv {
         &self.0
     }
 
-    /// A variable of the process, or of the file where the process has none or an empty one.
+    /// A variable of the process, or of the file if the process has none or an empty one.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<String> {
         let of_the_process = env::var(name).ok();

@@ -1,17 +1,17 @@
-//! A value that stops the start.
+//! Configuration errors, which prevent the start.
 
 use std::fmt;
 
-/// One mistake in the configuration.
+/// One error in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The setting, by its key in `gavel.toml` (an unknown one as it was written).
+    /// The setting, by its key in `gavel.toml`; an unknown key as it was written.
     pub key: String,
-    /// What was given, masked if it is secret; absent when nothing was.
+    /// The value that was given, masked if secret; absent when none was given.
     pub value: Option<String>,
-    /// Where it was given; absent when it was not.
+    /// Where the value was given; absent when none was given.
     pub place: Option<String>,
-    /// What is wrong, and what is allowed.
+    /// What is invalid, and what is allowed.
     pub problem: String,
 }
 
@@ -30,15 +30,15 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// All mistakes, as one error to end a start with.
+/// All configuration errors, reported together when the start fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.len() {
-            1 => f.write_str("the configuration has a mistake:")?,
-            n => write!(f, "the configuration has {n} mistakes:")?,
+            1 => f.write_str("the configuration has an error:")?,
+            n => write!(f, "the configuration has {n} errors:")?,
         }
         for error in &self.0 {
             write!(f, "\n  {error}")?;
@@ -49,7 +49,7 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// A file that a setting names and that cannot be read or is wrong.
+/// A file that a setting names is unreadable or invalid.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(pub String);

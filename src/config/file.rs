@@ -1,4 +1,4 @@
-//! `gavel.toml`: its values with their lines. A key that no setting has is a mistake.
+//! `gavel.toml`: its values with their lines. A key that is not a setting is an error.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,11 @@ use super::settings::{CONFIG_FILE, SETTINGS, Setting};
 use super::sources::{Given, secret_in};
 use crate::domain::definition::nearest::nearest;
 
-/// What the file gives.
+/// The values of the file.
 #[derive(Default)]
 pub(super) struct FileValues {
     pub(super) given: Vec<Given>,
-    /// Line of every key, by its dotted path; elements of lists by their number.
+    /// The line of every key, by its dotted path; elements of lists by their index.
     pub(super) lines: BTreeMap<String, usize>,
 }
 
@@ -29,10 +29,10 @@ struct Walk<'a> {
     found: FileValues,
 }
 
-/// Reads the file's text. Mistakes in single keys go to `errors`.
+/// Reads the text of the file. Errors in single keys go to `errors`.
 ///
 /// # Errors
-/// The text is no TOML.
+/// The text is not valid TOML.
 pub(super) fn values(
     path: &Path,
     text: &str,
@@ -43,7 +43,7 @@ pub(super) fn values(
         key: "the file".to_owned(),
         value: None,
         place: Some(Origin::line(path, line_at(text, error.span().map_or(0, |span| span.start))).to_string()),
-        problem: format!("is no TOML: {}", error.message().replace('\n', ", ")),
+        problem: format!("is not valid TOML: {}", error.message().replace('\n', ", ")),
     })?;
     let mut walk = Walk {
         path,
@@ -121,7 +121,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The value as figment has it. Notes the lines of what is inside lists.
+    /// Converts the value to figment's type. Records the lines of elements inside lists.
     fn value(&mut self, item: &Item, key: &str) -> Value {
         if let Some(text) = item.as_str() {
             return Value::from(text);
@@ -161,7 +161,7 @@ impl Walk<'_> {
                 .collect();
             return Value::from(values);
         }
-        // What is left is a date or a time, which no setting takes.
+        // The remaining case is a date or a time, which no setting accepts.
         Value::from(item.as_datetime().map(ToString::to_string).unwrap_or_default())
     }
 
@@ -193,7 +193,7 @@ impl Walk<'_> {
     }
 }
 
-/// The secret whose file `key` names.
+/// The secret setting whose file `key` names.
 fn by_file(key: &str) -> Option<&'static Setting> {
     let key = key.strip_suffix("_file")?;
     SETTINGS.iter().find(|setting| setting.key == key && setting.in_file())

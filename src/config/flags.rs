@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 
-/// Settings that may be given on the command line. The rest, and every secret, is given in the environment or in
-/// gavel.toml: others can see a command line.
+/// Settings that may be given on the command line. The other settings and every secret are given in the environment or
+/// in
+/// gavel.toml: other users can see a command line.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Settings (more in the environment and gavel.toml: gavel config --reference)")]
 pub struct Flags {
@@ -15,16 +16,16 @@ pub struct Flags {
     /// Where the HTTP API is served [env: GAVEL_LISTEN] [default: 127.0.0.1:8080]
     #[arg(long, global = true, value_name = "ADDR:PORT")]
     listen: Option<String>,
-    /// System prompt, tool whitelist and limits [env: GAVEL_CONSTITUTION] [default: built in]
+    /// System prompt, tool allowlist and limits [env: GAVEL_CONSTITUTION] [default: built in]
     #[arg(long, global = true, value_name = "PATH")]
     constitution: Option<String>,
-    /// Folder of agent definitions [env: GAVEL_AGENTS] [default: agents, if it is there, else built in]
+    /// Directory of agent definitions [env: GAVEL_AGENTS] [default: agents, if it exists, else built in]
     #[arg(long, global = true, value_name = "PATH")]
     agents: Option<String>,
     /// The MCP servers whose tools are used [env: GAVEL_MCP_CONFIG] [default: built in]
     #[arg(long, global = true, value_name = "PATH")]
     mcp_config: Option<String>,
-    /// Where the accepted definitions of pinned tools are kept [env: GAVEL_MCP_PINS] [default: gavel-pins.json]
+    /// The file with the accepted definitions of pinned tools [env: GAVEL_MCP_PINS] [default: gavel-pins.json]
     #[arg(long, global = true, value_name = "PATH")]
     mcp_pins: Option<String>,
     /// Rules for tool calls, with tests of them [env: GAVEL_POLICY] [default: no rules]
@@ -33,13 +34,13 @@ pub struct Flags {
     /// Where records are kept [env: DATABASE_URL] [default: sqlite://gavel.db]
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
-    /// The model; demo is the built-in stand-in [env: GEMINI_MODEL]
+    /// The model; demo is the built-in demo model [env: GEMINI_MODEL]
     #[arg(long, global = true, value_name = "NAME")]
     model: Option<String>,
 }
 
 impl Flags {
-    /// What was given, by key.
+    /// The values that were given, by key.
     #[must_use]
     pub fn values(&self) -> BTreeMap<&'static str, String> {
         let pairs = [
@@ -92,7 +93,7 @@ mod tests {
                 .find(|arg| arg.get_long().map(|long| format!("--{long}")).as_deref() == setting.flag);
             let help = arg.unwrap().get_help().unwrap().to_string();
             assert!(help.contains(setting.variable()), "{help}");
-            // Which model answers is a story of its own.
+            // The default of the model depends on credentials.
             if setting.key != "gemini.model" {
                 let default = format!("[default: {}]", setting.default.unwrap_or(setting.absent));
                 assert!(help.contains(&default), "{default}: {help}");

@@ -1,4 +1,4 @@
-//! Takes the sources from the process: environment, working directory, files.
+//! Collects the configuration sources of the process: environment, working directory, files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::origin::Origin;
 use super::settings::{CONFIG_FILE, SETTINGS};
 use super::{Config, Flags, Resolved, Sources};
 
-/// The file that is read when none is named.
+/// The file that is read when no other is named.
 const DEFAULT_FILE: &str = "gavel.toml";
 
 impl Config {
-    /// The configuration of this process.
+    /// Loads the configuration of this process.
     ///
     /// # Errors
-    /// As [`Config::resolve`]; also a `gavel.toml` that is named and cannot be read, and a `.env` that cannot be read.
+    /// As [`Config::resolve`]; also if a named `gavel.toml` or an existing `.env` cannot be read.
     pub fn load(flags: &Flags) -> Result<Resolved, ConfigErrors> {
         let flags = flags.values();
         let environment = environment().map_err(ConfigErrors)?;
@@ -35,7 +35,7 @@ impl Config {
     }
 }
 
-/// The variables that are text. One of ours that is not is an error; others are none of our business.
+/// The variables that are valid UTF-8. An invalid value of a gavel setting is an error; other variables are ignored.
 fn environment() -> Result<BTreeMap<String, String>, Vec<ConfigError>> {
     let mut variables = BTreeMap::new();
     let mut errors = Vec::new();
@@ -52,7 +52,7 @@ fn environment() -> Result<BTreeMap<String, String>, Vec<ConfigError>> {
                     key: setting.key.to_owned(),
                     value: None,
                     place: Some(Origin::environment(&name).to_string()),
-                    problem: format!("is no UTF-8 text; give {}", setting.allowed),
+                    problem: format!("is not valid UTF-8; give {}", setting.allowed),
                 }));
             }
             (Err(_), _) => {}

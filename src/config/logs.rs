@@ -9,36 +9,36 @@ use url::Url;
 use super::read::Read;
 use super::values;
 
-/// What is logged and where traces go.
+/// What is logged, and where traces are sent.
 #[derive(Clone, Debug)]
 pub struct Logs {
-    /// A filter that parses (`RUST_LOG`).
+    /// A valid filter (`RUST_LOG`).
     pub filter: String,
-    /// How lines look.
+    /// Format of log lines.
     pub format: LogFormat,
-    /// Where traces are sent; absent: nowhere.
+    /// The collector that receives traces; absent: traces are not sent.
     pub traces: Option<Otlp>,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text on a terminal, else JSON lines.
     Auto,
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A collector of traces.
+/// A trace collector.
 #[derive(Clone, Debug)]
 pub struct Otlp {
-    /// The whole URL that takes traces.
+    /// The full URL that receives traces.
     pub traces_url: Url,
-    /// Sent with every request.
+    /// Headers of every request.
     pub headers: Vec<(String, SecretString)>,
-    /// What traces call this service.
+    /// The service name in traces.
     pub service_name: String,
 }
 
@@ -72,8 +72,8 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Logs> {
     })
 }
 
-/// `name=value,name=value`, as OpenTelemetry has it: a value may hold `%XX` (OTLP exporter specification, "Specifying headers
-/// via environment variables").
+/// `name=value,name=value`, the OpenTelemetry format: a value may contain `%XX` (OTLP exporter specification,
+/// "Specifying headers via environment variables").
 fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     pairs
@@ -87,7 +87,7 @@ fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
         .collect()
 }
 
-/// The base URL with `/v1/traces`, whatever path it has already.
+/// Appends `/v1/traces` to the base URL, after any path it has.
 fn below(base: &Url) -> Url {
     let mut url = base.clone();
     let path = format!("{}/v1/traces", base.path().trim_end_matches('/'));

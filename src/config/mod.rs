@@ -1,21 +1,21 @@
 //! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults (DESIGN.md section 10).
 //!
-//! [`settings`] is the list of all settings with their names, defaults and what is allowed. [`sources`] lays
-//! what was given over the defaults, [`read`] takes one value at a time out of it, and one file a section
-//! ([`auth`], [`model`], …) makes types of them that cannot be wrong. Every mistake is collected, so that a
-//! start that is refused names all of them.
+//! [`settings`] lists all settings with their names, defaults and allowed values. [`sources`] merges the given values
+//! over the defaults, and [`read`] reads single values from the result. One file per section ([`auth`], [`model`], …)
+//! builds validated types from them. All errors are collected, so that a failed start reports every one.
 //!
-//! Absent on purpose: the core reads no process environment, file or clock. [`Config::load`] does, and hands
-//! [`Sources`] to [`Config::resolve`].
+//! The core deliberately reads no process environment, file or clock. [`Config::load`] does, and passes [`Sources`] to
+//! [`Config::resolve`].
 //!
-//! Decisions written nowhere else:
-//! - A variable that is set and empty counts as not set, as compose files leave them.
-//! - Only `.env`, `gavel.toml` and the folder `agents` are taken from the working directory without being named. An `mcp.json`
-//!   starts programs and a constitution steers every chat, so these are named or built in; an agent does nothing until
-//!   somebody runs it.
-//! - A relative path in `gavel.toml` is relative to that file; elsewhere to the working directory.
-//! - A real model that is asked for by name, or by address, without credentials is an error; the demo model is
-//!   the default only when nothing points to a real one.
+//! Decisions documented only here:
+//! - A variable that is set and empty counts as not set, because compose files set missing variables to the empty
+//!   string.
+//! - Only `.env`, `gavel.toml` and the directory `agents` are read from the working directory without being named. An
+//!   `mcp.json` starts programs and a constitution steers every chat, so these are named or built in. An agent does
+//!   nothing until a caller runs it.
+//! - A relative path in `gavel.toml` is relative to that file; elsewhere it is relative to the working directory.
+//! - Requesting a real model by name or by address without credentials is an error. The demo model is the default only
+//!   when no setting refers to a real one.
 
 mod audit;
 mod auth;
@@ -57,105 +57,105 @@ pub use reference::reference;
 pub use secret::masked_url;
 pub use sources::Sources;
 
-/// Settings that are read and checked, and that nothing is built from yet.
+/// Settings that are read and validated but not used yet.
 const NOT_USED_YET: [&str; 1] = ["github.token"];
 
-/// Everything gavel is built from.
+/// The validated configuration of gavel.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it listens; port 0 takes a free one.
+    /// Address the HTTP server listens on; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// `None`: the constitution that is built in.
+    /// `None`: the built-in constitution.
     pub constitution: Option<PathBuf>,
-    /// Folder of agent definitions; `None`: `agents` in the working directory if it is there, else those built in.
+    /// Directory of agent definitions; `None`: `agents` in the working directory if it exists, else the built-in ones.
     pub agents: Option<PathBuf>,
-    /// `mcp.json`; `None`: the servers that are built in.
+    /// Path of `mcp.json`; `None`: the built-in servers.
     pub mcp_config: Option<PathBuf>,
-    /// Accepted definitions of pinned tools.
+    /// File with the accepted definitions of pinned tools.
     pub mcp_pins: PathBuf,
-    /// Rules for tool calls; `None`: none.
+    /// Rules for tool calls; `None`: no rules.
     pub policy: Option<PathBuf>,
-    /// `sqlite:…` or `postgres:…`; may carry a password.
+    /// `sqlite:…` or `postgres:…`; may contain a password.
     pub database_url: SecretString,
-    /// Who answers.
+    /// The model.
     pub model: ModelConfig,
-    /// Who may ask.
+    /// How callers authenticate.
     pub auth: Auth,
-    /// How much a user may ask for.
+    /// Request rate limit of each user.
     pub rate_limit: RateLimit,
-    /// Requests worked on at once; more are shed as OVERLOADED.
+    /// Most requests in progress at once; further requests are refused as OVERLOADED.
     pub max_in_flight: usize,
-    /// HTTP worker threads; `None`: one for each core.
+    /// HTTP worker threads; `None`: one per core.
     pub workers: Option<NonZeroUsize>,
-    /// How long a stop waits for what is under way.
+    /// How long a shutdown waits for work in progress.
     pub drain: Duration,
     /// Runs of agents.
     pub runs: Runs,
-    /// Logins to the console.
+    /// Login sessions of the console.
     pub console: Console,
-    /// What the records keep of people's words.
+    /// What records keep of message content.
     pub records: Content,
-    /// The keys of the audit.
+    /// The keys of the audit chain.
     pub audit: Audit,
-    /// Signs the identity tokens that our own MCP servers over HTTP ask for; at least 32 bytes.
+    /// Signs the identity tokens that bundled MCP servers over HTTP require; at least 32 bytes.
     pub identity_secret: Option<SecretString>,
-    /// For the GitHub tools.
+    /// Token for the GitHub tools.
     pub github_token: Option<SecretString>,
     /// Logs and traces.
     pub logs: Logs,
-    /// Variables that `mcp.json` can name beside those of the process.
+    /// Variables that `mcp.json` can name besides those of the process.
     pub dotenv: Dotenv,
 }
 
-/// Requests of one user.
+/// Request rate limit of one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// In the long run.
+    /// Sustained rate, requests per minute.
     pub per_minute: NonZeroU32,
-    /// At once.
+    /// Most requests at once.
     pub burst: NonZeroU32,
 }
 
 /// Runs of agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// In the background, worked on at once; a process with 0 takes up none.
+    /// Most background runs in progress at once; a process with 0 starts none.
     pub background: usize,
-    /// How long a process may be silent before another one takes its runs up.
+    /// How long a process may go without renewing its leases before another process takes over its runs.
     pub lease: Duration,
-    /// How long those that are over are kept; `None`: for ever.
+    /// How long ended runs are kept; `None`: forever.
     pub kept: Option<Duration>,
-    /// Who answers in threads.
+    /// The agent that answers in threads.
     pub agent: String,
-    /// What becomes of a message while a run of its thread is going.
+    /// What happens to a message while a run of its thread is in progress.
     pub while_busy: WhileBusy,
-    /// What becomes of a thread's run when a person says no.
+    /// What happens to the run of a thread when an approver rejects an action.
     pub on_reject: OnReject,
-    /// How long a question to a person stands.
+    /// How long an approval request remains open.
     pub approvals_expire: Duration,
 }
 
-/// Logins to the console.
+/// Login sessions of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Console {
-    /// How long one lasts.
+    /// Longest duration of a session.
     pub lasts: Duration,
-    /// How long one may rest.
+    /// Longest idle time of a session.
     pub idle: Duration,
 }
 
-/// A configuration with what is to be told about it.
+/// A configuration, with the origin of each value and the warnings about it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The values.
     pub config: Config,
     /// Every setting with its value (secrets masked) and where that came from, in the order of [`settings::SETTINGS`].
     pub origins: Vec<Effective>,
-    /// What is odd and does not stop the start.
+    /// Suspicious settings that do not prevent the start.
     pub warnings: Vec<String>,
 }
 
-/// One setting as it is in effect.
+/// The effective value of one setting.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Effective {
     /// The key in `gavel.toml`.
@@ -169,11 +169,11 @@ pub struct Effective {
 }
 
 impl Config {
-    /// Makes the configuration out of what was given. No I/O but `sources.read_file`, for `NAME_FILE`.
+    /// Builds the configuration from the sources. No I/O except `sources.read_file`, for `NAME_FILE`.
     ///
     /// # Errors
-    /// Every mistake, each with key, value (masked if secret), place and what is allowed. A `gavel.toml`
-    /// that is no TOML hides the mistakes in other places.
+    /// All errors, each with key, value (masked if secret), place and what is allowed. If `gavel.toml` is not valid
+    /// TOML, only that error is reported.
     pub fn resolve(sources: Sources<'_>) -> Result<Resolved, Vec<ConfigError>> {
         let mut read = sources.lay()?;
         let listen = read.parse("listen", values::listen);
@@ -187,8 +187,8 @@ impl Config {
             && values::is_clear_text_possible(url.expose_secret())
         {
             read.warn(
-                "database_url names a PostgreSQL on another machine, and its sslmode allows words without encryption; \
-                 add sslmode=require, or verify-full, to it"
+                "database_url names a PostgreSQL server on another machine, and its sslmode allows an unencrypted \
+                 connection; add sslmode=require or verify-full to it"
                     .to_owned(),
             );
         }
@@ -217,7 +217,7 @@ impl Config {
         let logs = logs::read(&mut read);
         for key in NOT_USED_YET {
             if read.is_given(key) {
-                read.warn(format!("{key} is given, and this version does not use it yet"));
+                read.warn(format!("{key} is given, but this version does not use it yet"));
             }
         }
         let dotenv = read.dotenv();

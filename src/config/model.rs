@@ -1,4 +1,4 @@
-//! Who answers: Vertex AI, the Gemini Developer API, or the demo model.
+//! The model settings: Vertex AI, the Gemini Developer API, or the demo model.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,60 +10,60 @@ use super::origin::Origin;
 use super::read::Read;
 use super::values;
 
-/// The model, where nothing names one: a current Flash model with no shutdown date.
+/// The default model: a current Flash model with no shutdown date.
 pub const DEFAULT_MODEL: &str = "gemini-3.8-flash";
-/// The name that asks for the demo model.
+/// The name that selects the demo model.
 const DEMO: &str = "demo";
 
-/// Who answers, and how long to wait.
+/// The model, and how long to wait for it.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Whose model answers where a definition names no provider.
+    /// The provider used where a definition names none.
     pub provider: Provider,
-    /// The other one of the Developer API and Vertex AI, where both are set up: definitions may name it.
+    /// The other one of the Developer API and Vertex AI, if both are configured: definitions may name it.
     pub other: Option<Provider>,
-    /// Its name, where a definition names none; `demo` for the demo model.
+    /// The model name used where a definition names none; `demo` for the demo model.
     pub name: String,
-    /// How long to wait for a real one.
+    /// How long to wait for a real model.
     pub timeouts: ModelTimeouts,
 }
 
-/// Whose model.
+/// The service that provides the model.
 #[derive(Clone, Debug)]
 pub enum Provider {
-    /// The built-in stand-in; overrides what definitions name.
+    /// The built-in demo model; overrides what definitions name.
     Demo {
-        /// Was it asked for by name? Else it is here because there are no credentials.
+        /// Whether it was selected by name; otherwise it is the default because there are no credentials.
         asked: bool,
     },
     /// The Gemini Developer API.
     Developer {
-        /// Its key.
+        /// The API key.
         api_key: SecretString,
-        /// Scheme, host and port; absent: Google's.
+        /// Scheme, host and port; absent: Google's address.
         base_url: Option<String>,
     },
     /// Vertex AI in express mode.
     VertexExpress {
-        /// Its key.
+        /// The API key.
         api_key: SecretString,
-        /// Scheme, host and port; absent: Google's.
+        /// Scheme, host and port; absent: Google's address.
         base_url: Option<String>,
     },
     /// Vertex AI with an access token.
     Vertex {
-        /// Id or number.
+        /// Project id or number.
         project: String,
         /// `global`, `us`, `eu` or a region.
         location: String,
-        /// Scheme, host and port in place of the one the location names.
+        /// Scheme, host and port in place of the address that the location implies.
         endpoint: Option<String>,
-        /// Where application default credentials are looked for.
+        /// Where application default credentials are searched for.
         credentials: GoogleEnvironment,
     },
 }
 
-/// The variables in which Google's tools look for credentials, as they are in the environment.
+/// The environment variables in which Google's tools look for credentials, unparsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GoogleEnvironment {
     /// `GOOGLE_APPLICATION_CREDENTIALS`.
@@ -78,18 +78,18 @@ pub struct GoogleEnvironment {
     pub quota_project: Option<String>,
 }
 
-/// How long to wait for a model.
+/// Timeouts of model requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelTimeouts {
-    /// For a connection.
+    /// Connecting.
     pub connect: Duration,
-    /// For the head of a reply.
+    /// Until the response headers arrive.
     pub first_byte: Duration,
-    /// Between two pieces of a reply.
+    /// Between two chunks of a response.
     pub idle: Duration,
 }
 
-/// What was given of a real model.
+/// The settings given for a real model.
 struct Real {
     project: Option<String>,
     location: Option<String>,
@@ -135,8 +135,8 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
     })
 }
 
-/// The default, and the other one that is set up. Project and location of Vertex AI go before any key, and a key of Vertex AI before
-/// one of the Developer API.
+/// The default provider, and the other configured one. Project and location of Vertex AI take precedence over any key,
+/// and a Vertex AI key over a Developer API key.
 fn providers(
     read: &mut Read<'_>,
     real: Real,
@@ -157,7 +157,7 @@ fn providers(
     }
 }
 
-/// Vertex AI, where it is set up; outer `None` where that is an error.
+/// Vertex AI, if configured; the outer `None` means a configuration error.
 fn vertex(read: &mut Read<'_>, real: Real) -> Option<Option<Provider>> {
     match (real.project, real.location) {
         (Some(project), Some(location)) => {
@@ -184,11 +184,11 @@ fn vertex(read: &mut Read<'_>, real: Real) -> Option<Option<Provider>> {
     }))
 }
 
-/// The demo model answers by default only where nothing points to a real one, and nobody else can reach it.
+/// The demo model is the default only if no setting refers to a real one and only this machine can reach gavel.
 fn demo_by_default(read: &mut Read<'_>, name: &str, listen: Option<SocketAddr>) -> Option<Provider> {
-    const CURE: &str = "set GEMINI_API_KEY (or VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION), or ask for the demo \
+    const CURE: &str = "set GEMINI_API_KEY (or VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION), or select the demo \
                         model by name with GEMINI_MODEL=demo";
-    // A credential that is given and wrong has been told already; that there is none would be untrue.
+    // A credential that is given but invalid has been reported already; "there are no credentials" would be false.
     let credentials = [
         "gemini.api_key",
         "vertex.api_key",
@@ -208,7 +208,7 @@ fn demo_by_default(read: &mut Read<'_>, name: &str, listen: Option<SocketAddr>) 
                 key,
                 value,
                 &origin,
-                format!("is for a real model, and there are no credentials; {CURE}"),
+                format!("applies only to a real model, and there are no credentials; {CURE}"),
             );
             return None;
         }
@@ -216,8 +216,8 @@ fn demo_by_default(read: &mut Read<'_>, name: &str, listen: Option<SocketAddr>) 
     let away = listen.filter(|address| !values::is_loopback(*address));
     if let Some(address) = away {
         let problem = format!(
-            "there are no credentials, and away from loopback (listen = {address}) the demo model \
-                               must be asked for by name; {CURE}"
+            "there are no credentials, and on a non-loopback address (listen = {address}) the demo model must be \
+             selected by name; {CURE}"
         );
         read.push(super::ConfigError {
             key: "gemini.api_key".to_owned(),
@@ -245,7 +245,7 @@ fn google(read: &Read<'_>) -> GoogleEnvironment {
     }
 }
 
-/// A key that travels in the clear is the operator's decision, but a known one.
+/// The operator may send a key unencrypted, but must know it: gavel warns.
 fn warn_of_plain_http(read: &mut Read<'_>, real: &Real) {
     for (key, base) in [("gemini.base_url", &real.base_url), ("vertex.endpoint", &real.endpoint)] {
         let Some(url) = base.as_deref().and_then(|base| Url::parse(base).ok()) else {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use figment::{Metadata, Source};
 use serde::{Serialize, Serializer};
 
-/// Where a value came from, in words: `flag --listen`, `environment GAVEL_LISTEN`, `.env GAVEL_LISTEN`, `gavel.toml:3`, `default`.
+/// Where a value came from, as text: `flag --listen`, `environment GAVEL_LISTEN`, `.env GAVEL_LISTEN`, `gavel.toml:3`,
+/// `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     words: String,
@@ -46,7 +47,7 @@ impl Origin {
         Self::of(Self::DEFAULT.to_owned())
     }
 
-    /// A default that has a reason.
+    /// A default with its reason.
     pub(super) fn default_because(reason: &str) -> Self {
         Self::of(format!("{}: {reason}", Self::DEFAULT))
     }
@@ -55,18 +56,18 @@ impl Origin {
         Self { words, file: None }
     }
 
-    /// Did nobody give it?
+    /// Whether the value is a default, not given by the user.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.words.starts_with(Self::DEFAULT)
     }
 
-    /// The `gavel.toml` it stands in.
+    /// The `gavel.toml` that contains the value.
     pub(super) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// As figment carries it.
+    /// Converts to figment's metadata.
     pub(super) fn to_metadata(&self) -> Metadata {
         let metadata = Metadata::named(self.words.clone());
         match &self.file {

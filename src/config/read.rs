@@ -1,4 +1,4 @@
-//! Takes single values out of what was laid, and keeps every mistake.
+//! Reads single values from the merged sources, and collects all errors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,10 +15,10 @@ use super::secret::{shown, shown_refused};
 use super::settings::{self, SETTINGS, Setting};
 use super::{Config, Effective, Resolved};
 
-/// The values on their way to a [`Config`].
+/// The merged values, from which a [`Config`] is read.
 pub(super) struct Read<'a> {
     figment: Figment,
-    /// The layers as one; figment would merge them anew for every question.
+    /// The merged layers; figment would merge them again for every lookup.
     merged: Value,
     lines: BTreeMap<String, usize>,
     environment: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ pub(super) struct Read<'a> {
     read_file: &'a dyn Fn(&Path) -> io::Result<String>,
     errors: Vec<ConfigError>,
     warnings: Vec<String>,
-    /// What is in effect where that is not what was given.
+    /// Values in effect that differ from the given ones.
     instead: BTreeMap<&'static str, (Option<String>, Origin)>,
 }
 
@@ -56,14 +56,14 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// The value with its place; `None` when it is not set.
+    /// The value with its origin; `None` when it is not set.
     pub(super) fn value(&self, key: &str) -> Option<(Value, Origin)> {
         let value = self.merged.find_ref(key)?.clone();
         let origin = self.figment.get_metadata(value.tag()).map(Origin::from_metadata);
         Some((value, origin.unwrap_or_else(Origin::default)))
     }
 
-    /// The value as text; a list or a table is a mistake.
+    /// The value as text; a list or a table is an error.
     pub(super) fn text(&mut self, key: &'static str) -> Option<(String, Origin)> {
         let (value, origin) = self.value(key)?;
         match scalar(&value) {
@@ -81,7 +81,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// The value as `parse` takes it; what it does not take is a mistake.
+    /// The value parsed by `parse`; a value that `parse` rejects is an error.
     pub(super) fn parse<T>(&mut self, key: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let (text, origin) = self.text(key)?;
         let parsed = parse(text.trim());
@@ -103,7 +103,7 @@ impl<'a> Read<'a> {
         self.parse(key, super::values::secret)
     }
 
-    /// As `parse`, for what must be given because of `why`.
+    /// As `parse`, for a setting that is required because of `why`.
     pub(super) fn needed<T>(
         &mut self,
         key: &'static str,
@@ -117,7 +117,7 @@ impl<'a> Read<'a> {
         self.parse(key, parse)
     }
 
-    /// A path, relative to the file it stands in. What it names need not exist.
+    /// A path, relative to the file that contains the setting. It need not exist.
     pub(super) fn place(&mut self, key: &'static str) -> Option<PathBuf> {
         let origin = self.value(key)?.1;
         let named = PathBuf::from(self.word(key)?);
@@ -127,11 +127,11 @@ impl<'a> Read<'a> {
         })
     }
 
-    /// As [`Self::place`], and what is named must be readable.
+    /// As [`Self::place`], but the path must be readable.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
         let origin = self.value(key)?.1;
         let path = self.place(key)?;
-        // A folder cannot be read as a file, and says so with an error of its own kind.
+        // Reading a directory as a file fails with an error of its own kind, which is allowed here.
         match (self.read_file)(&path) {
             Err(error) if error.kind() != io::ErrorKind::IsADirectory => {
                 self.error(
@@ -146,17 +146,17 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Where the setting was given.
+    /// Where the value was given.
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.value(key).map_or_else(Origin::default, |(_, origin)| origin)
     }
 
-    /// Was it given, by whomever?
+    /// Whether the setting was given in any source.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.value(key).is_some_and(|(_, origin)| !origin.is_default())
     }
 
-    /// The line of an element inside a list of the file, else the place of the list.
+    /// The line of an element inside a list of the file; otherwise the place of the list.
     pub(super) fn place_inside(&self, inner: &str, origin: &Origin) -> String {
         match (origin.file(), self.lines.get(inner)) {
             (Some(file), Some(line)) => Origin::line(file, *line).to_string(),
@@ -164,7 +164,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// A variable that is no setting of ours, but read by those whose credentials we use.
+    /// A variable that is not a gavel setting but is read by libraries whose credentials gavel uses.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         let layers = [&self.environment, self.dotenv.values()];
         let mut set = layers.into_iter().filter_map(|layer| layer.get(name));
@@ -204,12 +204,12 @@ impl<'a> Read<'a> {
         self.warnings.push(warning);
     }
 
-    /// Says what is in effect where that is not what was given.
+    /// Records the effective value where it differs from the given one.
     pub(super) fn in_effect(&mut self, key: &'static str, value: &str, origin: Origin) {
         self.instead.insert(key, (Some(value.to_owned()), origin));
     }
 
-    /// The configuration, if nothing was wrong.
+    /// The configuration, if there were no errors.
     pub(super) fn finish(mut self, config: Option<Config>) -> Result<Resolved, Vec<ConfigError>> {
         match config {
             Some(config) if self.errors.is_empty() => {
@@ -222,7 +222,7 @@ impl<'a> Read<'a> {
             }
             Some(_) => Err(self.errors),
             None if !self.errors.is_empty() => Err(self.errors),
-            None => unreachable!("a value is missing, and no mistake says why"),
+            None => unreachable!("a value is missing, and no error explains it"),
         }
     }
 
@@ -241,7 +241,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The setting of a key that is written in this crate.
+/// The setting of a key that is hard-coded in this crate.
 fn known(key: &'static str) -> &'static Setting {
     settings::find(key).unwrap_or_else(|| unreachable!("{key} is not in the list of settings"))
 }

@@ -5,14 +5,14 @@ use secrecy::SecretString;
 use super::read::Read;
 use super::values;
 
-/// What decision, tool and audit rows keep of messages, replies, arguments and results.
+/// What decision, tool-call and audit records keep of messages, replies, arguments and results.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// As they are.
+    /// The full content.
     Full,
-    /// A keyed hash: equal words can be found, none can be read. The key has at least 32 bytes.
+    /// A keyed hash: equal content can be found, but none can be read. The key has at least 32 bytes.
     Hash(SecretString),
-    /// Nothing.
+    /// No content.
     None,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Content> {
         }
         (content, None) => Some(content),
         (content, Some(_)) => {
-            read.warn("records.key is given, and only records.content = hash uses it".to_owned());
+            read.warn("records.key is given, but only records.content = hash uses it".to_owned());
             Some(content)
         }
     }

@@ -1,4 +1,4 @@
-//! The list of settings as a page for people.
+//! The reference page of all settings.
 
 use std::fmt::Write;
 

@@ -1,21 +1,21 @@
-//! How values are shown without what is secret in them.
+//! Masks secrets in displayed values.
 
 use super::settings::{Secrecy, Setting};
 
-/// Stands for a secret.
+/// The text shown in place of a secret.
 const MASK: &str = "********";
 
-/// `text`, as far as `setting` may be shown.
+/// `text`, masked as far as `setting` requires.
 pub(super) fn shown(setting: &Setting, text: &str) -> String {
     match setting.secrecy {
-        // Any URL may come with a password, also where none is allowed.
+        // Any URL may contain a password, even where none is allowed.
         Secrecy::Open if !text.contains("://") => text.to_owned(),
         Secrecy::Open | Secrecy::Url => masked_url(text),
         Secrecy::Secret => MASK.to_owned(),
     }
 }
 
-/// As [`shown`], for a value that was refused: its length helps to find the slip.
+/// As [`shown`], for an invalid value: its length helps to find the error.
 pub(super) fn shown_refused(setting: &Setting, text: &str) -> String {
     match setting.secrecy {
         Secrecy::Secret => format!("{MASK} ({} bytes)", text.len()),
@@ -23,11 +23,11 @@ pub(super) fn shown_refused(setting: &Setting, text: &str) -> String {
     }
 }
 
-/// A URL without its secrets: `postgres://user:********@host/db`.
+/// A URL with its secrets masked: `postgres://user:********@host/db`.
 ///
-/// Works on text that is no URL as well: whatever stands between the first `:` after `//` and the last `@` is
-/// masked, and so are query parameters that name a password, and all of a web address. With an `@` behind a `?` nobody can say where the
-/// password ends, so all the rest is masked.
+/// Also accepts text that is not a URL. Masks everything between the first `:` after `//` and the last `@`, query
+/// parameters that name a password, and all query parameters of a web address. If an `@` follows a `?`, the end of the
+/// password is unknown, so the whole rest is masked.
 #[must_use]
 pub fn masked_url(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -111,7 +111,7 @@ mod tests {
         #[test]
         fn no_password_survives(user in "[a-z]{1,8}", password in "[A-Z0-9:@/?&=%#]{6,20}", host in "[a-z.]{1,12}") {
             let masked = masked_url(&format!("postgres://{user}:{password}@{host}/gavel"));
-            // No piece of it either: two characters may be there by chance, six may not.
+            // Six-character substrings of the password must not appear either; shorter ones may match by chance.
             for start in 0..=password.len() - 6 {
                 prop_assert!(!masked.contains(&password[start..start + 6]), "{}", masked);
             }

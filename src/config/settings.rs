@@ -1,33 +1,33 @@
-//! The list of all settings: names, defaults, what is allowed. Everything else reads this table, so a setting
-//! that is not here does not exist.
+//! The table of all settings: names, defaults, allowed values. All other code reads this table, so a setting that is
+//! not here does not exist.
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Dotted key in `gavel.toml`.
     pub key: &'static str,
-    /// Environment variables, the first being the one that is spoken of.
+    /// Environment variables; messages name the first one.
     pub environment: &'static [&'static str],
-    /// Flag, with its dashes.
+    /// Flag, including its dashes.
     pub flag: Option<&'static str>,
-    /// Is it kept out of every output? Such a setting may also be given as `NAME_FILE`, or `key_file`.
+    /// How far the value is masked in output. A masked setting may also be given as `NAME_FILE`, or `key_file`.
     pub secrecy: Secrecy,
-    /// The value when nothing is given.
+    /// The default value.
     pub default: Option<&'static str>,
-    /// What the absence of a value means, where there is no default.
+    /// What applies when no value is given and there is no default.
     pub absent: &'static str,
-    /// What may be given; follows "give".
+    /// What is allowed; follows the word "give".
     pub allowed: &'static str,
-    /// What it is for, one sentence.
+    /// Purpose of the setting, in one sentence.
     pub about: &'static str,
 }
 
 /// How far a value may be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrecy {
-    /// Whole.
+    /// In full.
     Open,
-    /// Without the password it may hold.
+    /// Without the password it may contain.
     Url,
     /// Not at all.
     Secret,
@@ -80,13 +80,13 @@ impl Setting {
         }
     }
 
-    /// May it be given as the path of a file that holds it?
+    /// Whether it may be given as the path of a file that contains the value.
     #[must_use]
     pub fn in_file(&self) -> bool {
         self.secrecy != Secrecy::Open
     }
 
-    /// The variable that is spoken of.
+    /// The variable that messages name.
     #[must_use]
     pub fn variable(&self) -> &'static str {
         self.environment[0]
@@ -98,7 +98,7 @@ const SECONDS: &str = "seconds above 0 and up to 3600, such as 2 or 0.5";
 const BASE: &str = "scheme, host and port only, such as https://gateway.internal:8443 (the path is appended)";
 const SIGNING: &str = "at least 32 bytes (openssl rand -hex 32 makes one)";
 
-/// The key of the configuration file itself, which cannot stand in that file.
+/// The key of the configuration file itself, which cannot be set in that file.
 pub const CONFIG_FILE: &str = "config";
 
 /// All settings, in the order they are shown.
@@ -123,18 +123,18 @@ pub const SETTINGS: &[Setting] = &[
         "constitution",
         &["GAVEL_CONSTITUTION"],
         "the path of a Markdown file",
-        "System prompt, tool whitelist and limits of the chat surface.",
+        "System prompt, tool allowlist and limits of the chat surface.",
     )
     .flag("--constitution")
     .absent("built in"),
     setting(
         "agents",
         &["GAVEL_AGENTS"],
-        "the path of a folder",
-        "Folder of agent definitions.",
+        "the path of a directory",
+        "Directory of agent definitions.",
     )
     .flag("--agents")
-    .absent("agents, if it is there, else built in"),
+    .absent("agents, if it exists, else built in"),
     setting(
         "mcp_config",
         &["GAVEL_MCP_CONFIG"],
@@ -163,7 +163,7 @@ pub const SETTINGS: &[Setting] = &[
         "database_url",
         &["DATABASE_URL"],
         "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",
-        "Where records are kept; a SQLite file is made when it is missing.",
+        "Where records are kept; a missing SQLite file is created.",
     )
     .flag("--database")
     .default("sqlite://gavel.db")
@@ -179,79 +179,81 @@ pub const SETTINGS: &[Setting] = &[
         "max_in_flight",
         &["GAVEL_MAX_IN_FLIGHT"],
         "a whole number from 1 to 1000000",
-        "Requests worked on at once by one process; more are answered REFUSAL:OVERLOADED. A tenant has seven eighths of them at \
-         most, a user three quarters.",
+        "Requests in progress at once in one process; further requests are answered REFUSAL:OVERLOADED. One tenant may \
+         use at most seven eighths of them, one user three quarters.",
     )
     .default("1024"),
     setting(
         "drain_seconds",
         &["GAVEL_DRAIN_SECONDS"],
         SECONDS,
-        "How long a stop waits for what is under way.",
+        "How long a shutdown waits for work in progress.",
     )
     .default("30"),
     setting(
         "runs.background",
         &["GAVEL_RUNS_BACKGROUND"],
         "a whole number from 1 to 1000000",
-        "Runs of agents in the background, worked on at once by one process; more wait in the queue. A tenant has seven eighths \
-         of them at most, a user three quarters.",
+        "Background runs of agents in progress at once in one process; further runs wait in the queue. One tenant may \
+         use at most seven eighths of them, one user three quarters.",
     )
     .default("64"),
     setting(
         "runs.lease_seconds",
         &["GAVEL_RUNS_LEASE_SECONDS"],
         SECONDS,
-        "How long a process may be silent before another one takes its runs up.",
+        "How long a process may go without renewing its leases before another process takes over its runs.",
     )
     .default("10"),
     setting(
         "runs.keep_days",
         &["GAVEL_RUNS_KEEP_DAYS"],
         "a whole number of days from 1 to 36500",
-        "How long runs that are over are kept, with their journals, actions and lines in threads; decisions are kept for ever.",
+        "How long ended runs are kept, with their journals, actions and lines in threads; decisions are kept forever.",
     )
-    .absent("for ever"),
+    .absent("forever"),
     setting(
         "runs.agent",
         &["GAVEL_RUNS_AGENT"],
         "the name of an agent of the project `default` with one input, `query`, and without sub-agents, steps or rounds",
-        "Who answers in threads (`POST /api/agent/run`).",
+        "The agent that answers in threads (`POST /api/agent/run`).",
     )
     .default("workspace"),
     setting(
         "runs.while_busy",
         &["GAVEL_RUNS_WHILE_BUSY"],
         "refuse or queue",
-        "A message while a run of its thread is going: refused with 409 and that run, or waiting its turn.",
+        "What happens to a message while a run of its thread is in progress: it is refused with 409 and that run, or it \
+         waits its turn.",
     )
     .default("refuse"),
     setting(
         "runs.on_reject",
         &["GAVEL_RUNS_ON_REJECT"],
         "continue, complete or fail",
-        "A thread's run when a person rejects an action: the agent reads why and continues, or the run ends as completed or as failed.",
+        "What happens to a thread's run when an approver rejects an action: the agent reads the reason and continues, or \
+         the run ends as completed or as failed.",
     )
     .default("continue"),
     setting(
         "approvals.expire_hours",
         &["GAVEL_APPROVALS_EXPIRE_HOURS"],
         HOURS,
-        "How long a person may take to approve or reject an action; after that it does not run.",
+        "How long an approver may take to approve or reject an action; after that the action is not executed.",
     )
     .default("24"),
     setting(
         "console.session_hours",
         &["GAVEL_CONSOLE_SESSION_HOURS"],
         HOURS,
-        "How long a login to the console lasts; one with a token never longer than that.",
+        "How long a login to the console lasts; a login with a token never lasts longer than the token.",
     )
     .default("8"),
     setting(
         "console.idle_hours",
         &["GAVEL_CONSOLE_IDLE_HOURS"],
         HOURS,
-        "How long a login to the console may rest before it is over.",
+        "How long a login to the console may be idle before it ends.",
     )
     .default("1"),
     setting(
@@ -265,7 +267,7 @@ pub const SETTINGS: &[Setting] = &[
         "gemini.model",
         &["GEMINI_MODEL"],
         "a model's name, such as gemini-3.8-flash, or demo",
-        "The model, where a definition names none; demo is the built-in stand-in and overrides all.",
+        "The model, where a definition names none; demo is the built-in demo model and overrides all definitions.",
     )
     .flag("--model")
     .default(super::model::DEFAULT_MODEL),
@@ -341,7 +343,7 @@ pub const SETTINGS: &[Setting] = &[
         "auth.mode",
         &["GAVEL_AUTH_MODE"],
         "none, api_key or jwt",
-        "Who may call; none is for loopback addresses only.",
+        "How callers authenticate; none is allowed only on loopback addresses.",
     )
     .default("none"),
     setting(
@@ -355,13 +357,13 @@ pub const SETTINGS: &[Setting] = &[
         "auth.jwt.issuer",
         &["GAVEL_AUTH_JWT_ISSUER"],
         "the `iss` that tokens carry",
-        "Who issues the tokens.",
+        "The issuer of the tokens.",
     ),
     setting(
         "auth.jwt.audience",
         &["GAVEL_AUTH_JWT_AUDIENCE"],
         "the `aud` that tokens carry",
-        "Whom the tokens are for.",
+        "The audience of the tokens.",
     ),
     setting(
         "auth.jwt.jwks_url",
@@ -382,19 +384,19 @@ pub const SETTINGS: &[Setting] = &[
         "a claim's name",
         "The claim that names the tenant; a token without it is refused.",
     )
-    .absent("everybody in the tenant `default`"),
+    .absent("all users in the tenant `default`"),
     setting(
         "auth.jwt.roles_claim",
         &["GAVEL_AUTH_JWT_ROLES_CLAIM"],
         "a claim's name",
-        "The claim with the roles: a list, or a text with blanks between them.",
+        "The claim with the roles: a list, or a text with roles separated by blanks.",
     )
     .default("roles"),
     setting(
         "rate_limit.per_minute",
         &["GAVEL_RATE_LIMIT_PER_MINUTE"],
         "a whole number from 1 to 1000000",
-        "Requests of one user in a minute.",
+        "Requests of one user per minute.",
     )
     .default("60"),
     setting(
@@ -422,15 +424,15 @@ pub const SETTINGS: &[Setting] = &[
         "audit.key",
         &["GAVEL_AUDIT_KEY"],
         SIGNING,
-        "Key of the chain of the audit; rows cannot be changed unseen without it.",
+        "Key of the audit chain; without it, rows cannot be changed undetected.",
     )
     .secret()
-    .absent("made by gavel: in a file beside a SQLite database, else in the database"),
+    .absent("generated by gavel: in a file next to a SQLite database, else in the database"),
     setting(
         "audit.old_keys",
         &["GAVEL_AUDIT_OLD_KEYS"],
-        "keys of at least 32 bytes, with spaces or new lines between them",
-        "Keys that audit.key was before, to verify older rows with.",
+        "keys of at least 32 bytes, separated by spaces or new lines",
+        "Former values of audit.key, to verify older rows.",
     )
     .secret(),
     setting(
@@ -457,8 +459,8 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "otel.traces_endpoint",
         &["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"],
-        "the whole http:// or https:// URL that takes traces",
-        "As otel.endpoint, for traces alone and with nothing appended.",
+        "the full http:// or https:// URL that receives traces",
+        "As otel.endpoint, but only for traces and with nothing appended.",
     )
     .absent("otel.endpoint with /v1/traces"),
     setting(
@@ -477,8 +479,8 @@ pub const SETTINGS: &[Setting] = &[
     .default("gavel"),
 ];
 
-/// Names that begin with `GAVEL_` and are no settings: the key of `gavel chat --server`, and what the project's own
-/// tests and checks use.
+/// Variables that begin with `GAVEL_` and are not settings: the key of `gavel chat --server`, and variables of the
+/// project's own tests and checks.
 pub(super) const OTHER_VARIABLES: &[&str] = &["GAVEL_API_KEY", "GAVEL_API_KEY_FILE", "GAVEL_BIN", "GAVEL_SHARED"];
 
 /// The setting with this key.

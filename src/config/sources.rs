@@ -1,4 +1,4 @@
-//! What was given, laid over the defaults: flags > environment > `.env` > `gavel.toml` > defaults.
+//! Merges the given values over the defaults: flags > environment > `.env` > `gavel.toml` > defaults.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,21 +15,21 @@ use super::read::Read;
 use super::settings::{CONFIG_FILE, OTHER_VARIABLES, SETTINGS, Setting};
 use crate::domain::definition::nearest::nearest;
 
-/// Everything a configuration is made of. The core takes nothing from elsewhere.
+/// All sources of a configuration. The core reads nothing else.
 pub struct Sources<'a> {
-    /// Values by key, as flags gave them.
+    /// Values of flags, by key.
     pub flags: BTreeMap<&'static str, String>,
     /// The process environment.
     pub environment: BTreeMap<String, String>,
     /// The variables of the file `.env`.
     pub dotenv: Dotenv,
-    /// Path and text of `gavel.toml`, if there is one.
+    /// Path and text of `gavel.toml`, if it exists.
     pub file: Option<(PathBuf, String)>,
-    /// Reads a file that holds a secret, or checks that one that is named can be read.
+    /// Reads a file that contains a secret, or checks that a named file is readable.
     pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
 }
 
-/// One value from one place, as figment takes it.
+/// One value from one source, as a figment provider.
 pub(super) struct Given {
     pub(super) key: &'static str,
     pub(super) value: Value,
@@ -48,7 +48,7 @@ impl Provider for Given {
 }
 
 impl<'a> Sources<'a> {
-    /// Lays the sources over each other. Mistakes in single values are kept in the result.
+    /// Merges the sources. Errors in single values are kept in the result.
     pub(super) fn lay(self) -> Result<Read<'a>, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
@@ -109,17 +109,17 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The variables of the process, or of a `.env`.
+/// The variables of the process or of a `.env` file.
 struct Variables<'a> {
     values: &'a BTreeMap<String, String>,
     origin: fn(&str) -> Origin,
 }
 
-/// Reads a file that holds a secret.
+/// Reads a file that contains a secret.
 type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
 impl Variables<'_> {
-    /// The settings that they give.
+    /// The settings that these variables give.
     fn given(&self, read_file: ReadFile<'_>, errors: &mut Vec<ConfigError>, warnings: &mut Vec<String>) -> Vec<Given> {
         let mut given = Vec::new();
         for setting in SETTINGS {
@@ -188,7 +188,7 @@ impl Variables<'_> {
         }
     }
 
-    /// A variable that begins like ours and is none is a slip more often than not.
+    /// An unknown variable that begins with `GAVEL_` is usually a typing error.
     fn warn_of_unknown(&self, warnings: &mut Vec<String>) {
         let known = || {
             SETTINGS
@@ -211,11 +211,11 @@ impl Variables<'_> {
     }
 }
 
-/// The secret in a file, without the line end that editors and `echo` leave.
+/// The secret in a file, without the trailing line break that editors and `echo` add.
 pub(super) fn secret_in(path: &Path, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Result<String, String> {
     let text = read_file(path).map_err(|error| format!("cannot be read: {error}"))?;
     match text.trim_end_matches(['\r', '\n']) {
-        "" => Err("is empty; it has to hold the secret".to_owned()),
+        "" => Err("is empty; it must contain the secret".to_owned()),
         secret => Ok(secret.to_owned()),
     }
 }

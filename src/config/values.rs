@@ -1,5 +1,5 @@
-//! What single values may be. Each function takes trimmed text and answers `None` for what is not allowed;
-//! the words for that are in [`settings`](super::settings).
+//! Parses single values. Each function takes trimmed text and returns `None` for a value that is not allowed;
+//! [`settings`](super::settings) describes what is allowed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use crate::domain::thread::{OnReject, WhileBusy};
 
-/// Fewest bytes of a secret that signs: as long as the SHA-256 it keys.
+/// Fewest bytes of a signing secret: the length of a SHA-256 hash.
 const SIGNING_BYTES: usize = 32;
 
 pub(super) fn word(text: &str) -> Option<String> {
@@ -22,7 +22,7 @@ pub(super) fn secret(text: &str) -> Option<SecretString> {
     word(text).map(SecretString::from)
 }
 
-/// A project's id or number, or a location, as `adapters::gemini` takes it.
+/// A project's id or number, or a location, as `adapters::gemini` accepts it.
 pub(super) fn google_name(text: &str) -> Option<String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     ((1..=100).contains(&text.len()) && text.bytes().all(fits)).then(|| text.to_owned())
@@ -39,7 +39,7 @@ pub(super) fn listen(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// Can only this machine reach it? IPv4 addresses written as IPv6 count as what they are.
+/// Whether only this machine can reach the address. IPv4-mapped IPv6 addresses count as IPv4.
 pub(super) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
@@ -48,7 +48,7 @@ pub(super) fn database_url(text: &str) -> Option<SecretString> {
     let rest = ["sqlite:", "postgres://", "postgresql://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))?;
-    // The name of a SQLite file need not be one of a URL.
+    // A SQLite file name need not be a valid URL.
     if !text.starts_with("sqlite:") {
         Url::parse(text).ok()?;
     }
@@ -103,7 +103,7 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     (!time.is_zero() && time <= Duration::from_secs(3600)).then_some(time)
 }
 
-/// Scheme, host and port; without a slash at the end.
+/// Scheme, host and port; without a trailing slash.
 pub(super) fn base_url(text: &str) -> Option<String> {
     let url = Url::parse(text)
         .ok()
@@ -113,7 +113,7 @@ pub(super) fn base_url(text: &str) -> Option<String> {
     (bare && nobody && url.has_host()).then(|| url.origin().ascii_serialization())
 }
 
-/// A host, or what [`base_url`] takes.
+/// A host, or what [`base_url`] accepts.
 pub(super) fn endpoint(text: &str) -> Option<String> {
     if text.contains("://") {
         base_url(text)
@@ -122,7 +122,7 @@ pub(super) fn endpoint(text: &str) -> Option<String> {
     }
 }
 
-/// An address whose answers are trusted: nobody on the way may change them.
+/// A URL whose responses are trusted, so it must be protected against changes in transit.
 pub(super) fn https_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let plain_is_safe = url.scheme() == "http" && is_local(&url);
@@ -135,8 +135,8 @@ pub(super) fn http_url(text: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// May a password and what people said go to this PostgreSQL in the clear? So they may where `sslmode` allows it, also by
-/// default, and the server is on another machine.
+/// Whether passwords and message content can reach this PostgreSQL server unencrypted: `sslmode` allows it (as it does
+/// by default) and the server is on another machine.
 pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
     let Ok(url) = Url::parse(database_url) else {
         return false;
@@ -146,7 +146,7 @@ pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
         .or_else(|| given("host"))
         .map(|host| host.into_owned());
     let near = match host.as_deref().or(url.host_str()) {
-        // None, or a folder with a socket, as in `postgres:///gavel?host=/run/postgresql`.
+        // None, or a directory with a socket, as in `postgres:///gavel?host=/run/postgresql`.
         None | Some("") => true,
         Some(host) => host.starts_with('/') || is_local_name(host),
     };
@@ -155,7 +155,7 @@ pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
     url.scheme().starts_with("postgres") && !near && !encrypted
 }
 
-/// Does the URL's host mean this machine?
+/// Whether the URL's host is this machine.
 pub(super) fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => is_local_name(name),
@@ -165,7 +165,7 @@ pub(super) fn is_local(url: &Url) -> bool {
     }
 }
 
-/// A name or an address as text, which a URL keeps where the standard does not know its scheme.
+/// A name or an address as text, as a URL keeps it when the URL standard does not know its scheme.
 fn is_local_name(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.is_ok_and(|ip| ip.to_canonical().is_loopback()) || host == "localhost" || host.ends_with(".localhost")

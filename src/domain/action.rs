@@ -1,4 +1,4 @@
-//! An action: a call of a run that has consequences or needs leave, and the states it may pass through (DESIGN.md section 6).
+//! An action: a tool call that has consequences or requires approval, and its states (DESIGN.md section 6).
 
 use std::borrow::Cow;
 
@@ -13,32 +13,32 @@ use super::policy;
 use super::text::visible;
 
 names! {
-    /// Where an action is.
+    /// The status of an action.
     ActionStatus {
-        /// The model has proposed it, and nobody has judged it yet. Only a journal knows such a one.
+        /// The model has proposed it, and the policy has not decided yet. Exists only in journals.
         Planned = "planned",
-        /// A person is asked.
+        /// It waits for an approver.
         AwaitingConfirmation = "awaiting_confirmation",
-        /// A person has agreed, and it has not begun.
+        /// An approver has approved it, and it has not started.
         Approved = "approved",
-        /// It was begun.
+        /// It has started.
         Executing = "executing",
-        /// It had its effect.
+        /// It was executed.
         Completed = "completed",
-        /// It could not begin, or its server says that it failed.
+        /// It could not start, or its server reported that it failed.
         Failed = "failed",
-        /// It is not known whether it had its effect; a person settles that.
+        /// Its outcome is unknown; a person must settle it.
         InDoubt = "in_doubt",
-        /// A person said no.
+        /// An approver rejected it.
         Rejected = "rejected",
-        /// Nobody answered in time, or the run was over first.
+        /// No approver answered in time, or the run ended first.
         Expired = "expired",
     }
 }
 
 impl ActionStatus {
-    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds. Its condition is made of this,
-    /// or names one status from which this allows it.
+    /// The legal transitions. Each is one conditional UPDATE, so that only one of two concurrent writers succeeds. Its
+    /// condition is built from this function, or names one status that this function allows.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         use ActionStatus::{
@@ -53,14 +53,15 @@ impl ActionStatus {
         )
     }
 
-    /// What a person's word may make of it: a doubt is settled, and a word that led to nothing yet gives way to another.
+    /// Whether a settlement may change the status to `next`. It settles an in-doubt action, or corrects an earlier
+    /// settlement that has had no consequence.
     #[must_use]
     pub const fn may_be_settled_as(self, next: Self) -> bool {
         use ActionStatus::{Completed, Failed, InDoubt};
         matches!((self, next), (InDoubt | Completed | Failed, Completed | Failed))
     }
 
-    /// Nothing will happen any more, unless a person settles it.
+    /// Whether the action has ended: its status no longer changes, unless a person settles it.
     #[must_use]
     pub const fn is_over(self) -> bool {
         match self {
@@ -71,56 +72,57 @@ impl ActionStatus {
 }
 
 names! {
-    /// A person's answer.
+    /// An approver's answer.
     Resolution {
-        /// It must not run.
+        /// The action must not be executed.
         Reject = "reject",
-        /// It may run, this once.
+        /// The action may be executed once.
         ApproveOnce = "approve_once",
-        /// It may run, and so may later calls of this tool to exactly the same recipients, each in the same argument.
+        /// The action may be executed, and so may later calls of this tool to exactly the same recipients, each in the
+        /// same argument.
         ApproveAndAlwaysAllowRecipient = "approve_and_always_allow_recipient",
     }
 }
 
 impl Resolution {
-    /// May it run?
+    /// Whether the action may be executed.
     #[must_use]
     pub const fn approves(self) -> bool {
         !matches!(self, Self::Reject)
     }
 }
 
-/// What a person should know before they answer, beside the arguments.
+/// What an approver should know before answering, in addition to the arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Details {
-    /// Why it needs leave.
+    /// Why it requires approval.
     pub reason: String,
-    /// The approval request as the thread has it; absent in requests of earlier versions.
+    /// The text of the approval request in the thread; absent in requests of earlier versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// What is odd about it: a look-alike domain, say.
+    /// What is suspicious about it, for example a look-alike domain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Everybody it goes to; `None` where the tool names no recipients, or the call none.
+    /// All recipients; `None` if the tool has no recipient arguments or the call names no recipients.
     pub recipients: Option<Recipients>,
-    /// It gives an argument that leave for good does not cover, so it can be allowed once only.
+    /// The call sets an argument that no grant can cover, so it can be approved only once.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ungrantable: bool,
-    /// The account from which it would be done, as the tool's server named it; bound like the arguments.
+    /// The account that would be used, as named by the tool's server; approval covers it, like the arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
 }
 
 impl Details {
-    /// Everybody it goes to, canonical and in order.
+    /// All recipients, canonical and sorted.
     #[must_use]
     pub fn everybody(&self) -> Option<Vec<String>> {
         let recipients = self.recipients.as_ref()?;
         Some(recipients.all().into_iter().map(str::to_owned).collect())
     }
 
-    /// Can a grant be given for it?
+    /// Whether a grant can be made from it.
     // R-15
     #[must_use]
     pub fn is_grantable(&self) -> bool {
@@ -128,121 +130,123 @@ impl Details {
     }
 }
 
-/// An action as it is stored.
+/// A stored action.
 #[derive(Clone, Debug)]
 pub struct Action {
-    /// Its id, that of the call.
+    /// The id, the same as that of the tool call.
     pub id: ActionId,
-    /// The question to a person; none where nobody had to be asked.
+    /// The approval request; `None` if no approval was required.
     pub approval: Option<ApprovalId>,
-    /// Its run.
+    /// The run that made the call.
     pub run: RunId,
     /// The outermost run.
     pub root: RunId,
     /// The thread of the outermost run.
     pub thread: Option<ThreadId>,
-    /// On whose behalf.
+    /// The user on whose behalf it acts.
     pub user: String,
-    /// Whose agent.
+    /// The project of the agent.
     pub project: String,
-    /// Which agent.
+    /// The agent.
     pub agent: String,
-    /// Place in its run.
+    /// Position in its run.
     pub sequence: u32,
     /// The tool's server.
     pub server: String,
     /// The tool.
     pub tool: String,
-    /// Can a call of it change something?
+    /// Whether a call of the tool can change something.
     pub side_effect: bool,
-    /// What the tool was when leave was asked for.
+    /// Digest of the tool's definition when approval was requested.
     pub tool_digest: String,
-    /// Canonical arguments, JSON.
+    /// Canonical arguments, as JSON.
     pub arguments: Box<RawValue>,
-    /// What a person should know.
+    /// What an approver should know.
     pub details: Details,
-    /// Where it is.
+    /// The current status.
     pub status: ActionStatus,
     /// Microseconds since the epoch.
     pub created_at: i64,
-    /// When an answer comes too late; microseconds since the epoch.
+    /// When the approval request expires; microseconds since the epoch.
     pub expires_at: Option<i64>,
-    /// What a person said.
+    /// The approver's answer.
     pub resolution: Option<Resolution>,
-    /// Who.
+    /// The approver who answered.
     pub resolved_by: Option<String>,
-    /// Why, in their words.
+    /// The approver's reason.
     pub reason: Option<String>,
-    /// The standing leave that came of it, or that made a question needless.
+    /// The grant that was made with the approval, or that made an approval request unnecessary.
     pub grant: Option<GrantId>,
-    /// Why it failed, from the closed list.
+    /// Why it failed: a code from the closed list.
     pub error_code: Option<String>,
-    /// The same in words, as far as words are kept.
+    /// Why it failed, as text, if texts are kept.
     pub error_message: Option<String>,
     /// The model that proposed it.
     pub model: String,
     /// Hex SHA-256 of the canonical arguments.
     pub input_hash: String,
-    /// What the policy said: `allow` or `require_approval`.
+    /// The policy's decision: `allow` or `require_approval`.
     pub policy: String,
-    /// When a person answered; microseconds since the epoch.
+    /// When the approver answered; microseconds since the epoch.
     pub resolved_at: Option<i64>,
-    /// When it was begun; microseconds since the epoch.
+    /// When it started; microseconds since the epoch.
     pub started_at: Option<i64>,
-    /// When it was over; microseconds since the epoch.
+    /// When it ended; microseconds since the epoch.
     pub completed_at: Option<i64>,
-    /// Who said what came of it, where it was in doubt.
+    /// The person who settled it, if it was in doubt.
     pub settled_by: Option<String>,
 }
 
 impl Action {
-    /// Does it wait for an approver, at this time in microseconds since the epoch?
+    /// Whether it waits for an approver at this time, in microseconds since the epoch.
     #[must_use]
     pub fn waits(&self, now_us: i64) -> bool {
         self.status == ActionStatus::AwaitingConfirmation && self.expires_at.is_none_or(|at| at > now_us)
     }
 }
 
-/// Standing leave of a user: this tool, to exactly these recipients, each in its argument.
+/// A user's grant: calls of this tool to exactly these recipients, each in its argument, require no approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// Its id.
+    /// The id of the grant.
     #[schema(value_type = String, format = "uuid")]
     pub grant_id: GrantId,
-    /// Whose.
+    /// The user who holds the grant.
     pub user_id: String,
     /// The tool's server.
     pub server: String,
     /// The tool.
     pub tool: String,
-    /// Of the tool's definition when leave was given; calls of another one are asked about.
+    /// Digest of the tool's definition when the grant was made. Calls of a tool with another digest require approval
+    /// again.
     pub tool_digest: String,
-    /// Everybody it covers: it holds for calls to all of these and nobody else.
+    /// All recipients it covers. It applies only to calls to all of these recipients and to no others.
     pub recipients: Vec<String>,
-    /// The same, each under the argument that names them: it holds for calls with each of them there.
+    /// The same recipients by argument. It applies only to calls that name each recipient in that argument.
     #[schema(value_type = HashMap<String, Vec<String>>, example = json!({"to": ["ann@example.com"], "bcc": ["bob@example.com"]}))]
     pub recipients_by_argument: Recipients,
-    /// Who gave it.
+    /// The person who made the grant.
     pub created_by: String,
-    /// When, RFC 3339.
+    /// When it was made, RFC 3339.
     pub created_at: String,
-    /// How often it was used.
+    /// How many calls it has allowed.
     pub uses: u64,
-    /// When last.
+    /// When it was last used, RFC 3339; null if never.
     #[schema(required = true)]
     pub last_used_at: Option<String>,
-    /// When it was taken back.
+    /// When it was revoked, RFC 3339; null if it is active.
     #[schema(required = true)]
     pub revoked_at: Option<String>,
 }
 
-/// Characters of a tool's own words that its user is shown.
+/// The most characters of a tool's error text that its user is shown.
 const MOST_WORDS: usize = 500;
 
-/// What a tool says of its failure, for its user (R-16, R-17): `error.message` where it answered with an object that has one, as gavel's
-/// own servers do, else its text; of either the first line with something in it, without what cannot be seen, and not more of it than a person reads. What
-/// comes after that is for operators, who have all of it in the log of tools: traces of a program, or whole pages.
+/// A tool's error text, shortened for its user (R-16, R-17). It is `error.message` of a JSON object that has one, as
+/// gavel's own servers send, else the whole text. Of that, the first line that is not blank, without invisible
+/// characters, and at most 500 characters. The rest may be a stack trace or a whole page; operators find all of it in
+/// the tool-call log.
 #[must_use]
 pub fn in_words(message: &str) -> String {
     #[derive(serde::Deserialize)]
@@ -267,13 +271,13 @@ pub fn in_words(message: &str) -> String {
     }
 }
 
-/// What stands as the error of an action of which a person says so.
+/// The error text of an action that a person settled as not executed.
 pub const DID_NOT_HAPPEN: &str = "a person says that it did not happen";
 
 impl Grant {
-    /// As the gate looks at it; `None` where it counts for nothing.
+    /// The grant as the policy reads it; `None` if it was revoked.
     #[must_use]
-    pub fn leave(self) -> Option<policy::Grant> {
+    pub fn to_policy(self) -> Option<policy::Grant> {
         if self.revoked_at.is_some() {
             return None;
         }
@@ -292,7 +296,7 @@ impl Grant {
 mod tests {
     use super::*;
 
-    /// R-16, R-17: a user is told what went wrong, and nothing of the inside of a program.
+    /// R-16, R-17: the user sees what failed, and nothing of a program's internals.
     #[test]
     fn a_tool_s_failure_is_told_in_its_first_line() {
         let own = r#"{"error": {"code": "not_found", "message": "There is no such thread."}}"#;
@@ -303,7 +307,8 @@ mod tests {
         assert_eq!(in_words(" \n "), "");
     }
 
-    /// R-states, DESIGN.md section 6: nothing runs without leave, and what is over stays over but for a doubt that is settled.
+    /// R-states, DESIGN.md section 6: nothing runs without approval, and an ended action changes only when it is
+    /// settled.
     #[test]
     fn only_the_legal_transitions_are_possible() {
         use ActionStatus::*;

@@ -1,4 +1,4 @@
-//! A run of an agent, as its row tells it, and the states it may pass through (REQUIREMENTS X-4).
+//! A run of an agent as its row stores it, and its states (REQUIREMENTS X-4).
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -10,58 +10,58 @@ use super::ids::{ActionId, RunId};
 use super::names::names;
 
 names! {
-    /// Where a run is.
+    /// The status of a run.
     RunStatus {
-        /// Accepted; nobody works on it yet.
+        /// Accepted; no worker has started it.
         Queued = "queued",
-        /// Somebody works on it, or has died doing so and will be followed by somebody else.
+        /// A worker runs it. If that worker died, another one continues it.
         Running = "running",
-        /// It waits for a person's leave.
+        /// It waits for an approver.
         AwaitingConfirmation = "awaiting_confirmation",
-        /// It came to its end.
+        /// It ended successfully.
         Completed = "completed",
-        /// It came to no good end.
+        /// It failed.
         Failed = "failed",
-        /// Somebody cancelled it.
+        /// It was cancelled.
         Cancelled = "cancelled",
-        /// It was cut short before its end, and can be resumed.
+        /// It was stopped before its end and can be resumed.
         Paused = "paused",
     }
 }
 
 names! {
-    /// What stopped a run before its own end, or what it came back from.
+    /// What stopped a run early, or what it recovered from.
     StopReason {
-        /// Its model calls were spent.
+        /// It reached its limit of model calls.
         StepLimit = "step_limit",
-        /// Its time was spent.
+        /// It reached its time limit.
         TimeLimit = "time_limit",
-        /// Its tokens were spent.
+        /// It reached its token limit.
         TokenLimit = "token_limit",
-        /// The same call again and again.
+        /// It repeated the same tool call.
         DoomLoop = "doom_loop",
-        /// It is not known whether a call had its effect; a person settles that.
+        /// The outcome of a call is unknown; a person must settle it.
         InDoubt = "in_doubt",
-        /// It ended in words where its output was due.
+        /// It ended with text where its structured output was required.
         MissingOutput = "missing_output",
-        /// Its output did not conform, time after time.
+        /// Its output repeatedly failed to match its schema.
         InvalidOutput = "invalid_output",
-        /// Its tools or its model are not there to go on with it.
+        /// A tool or model that it needs is unavailable.
         Unavailable = "unavailable",
         /// The process that ran it died.
         Crash = "crash",
-        /// Process after process did not return from working on it, so it was given up.
+        /// Several processes in a row died while they ran it, so gavel gave it up.
         ProcessLost = "process_lost",
-        /// What it was to put together, or to remember, is longer than it may be.
+        /// Its output or its history exceeds the size limit.
         SizeLimit = "size_limit",
-        /// A step of its flow stopped before its end.
+        /// A step of its flow was stopped early.
         Step = "step",
     }
 }
 
 impl RunStatus {
-    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds. Its condition is made of this,
-    /// or names one status from which this allows it.
+    /// The legal transitions. Each is one conditional UPDATE, so that only one of two concurrent writers succeeds. Its
+    /// condition is built from this function, or names one status that this function allows.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         use RunStatus::{AwaitingConfirmation, Cancelled, Completed, Failed, Paused, Queued, Running};
@@ -74,7 +74,7 @@ impl RunStatus {
         )
     }
 
-    /// Nothing will happen any more. A paused run is over as well: to resume it makes a run of its own.
+    /// Whether the run has ended. A paused run has ended as well: resuming it makes a new run.
     #[must_use]
     pub const fn is_over(self) -> bool {
         match self {
@@ -85,8 +85,8 @@ impl RunStatus {
 }
 
 impl AgentRun {
-    /// Why it came to no good end, from a closed list: the subcategory of its outcome in lower case, `in_doubt`, `process_lost`,
-    /// `size_limit` or `cancelled`.
+    /// Why it did not succeed, from a closed list: the subcategory of its outcome in lower case, `in_doubt`,
+    /// `process_lost`, `size_limit` or `cancelled`.
     //
     #[must_use]
     pub fn error_code(&self) -> Option<String> {
@@ -118,71 +118,71 @@ impl AgentRun {
     }
 }
 
-/// A run as everybody is shown it.
+/// A run of an agent.
 // DESIGN.md section 9
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentRun {
-    /// Its id.
+    /// The id of the run.
     #[schema(value_type = String, format = "uuid")]
     pub id: RunId,
     /// The project of its agent.
     pub project_id: String,
     /// The agent.
     pub agent_id: String,
-    /// The run that called this one; null for one that was triggered.
+    /// The run that called this one; null for a run that was triggered directly.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub parent_run_id: Option<RunId>,
-    /// Where it is.
+    /// The current status.
     pub status: RunStatus,
-    /// The final text; of one that was cut short, as far as it came.
+    /// The final text; for a run that was stopped early, the text so far.
     #[schema(required = true)]
     pub summary: Option<String>,
-    /// The structured output, conforming to the agent's schema; null for an agent without one.
+    /// The structured output, which conforms to the agent's schema; null for an agent without a schema.
     #[schema(value_type = Option<Object>, required = true)]
     pub output: Option<Box<RawValue>>,
-    /// Why it failed, or why it was cut short, in words.
+    /// Why it failed or was stopped early, as text.
     #[schema(required = true)]
     pub error_message: Option<String>,
-    /// Model calls; of a flow those of its steps. Those of agents that its model called are theirs.
+    /// Model calls. For a flow, those of its steps. Calls of sub-agents count in their own runs.
     pub steps: u32,
     /// When it was accepted, RFC 3339.
     pub created_at: String,
-    /// When work on it began.
+    /// When it started, RFC 3339.
     #[schema(required = true)]
     pub started_at: Option<String>,
-    /// When it was over.
+    /// When it ended, RFC 3339.
     #[schema(required = true)]
     pub completed_at: Option<String>,
-    /// Wall clock from `started_at` to `completed_at`.
+    /// Wall-clock time from `started_at` to `completed_at`.
     #[schema(required = true)]
     pub duration_ms: Option<u64>,
-    /// Hash of the definition it runs under.
+    /// Hash of the definition it uses.
     pub definition_hash: String,
-    /// The version of the definition it runs under; null for an agent from a file.
+    /// The version of the definition it uses; null for an agent from a file.
     #[schema(required = true)]
     pub definition_version: Option<i64>,
-    /// The paused run that this one goes on with.
+    /// The paused run that this run resumes.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub resumed_from: Option<RunId>,
-    /// The run that goes on with this one.
+    /// The run that resumes this run.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub resumed_by: Option<RunId>,
-    /// What it came back from on its way.
+    /// What it recovered from while it ran.
     #[schema(required = true)]
     pub recovered_from: Option<StopReason>,
-    /// What cut it short, or made it fail.
+    /// What stopped it early or made it fail.
     #[schema(required = true)]
     pub stop_reason: Option<StopReason>,
-    /// Calls of which it is not known whether they had their effect. To resume the run, say of each what happened.
+    /// Calls whose outcome is unknown. To resume the run, state for each whether it happened.
     pub in_doubt: Vec<DoubtfulCall>,
-    /// Tokens over all its model calls; of a flow those of its steps. Those of agents that its model called are theirs.
+    /// Tokens over all its model calls. For a flow, those of its steps. Tokens of sub-agents count in their own runs.
     pub usage: Usage,
-    /// How its decision came out; null while it goes on.
+    /// The outcome of its decision; null while the run is in progress.
     #[schema(required = true)]
     pub outcome_category: Option<Outcome>,
 }
 
-/// A call of which it is not known whether it had its effect.
+/// A tool call whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
 pub struct DoubtfulCall {
     /// The call.
@@ -190,7 +190,7 @@ pub struct DoubtfulCall {
     pub action_id: ActionId,
     /// The tool.
     pub tool: String,
-    /// What it was called with.
+    /// The arguments of the call.
     #[schema(value_type = Object)]
     pub parameters: serde_json::Value,
 }
@@ -199,20 +199,20 @@ pub struct DoubtfulCall {
 mod tests {
     use super::RunStatus::{self, *};
 
-    /// R-states, X-4: what is over stays over, and nothing that waits its turn ends otherwise than unsuccessfully.
+    /// R-states, X-4: an ended run never changes, and a queued run that ends without starting is never successful.
     #[test]
     fn only_the_legal_transitions_are_possible() {
         for from in RunStatus::ALL.iter().copied() {
             for to in RunStatus::ALL.iter().copied() {
                 let legal = match from {
                     Queued => matches!(to, Running | Failed | Cancelled),
-                    // It is taken up by another process.
+                    // Another process continues it.
                     Running => to != Queued,
                     AwaitingConfirmation => !matches!(to, Queued | AwaitingConfirmation),
                     Completed | Failed | Cancelled | Paused => false,
                 };
                 assert_eq!(from.may_become(to), legal, "{from:?} → {to:?}");
-                assert!(!from.is_over() || !legal, "{from:?} is over");
+                assert!(!from.is_over() || !legal, "{from:?} has ended");
             }
         }
     }

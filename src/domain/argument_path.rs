@@ -1,7 +1,7 @@
-//! Where in a call's arguments something stands: `to`, `message.cc`, `attendees[].email`.
+//! A path to a value in the arguments of a call: `to`, `message.cc`, `attendees[].email`.
 //!
-//! A path that is not there names nothing. One that meets something of another shape is an error and never nothing:
-//! whoever looks for recipients must not overlook one because it was written otherwise.
+//! A path that does not exist matches nothing. A path that meets a value of an unexpected type is an error: a search
+//! for recipients must not miss one because of its form.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::definition::quoted;
 
-/// A path, parsed.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgumentPath {
     text: String,
@@ -23,14 +23,14 @@ enum Step {
     Each,
 }
 
-/// A value at a place (a JSON pointer).
+/// Values with their locations (JSON pointers).
 type Found<'a, T> = Vec<(String, &'a T)>;
 
 impl ArgumentPath {
-    /// What may be given.
+    /// What is allowed, for error messages.
     pub const ALLOWED: &'static str = "a path such as to, message.cc or attendees[].email";
 
-    /// Reads a path; `None` when it is none.
+    /// Parses a path; `None` if it is invalid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
@@ -59,20 +59,20 @@ impl ArgumentPath {
         }
     }
 
-    /// The values there; `null` counts as absent.
+    /// The values at the path; `null` counts as absent.
     ///
     /// # Errors
-    /// What stands where a list or an object belongs, with its place.
+    /// The value found in place of a list or an object, with its location.
     pub fn values<'a>(&self, arguments: &'a Value) -> Result<Found<'a, Value>, String> {
         let mut found = Vec::new();
         walk(&self.steps, arguments, String::new(), false, &mut found)?;
         Ok(found)
     }
 
-    /// The texts there: a text, a list of texts, or of objects with an `email`.
+    /// The texts at the path: a text, a list of texts, or objects with an `email`.
     ///
     /// # Errors
-    /// What is none of these, with its place.
+    /// The value that is none of these, with its location.
     pub fn texts<'a>(&self, arguments: &'a Value) -> Result<Found<'a, str>, String> {
         let mut texts = Vec::new();
         for (place, value) in self.values(arguments)? {
@@ -88,10 +88,10 @@ impl ArgumentPath {
         Ok(texts)
     }
 
-    /// The one text there.
+    /// The single text at the path.
     ///
     /// # Errors
-    /// What stands there in its place.
+    /// The value found in place of a text, with its location.
     pub fn one_text<'a>(&self, arguments: &'a Value) -> Result<Option<(String, &'a str)>, String> {
         match self.values(arguments)?.pop() {
             None => Ok(None),
@@ -123,7 +123,7 @@ fn walk<'a>(
     in_list: bool,
     found: &mut Found<'a, Value>,
 ) -> Result<(), String> {
-    // An entry of a list is there for something; without what it is looked for it would be overlooked.
+    // A `null` entry of a list is an error: skipping it could miss a recipient.
     if value.is_null() && !in_list {
         return Ok(());
     }
@@ -153,7 +153,7 @@ fn walk<'a>(
     Ok(())
 }
 
-/// What an error calls a value; long ones are cut.
+/// A value as errors show it; long ones are cut.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// what is written otherwise is never overlooked.
+    /// a recipient in an unexpected form is never missed.
     #[test]
     fn another_shape_is_an_error_and_never_nothing() {
         for (path, arguments, place) in [

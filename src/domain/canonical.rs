@@ -1,7 +1,7 @@
-//! One text for one JSON value: what is hashed, approved, logged and sent is the same bytes.
+//! One text for each JSON value: gavel hashes, asks approval for, logs and sends the same bytes.
 //!
-//! Object keys are sorted by their UTF-8 bytes, no space is written, numbers and strings are as
-//! `serde_json` prints them. It is idempotent: canonical text read and written again is itself.
+//! Object keys are sorted by their UTF-8 bytes, no white space is written, and numbers and strings are as `serde_json`
+//! prints them. It is idempotent: canonical text that is parsed and written again is unchanged.
 
 use serde_json::Value;
 use serde_json::value::RawValue;

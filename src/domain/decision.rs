@@ -1,4 +1,4 @@
-//! What gavel answers with: one typed decision (DESIGN.md section 3).
+//! gavel's answer: one typed decision (DESIGN.md section 3).
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -8,18 +8,18 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::ids::{ConversationId, DecisionId};
 
-/// What the decision was, the first that fits in the order REFUSE, REQUEST_CLARIFICATION,
-/// INVOKE_TOOL, RESPOND_ONLY.
+/// The type of a decision: the first that applies, in the order REFUSE, REQUEST_CLARIFICATION, INVOKE_TOOL,
+/// RESPOND_ONLY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum DecisionType {
-    /// Refused: out of scope, blocked, over quota, shed.
+    /// Refused: out of scope, blocked, over quota, or rejected under load.
     Refuse,
-    /// Asked back.
+    /// The agent asks the user a question.
     RequestClarification,
     /// At least one tool ran.
     InvokeTool,
-    /// Answered in words, an error without a tool included.
+    /// Answered with text. Includes an error without a tool call.
     RespondOnly,
 }
 
@@ -46,12 +46,12 @@ impl DecisionType {
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
-        /// How the decision came out, `CATEGORY:SUBCATEGORY`: a closed list.
+        /// The outcome of a decision, `CATEGORY:SUBCATEGORY`: a closed list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Outcome { $($(#[$doc])* $variant,)+ }
 
         impl Outcome {
-            /// Every outcome there is.
+            /// Every outcome.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name on the wire and in the log.
@@ -60,7 +60,7 @@ macro_rules! outcomes {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// Reads the name; `None` for what is not in the list.
+            /// Parses a name; `None` if it is not in the list.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
@@ -70,43 +70,43 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    /// A tool did the job.
+    /// A tool completed the task.
     TaskCompleted = "SUCCESS:TASK_COMPLETED",
     /// Answered without tools.
     ResponseGiven = "SUCCESS:RESPONSE_GIVEN",
-    /// A question back.
+    /// The agent asks the user a question.
     UnclearIntent = "AMBIGUITY:UNCLEAR_INTENT",
-    /// A question back because a tool result had several candidates.
+    /// The agent asks the user a question because a tool result had several candidates.
     MultipleMatches = "AMBIGUITY:MULTIPLE_MATCHES",
     /// The model refused, harmful requests included.
     OutOfScope = "REFUSAL:OUT_OF_SCOPE",
-    /// The caller lacks the right.
+    /// The caller lacks a permission.
     MissingPermission = "REFUSAL:MISSING_PERMISSION",
-    /// The gate denied what the answer needed.
+    /// The policy denied what the answer needed.
     PolicyDenied = "REFUSAL:POLICY_DENIED",
     /// Gemini blocked the prompt or the answer.
     SafetyBlocked = "REFUSAL:SAFETY_BLOCKED",
-    /// Over the caller's quota.
+    /// The caller's quota was exceeded.
     RateLimited = "REFUSAL:RATE_LIMITED",
-    /// Shed: too much in flight.
+    /// Rejected under load: too many requests in progress.
     Overloaded = "REFUSAL:OVERLOADED",
-    /// A person cancelled the run.
+    /// The run was cancelled.
     Cancelled = "REFUSAL:CANCELLED",
-    /// Message or history over its limit.
+    /// The message or the history exceeds its limit.
     UserInput = "ERROR:USER_INPUT",
     /// The model could not be reached, after retries.
     ModelUnavailable = "ERROR:MODEL_UNAVAILABLE",
-    /// The model was too slow.
+    /// The model took too long.
     ModelTimeout = "ERROR:MODEL_TIMEOUT",
-    /// The model's answer was cut, empty, invalid or unknown.
+    /// The model's answer was truncated, empty, invalid or unknown.
     MalformedOutput = "ERROR:MALFORMED_OUTPUT",
-    /// A tool failed and no later call repaired it.
+    /// A tool failed, and no later call repaired it.
     ToolInvocation = "ERROR:TOOL_INVOCATION",
-    /// Iterations spent.
+    /// The iteration limit was reached.
     LoopLimit = "ERROR:LOOP_LIMIT",
-    /// Time spent.
+    /// The time limit was reached.
     Deadline = "ERROR:DEADLINE",
-    /// Our fault, or a crash found later.
+    /// A fault of gavel, or a crash that was found later.
     Internal = "ERROR:INTERNAL",
 }
 
@@ -122,7 +122,7 @@ impl Outcome {
 impl PartialSchema for Outcome {
     fn schema() -> RefOr<Schema> {
         let names = Self::ALL.iter().map(|outcome| outcome.as_str());
-        let description = "How the decision came out, `CATEGORY:SUBCATEGORY`; a closed list.";
+        let description = "The outcome of the decision, `CATEGORY:SUBCATEGORY`; a closed list.";
         Object::builder()
             .schema_type(Type::String)
             .enum_values(Some(names))
@@ -136,7 +136,7 @@ impl ToSchema for Outcome {}
 impl<'de> Deserialize<'de> for Outcome {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Self::parse(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no outcome")))
+        Self::parse(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is not an outcome")))
     }
 }
 
@@ -149,18 +149,18 @@ impl Serialize for Outcome {
 /// Tokens, summed over the model calls of one decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
-    /// Prompt tokens, cached ones included.
+    /// Prompt tokens, including cached ones.
     pub input_tokens: u64,
     /// Tokens of the answer, without thoughts.
     pub output_tokens: u64,
-    /// Tokens spent thinking.
+    /// Thinking tokens.
     pub thought_tokens: u64,
     /// The part of `input_tokens` that came from a cache.
     pub cached_tokens: u64,
 }
 
 impl Usage {
-    /// All of them, each counted once: a cached token is an input token.
+    /// All tokens, each counted once: a cached token is an input token.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.input_tokens
@@ -183,64 +183,64 @@ impl std::ops::AddAssign for Usage {
 pub struct ToolCall {
     /// 1, 2, 3 … in the order the model proposed them.
     pub sequence: u32,
-    /// The tool's own name on its server (the model's word when no such tool is granted).
+    /// The tool's own name on its server, or the name that the model used if no such tool is granted.
     pub tool: String,
-    /// The arguments as they were sent (canonical), or as the model gave them when nothing was sent.
+    /// The canonical arguments as sent, or the model's arguments if nothing was sent.
     #[schema(value_type = Object)]
     pub parameters: Box<RawValue>,
-    /// What came of it.
+    /// The result.
     pub result: ToolResult,
 }
 
-/// What came of a tool call.
+/// The result of a tool call.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ToolResult {
-    /// True only when the tool ran and did not report an error.
+    /// True only if the tool ran and reported no error.
     pub success: bool,
-    /// What the tool returned; null when it did not.
+    /// What the tool returned; null if it returned nothing.
     #[schema(value_type = Option<serde_json::Value>, required = true)]
     pub data: Option<Box<RawValue>>,
-    /// Why it failed.
+    /// Why it failed; null if it succeeded.
     #[schema(required = true)]
     pub error: Option<ToolFailure>,
-    /// Time from sending to the answer; 0 when nothing was sent.
+    /// Time from sending to the answer; 0 if nothing was sent.
     pub duration_ms: u64,
 }
 
-/// Why a tool call failed, in words that are safe to show.
+/// Why a tool call failed, in a form that is safe to show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ToolFailure {
-    /// A closed list, which docs/outcomes.md explains.
+    /// A code from a closed list; docs/outcomes.md explains it.
     #[schema(value_type = super::tool::FailureCode)]
     pub code: &'static str,
-    /// For a person.
+    /// Text for people.
     pub message: String,
 }
 
 /// The answer to one chat message.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AgentDecision {
-    /// The record's id; `GET /v1/decisions/{id}` finds it.
+    /// The id of the decision; `GET /v1/decisions/{id}` returns its log entry.
     #[schema(value_type = String, format = "uuid")]
     pub decision_id: DecisionId,
-    /// The caller's, or one made for it.
+    /// The caller's conversation id, or a generated one.
     #[schema(value_type = String)]
     pub conversation_id: ConversationId,
-    /// What was decided.
+    /// The type of the decision.
     pub decision_type: DecisionType,
-    /// How it came out.
+    /// The outcome of the decision.
     pub outcome_category: Outcome,
-    /// The words for the person.
+    /// The text for the user.
     pub response: String,
-    /// Every call the model proposed, in order.
+    /// Every call that the model proposed, in order.
     pub tool_calls: Vec<ToolCall>,
-    /// Model calls made, retries not counted.
+    /// Number of model calls, without retries.
     pub iterations: u32,
-    /// The model that answered (or was asked).
+    /// The model that answered, or that was called.
     pub model: String,
     /// Tokens over all iterations.
     pub usage: Usage,
-    /// Wall clock, from the parsed request to the answer.
+    /// Wall-clock time from the parsed request to the answer.
     pub duration_ms: u64,
 }
 

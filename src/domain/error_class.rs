@@ -1,4 +1,4 @@
-//! The five classes of what goes wrong: each code of a call, a run and a problem belongs to one.
+//! The five classes of errors. Each code of a call, a run and a problem belongs to one.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,11 +10,11 @@ use super::tool::FailureCode;
 /// The class of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub enum ErrorClass {
-    /// What was asked for, or what the model asked for, is not valid.
+    /// The request, or what the model requested, is invalid.
     ValidationError,
     /// A credential, a consent or a permission is missing.
     AuthError,
-    /// A rule, an approver or a limit did not let it happen.
+    /// A rule, an approver or a limit prevented it.
     PolicyError,
     /// A tool, its server or the service itself failed.
     ToolExecutionError,
@@ -49,7 +49,7 @@ impl FailureCode {
 }
 
 impl Outcome {
-    /// The class of a decision or run that came out so; `None` where nothing went wrong.
+    /// The class of a decision or run with this outcome; `None` if nothing failed.
     #[must_use]
     pub const fn class(self) -> Option<ErrorClass> {
         Some(match self {
@@ -75,7 +75,7 @@ impl Outcome {
 }
 
 impl StopReason {
-    /// The class of a run that failed for it.
+    /// The class of a run that failed for this reason.
     #[must_use]
     pub const fn class(self) -> ErrorClass {
         match self {

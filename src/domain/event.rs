@@ -1,4 +1,4 @@
-//! What a run tells while it goes on: its journal, seen from outside.
+//! The events of a run in progress: its journal as callers see it.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,39 +8,39 @@ use utoipa::ToSchema;
 use super::decision::ToolFailure;
 use super::ids::DecisionId;
 
-/// One event of a run. Serialized as one JSON object with a `type`.
+/// One event of a run: a JSON object with a `type`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// The request was accepted; its record's id.
+    /// The request was accepted.
     Started {
-        /// The decision to come.
+        /// The id of the decision that will follow.
         #[schema(value_type = String, format = "uuid")]
         decision_id: DecisionId,
     },
-    /// More words of the model. Never stored; a slow reader may miss some, and gets them whole in `turn`.
+    /// More text of the model. Never stored. A slow reader may miss some; `turn` has the whole text.
     Delta {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// More of the model's thinking, no part of its answer; only where the constitution asks for it. Never stored; a slow reader
-    /// may miss some.
+    /// More of the model's thinking, which is not part of its answer. Sent only if the constitution enables it. Never
+    /// stored; a slow reader may miss some.
     Thought {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// The words and thoughts of this turn so far are void: the model is asked again.
+    /// The text and thoughts of this turn so far are void: the model is called again.
     Reset,
     /// A turn of the model is complete.
     Turn {
         /// 1, 2, 3 …
         iteration: u32,
-        /// Its words, all of them.
+        /// Its whole text.
         text: String,
     },
     /// A tool call is about to be sent.
     ToolCall {
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The tool's name.
         #[schema(value_type = String)]
@@ -49,28 +49,28 @@ pub enum Event {
         #[schema(value_type = Object)]
         parameters: Arc<RawValue>,
     },
-    /// A tool call has its result.
+    /// A tool call has a result.
     ToolResult {
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The tool's name.
         #[schema(value_type = String)]
         tool: Arc<str>,
-        /// Did it do its job?
+        /// Whether the call succeeded.
         success: bool,
-        /// Why not.
+        /// Why it failed; null if it succeeded.
         #[schema(required = true)]
         error: Option<ToolFailure>,
-        /// From sending to the answer.
+        /// Time from sending the call to its answer.
         duration_ms: u64,
     },
 }
 
-/// An event with its number in the run (the SSE id). Deltas carry the number of the entry before.
+/// An event with its number in the run (the SSE id). Deltas have the number of the entry before them.
 #[derive(Clone, Debug)]
 pub struct Numbered {
-    /// Grows with every entry of the journal that is told.
+    /// Grows with every journal entry that becomes an event.
     pub number: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }

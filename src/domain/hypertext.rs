@@ -1,7 +1,7 @@
-//! HTML as an approver reads it: all of its words, whatever its styles would hide, and beside them every address that it names.
+//! HTML as text for an approver: all of its words, including those that styles would hide, and every address in it.
 //!
-//! Programs that show mail differ in what they make of HTML that is not plain, and styles can hide words, add some, and turn
-//! them round. So what is not known to be plain is told: the approver reads the markup then as well.
+//! Mail programs differ in how they show complex HTML, and styles can hide, add or reverse words. So everything except
+//! known plain HTML is reported, and the approver then checks the markup as well.
 
 mod layout;
 mod links;
@@ -18,17 +18,17 @@ use html5ever::tokenizer::{
 
 use layout::Layout;
 
-/// Bytes of HTML that is read out.
+/// The most bytes of HTML that are read out.
 pub(crate) const MOST: usize = 64 * 1024;
 
-/// Attributes of one tag, at most as many as there are characters that can end one: the time that a tag takes grows with
-/// their square. The address of a picture that is sent along has fewer in 64 KiB.
+/// The most attributes of one tag, estimated by the characters that can end one. The time for a tag grows with their
+/// square. An embedded picture's address has fewer of these characters in 64 KiB.
 const MOST_ATTRIBUTES: usize = 3000;
 
-/// Bytes that the reader is given at once.
+/// Bytes that the reader receives at once.
 const PIECE: usize = 1024;
 
-/// Attributes that hold an address, or words that some program shows.
+/// Attributes with an address, or with words that some programs show.
 const TOLD: [&str; 22] = [
     "action",
     "alt",
@@ -54,7 +54,7 @@ const TOLD: [&str; 22] = [
     "value",
 ];
 
-/// Elements that stand in a line.
+/// Inline elements.
 const IN_LINE: [&str; 33] = [
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
     "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt",
@@ -63,17 +63,17 @@ const IN_LINE: [&str; 33] = [
 
 /// HTML as text.
 pub(crate) struct ReadOut {
-    /// Its words, with what they hide.
+    /// Its text, including hidden parts.
     pub text: String,
-    /// Elements, attributes and properties of styles that may show its readers something else.
-    pub odd: BTreeSet<String>,
-    /// Links that read as another address: which, and where they lead.
-    pub astray: Vec<(String, String)>,
-    /// Are there pictures that are fetched from elsewhere, whenever somebody looks?
+    /// Elements, attributes and style properties that may change what its readers see.
+    pub suspicious: BTreeSet<String>,
+    /// Links that show an address other than their target: the shown address, and the target.
+    pub misleading_links: Vec<(String, String)>,
+    /// Whether it has pictures that are loaded from elsewhere each time it is opened.
     pub fetches: bool,
 }
 
-/// HTML as text; `None` for what is too long, or has too many attributes in a tag, of which the markup is to be shown.
+/// HTML as text. `None` if it is too long, or if a tag has too many attributes; then show the markup.
 pub(crate) fn read_out(html: &str) -> Option<ReadOut> {
     if html.len() > MOST {
         return None;
@@ -86,11 +86,11 @@ pub(crate) fn read_out(html: &str) -> Option<ReadOut> {
         let (piece, more) = rest.split_at(rest.ceil_char_boundary(PIECE.min(rest.len())));
         rest = more;
         input.push_back(piece.into());
-        // It stops at scripts, which nobody runs here.
+        // It stops at scripts, which gavel does not run.
         while !input.is_empty() {
             let _ = reader.feed(&input);
         }
-        // As long as a tag has not ended, nothing is read.
+        // The reader emits nothing until a tag ends.
         if reader.sink.0.borrow_mut().has_read() {
             ends = 0;
         }
@@ -106,11 +106,12 @@ pub(crate) fn read_out(html: &str) -> Option<ReadOut> {
     let mut read = reader.sink.0.into_inner();
     read.leave_unseen();
     read.leave_links();
-    read.odd.extend(read.layout.odd.iter().map(|odd| (*odd).to_owned()));
+    read.suspicious
+        .extend(read.layout.suspicious.iter().map(|suspicious| (*suspicious).to_owned()));
     Some(ReadOut {
         text: read.text.trim().to_owned(),
-        odd: read.odd,
-        astray: read.astray,
+        suspicious: read.suspicious,
+        misleading_links: read.misleading_links,
         fetches: read.fetches,
     })
 }
@@ -121,17 +122,17 @@ struct Reader(RefCell<Reading>);
 #[derive(Default)]
 struct Reading {
     text: String,
-    /// Where the links go that have begun, and the words of each.
+    /// Targets of the open links, and the text of each.
     links: Vec<(String, String)>,
-    astray: Vec<(String, String)>,
-    /// What is no word of the text: in which element, and what.
+    misleading_links: Vec<(String, String)>,
+    /// Content that is not part of the text: the element, and the content.
     unseen: Option<(&'static str, String)>,
-    /// Elements of SVG and MathML that have begun: there the names of HTML's mean nothing.
+    /// Open elements of SVG and MathML. The names of HTML elements have no meaning inside them.
     foreign: usize,
     layout: Layout,
     fetches: bool,
-    odd: BTreeSet<String>,
-    /// Was something read since this was last asked?
+    suspicious: BTreeSet<String>,
+    /// Whether something was read since the last call of `has_read`.
     read: bool,
 }
 
@@ -140,13 +141,13 @@ impl Reading {
         std::mem::take(&mut self.read)
     }
 
-    /// White space is one blank, as almost everywhere in HTML.
+    /// White space becomes one blank, as almost everywhere in HTML.
     fn words(&mut self, words: &str) {
         if let Some((_, unseen)) = &mut self.unseen {
             unseen.push_str(words);
             return;
         }
-        // One that begins ends the one before.
+        // A new link ends the previous one.
         if let Some((_, of_link)) = self.links.last_mut() {
             of_link.push_str(words);
         }
@@ -183,10 +184,13 @@ impl Reading {
     fn begins(&mut self, tag: &Tag) -> TokenSinkResult<()> {
         let name = &*tag.name;
         if !plain::element(name) {
-            self.odd.insert(format!("<{name}>"));
+            self.suspicious.insert(format!("<{name}>"));
         }
-        self.odd
-            .extend(tag.attrs.iter().filter_map(|attribute| plain::odd(name, attribute)));
+        self.suspicious.extend(
+            tag.attrs
+                .iter()
+                .filter_map(|attribute| plain::suspicious(name, attribute)),
+        );
         self.layout.begins(&tag.name);
         if !IN_LINE.contains(&name) {
             self.line();
@@ -209,7 +213,7 @@ impl Reading {
         if matches!(name, "svg" | "math") && !tag.self_closing {
             self.foreign += 1;
         }
-        // What is read as words though it is none is told too much; the other way round it would be hidden.
+        // Reading markup as text by error only reports too much; the reverse would hide text.
         let raw = match name {
             _ if self.foreign > 0 => return TokenSinkResult::Continue,
             "script" => {
@@ -249,11 +253,11 @@ impl Reading {
     fn leave_unseen(&mut self) {
         if let Some((what, unseen)) = self.unseen.take() {
             if what == "title" {
-                // No program shows it in the letter, wherever it stands.
+                // Mail programs never show a title in the message, wherever it is.
                 if unseen.trim().is_empty() {
                     return;
                 }
-                self.odd.insert("<title>".to_owned());
+                self.suspicious.insert("<title>".to_owned());
             }
             self.note(&format!("{what}: {}", unseen.trim()));
         }
@@ -263,7 +267,7 @@ impl Reading {
         for (target, words) in std::mem::take(&mut self.links) {
             self.note(&format!("→ {target}"));
             if let Some(named) = links::named_instead(&words, &target) {
-                self.astray.push((named, target));
+                self.misleading_links.push((named, target));
             }
         }
     }
@@ -274,16 +278,16 @@ impl TokenSink for Reader {
 
     fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
         let mut reading = self.0.borrow_mut();
-        // Within a tag that has not ended, mistakes are told.
+        // Inside an unfinished tag, the tokenizer emits only errors.
         reading.read |= !matches!(token, ParseError(_));
         match token {
             CharacterTokens(words) => reading.words(&words),
-            // The end of a line break is one as well, in every browser.
+            // `</br>` is a line break as well, in every browser.
             TagToken(tag) if tag.kind == StartTag || &*tag.name == "br" => {
                 return reading.begins(&tag);
             }
             TagToken(tag) if tag.kind == EndTag => reading.ends(&tag),
-            // Some programs show what stands in comments made for them.
+            // Some programs show the content of comments that are made for them.
             CommentToken(words) if !words.trim().is_empty() => reading.note(&format!("comment: {}", words.trim())),
             _ => {}
         }
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(read(""), "");
     }
 
-    /// Promise 4: whoever approves sees every place to which what they approve may lead somebody.
+    /// Promise 4: the approver sees every address that the approved text may lead a reader to.
     #[test]
     fn every_address_is_told_wherever_it_stands() {
         for (html, told) in [
@@ -385,7 +389,7 @@ mod tests {
         assert_eq!(read("<script>x"), "[script: x]");
     }
 
-    /// Promise 4: elements whose markup is text to a reader of mail hide none of it here.
+    /// Promise 4: elements whose content is raw text to mail programs hide none of it here.
     #[test]
     fn what_is_text_within_raw_elements_is_told() {
         let evil = "Pay 5000 to EVIL";
@@ -403,19 +407,19 @@ mod tests {
         ] {
             let read = read_out(&html).unwrap();
             assert!(read.text.contains(evil), "{html}: {}", read.text);
-            assert!(!read.odd.is_empty(), "{html}");
+            assert!(!read.suspicious.is_empty(), "{html}");
         }
         assert!(read("<img lowsrc='//evil.example/a.gif'>").contains("evil.example"));
         assert!(read("<style>b{background:url(//evil.example)}</style>").contains("evil.example"));
     }
 
-    /// Promise 4: what may be seen otherwise than it is read out is told, and a plain letter is plain.
+    /// Promise 4: anything that a reader may see differently is reported, and a plain message has no warnings.
     #[test]
     fn what_may_be_seen_otherwise_is_told() {
         const SIZED: &str = "small or raised text within another";
         const LINES: &str = "many empty lines";
         const BESIDE: &str = "words beside the cells of a table";
-        for (html, odd) in [
+        for (html, suspicious) in [
             ("<bdo dir=rtl>0001</bdo>", &["<bdo>", "dir"][..]),
             ("I do <span style='Display : none'>not</span>", &["style display"]),
             ("<span hidden>not</span>", &["hidden"]),
@@ -508,12 +512,16 @@ mod tests {
                 &[],
             ),
         ] {
-            let found = read_out(html).unwrap().odd;
-            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), odd, "{html}");
+            let found = read_out(html).unwrap().suspicious;
+            assert_eq!(
+                found.iter().map(String::as_str).collect::<Vec<_>>(),
+                suspicious,
+                "{html}"
+            );
         }
     }
 
-    /// Promise 4: what no reader of the letter sees is not read out as a part of it.
+    /// Promise 4: text that readers of the message do not see is not read out as part of it.
     #[test]
     fn a_title_is_told_apart_from_the_letter() {
         assert_eq!(
@@ -537,20 +545,27 @@ mod tests {
         }
     }
 
-    /// Promise 4: nobody shall take the address that a link shows for the one it leads to.
+    /// Promise 4: the address that a link shows must not pass for its target.
     #[test]
     fn a_link_that_reads_as_another_address_is_told() {
-        let astray = |html: &str| read_out(html).unwrap().astray;
+        let misleading_links = |html: &str| read_out(html).unwrap().misleading_links;
         let evil = ("bank.example".to_owned(), "https://evil.example/x".to_owned());
         assert_eq!(
-            astray(
+            misleading_links(
                 "<a href='https://evil.example/x'>https://<b>bank</b>.example</a> <a href='https://a.example'>a.example</a>"
             ),
             std::slice::from_ref(&evil)
         );
-        assert_eq!(astray("<a href='https://evil.example/x'>https://bank.example"), [evil]);
+        assert_eq!(
+            misleading_links("<a href='https://evil.example/x'>https://bank.example"),
+            [evil]
+        );
         let image = "<a href='https://a.example'><img src='https://cdn.example/x.png'></a>";
-        assert_eq!(astray(image), [], "the address of a picture is no word of the link");
+        assert_eq!(
+            misleading_links(image),
+            [],
+            "the address of a picture is no word of the link"
+        );
     }
 
     #[test]
@@ -561,7 +576,7 @@ mod tests {
         }
         let attributes = |many: usize| (0..many).map(|n| format!("a{n} ")).collect::<String>();
         assert_eq!(read(&format!("<p {}>x", attributes(1000))), "x");
-        // The time that one tag takes grows with the square of its attributes, however they are set apart.
+        // The time for a tag grows with the square of its attributes, whatever separates them.
         for apart in [" ", "/", "='' ", "=\"\" "] {
             let html = format!("<p {}>x", attributes(5000).replace(' ', apart));
             assert!(read_out(&html[..html.len().min(MOST)]).is_none(), "{apart}");

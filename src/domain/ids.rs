@@ -1,4 +1,4 @@
-//! Ids. Ours are UUIDv7 (sortable by time of making); a caller's are checked text.
+//! Ids. gavel's own are UUIDv7 (sortable by creation time); a caller's ids are checked text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::text::is_hidden;
 
-/// The tenant of whoever names none.
+/// The tenant of a caller that names none.
 pub const DEFAULT_TENANT: &str = "default";
 
 macro_rules! uuid_id {
@@ -19,17 +19,17 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A new id, later in order than those made before it.
+            /// A new id, which sorts after all earlier ones of this process.
             #[must_use]
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
                 Self(Uuid::now_v7())
             }
-            /// Reads the hyphenated text form.
+            /// Parses the hyphenated text form.
             pub fn parse(text: &str) -> Option<Self> {
                 Uuid::try_parse(text).ok().map(Self)
             }
-            /// The id's bits, for what is derived from it (bucketing, sampling).
+            /// The id's bits, for values derived from it (bucketing, sampling).
             #[must_use]
             pub fn as_u128(self) -> u128 {
                 self.0.as_u128()
@@ -45,20 +45,20 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// One decision; on the chat surface also the id of its run.
+    /// A decision; on the chat surface also the id of its run.
     DecisionId
 );
 uuid_id!(
-    /// One tool call that the model proposed (an action, `gavel/action_id`).
+    /// A tool call that the model proposed (an action, `gavel/action_id`).
     ActionId
 );
 uuid_id!(
-    /// One run of an agent. Its decision has the same bits.
+    /// A run of an agent. Its decision has the same bits.
     RunId
 );
 
 impl RunId {
-    /// The id of the decision that the run leads to.
+    /// The id of the run's decision.
     #[must_use]
     pub fn decision(self) -> DecisionId {
         DecisionId(self.0)
@@ -66,49 +66,50 @@ impl RunId {
 }
 
 uuid_id!(
-    /// One question to a person, about one action.
+    /// An approval request for one action.
     ApprovalId
 );
 uuid_id!(
-    /// One standing leave.
+    /// A grant.
     GrantId
 );
 uuid_id!(
-    /// One conversation of a user.
+    /// A thread of a user.
     ThreadId
 );
 
 uuid_id!(
-    /// One running gavel process, the owner of the rows it has open.
+    /// A running gavel process, the owner of its open rows.
     InstanceId
 );
 
-/// Why a caller's id was not accepted; names what is allowed.
+/// Why a caller's id was rejected, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Nothing in it.
+    /// It is empty.
     #[error("must not be empty")]
     Empty,
-    /// Over [`MAX_EXTERNAL_ID`] bytes.
+    /// It exceeds [`MAX_EXTERNAL_ID`] bytes.
     #[error("has {0} bytes; at most {MAX_EXTERNAL_ID} are allowed")]
     TooLong(usize),
-    /// Nothing in it that could be seen.
+    /// It has no visible character.
     #[error("is blank; at least one character must be visible")]
     Blank,
-    /// Holds a control character (NUL among them), or another one that nobody sees: who reads a name reads all of it.
-    #[error("contains the character U+{:04X}, which cannot be seen and is not allowed", u32::from(*.0))]
+    /// It has a control character (NUL included) or another invisible character. A name must show everything it
+    /// contains.
+    #[error("contains the invisible character U+{:04X}, which is not allowed", u32::from(*.0))]
     Unseen(char),
 }
 
-/// Longest caller-given id, in bytes.
+/// The longest id of a caller, in bytes.
 pub const MAX_EXTERNAL_ID: usize = 256;
 
-/// Blank in most fonts, and neither white space nor a control. Texts may have them, a name may not.
+/// Blank in most fonts, but neither white space nor control characters. Texts may contain them, names must not.
 const BLANKS: [char; 3] = ['\u{2800}', '\u{16fe4}', '\u{1d159}'];
 
 fn checked(text: String) -> Result<String, IdError> {
     let unseen = |c: &char| c.is_control() || is_hidden(*c) || BLANKS.contains(c);
-    // The two joiners belong to some scripts, and join nothing by themselves.
+    // The two joiners are part of some scripts, but join nothing by themselves.
     let shows_nothing = |c: char| c.is_whitespace() || matches!(c, '\u{200c}' | '\u{200d}');
     match text.len() {
         0 => Err(IdError::Empty),
@@ -132,14 +133,14 @@ macro_rules! external_id {
         pub struct $name(String);
 
         impl $name {
-            /// Checks 1..=256 bytes without invisible characters, and not blank.
+            /// Accepts 1..=256 bytes without invisible characters that are not all blank.
             ///
             /// # Errors
-            /// [`IdError`] says what is wrong.
+            /// [`IdError`] names the problem.
             pub fn parse(text: impl Into<String>) -> Result<Self, IdError> {
                 checked(text.into()).map(Self)
             }
-            /// The text as the caller gave it.
+            /// The text as the caller sent it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -155,11 +156,11 @@ macro_rules! external_id {
 }
 
 external_id!(
-    /// The person on whose behalf the caller acts.
+    /// The user on whose behalf the caller acts.
     UserId
 );
 impl UserId {
-    /// A name that nobody of another tenant has: the user's own in the tenant `default`, else `TENANT/USER`, with `%2F` and
+    /// A name that is unique across tenants: the user's own in the tenant `default`, else `TENANT/USER`, with `%2F` and
     /// `%25` for `/` and `%` in the tenant. A user of `default` whose own name has a `/` is `default/USER`.
     #[must_use]
     pub fn within<'a>(&'a self, tenant: &TenantId) -> Cow<'a, str> {
@@ -178,7 +179,7 @@ external_id!(
     ConversationId
 );
 external_id!(
-    /// What agents belong to. `default` holds those from files.
+    /// The project that agents belong to. `default` has the agents from files.
     ProjectId
 );
 external_id!(
@@ -199,7 +200,7 @@ mod tests {
         let turned = UserId::parse("ann\u{202e}").unwrap_err();
         assert_eq!(
             turned.to_string(),
-            "contains the character U+202E, which cannot be seen and is not allowed"
+            "contains the invisible character U+202E, which is not allowed"
         );
         assert_eq!(UserId::parse("x".repeat(257)), Err(IdError::TooLong(257)));
         assert_eq!(UserId::parse("ünï").expect("valid").as_str(), "ünï");

@@ -1,7 +1,7 @@
 //! The journal of a run: its whole state (DESIGN.md section 2).
 //!
-//! Provider requests, log rows, streams and spans are projections of these entries. Those of an agent's run are kept
-//! as JSON, one text for each, and what is read back leads to the same next step.
+//! Provider requests, log rows, streams and spans are projections of these entries. The entries of an agent's run are
+//! stored as one JSON text each. A journal that is read back leads to the same next step.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::ids::{ActionId, RunId};
 use super::policy::DecidedBy;
 use super::tool::{FailureCode, Tool};
 
-/// Who said an earlier line of the conversation.
+/// The speaker of an earlier line of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
-    /// The person.
+    /// The user.
     User,
     /// The service, as plain text.
     Assistant,
 }
 
-/// A piece of what a model said, as far as gavel reads it.
+/// A part of a model's turn, as far as gavel reads it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Words for the person.
+    /// Text for the user.
     Text(String),
     /// A summary of the model's thinking.
     Thought(String),
@@ -43,29 +43,29 @@ pub enum Part {
 /// A function call as the model wrote it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionCall {
-    /// The provider's id, when it issued one: echoed if and only if it did (WIRE.md section 4).
+    /// The provider's id, if it issued one. gavel returns it only in that case (WIRE.md section 4).
     pub id: Option<String>,
-    /// The name the model used.
+    /// The name that the model used.
     pub name: String,
-    /// A JSON object; `{}` when the model gave none.
+    /// A JSON object; `{}` if the model sent none.
     pub args: Box<RawValue>,
 }
 
 /// One complete answer of a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelTurn {
-    /// The provider's content object, verbatim: it is echoed as it came.
+    /// The provider's content object, which gavel sends back unchanged.
     pub content: Arc<RawValue>,
-    /// The same content, read.
+    /// The same content, parsed.
     pub parts: Vec<Part>,
-    /// Tokens of this call.
+    /// Tokens of this model call.
     pub usage: Usage,
     /// The model that answered, as the provider names it.
     pub model: String,
 }
 
 impl ModelTurn {
-    /// The calls in order.
+    /// The function calls, in order.
     pub fn calls(&self) -> impl Iterator<Item = &FunctionCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::Call(call) => Some(call),
@@ -73,7 +73,7 @@ impl ModelTurn {
         })
     }
 
-    /// The words for the person, joined.
+    /// The text for the user, joined.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -86,32 +86,32 @@ impl ModelTurn {
     }
 }
 
-/// Where a call goes, decided by what was offered, never by its bare name.
+/// The target of a call: decided by the functions that the model was offered, never by the bare name alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "StoredTarget", into = "StoredTarget")]
 pub enum Target {
     /// A granted tool.
     Tool(Arc<Tool>),
-    /// A granted tool of an earlier process, as it was then. It is a tool again once it is found as it was.
-    Gone(ToolRef),
+    /// A granted tool as an earlier process stored it. It becomes `Tool` again once the same tool is found.
+    Unresolved(ToolRef),
     /// Another agent.
     Agent(Arc<str>),
-    /// A function that the engine answers itself; `Err` holds why its arguments do not fit.
+    /// A function that the engine answers itself; `Err` holds why its arguments are invalid.
     Verdict(Result<Verdict, String>),
-    /// Nothing that was offered.
+    /// A name that the model was not offered.
     Unknown,
 }
 
-/// What a journal keeps of a tool.
+/// The part of a tool that a journal stores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRef {
     /// The server's name in `mcp.json`.
     pub server: Arc<str>,
     /// The name on that server.
     pub name: Arc<str>,
-    /// Of its definition.
+    /// Digest of its definition.
     pub digest: Arc<str>,
-    /// Could a call change something?
+    /// Whether a call can change something.
     pub side_effect: bool,
 }
 
@@ -134,7 +134,7 @@ impl From<Target> for StoredTarget {
                 digest: Arc::clone(&tool.digest),
                 side_effect: tool.side_effect,
             }),
-            Target::Gone(tool) => Self::Tool(tool),
+            Target::Unresolved(tool) => Self::Tool(tool),
             Target::Agent(name) => Self::Agent(name),
             Target::Verdict(Ok(verdict)) => Self::Verdict(verdict),
             Target::Verdict(Err(error)) => Self::InvalidVerdict(error),
@@ -146,7 +146,7 @@ impl From<Target> for StoredTarget {
 impl From<StoredTarget> for Target {
     fn from(stored: StoredTarget) -> Self {
         match stored {
-            StoredTarget::Tool(tool) => Self::Gone(tool),
+            StoredTarget::Tool(tool) => Self::Unresolved(tool),
             StoredTarget::Agent(name) => Self::Agent(name),
             StoredTarget::Verdict(verdict) => Self::Verdict(Ok(verdict)),
             StoredTarget::InvalidVerdict(error) => Self::Verdict(Err(error)),
@@ -161,129 +161,131 @@ impl From<StoredTarget> for Target {
 pub enum Verdict {
     /// `request_clarification {question, kind}`.
     Clarify {
-        /// The question for the person.
+        /// The question for the user.
         question: String,
         /// `UNCLEAR_INTENT` or `MULTIPLE_MATCHES`.
         outcome: Outcome,
     },
     /// `refuse {message, kind}`.
     Refuse {
-        /// The reason, for the person.
+        /// The reason, for the user.
         message: String,
         /// `OUT_OF_SCOPE` or `MISSING_PERMISSION`.
         outcome: Outcome,
     },
     /// `complete_task`, or `exit_loop`.
     Complete {
-        /// What was handed in.
+        /// The output.
         output: Completion,
-        /// Shall the loop that the agent goes round in end here?
+        /// Whether this ends the loop that the agent is a step of.
         exits_loop: bool,
     },
 }
 
-/// What an agent hands in.
+/// The output of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Completion {
     /// JSON that conforms to the agent's output schema.
     Output(Arc<str>),
-    /// Words, of an agent without an output schema.
+    /// Text, from an agent without an output schema.
     Text(String),
 }
 
-/// A call the model proposed, with its place.
+/// A call that the model proposed, with its position in the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Proposed {
-    /// Ours; the provider's id is in `call`.
+    /// gavel's id; the provider's id is in `call`.
     pub id: ActionId,
-    /// 1, 2, 3 … over the run.
+    /// 1, 2, 3 … across the run.
     pub sequence: u32,
-    /// As the model wrote it.
+    /// The call as the model wrote it.
     pub call: FunctionCall,
-    /// Where it goes.
+    /// The target.
     pub target: Target,
 }
 
-/// The gate's answer for one call.
+/// The policy's decision on one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Judgement {
+pub enum PolicyDecision {
     /// It may run, with exactly these canonical arguments.
     Allow {
         /// Identity injected, checked, canonical.
         arguments: Arc<RawValue>,
-        /// What gave leave; nothing where none was needed.
+        /// What approved it; `None` if no approval was required.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<DecidedBy>,
     },
-    /// A person must agree first.
+    /// An approver must approve it first.
     RequireApproval {
         /// Identity injected, checked, canonical.
         arguments: Arc<RawValue>,
-        /// Why it needs leave.
+        /// Why it requires approval.
         reason: String,
-        /// What asks for it.
+        /// What requires the approval.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         by: Vec<DecidedBy>,
-        /// What whoever agrees should know, in words.
+        /// What the approver should know, as text.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
-        /// Everybody whom it would reach.
+        /// All recipients of the call.
         #[serde(default, skip_serializing_if = "Recipients::is_empty")]
         recipients: Recipients,
-        /// It gives an argument that leave for good does not cover.
+        /// The call sets an argument that no grant can cover.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ungrantable: bool,
-        /// The account from which it would be done, as the tool's server named it.
+        /// The account that would be used, as named by the tool's server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         account: Option<String>,
     },
-    /// It does not run.
+    /// It must not run.
     Refuse {
-        /// Why, from the closed list.
+        /// Why: a code from the closed list.
         code: FailureCode,
-        /// Why, for the model and the record.
+        /// Why, as text for the model and the logs.
         message: String,
-        /// What of the policy decided it; nothing where the call was wrong in itself.
+        /// The part of the policy that decided it; empty if the call itself was invalid.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         by: Vec<DecidedBy>,
     },
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallResult {
     /// The tool's data on success (JSON), or the failure.
     pub outcome: Result<Arc<RawValue>, CallFailure>,
-    /// Did it leave this process, or may it have? A call that was started need not have: its server was away, say.
+    /// Whether the call was sent, or may have been sent. A started call may remain unsent, for example if its server is
+    /// unavailable.
     pub sent: bool,
-    /// From its start to the answer, in microseconds; 0 when it was not started.
+    /// Time from start to answer, in microseconds; 0 if the call was not started.
     pub duration_us: i64,
 }
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailure {
-    /// Why, from the closed list.
+    /// Why: a code from the closed list.
     pub code: FailureCode,
-    /// Why, in words. They may be the server's: untrusted data, but for the codes whose words are all gavel's own.
+    /// Why, as text. It may come from the server and is then untrusted, except for codes whose text is always gavel's
+    /// own.
     pub message: String,
-    /// Whose words these are.
+    /// The author of `message`.
     #[serde(default, skip_serializing_if = "WordsOf::are_gavels")]
     pub words_of: WordsOf,
 }
 
-/// Who put a failure into words.
+/// The author of a failure's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WordsOf {
     /// gavel.
     #[default]
     Gavel,
-    /// The tool's server. They may hold the inside of a program, credentials included, so callers do not get them.
+    /// The tool's server. The text may contain program internals, including credentials, so callers do not see it.
     Server,
-    /// The tool's server, whose first line callers get (`exposeErrors` of `mcp.json`).
+    /// The tool's server. Callers see its first line (`exposeErrors` of `mcp.json`).
     TrustedServer,
 }
 
@@ -294,7 +296,7 @@ impl WordsOf {
 }
 
 impl CallFailure {
-    /// A failure in gavel's own words.
+    /// A failure with gavel's own text.
     #[must_use]
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self {
@@ -304,7 +306,7 @@ impl CallFailure {
         }
     }
 
-    /// The words for callers (R-16). The model, the tool-call log and operators have [`CallFailure::message`].
+    /// The text for callers (R-16). The model, the tool-call log and operators get [`CallFailure::message`].
     #[must_use]
     pub fn for_callers(&self) -> Cow<'_, str> {
         match self.words_of {
@@ -315,11 +317,11 @@ impl CallFailure {
     }
 }
 
-/// What an entry takes beside its words, in bytes; about.
+/// Approximate size of an entry without its texts, in bytes.
 const ENTRY: usize = 256;
 
 impl Entry {
-    /// About how much memory it takes, in bytes: its words, and a little for itself.
+    /// Approximate memory size in bytes: its texts plus a constant.
     #[must_use]
     pub fn size(&self) -> usize {
         let args = |call: &Proposed| call.call.args.get().len();
@@ -330,11 +332,11 @@ impl Entry {
             Self::ModelFault { said, .. } => said.as_ref().map_or(0, String::len),
             Self::ModelTurn { turn, calls } => turn.content.get().len() + calls.iter().map(args).sum::<usize>(),
             Self::Step { call, .. } => args(call),
-            Self::Judged { judgement, .. } => match judgement {
-                Judgement::Allow { arguments, .. } | Judgement::RequireApproval { arguments, .. } => {
+            Self::Decided { decision, .. } => match decision {
+                PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. } => {
                     arguments.get().len()
                 }
-                Judgement::Refuse { message, .. } => message.len(),
+                PolicyDecision::Refuse { message, .. } => message.len(),
             },
             Self::Result { result, .. } => match &result.outcome {
                 Ok(data) => data.get().len(),
@@ -346,32 +348,32 @@ impl Entry {
     }
 }
 
-/// Why a model call gave no turn.
+/// Why a model call returned no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// Not reached, or an error answer of the provider's own, after retries.
+    /// Unreachable, or the provider returned an error, after retries.
     Unavailable,
     /// The provider does not accept the key or the token.
     Credentials,
-    /// Key or account may not do this.
+    /// The key or account lacks the permission.
     Permission,
     /// The provider has no model of this name.
     NoSuchModel,
-    /// The provider's quota is spent.
+    /// The provider's quota is exhausted.
     Quota,
-    /// The provider takes the request for invalid.
+    /// The provider rejected the request as invalid.
     Rejected,
-    /// Too slow.
+    /// The model took too long.
     Timeout,
-    /// Cut, empty, invalid or unknown.
+    /// The answer was truncated, empty, invalid or unknown.
     Malformed,
     /// The provider blocked the prompt or the answer.
     Blocked,
 }
 
 impl FaultKind {
-    /// Its name in meters and traces.
+    /// Its name in metrics and traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -388,100 +390,103 @@ impl FaultKind {
     }
 }
 
-/// One entry.
+/// One entry of a journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// What the person said.
+    /// The user's message.
     User(String),
-    /// What the model said.
+    /// A turn of the model.
     ModelTurn {
-        /// The turn, verbatim and read.
+        /// The turn, verbatim and parsed.
         turn: ModelTurn,
-        /// Its calls, routed.
+        /// Its calls with their targets.
         calls: Vec<Proposed>,
     },
-    /// The model call failed for good.
+    /// The model call failed, after all retries.
     ModelFault {
-        /// How.
+        /// The kind of failure.
         kind: FaultKind,
-        /// Tokens spent all the same.
+        /// Tokens that were used all the same.
         usage: Usage,
-        /// What the model had said when the clock cut its turn.
+        /// The text of the model's turn so far, if the time limit interrupted the turn.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         said: Option<String>,
     },
-    /// The gate's answer for a call.
-    Judged {
-        /// Which call.
+    /// The policy's decision on a call.
+    #[serde(alias = "judged")]
+    Decided {
+        /// The call.
         call: ActionId,
-        /// The answer.
-        judgement: Judgement,
+        /// The decision.
+        #[serde(alias = "judgement")]
+        decision: PolicyDecision,
     },
-    /// A person's answer for a call, or that none came in time.
-    Settled {
-        /// Which call.
+    /// An approver's answer for a call, or that none came in time.
+    #[serde(alias = "settled")]
+    ApprovalResolved {
+        /// The call.
         call: ActionId,
         /// Whether it may run.
         approved: bool,
-        /// Who answered; nobody did in time where it is absent.
+        /// The approver; `None` if the approval request expired.
         by: Option<String>,
-        /// Why not, in the person's words.
+        /// Why not: the approver's reason.
         reason: Option<String>,
     },
-    /// The call is about to be sent; for a side effect its intent is durable.
+    /// The call is about to be sent. The intent of a side effect is already durable.
     Started {
-        /// Which call.
+        /// The call.
         call: ActionId,
         /// Microseconds since the epoch.
         at_us: i64,
-        /// The run of the agent that is called.
+        /// The run of the called agent.
         child: Option<RunId>,
     },
-    /// What came of a call. Exactly one for each call; `InDoubt` is one of its failure codes.
+    /// The result of a call. Each call has exactly one; `InDoubt` is one of its failure codes.
     Result {
-        /// Which call.
+        /// The call.
         call: ActionId,
-        /// What came of it.
+        /// The result.
         result: CallResult,
     },
-    /// The next step of a flow: a call that the definition made, not a model.
+    /// The next step of a flow: a call that comes from the definition, not from a model.
     Step {
-        /// Which step, from 0; in a loop without steps always 0.
+        /// The step, counted from 0; always 0 in a loop without steps.
         step: u32,
-        /// Which round, from 1.
+        /// The round, counted from 1.
         round: u32,
         /// The call.
         call: Proposed,
     },
-    /// A word from the engine to the model.
+    /// A notice from the engine to the model.
     Notice(String),
-    /// A limit is reached: the model is told to sum up, with a last call.
+    /// A limit was reached. The engine asks the model for a summary, with one last call.
     SoftStop {
-        /// Which limit.
+        /// The limit.
         reason: StopReason,
-        /// The words to the model.
+        /// The notice to the model.
         notice: String,
-        /// The run's clock, microseconds.
+        /// Elapsed time of the run, in microseconds.
         elapsed_us: i64,
     },
-    /// The model ended in words where its output is due: it is told so, once.
+    /// The model ended with text where its structured output is required. The engine asks for the output, once.
     OutputDue(String),
-    /// The process that ran it was stopped, in order, between two steps of it.
+    /// The process that ran it was shut down in an orderly way, between two steps.
     Halted,
-    /// It waits for a person; whoever takes it up after the answer goes on.
+    /// The run waits for an approver; a worker continues it after the answer.
     Suspended,
-    /// Another process took the run up, since the one before had died.
+    /// Another process continues the run, because the previous one died.
     Recovered,
-    /// What follows belongs to the run that goes on with the one before; its limits count from here.
+    /// The following entries belong to the run that resumes the earlier one. Its limits count from here.
     Resumed {
-        /// The run before.
+        /// The earlier run.
         from: RunId,
     },
 }
 
 impl Entry {
-    /// Calls that this entry proposes.
+    /// The calls that this entry proposes.
     #[must_use]
     pub fn calls(&self) -> &[Proposed] {
         match self {
@@ -498,18 +503,19 @@ mod tests {
 
     use super::*;
 
-    /// Runs that were begun before gates told what decided can be gone on with.
+    /// Runs can continue that started before decisions recorded what decided.
     #[test]
     fn judgements_of_older_journals_are_read() {
-        let allow: Judgement = serde_json::from_str(r#"{"allow":{"arguments":{"a":1}}}"#).unwrap();
-        assert!(matches!(&allow, Judgement::Allow { arguments, by: None } if arguments.get() == r#"{"a":1}"#));
+        let allow: PolicyDecision = serde_json::from_str(r#"{"allow":{"arguments":{"a":1}}}"#).unwrap();
+        assert!(matches!(&allow, PolicyDecision::Allow { arguments, by: None } if arguments.get() == r#"{"a":1}"#));
         assert_eq!(
             serde_json::to_string(&allow).unwrap(),
             r#"{"allow":{"arguments":{"a":1}}}"#
         );
-        let ask: Judgement = serde_json::from_str(r#"{"require_approval":{"arguments":{},"reason":"r"}}"#).unwrap();
+        let ask: PolicyDecision =
+            serde_json::from_str(r#"{"require_approval":{"arguments":{},"reason":"r"}}"#).unwrap();
         assert!(
-            matches!(&ask, Judgement::RequireApproval { reason, by, warnings, recipients, .. }
+            matches!(&ask, PolicyDecision::RequireApproval { reason, by, warnings, recipients, .. }
                 if reason == "r" && by.is_empty() && warnings.is_empty() && recipients.is_empty())
         );
     }

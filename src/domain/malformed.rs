@@ -1,9 +1,9 @@
-//! What is wrong with JSON text, in gavel's words: a parser's own name its types, and reach no caller and no model.
+//! Errors in JSON text, in gavel's own words. A parser's words name its Rust types and reach no caller and no model.
 
 use serde_json::error::Category;
 
-/// What is wrong: of text that is no JSON what and where (`a comma is missing (line 2, column 7)`), of JSON with other members than
-/// are read, which.
+/// Describes an error. For text that is not JSON: what and where (`a comma is missing (line 2, column 7)`). For JSON
+/// with unexpected members: which members.
 #[must_use]
 pub fn words(error: &serde_json::Error) -> String {
     match error.classify() {
@@ -14,7 +14,7 @@ pub fn words(error: &serde_json::Error) -> String {
     }
 }
 
-/// Why text is no JSON, without the place.
+/// Why a text is not JSON, without the position.
 #[must_use]
 pub fn syntax(error: &serde_json::Error) -> &'static str {
     if error.is_eof() {
@@ -24,15 +24,17 @@ pub fn syntax(error: &serde_json::Error) -> &'static str {
         "expected `:`" => "a colon is missing",
         "expected `,` or `]`" => "a comma or `]` is missing",
         "expected `,` or `}`" => "a comma or `}` is missing",
-        "expected value" => "no value begins here",
-        "expected ident" => "a word that is not true, false or null",
+        "expected value" => "a value is missing",
+        "expected ident" => "a word other than true, false or null",
         "key must be a string" => "a key without double quotes",
-        "trailing comma" => "a comma with nothing behind it",
-        "trailing characters" => "more text behind the end",
-        "invalid escape" => "an escape that JSON does not have",
-        "lone leading surrogate in hex escape" | "unexpected end of hex escape" => "half a character in an escape",
+        "trailing comma" => "a trailing comma",
+        "trailing characters" => "extra text after the end",
+        "invalid escape" => "an invalid escape",
+        "lone leading surrogate in hex escape" | "unexpected end of hex escape" => {
+            "half of a surrogate pair in an escape"
+        }
         "invalid unicode code point" => "bytes that are not UTF-8",
-        "invalid number" => "a number that JSON does not have",
+        "invalid number" => "an invalid number",
         "number out of range" => "a number that is too large",
         "recursion limit exceeded" => "it nests too deeply",
         control if control.starts_with("control character") => "a control character in a text, without an escape",
@@ -40,12 +42,12 @@ pub fn syntax(error: &serde_json::Error) -> &'static str {
     }
 }
 
-/// Without the place.
+/// The message without the position.
 fn said(whole: &str) -> &str {
     whole.rsplit_once(" at line ").map_or(whole, |(said, _)| said)
 }
 
-/// serde's words for members, said otherwise. What types of our own say of themselves stays.
+/// Rewrites serde's messages about members. Messages of gavel's own types remain unchanged.
 fn members(said: &str) -> String {
     let name = said.split('`').nth(1).unwrap_or_default();
     let begins = |words: &str| said.strip_prefix(words);
@@ -53,7 +55,7 @@ fn members(said: &str) -> String {
         return format!("`{name}` is missing");
     }
     if begins("unknown field ").is_some() {
-        return format!("`{name}` is no known field");
+        return format!("`{name}` is not a known field");
     }
     if begins("unknown variant ").is_some() {
         return format!("`{name}` is not one of the allowed values");
@@ -72,7 +74,7 @@ fn members(said: &str) -> String {
     format!("found {}, where {} is allowed", of_json(found), of_json(expected))
 }
 
-/// A type as JSON calls it.
+/// The JSON name of a type.
 fn of_json(kind: &str) -> &str {
     match kind {
         "map" | "a map" => "an object",
@@ -127,7 +129,7 @@ mod tests {
             (r#"{"name": null}"#, "found null, where a string is allowed"),
             (r#"{"name": {}}"#, "found an object, where a string is allowed"),
             (r#"{"name": "a", "name": "b"}"#, "`name` is given twice"),
-            (r#"{"name": "a", "more": 1}"#, "`more` is no known field"),
+            (r#"{"name": "a", "more": 1}"#, "`more` is not a known field"),
             (
                 r#"{"name": "a", "block": 7}"#,
                 "found integer `7`, where an object is allowed",
@@ -147,17 +149,14 @@ mod tests {
             ("", "it ends too early (line 1, column 0)"),
             ("{", "it ends too early (line 1, column 1)"),
             ("{\n\"name\" 7}", "a colon is missing (line 2, column 8)"),
-            (r#"{"name": }"#, "no value begins here (line 1, column 10)"),
+            (r#"{"name": }"#, "a value is missing (line 1, column 10)"),
             (r#"{"name": "a" "b"}"#, "a comma or `}` is missing (line 1, column 14)"),
-            (r#"{"name": "a"} x"#, "more text behind the end (line 1, column 15)"),
+            (r#"{"name": "a"} x"#, "extra text after the end (line 1, column 15)"),
             ("{a: 1}", "a key without double quotes (line 1, column 2)"),
-            (
-                r#"{"name": "\x"}"#,
-                "an escape that JSON does not have (line 1, column 12)",
-            ),
+            (r#"{"name": "\x"}"#, "an invalid escape (line 1, column 12)"),
             (
                 r#"{"name": tru}"#,
-                "a word that is not true, false or null (line 1, column 13)",
+                "a word other than true, false or null (line 1, column 13)",
             ),
         ] {
             assert_eq!(words(&serde_json::from_str::<Given>(text).unwrap_err()), says, "{text}");

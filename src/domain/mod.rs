@@ -1,5 +1,5 @@
-//! Plain data and its state machines. No I/O, no time of day, no randomness but the making of ids. One stopwatch: a check by a
-//! schema that others wrote ends after a while (`schema`).
+//! Plain data and its state machines. No I/O, no wall clock, and no randomness except for new ids. One stopwatch: a
+//! check by a schema from outside gavel has a time limit (`schema`).
 
 pub mod action;
 pub mod address;

@@ -1,24 +1,24 @@
-//! A tool's input schema as Gemini may be shown it (`parametersJsonSchema`, WIRE.md section 2).
+//! Translates a tool's input schema into the form that Gemini accepts (`parametersJsonSchema`, WIRE.md section 2).
 //!
-//! The original stays what arguments are checked against; the translation only has to tell the
-//! model what to write, within what the API accepts:
+//! Arguments are checked against the original. The translation only tells the model what to write, within the limits of
+//! the API:
 //!
-//! - local `$ref`s are put in place, with their siblings merged in (a sibling's word wins); `$defs`
-//!   and `definitions` go away, used or not; a reference elsewhere is impossible;
-//! - a reference to what is being put in place already is a stub: its type and a word about its form. Where references would
-//!   multiply beyond the bounds, those of the third level, then of the second, are stubs too;
-//! - `enum` holds text that is not empty and numbers only, and `const` is an `enum` of one value; of other values the type
-//!   is told (`choices`);
+//! - local `$ref`s are expanded, with their siblings merged in (a sibling takes precedence); `$defs` and `definitions`
+//!   are removed, used or not; a reference to elsewhere is an error;
+//! - a reference to a schema that is already being expanded becomes a stub: its type and a note about its form. If
+//!   references would exceed the limits, those of the third level, then of the second, become stubs too;
+//! - `enum` contains only non-empty text and numbers, and `const` is an `enum` of one value; for other values the type
+//!   is given (`choices`);
 //! - `oneOf` becomes `anyOf`, `allOf` is merged into its schema;
-//! - the root is an object; an array without `items` gets `{}`; a `true` schema is `{}`, a property
-//!   that is `false` is left out;
-//! - characters nobody can see are taken out of all text, and what the model has to repeat exactly
-//!   (names, the values of an `enum`) may not hold any;
-//! - every other keyword of JSON Schema is left as it is if it holds no schema, and what is not known
-//!   here is dropped: it might hold a `$ref`, and one that leads nowhere costs the entire request.
+//! - the root is an object; an array without `items` gets `{}`; a `true` schema is `{}`, and a property that is `false`
+//!   is removed;
+//! - invisible characters are removed from all text; names and `enum` values, which the model has to repeat exactly,
+//!   must not contain any;
+//! - every other keyword of JSON Schema is kept if it contains no schema; unknown keywords are dropped: one might
+//!   contain a `$ref`, and a `$ref` without a target fails the entire request.
 //!
-//! A server may send half a megabyte of schema, and references multiply. So each byte that is read or
-//! copied counts, and a tool that needs too many is left out.
+//! A server may send half a megabyte of schema, and references multiply. So each byte that is read or copied counts,
+//! and a tool that needs too many is left out.
 
 mod choices;
 mod identity;
@@ -29,16 +29,16 @@ use serde_json::{Map, Value, json};
 
 use super::text::{is_visible, visible};
 
-/// Nesting beyond this is refused rather than sent.
+/// A schema that nests deeper is rejected, not sent.
 const MAX_DEPTH: usize = 48;
-/// Largest schema shown to the model, in bytes of JSON.
+/// The largest schema for the model, in bytes of JSON.
 pub(crate) const MAX_BYTES: usize = 64 * 1024;
-/// Work bound of one translation, in bytes read or copied. Much of it may go away again (what is merged, what is hidden),
-/// so it is a multiple of what may be left in the end.
+/// Work limit of one translation, in bytes read or copied. Much of it may be removed again (merged or hidden parts), so
+/// it is a multiple of the final limit.
 const MAX_WORK: usize = 16 * MAX_BYTES;
-/// Levels of references that are put in place where all of them are too much.
+/// Levels of references to expand if expanding all of them is too much.
 const LEVELS: [usize; 3] = [2, 1, 0];
-/// What each value counts beside its text.
+/// The cost of each value, in addition to its text.
 const PART: usize = 8;
 
 /// Keywords whose value is text, a number, a boolean, or a list of these.
@@ -70,10 +70,10 @@ const PLAIN: [&str; 25] = [
     "contentMediaType",
 ];
 
-/// Translates `schema`. With `hidden`, that property is not shown.
+/// Translates `schema`. With `hidden`, that property is removed.
 ///
 /// # Errors
-/// Why there is no translation, in words for an operator. They may quote the schema at length.
+/// Why there is no translation, for an operator. The text may quote the schema at length.
 pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, String> {
     let Value::Object(root) = schema else {
         return Err("its schema is not an object".to_owned());
@@ -91,7 +91,7 @@ pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
 /// Why there is no translation.
 struct Untranslatable {
     why: String,
-    /// It would be too large; fewer levels of references may do.
+    /// It would be too large; fewer levels of references may fit.
     is_too_much: bool,
 }
 
@@ -104,7 +104,7 @@ impl From<String> for Untranslatable {
     }
 }
 
-/// The translation with at most so many references in place within each other.
+/// The translation with at most this many nested references expanded.
 fn expanded(
     schema: &Value,
     root: &Map<String, Value>,
@@ -147,13 +147,13 @@ fn expanded(
 
 struct Translation<'a> {
     root: &'a Value,
-    /// The references being followed, outermost first.
+    /// The references being expanded, outermost first.
     open: Vec<String>,
-    /// How many of them may be followed at once.
+    /// How many of them may be expanded at once.
     levels: usize,
-    /// What is left of [`MAX_WORK`].
+    /// The remainder of [`MAX_WORK`].
     left: usize,
-    /// Was it used up, or the schema nested too deeply?
+    /// Whether it was exhausted, or the schema nests too deeply.
     is_too_much: bool,
 }
 
@@ -242,7 +242,7 @@ impl Translation<'_> {
         }
         if let Some(choices) = schema.get("oneOf") {
             let choices = self.list(choices, depth)?;
-            // Both at once are rare; the model is then shown the first of them.
+            // A schema rarely has both; the model then sees `anyOf`.
             out.entry("anyOf").or_insert(choices);
         }
         if let Some(Value::Array(parts)) = schema.get("allOf") {
@@ -301,12 +301,12 @@ impl Translation<'_> {
         };
         self.spend(reference.len())?;
         let Some(pointer) = reference.strip_prefix('#') else {
-            return Err(format!("`$ref` {reference} leads out of the schema"));
+            return Err(format!("`$ref` {reference} points outside the schema"));
         };
         let target = match self.root.pointer(&percent_decoded(pointer)) {
             Some(Value::Object(target)) => target,
             Some(Value::Bool(true)) => return Ok(Map::new()),
-            _ => return Err(format!("`$ref` {reference} leads to nothing")),
+            _ => return Err(format!("`$ref` {reference} has no target")),
         };
         let is_open = self.open.iter().any(|open| open == reference) || pointer.is_empty();
         if is_open || self.open.len() >= self.levels {
@@ -318,8 +318,8 @@ impl Translation<'_> {
         out
     }
 
-    /// In the place of what has no end, or would be too much: the type, and a word about the form. Arguments are checked
-    /// against the real schema all the same.
+    /// Replaces a schema that has no end, or would be too large: the type, and a note about the form. Arguments are
+    /// still checked against the original schema.
     fn stub(
         &mut self,
         reference: &str,
@@ -336,9 +336,9 @@ impl Translation<'_> {
         let name = visible(&percent_decoded(name));
         self.spend(name.len())?;
         let words = match (is_open, name.is_empty()) {
-            (true, true) => "Of the same form as the whole.".to_owned(),
-            (true, false) => format!("Of the same form as the `{name}` around it."),
-            (false, _) => format!("A `{name}`; its form is checked."),
+            (true, true) => "Same structure as the whole.".to_owned(),
+            (true, false) => format!("Same structure as the enclosing `{name}`."),
+            (false, _) => format!("A `{name}`; its structure is validated."),
         };
         out.insert("description".to_owned(), json!(words));
         Ok(out)
@@ -355,7 +355,7 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// A list of properties' names.
+    /// A list of property names.
     fn names(&mut self, value: &Value) -> Result<Vec<Value>, String> {
         let Value::Array(names) = value else {
             return Err(format!("{value} where a list of names should be"));
@@ -381,7 +381,7 @@ impl Translation<'_> {
         Ok(Value::Object(out))
     }
 
-    /// A value that is no schema, with all text in it made visible.
+    /// A value that is not a schema, with only visible characters in its texts.
     fn copy(&mut self, value: &Value, depth: usize) -> Result<Value, String> {
         self.within(depth)?;
         self.spend(PART)?;
@@ -406,20 +406,20 @@ impl Translation<'_> {
         })
     }
 
-    /// Text that the model has to repeat as it is, so nothing can be taken out of it.
+    /// Text that the model has to repeat exactly, so nothing can be removed from it.
     fn exact(&mut self, text: &str) -> Result<(), String> {
         self.spend(text.len() + PART)?;
         if is_visible(text) {
             return Ok(());
         }
         Err(format!(
-            "a name or a value of its schema, `{}`, holds characters nobody can see",
+            "a name or a value of its schema, `{}`, contains invisible characters",
             visible(text)
         ))
     }
 }
 
-/// Holds it no object, which might be a schema?
+/// Whether it contains no object, which might be a schema.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Object(_) => false,
@@ -449,7 +449,7 @@ fn percent_decoded(pointer: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| pointer.to_owned())
 }
 
-/// Names that must be given, each once, in the order they came.
+/// Required names, each once, in their original order.
 #[derive(Default)]
 struct Required {
     names: Vec<Value>,
@@ -466,8 +466,8 @@ impl Required {
     }
 }
 
-/// Merges `other` in. Where both speak, properties and required names are united and for all else
-/// the word already there stands.
+/// Merges `other` into `out`. Properties and required names are united; for all other keywords, the existing value
+/// takes precedence.
 fn merge(out: &mut Map<String, Value>, required: &mut Required, other: Map<String, Value>) {
     for (key, value) in other {
         match (key.as_str(), out.get_mut(&key), value) {

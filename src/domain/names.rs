@@ -1,4 +1,4 @@
-//! Closed lists of names: one enum, its names on the wire and in the database.
+//! Closed lists of names: an enum with its names on the wire and in the database.
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
@@ -8,7 +8,7 @@ macro_rules! names {
         pub enum $name { $($(#[$variant_doc])* $variant,)+ }
 
         impl $name {
-            /// Every one there is.
+            /// Every value.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name on the wire and in the database.
@@ -17,7 +17,7 @@ macro_rules! names {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// Reads the name; `None` for what is not in the list.
+            /// Parses a name; `None` if it is not in the list.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }

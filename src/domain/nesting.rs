@@ -1,13 +1,13 @@
-//! How deeply JSON nests, and how many values it has, told without recursion and without reading it.
+//! How deeply JSON nests and how many values it has, determined without recursion and without parsing.
 
-/// Levels of JSON that others wrote and that replies and records hold: call arguments, tool data. Some readers stop at 64
-/// by default, and a reply puts up to four levels of its own around.
+/// The most levels of external JSON in replies and logs: call arguments, tool data. Some readers stop at 64 by default,
+/// and a reply adds up to four levels of its own.
 pub const MAX_LEVELS: usize = 60;
 
-/// Does this JSON text nest at most `limit` levels deep?
+/// Whether this JSON text nests at most `limit` levels deep.
 #[must_use]
 pub fn within(json: &[u8], limit: usize) -> bool {
-    // Text with no more brackets than levels, as nearly all is, cannot be too deep; to count them is quick.
+    // Fast path: text with no more brackets than levels, as nearly all text is, cannot be too deep.
     if memchr::memchr2_iter(b'{', b'[', json).nth(limit).is_none() {
         return true;
     }
@@ -37,10 +37,10 @@ pub fn within(json: &[u8], limit: usize) -> bool {
     true
 }
 
-/// Has this JSON text more values and names of fields than `most`?
+/// Whether this JSON text has more than `most` values and field names.
 #[must_use]
 pub fn has_more(json: &[u8], most: usize) -> bool {
-    // Text with no more signs than that, as nearly all is, cannot have more.
+    // Fast path: text with fewer structural characters than that, as nearly all text is, cannot have more.
     let signs = memchr::memchr2_iter(b'{', b'[', json).chain(memchr::memchr2_iter(b',', b':', json));
     if signs.take(most).count() < most {
         return false;

@@ -1,4 +1,4 @@
-//! What must be a JSON object.
+//! Input that must be a JSON object.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A struct read from a JSON object and from nothing else: what serde derives takes an array as well, by the order of the
-/// fields, and then nothing tells a caller that the order has changed.
+/// A struct that is read only from a JSON object. serde's derived code also accepts an array in the order of the
+/// fields, and a caller would not notice when that order changes.
 #[derive(Debug)]
 pub struct Object<T>(pub T);
 

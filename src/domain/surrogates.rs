@@ -1,18 +1,19 @@
-//! Escapes in JSON text that stand for half a character.
+//! Escapes in JSON text that encode half of a surrogate pair.
 //!
-//! A program whose text is UTF-16 (JavaScript, Java, C#) writes `"\ud83d"` when it has cut a text inside of an emoji. The
-//! grammar of JSON allows it, and no Unicode text can hold it: readers refuse the document, or read something else each.
+//! A program whose text is UTF-16 (JavaScript, Java, C#) writes `"\ud83d"` when it cuts a text inside an emoji. The
+//! grammar of JSON allows it, but no Unicode text can contain it. Readers reject the document, or each reads something
+//! different.
 
 use std::borrow::Cow;
 
 use memchr::memmem;
 
-/// As many bytes as the escape it replaces.
+/// It has as many bytes as the escape that it replaces.
 const REPLACEMENT: &[u8; 6] = br"\ufffd";
 
-/// The JSON text with U+FFFD in place of each half that stands alone. All else stays as it is.
+/// Returns the JSON text with U+FFFD in place of each unpaired half. Everything else is unchanged.
 #[must_use]
-pub fn mended(json: &[u8]) -> Cow<'_, [u8]> {
+pub fn repaired(json: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Cow::Borrowed(json);
     let mut at = 0;
     while let Some(found) = memmem::find(&json[at..], br"\u") {
@@ -30,7 +31,7 @@ pub fn mended(json: &[u8]) -> Cow<'_, [u8]> {
     out
 }
 
-/// Does the backslash here begin an escape? Within a run of backslashes every other one does.
+/// Whether the backslash here begins an escape. In a run of backslashes, every other one does.
 fn is_escape(json: &[u8], at: usize) -> bool {
     json[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0
 }
@@ -41,7 +42,7 @@ enum Half {
     Second,
 }
 
-/// Which half the six bytes from here on are, if they are one.
+/// Which half the six bytes from here encode, if any.
 fn half(json: &[u8], at: usize) -> Option<Half> {
     let digits = json.get(at..at + 6)?.strip_prefix(br"\u")?;
     if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     fn text(json: &str) -> String {
-        String::from_utf8(mended(json.as_bytes()).into_owned()).unwrap()
+        String::from_utf8(repaired(json.as_bytes()).into_owned()).unwrap()
     }
 
     #[test]
@@ -70,7 +71,7 @@ mod tests {
             (r#""\ude00\ud83d""#, r#""\ufffd\ufffd""#),
             (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
             (r#""\ud83d\ude00\ude00""#, r#""\ud83d\ude00\ufffd""#),
-            // A backslash and then letters, which is no escape.
+            // An escaped backslash and letters, which is not an escape.
             (r#""\\ud83d""#, r#""\\ud83d""#),
             (r#""\\\ud83d""#, r#""\\\ufffd""#),
             (r#""\ud83d\\ude00""#, r#""\ufffd\\ude00""#),
@@ -79,12 +80,12 @@ mod tests {
             assert!(serde_json::from_str::<String>(&text(json)).is_ok(), "{json}");
         }
         for whole in [r#"{"a":"\u00e4\ud83d\ude00\n"}"#, "7", "", r"\u", r"\ud8", r#""\ud83"#] {
-            assert!(matches!(mended(whole.as_bytes()), Cow::Borrowed(same) if same == whole.as_bytes()));
+            assert!(matches!(repaired(whole.as_bytes()), Cow::Borrowed(same) if same == whole.as_bytes()));
         }
     }
 
     proptest::proptest! {
-        /// Whatever escapes stand in a row, a reader takes the result, and takes pairs as before.
+        /// For any sequence of escapes, a reader accepts the result, and reads pairs as before.
         #[test]
         fn what_is_mended_can_be_read(parts in proptest::collection::vec(
             proptest::sample::select(vec![r"\ud83d", r"\uDE00", r"\\", r"\u0041", "u", "d83d", r"\n", "é"]), 0..12)

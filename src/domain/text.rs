@@ -1,21 +1,21 @@
-//! Third-party text: made visible, and cut to a length.
+//! Text from outside gavel: made visible, and cut to a length.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Leaves out what a person reading the text would not see, and what so can carry hidden instructions: control characters
-/// (line breaks and tabs stay), marks that turn the writing direction, fillers, Unicode's tags, and variation selectors.
-/// The two joiners stay, since some scripts cannot be written without them.
+/// Removes what a reader would not see and what can therefore carry hidden instructions: control characters (line
+/// breaks and tabs remain), marks that change the writing direction, fillers, Unicode's tags, and variation selectors.
+/// The two joiners remain, since some scripts cannot be written without them.
 pub(crate) fn visible(text: &str) -> String {
     seen(text).collect()
 }
 
-/// Would [`visible`] leave all of it?
+/// Whether [`visible`] would return the text unchanged.
 pub(crate) fn is_visible(text: &str) -> bool {
     seen(text).eq(text.chars())
 }
 
-/// The text, with what [`visible`] would leave out told by its number: `<U+202E>`.
+/// Replaces what [`visible`] would remove by its number: `<U+202E>`.
 pub(crate) fn numbered(text: &str) -> Cow<'_, str> {
     if is_visible(text) {
         return Cow::Borrowed(text);
@@ -31,8 +31,8 @@ pub(crate) fn numbered(text: &str) -> Cow<'_, str> {
     Cow::Owned(told)
 }
 
-/// The text, with what [`visible`] would leave out, and separators of lines that terminals take for none, as JSON escapes
-/// (`\\u202e`). JSON is the same value after it. The ends of lines are `\\n`.
+/// Replaces what [`visible`] would remove, and line separators that terminals ignore, by JSON escapes (`\\u202e`). JSON
+/// keeps its value. Lines end with `\\n`.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     let is_plain = |(c, is_seen): (char, bool)| is_seen && !is_separator(c);
     if each(text).all(is_plain) {
@@ -61,17 +61,18 @@ fn seen(text: &str) -> impl Iterator<Item = char> {
     each(text).filter(|(_, is_seen)| *is_seen).map(|(c, _)| c)
 }
 
-/// Each character, and whether it can be seen.
+/// Each character, and whether it is visible.
 fn each(text: &str) -> impl Iterator<Item = (char, bool)> {
     let before = std::iter::once(None).chain(text.chars().map(Some));
     let is_seen = |c, before: Option<char>| !is_hidden(c) || (c == EMOJI && before.is_some_and(is_symbol));
     text.chars().zip(before).map(move |(c, before)| (c, is_seen(c, before)))
 }
 
-/// Asks for the colourful form of the symbol before it. People write it so, and behind a symbol it can say nothing else.
+/// Selects the emoji form of the symbol before it. This use is common, and after a symbol it can carry no other
+/// information.
 const EMOJI: char = '\u{fe0f}';
 
-/// May it have a colourful form?
+/// Whether it may have an emoji form.
 fn is_symbol(c: char) -> bool {
     matches!(
         c,
@@ -79,7 +80,7 @@ fn is_symbol(c: char) -> bool {
     ) || matches!(c, '\u{1f000}'..='\u{1faff}')
 }
 
-/// Is it one that [`visible`] leaves out, whatever stands beside it?
+/// Whether [`visible`] removes it, regardless of its neighbors.
 pub(crate) fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
@@ -88,7 +89,7 @@ pub(crate) fn is_hidden(c: char) -> bool {
         '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => true,
         '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' => true,
         '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => true,
-        // Blanks among the hieroglyphs, which are letters.
+        // Blank hieroglyphs, which count as letters.
         '\u{13441}' | '\u{13442}' => true,
         '\u{e0000}'..='\u{e0fff}' => true,
         _ => false,
@@ -100,7 +101,7 @@ pub(crate) fn prefix(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// The text, or as much of it as fits into `bytes` with a word that the rest is missing.
+/// The text, or as much of it as fits into `bytes` with a marker that the rest is missing.
 pub(crate) fn capped(text: &str, bytes: usize) -> Cow<'_, str> {
     if text.len() <= bytes {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! A thread: a conversation of one user with an agent, kept (REQUIREMENTS ).
+//! A thread: a stored conversation of one user with an agent (REQUIREMENTS ).
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,33 +10,33 @@ use super::names::names;
 use super::templates::{Text, sentence};
 
 names! {
-    /// Who says a line of a thread.
+    /// The speaker of a line of a thread.
     MessageRole {
         /// The user, or an approver.
         User = "user",
-        /// The agent, or gavel for it.
+        /// The agent, or gavel on its behalf.
         Assistant = "assistant",
     }
 }
 
 names! {
-    /// What a line of a thread is.
+    /// The kind of a line of a thread.
     MessageKind {
-        /// Words of the user or of the agent.
+        /// A message of the user or of the agent.
         Message = "message",
-        /// An approval is asked for.
+        /// An approval request.
         ApprovalRequest = "approval_request",
-        /// An approver has answered.
+        /// An approver answered.
         Approval = "approval",
-        /// An action was executed, or may have been.
+        /// An action was executed, or its outcome is unknown.
         Action = "action",
-        /// Somebody has found out what came of an action in doubt.
+        /// A person settled an in-doubt action.
         Settlement = "settlement",
     }
 }
 
 impl MessageKind {
-    /// Who says a line of this kind; that of a message is its own.
+    /// The speaker of a line of this kind; `None` for a message, which has its own.
     #[must_use]
     pub const fn role(self) -> Option<MessageRole> {
         match self {
@@ -47,26 +47,26 @@ impl MessageKind {
     }
 }
 
-/// What happens to a message while a run of its thread is going.
+/// What happens to a new message while a run of its thread is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhileBusy {
-    /// It is turned away, with the run's id.
+    /// It is rejected, with the run's id.
     Refuse,
     /// Its run waits for its turn.
     Queue,
 }
 
-/// What becomes of a run when a person says no to a call of it (`runs.on_reject`).
+/// What happens to a run when an approver rejects a call of it (`runs.on_reject`).
 //
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnReject {
-    /// The model is told, with the reason, and goes on.
+    /// The model receives the rejection and its reason, and the run continues.
     #[default]
     Continue,
-    /// It is over, and counts as completed.
+    /// The run ends as completed.
     Complete,
-    /// It is over, and counts as failed.
+    /// The run ends as failed.
     Fail,
 }
 
@@ -76,40 +76,40 @@ pub enum OnReject {
 pub struct ThreadMessage {
     /// 1, 2, 3 …
     pub number: u64,
-    /// Who.
+    /// The speaker.
     pub role: MessageRole,
-    /// What.
+    /// The kind of line.
     pub kind: MessageKind,
-    /// The words; untrusted.
+    /// The text; untrusted.
     pub text: String,
     /// The run it belongs to.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// The action that it is about.
+    /// The action that it refers to.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub action_id: Option<ActionId>,
-    /// When, RFC 3339.
+    /// When it was written, RFC 3339.
     pub created_at: String,
 }
 
-/// A thread as its user is shown it.
+/// A thread of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Thread {
-    /// Its id.
+    /// The id of the thread.
     #[schema(value_type = String, format = "uuid")]
     pub thread_id: ThreadId,
-    /// Whose.
+    /// The user who owns the thread.
     pub user_id: String,
-    /// Who answers in it.
+    /// The agent that answers in it.
     pub agent_id: String,
-    /// When it began, RFC 3339.
+    /// When it was created, RFC 3339.
     pub created_at: String,
-    /// When something was said last.
+    /// When its latest message was written, RFC 3339.
     pub updated_at: String,
     /// A page of its messages, the latest last.
     pub messages: Vec<ThreadMessage>,
-    /// How many were said in it, those that are not kept any more included.
+    /// How many messages were written in it, including those that are no longer stored.
     pub message_count: u64,
 }
 
@@ -117,42 +117,42 @@ pub struct Thread {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ThreadSummary {
-    /// Its id.
+    /// The id of the thread.
     #[schema(value_type = String, format = "uuid")]
     pub thread_id: ThreadId,
-    /// The beginning of its first line, to know it by; untrusted. Null where what was said is not kept.
+    /// The beginning of its first line; untrusted. Null if its messages are not stored.
     #[schema(required = true)]
     pub title: Option<String>,
-    /// Whose.
+    /// The user who owns the thread.
     pub user_id: String,
-    /// Who answers in it.
+    /// The agent that answers in it.
     pub agent_id: String,
-    /// When it began, RFC 3339.
+    /// When it was created, RFC 3339.
     pub created_at: String,
-    /// When something was said last.
+    /// When its latest message was written, RFC 3339.
     pub updated_at: String,
     /// How many messages it has.
     pub message_count: u64,
-    /// How it stands; null where its runs are not kept.
+    /// Its latest run; null if its runs are not stored.
     #[schema(required = true)]
     pub latest_run: Option<LatestRun>,
 }
 
-/// How the latest run of a thread stands.
+/// The latest run of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LatestRun {
     /// The run.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// As the run's own: `executing` while a call with consequences is under way.
+    /// The status of the run; `executing` while a call with consequences is in progress.
     pub status: &'static str,
-    /// As the run's own.
+    /// The detailed state of the run: `status`, or `cancelled`, `paused` or `in_doubt`.
     pub state: &'static str,
 }
 
 impl LatestRun {
-    /// `acted` is what stands out among its actions: one that is executing, or else one in doubt.
+    /// `acted` is the most relevant status among its actions: `Executing` if there is one, else `InDoubt`.
     #[must_use]
     pub fn new(run_id: RunId, status: RunStatus, acted: Option<ActionStatus>) -> Self {
         let acting = acted == Some(ActionStatus::Executing);
@@ -161,7 +161,8 @@ impl LatestRun {
     }
 }
 
-/// The wire's word for where a run stands, and the truth where it has none. Is a call of it executing, or in doubt?
+/// The wire's `status` of a run, and its `state`, which is more precise for runs that did not complete. The flags tell
+/// whether a call of it is executing or in doubt.
 #[must_use]
 pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'static str, &'static str) {
     let status = match run {
@@ -180,8 +181,8 @@ pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'stati
     (status, state)
 }
 
-/// What a run says as it stands: the words of its model, and why it has no better ones. Where an outcome is unknown its model may
-/// have taken the action for done, so that is said as well.
+/// The text of a run in its current status: its model's text, and why it did not complete. If an outcome is unknown,
+/// its model may have assumed that the action was done, so the reason is added.
 #[must_use]
 pub fn end_words(status: RunStatus, summary: Option<&str>, error: Option<&str>) -> String {
     let own = || match status {
@@ -198,12 +199,12 @@ pub fn end_words(status: RunStatus, summary: Option<&str>, error: Option<&str>) 
     }
 }
 
-/// So many calls are named, of those that a run made.
+/// The most calls of a run that are named.
 const MOST_NAMED: usize = 20;
 
-/// What a run has done, and what it may have, for whoever reads of its end in other words than its model's.
+/// The actions that a run has done or may have done, for readers of an end that its model did not describe.
 #[must_use]
-pub fn deeds(done: &[String], doubtful: &[String]) -> Option<String> {
+pub fn completed_effects(done: &[String], doubtful: &[String]) -> Option<String> {
     let listed = |calls: &[String]| {
         let named = calls[..calls.len().min(MOST_NAMED)].join("; ");
         match calls.len().saturating_sub(MOST_NAMED) {
@@ -223,7 +224,7 @@ pub fn deeds(done: &[String], doubtful: &[String]) -> Option<String> {
 /// The longest title, in characters.
 const TITLE: usize = 80;
 
-/// A thread's title: the first line of what was said first, as much of it as is needed to know it by.
+/// A thread's title: the first line of its first message, shortened.
 #[must_use]
 pub fn title(first: &str) -> Option<String> {
     let line = first.lines().map(str::trim).find(|line| !line.is_empty())?;
@@ -246,13 +247,13 @@ mod tests {
         for (status, summary, error, expected) in [
             (Completed, Some("Sent."), None, "Sent."),
             (Failed, None, Some("it failed"), "it failed."),
-            (Failed, Some("I shall."), Some("It failed."), "I shall.\n\n[It failed.]"),
+            (Failed, Some("I will."), Some("It failed."), "I will.\n\n[It failed.]"),
             (Cancelled, None, None, "Cancelled before it was finished."),
             (
                 Cancelled,
-                Some("I shall."),
+                Some("I will."),
                 None,
-                "I shall.\n\n[Cancelled before it was finished.]",
+                "I will.\n\n[Cancelled before it was finished.]",
             ),
             (Queued, None, None, "Waiting for an earlier message of this thread."),
             (Running, None, None, "Working on it."),
@@ -261,12 +262,15 @@ mod tests {
             assert_eq!(end_words(status, summary, error), expected);
         }
         let many: Vec<_> = (0..22).map(|n| format!("t{n}")).collect();
-        assert_eq!(deeds(&[], &[]), None);
-        assert_eq!(deeds(&many[..2], &[]).as_deref(), Some("[This was done: t0; t1.]"));
+        assert_eq!(completed_effects(&[], &[]), None);
+        assert_eq!(
+            completed_effects(&many[..2], &[]).as_deref(),
+            Some("[This was done: t0; t1.]")
+        );
         assert!(
-            deeds(&many, &many[..1])
+            completed_effects(&many, &many[..1])
                 .unwrap()
-                .contains("t19; and 2 more. It is not known whether this was done: t0.")
+                .contains("t19; and 2 more. Outcome unknown: t0.")
         );
         assert_eq!(run_words(RunStatus::Cancelled, false, true), ("failed", "in_doubt"));
     }

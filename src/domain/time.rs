@@ -1,8 +1,8 @@
-//! Times as everybody is shown them.
+//! The format of times in all output.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-/// Microseconds since the epoch as RFC 3339, in UTC.
+/// Formats microseconds since the epoch as RFC 3339, in UTC.
 #[must_use]
 pub fn rfc3339(us: i64) -> String {
     DateTime::<Utc>::from_timestamp_micros(us)

@@ -1,4 +1,4 @@
-//! Times that a model writes into a call: checked before anybody is asked for leave (R-12).
+//! Times in a model's arguments, checked before approval is requested (R-12).
 
 use chrono::{DateTime, Days, LocalResult, NaiveDate, NaiveDateTime, Offset, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
@@ -7,20 +7,20 @@ use serde_json::Value;
 use super::argument_path::{ArgumentPath, shown};
 use super::definition::quoted;
 
-/// Which arguments of a tool hold times (`times` of `mcp.json`).
+/// The arguments of a tool that contain times (`times` of `mcp.json`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// When it begins.
+    /// The start.
     pub start: ArgumentPath,
-    /// When it ends.
+    /// The end.
     pub end: Option<ArgumentPath>,
     /// The name of a time zone.
     pub zone: Option<ArgumentPath>,
-    /// `true` there says that the past is meant.
+    /// `true` in this argument means that a time in the past is intended.
     pub allow_past: Option<ArgumentPath>,
 }
 
-/// A moment, or a whole day.
+/// A point in time, or a whole day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Time {
     At(DateTime<Utc>),
@@ -28,13 +28,13 @@ enum Time {
 }
 
 const ALLOWED: &str =
-    "allowed: 2026-11-24T10:00:00+01:00, 2026-11-24T10:00:00 beside a time zone, or 2026-11-24 for a whole day";
+    "allowed: 2026-11-24T10:00:00+01:00, 2026-11-24T10:00:00 with a time zone, or 2026-11-24 for a whole day";
 
 impl Times {
-    /// Checks them; what it gives is what an approver should know. `user` is the user's time zone, where it is known.
+    /// Checks the times and returns warnings for the approver. `user` is the user's time zone, if known.
     ///
     /// # Errors
-    /// Every error, each with place, value and what is allowed.
+    /// All errors, each with the location, the value and what is allowed.
     pub fn check(&self, arguments: &Value, user: Option<Tz>, now_us: i64) -> Result<Vec<String>, Vec<String>> {
         let zone = self.zone(arguments).map_err(|error| vec![error])?;
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
@@ -95,7 +95,7 @@ impl Times {
         };
         text.parse().map(Some).map_err(|_| {
             format!(
-                "{place}: {} is no time zone; allowed: an IANA name such as Europe/Berlin",
+                "{place}: {} is not a time zone; allowed: an IANA name such as Europe/Berlin",
                 quoted(text)
             )
         })
@@ -111,8 +111,8 @@ impl Times {
     }
 }
 
-/// What the clock says where the call or else its user is, of a time whose offset is not the one there: often the local time was
-/// meant, and the offset is wrong.
+/// The local time, in the call's zone or else in the user's, of a time with a different offset. Often the local time
+/// was intended and the offset is an error.
 fn elsewhere(place: &str, text: &str, zone: Option<Tz>, user: Option<Tz>) -> Option<String> {
     let at = DateTime::parse_from_rfc3339(text).ok()?;
     let there = zone.or(user)?;
@@ -130,11 +130,11 @@ fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
         if is_leap(&at) {
             return Err(leap());
         }
-        // Z says when; any other offset says where as well, and models often get it wrong.
+        // `Z` only marks UTC. Any other offset also implies a place, and models often give an invalid one.
         let (given, own) = (*at.offset(), zone.map(|zone| at.with_timezone(&zone).offset().fix()));
         return match own {
             Some(own) if own != given && given.local_minus_utc() != 0 => Err(format!(
-                "has the offset {given}, and the time zone has {own} then; allowed: that one, or none for the local time"
+                "has the offset {given}, but the time zone has {own} at that time; allowed: {own}, or no offset for the local time"
             )),
             _ => Ok(Time::At(at.to_utc())),
         };
@@ -146,35 +146,35 @@ fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
         .iter()
         .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
     match (local, zone) {
-        (None, _) => Err(format!("is no time; {ALLOWED}")),
+        (None, _) => Err(format!("is not a time; {ALLOWED}")),
         (Some(local), _) if is_leap(&local) => Err(leap()),
         (Some(_), None) => Err(format!("has no time zone; {ALLOWED}")),
         (Some(local), Some(zone)) => match zone.from_local_datetime(&local) {
             LocalResult::Single(at) => Ok(Time::At(at.to_utc())),
             LocalResult::Ambiguous(first, second) => Err(format!(
-                "happens twice in {zone}, where clocks are put back then; allowed: {} or {}",
+                "happens twice in {zone}, where clocks are set back at that time; allowed: {} or {}",
                 first.to_rfc3339(),
                 second.to_rfc3339()
             )),
             LocalResult::None => Err(format!(
-                "does not exist in {zone}, where clocks are put forward then; {ALLOWED}"
+                "does not exist in {zone}, where clocks are set forward at that time; {ALLOWED}"
             )),
         },
     }
 }
 
-/// Is it a second of 60? The parser keeps it as the 59th with more than a second's nanoseconds.
+/// Whether the seconds are 60. The parser stores this as second 59 with more than a second of nanoseconds.
 fn is_leap(time: &impl Timelike) -> bool {
     time.nanosecond() >= 1_000_000_000
 }
 
-/// `YYYY-MM-DD` and nothing else; the parser alone would also take signs and single digits.
+/// `YYYY-MM-DD` and nothing else. The parser alone would also accept signs and single digits.
 fn day(text: &str) -> Option<NaiveDate> {
     let plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().filter(|_| plain)
 }
 
-/// A day is past when it is over wherever it may be meant.
+/// A day is in the past once it has ended in every time zone that may be meant.
 fn is_past(time: Time, zone: Option<Tz>, now_us: i64) -> bool {
     let now = DateTime::<Utc>::from_timestamp_micros(now_us).unwrap_or(DateTime::<Utc>::MIN_UTC);
     match (time, zone) {
@@ -259,12 +259,12 @@ mod tests {
             ),
             (
                 json!({"start": "tomorrow"}),
-                "/start: \"tomorrow\" is no time; allowed: ",
+                "/start: \"tomorrow\" is not a time; allowed: ",
             ),
-            (json!({"start": "2026-02-30"}), "/start: \"2026-02-30\" is no time"),
+            (json!({"start": "2026-02-30"}), "/start: \"2026-02-30\" is not a time"),
             (
                 json!({"start": "2026-11-25T10:00:00", "time_zone": "Europe/Bonn"}),
-                "/time_zone: \"Europe/Bonn\" is no time zone; allowed: an IANA name",
+                "/time_zone: \"Europe/Bonn\" is not a time zone; allowed: an IANA name",
             ),
             (
                 json!({"start": "2027-03-28T02:30:00", "time_zone": "Europe/Berlin"}),
@@ -272,12 +272,12 @@ mod tests {
             ),
             (
                 json!({"start": "2027-10-31T02:30:00", "time_zone": "Europe/Berlin"}),
-                "/start: \"2027-10-31T02:30:00\" happens twice in Europe/Berlin, where clocks are put back then; allowed: \
+                "/start: \"2027-10-31T02:30:00\" happens twice in Europe/Berlin, where clocks are set back at that time; allowed: \
                  2027-10-31T02:30:00+02:00 or 2027-10-31T02:30:00+01:00",
             ),
             (
                 json!({"start": "2026-11-25T10:00:00+02:00", "time_zone": "Europe/Berlin"}),
-                "/start: \"2026-11-25T10:00:00+02:00\" has the offset +02:00, and the time zone has +01:00 then",
+                "/start: \"2026-11-25T10:00:00+02:00\" has the offset +02:00, but the time zone has +01:00 at that time",
             ),
             (
                 json!({"start": "2026-12-31T23:59:60Z"}),
@@ -287,8 +287,8 @@ mod tests {
                 json!({"start": "2026-12-31T23:59:60", "time_zone": "Europe/Berlin"}),
                 "/start: \"2026-12-31T23:59:60\" has a second of 60",
             ),
-            (json!({"start": "2026-12-1"}), "/start: \"2026-12-1\" is no time"),
-            (json!({"start": "+2026-12-01"}), "/start: \"+2026-12-01\" is no time"),
+            (json!({"start": "2026-12-1"}), "/start: \"2026-12-1\" is not a time"),
+            (json!({"start": "+2026-12-01"}), "/start: \"+2026-12-01\" is not a time"),
             (json!({"start": 7}), "/start: found 7; allowed: a text"),
             (json!({"start": "2020-01-01", "allow_past": "yes"}), "/allow_past: "),
         ] {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(warnings, ["/start: \"2026-11-01\" is in the past"]);
     }
 
-    /// R-5, R-12: a time in UTC, or with the offset of another place, is read by an approver as their user's clock shows it.
+    /// R-5, R-12: an approver sees a time in UTC, or with another place's offset, as the user's local time.
     #[test]
     fn a_time_of_another_offset_is_told_as_the_clock_there_shows_it() {
         let berlin = Some(Tz::Europe__Berlin);
@@ -333,7 +333,7 @@ mod tests {
                     "/start: \"2026-11-25T10:00:00-05:00\" is Wednesday, 25 November 2026, 16:00 in Europe/Berlin, the user's time zone",
                 ],
             ),
-            // What the call says of its place counts, and not where its user is.
+            // The zone of the call takes precedence over the user's.
             (
                 berlin,
                 json!({"start": "2026-11-25T10:00:00Z", "time_zone": "Europe/London"}),

@@ -1,4 +1,4 @@
-//! A tool as a server offers it, what a call of it may do, and how a call can fail.
+//! A tool of a server, what a call of it can do, and how a call can fail.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::ids::{TenantId, UserId};
 use super::schema::JsonSchema;
 use super::times::Times;
 
-/// May a call be sent twice?
+/// Whether a call may be sent twice.
 // DESIGN.md section 5, `idempotency`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Idempotency {
-    /// No: a second call is a second effect.
+    /// No: a second call has a second effect.
     None,
     /// Yes: the tool itself makes a second call harmless.
     Natural,
@@ -26,73 +26,75 @@ pub enum Idempotency {
     Key,
 }
 
-/// A tool's own word on whether a person must agree first.
+/// A tool's default for approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApprovalDefault {
-    /// A person must agree.
+    /// Calls require approval.
     Required,
-    /// Nobody is asked.
+    /// Calls require no approval.
     NotRequired,
 }
 
-/// One tool of one server. Immutable; a changed tool is another value in a later generation.
+/// One tool of one server. Immutable: a changed tool is a new value in a later generation.
 #[derive(Debug)]
 pub struct Tool {
     /// The server's name in `mcp.json`.
     pub server: Arc<str>,
     /// The name on that server.
     pub name: Arc<str>,
-    /// What the server says it does.
+    /// The server's description.
     pub description: String,
-    /// The schema arguments are checked against, identity argument included.
+    /// The schema for checking arguments, including the identity argument.
     pub input: JsonSchema,
-    /// The schema the model is shown: translated, identity argument taken out.
+    /// The schema that the model sees: translated, without the identity argument.
     pub model_schema: Box<RawValue>,
-    /// The server's output schema, if it gave one.
+    /// The server's output schema, if any.
     pub output_schema: Option<Box<RawValue>>,
-    /// Does a call change something? True unless configured, or hinted by a trusted server, otherwise.
+    /// Whether a call changes something. True unless the configuration, or a hint of a trusted server, says otherwise.
     pub side_effect: bool,
-    /// May a call be repeated?
+    /// Whether a call may be repeated.
     pub idempotency: Idempotency,
-    /// `approval` of `mcp.json`; absent: the agent's rule decides.
+    /// `approval` of `mcp.json`; if absent, the agent's rule decides.
     pub approval: Option<ApprovalDefault>,
-    /// The longest a call may take.
+    /// The time limit of a call.
     pub timeout: Duration,
-    /// The argument that carries the acting user's id, set by code and hidden from the model.
+    /// The argument for the acting user's id: gavel sets it, and the model does not see it.
     pub identity_argument: Option<Arc<str>>,
-    /// Is its server told users together with their tenant (`tenantUsers` of `mcp.json`)?
+    /// Whether its server receives user ids qualified by their tenant (`tenantUsers` of `mcp.json`).
     pub tenant_users: bool,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that leave for good does not cover (`ungrantable` of `mcp.json`).
+    /// Paths of the arguments that a grant cannot cover (`ungrantable` of `mcp.json`).
     pub ungrantable: Vec<ArgumentPath>,
-    /// Paths of the arguments that must be one line (`oneLine` of `mcp.json`).
+    /// Paths of the arguments that must be a single line (`oneLine` of `mcp.json`).
     pub one_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
-    /// The tool of its server that tells whether it can be called for a user at all (`ready` of `mcp.json`).
+    /// The tool of the same server that checks whether this tool can be called for a user (`ready` of `mcp.json`).
     pub ready: Option<Arc<str>>,
-    /// Hex SHA-256 over the canonical JSON of what the server sent: `name`, `description` (or `title`, where it has none),
+    /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
     /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
-    /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` where it is given. Nothing of `mcp.json`.
+    /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` if present. Excludes everything in
+    /// `mcp.json`.
     pub digest: Arc<str>,
 }
 
 impl Tool {
-    /// `server__tool`, the name that is unique over all servers.
+    /// `server__tool`, which is unique across all servers.
     #[must_use]
     pub fn qualified_name(&self) -> String {
         format!("{}__{}", self.server, self.name)
     }
 
-    /// Is it meant by `name`, bare or `server__tool`? A bare name that looks like another server's tool does not count.
+    /// Whether `name`, bare or `server__tool`, is this tool. A bare name that looks like another server's tool does not
+    /// match.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.qualified_name() == name || (*self.name == *name && !name.contains("__"))
     }
 
-    /// Where an argument stands when a person reads a call: whom it goes to first, then what its one line says, when it is, anything else
-    /// short, and long text last.
+    /// The position of an argument when a person reads a call: recipients first, then single lines, times, other short
+    /// values, and long text last.
     #[must_use]
     pub fn reading_order(&self, argument: &str, is_long: bool) -> (usize, usize) {
         let times = self.times.iter().flat_map(|times| {
@@ -110,7 +112,7 @@ impl Tool {
         place.unwrap_or((groups.len() + usize::from(is_long), 0))
     }
 
-    /// What the server is told of who acts.
+    /// The acting user's id as the server receives it.
     #[must_use]
     pub fn user<'a>(&self, tenant: &TenantId, user: &'a UserId) -> Cow<'a, str> {
         match self.tenant_users {
@@ -119,7 +121,7 @@ impl Tool {
         }
     }
 
-    /// May this call be sent again when it is not known whether the first one arrived?
+    /// Whether the call may be sent again if it is unknown whether the first one arrived.
     #[must_use]
     pub fn repeatable(&self) -> bool {
         !self.side_effect || self.idempotency != Idempotency::None
@@ -128,12 +130,12 @@ impl Tool {
 
 macro_rules! failure_codes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
-        /// Why a call has no good result. The closed list of `error.code` in `tool_calls[]`.
+        /// Why a call did not succeed. The closed list of `error.code` in `tool_calls[]`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum FailureCode { $($(#[$doc])* #[serde(rename = $text)] $variant,)+ }
 
         impl FailureCode {
-            /// Every code there is.
+            /// Every code.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name on the wire.
@@ -142,7 +144,7 @@ macro_rules! failure_codes {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// Reads the name; `None` for what is not in the list.
+            /// Parses a name; `None` if it is not in the list.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
@@ -152,53 +154,54 @@ macro_rules! failure_codes {
 }
 
 failure_codes! {
-    /// The name is not granted here, or does not exist.
+    /// The tool is not granted here, or does not exist.
     UnknownTool = "unknown_tool",
-    /// The arguments do not fit the tool's schema.
+    /// The arguments do not match the tool's schema.
     InvalidArguments = "invalid_arguments",
-    /// The gate said no.
+    /// The policy denied the call.
     Denied = "denied",
-    /// A person said no.
+    /// An approver rejected the call.
     Rejected = "rejected",
-    /// A person was asked, and did not answer in time.
+    /// No approver answered in time.
     Expired = "expired",
-    /// More calls in one turn than allowed.
+    /// The turn has more calls than allowed.
     TooManyCalls = "too_many_calls",
-    /// A verdict came together with calls, so none of them ran.
+    /// The turn has a verdict and calls, so no call ran.
     MixedWithVerdict = "mixed_with_verdict",
-    /// Iterations or time were spent before it could run.
+    /// The limit of iterations or time was reached before the call could run.
     LimitReached = "limit_reached",
-    /// The same call again and again; this one did not run.
+    /// The same call was repeated too often; this one did not run.
     DoomLoop = "doom_loop",
-    /// The run was cancelled before the call was sent, or while it ran and did no harm.
+    /// The run was cancelled before the call was sent, or during a call that does no harm.
     Cancelled = "cancelled",
-    /// The server could not be reached, or is left alone for a while; nothing was sent.
+    /// The server could not be reached, or its circuit breaker is open. Nothing was sent.
     Unavailable = "unavailable",
-    /// The user's own credentials or consent are missing, as the tool says; only the user can mend that. Nothing was done.
+    /// The tool reports that the user's own credentials or consent are missing. Only the user can fix that. Nothing was
+    /// done.
     AuthRequired = "auth_required",
     /// The tool ran and reported an error.
     ToolError = "tool_error",
-    /// The server turned the call away, or answered a call that only reads with an error of the protocol or not at all.
+    /// The server rejected the call, or answered a read-only call with a protocol error or not at all.
     ProtocolError = "protocol_error",
     /// No answer in time, and the call does no harm.
     Timeout = "timeout",
-    /// gavel held too many large answers to read this one, and the call does no harm. It may be made again.
+    /// gavel held too many large answers to read this one, and the call does no harm. It may be retried.
     Overloaded = "overloaded",
-    /// Sent, and then the connection or the time was lost: it may or may not have had its effect.
+    /// Sent, and then the connection failed or the time limit passed: its outcome is unknown.
     InDoubt = "in_doubt",
-    /// The tool wanted something gavel does not give (input, sampling).
+    /// The tool requested something that gavel does not support (input, sampling).
     Unsupported = "unsupported",
-    /// The record could not be made durable, so the call was not sent.
+    /// The log entry could not be made durable, so the call was not sent.
     NotRecorded = "not_recorded",
 }
 
 impl FailureCode {
-    /// What callers are told in place of words that may be a server's own. `None`: the words beside this code are always
-    /// gavel's, or a person's.
+    /// The text for callers in place of a text that may be a server's own. `None`: the text for this code is
+    /// always gavel's or a person's.
     #[must_use]
     pub const fn in_place_of_a_server(self) -> Option<&'static str> {
         Some(match self {
-            Self::InvalidArguments => "The tool does not take these arguments.",
+            Self::InvalidArguments => "The tool does not accept these arguments.",
             Self::AuthRequired => {
                 "The tool needs the user's own credentials or consent, which are missing or do not cover this."
             }
@@ -208,7 +211,7 @@ impl FailureCode {
             Self::Unavailable => "The tool's server is unavailable.",
             Self::Overloaded => "gavel was reading too many large answers to read this one.",
             Self::Unsupported => "The tool asked for something that gavel does not support.",
-            Self::InDoubt => "It is not known whether this had its effect.",
+            Self::InDoubt => "The outcome of this call is unknown.",
             Self::UnknownTool
             | Self::Denied
             | Self::Rejected
@@ -222,7 +225,7 @@ impl FailureCode {
         })
     }
 
-    /// What callers are told where the words are known to be a server's own.
+    /// The text for callers if the original text is known to be a server's own.
     #[must_use]
     pub fn for_callers(self) -> &'static str {
         self.in_place_of_a_server().unwrap_or("The call was not made.")
@@ -232,7 +235,7 @@ impl FailureCode {
 impl PartialSchema for FailureCode {
     fn schema() -> RefOr<Schema> {
         let names = Self::ALL.iter().map(|code| code.as_str());
-        let description = "Why a call has no good result; a closed list.";
+        let description = "Why a call did not succeed; a closed list.";
         Object::builder()
             .schema_type(Type::String)
             .enum_values(Some(names))

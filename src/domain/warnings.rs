@@ -1,7 +1,7 @@
-//! What is misleading about the texts of a call, in words for who approves it: the same in the API, on the command line and in the
-//! console.
+//! Warnings for the approver about misleading texts in a call. The API, the command line and the console show the same
+//! text.
 //!
-//! What is wrong is refused before anybody is asked; what stands here may be meant.
+//! Invalid arguments are rejected before approval is requested. The texts reported here may be intended.
 
 use serde_json::Value;
 
@@ -10,19 +10,19 @@ use super::hypertext::{self, ReadOut};
 use super::schema::resolved;
 use super::text::{is_hidden, is_visible};
 
-/// Most warnings of a call; the rest is counted.
+/// The most warnings of a call; the rest are counted.
 const MOST: usize = 50;
-/// Most things of one kind that are named of one text; the rest is counted.
+/// The most items of one kind that are named for one text; the rest are counted.
 const MOST_NAMED: usize = 6;
-/// Characters of an address in a warning: its site comes first.
+/// The most characters of an address in a warning; its site comes first.
 const ADDRESS: usize = 120;
-/// Characters of what is odd about HTML.
-const ODD: usize = 40;
-/// Bytes of all texts of a call that are looked through for letters that look like others.
+/// The most characters of a suspicious part of HTML.
+const SUSPICIOUS: usize = 40;
+/// The most bytes of all texts of a call that are checked for look-alike letters.
 const MOST_LETTERS: usize = 256 * 1024;
 
-/// Looks through all texts of `arguments`, which `schema` takes, and adds to the warnings that there are of its addresses. Each
-/// begins with the place of its text: `/body: …`.
+/// Checks all texts of `arguments`, which match `schema`, and adds to the existing warnings about its addresses. Each
+/// warning begins with the location of its text: `/body: …`.
 pub fn of_texts(schema: &Value, arguments: &Value, warnings: &mut Vec<String>) {
     let mut search = Search {
         root: schema,
@@ -49,7 +49,7 @@ struct Search<'a> {
     more: usize,
     /// Bytes of HTML that may still be read.
     hypertext: usize,
-    /// Bytes that may still be looked through for letters.
+    /// Bytes that may still be checked for look-alike letters.
     letters: usize,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Search<'a> {
     fn text(&mut self, text: &str, is_hypertext: bool) {
         if !is_visible(text) {
             self.warn(&format!(
-                "holds characters that nobody can see, or marks that turn the writing direction: {}",
+                "contains invisible characters or marks that change the writing direction: {}",
                 unseen(text)
             ));
         }
@@ -103,36 +103,40 @@ impl<'a> Search<'a> {
         self.hypertext = self.hypertext.saturating_sub(text.len());
         match read {
             Some(read) => self.hypertext(&read),
-            None => self.warn("its HTML is too long or too intricate to be read; look at the markup"),
+            None => self.warn("its HTML is too long or too complex to be read out; check the markup"),
         }
     }
 
     fn hypertext(&mut self, read: &ReadOut) {
-        for (named, target) in read.astray.iter().take(MOST_NAMED) {
+        for (named, target) in read.misleading_links.iter().take(MOST_NAMED) {
             self.warn(&format!(
-                "a link reads as {} and leads to {}",
+                "a link shows {} but leads to {}",
                 cut(named, ADDRESS),
                 cut(target, ADDRESS)
             ));
         }
-        if read.astray.len() > MOST_NAMED {
-            let more = read.astray.len() - MOST_NAMED;
-            self.warn(&format!("{more} more links read as another address than theirs"));
+        if read.misleading_links.len() > MOST_NAMED {
+            let more = read.misleading_links.len() - MOST_NAMED;
+            self.warn(&format!("{more} more links show an address other than their target"));
         }
-        if !read.odd.is_empty() {
-            let odd: Vec<_> = read.odd.iter().map(|odd| cut(odd, ODD)).collect();
+        if !read.suspicious.is_empty() {
+            let suspicious: Vec<_> = read
+                .suspicious
+                .iter()
+                .map(|suspicious| cut(suspicious, SUSPICIOUS))
+                .collect();
             self.warn(&format!(
-                "its reader may see something else than its words, since its HTML has {}",
-                listed(&odd)
+                "its reader may see something other than its text, because its HTML has {}",
+                listed(&suspicious)
             ));
         }
         if read.fetches {
-            self.warn("a picture in it is fetched each time it is opened, and can be another one then");
+            self.warn("a picture in it is loaded each time it is opened, and may be a different one each time");
         }
         self.look_alikes(&read.text);
     }
 
-    /// Of an address there are warnings of their own.
+    /// Whether the text is an address that already has warnings.
     fn is_known(&self) -> bool {
         let mut known = self.of_addresses.iter();
         known.any(|known| {
@@ -147,7 +151,7 @@ impl<'a> Search<'a> {
             return;
         }
         if text.len() > self.letters {
-            return self.warn("too long to be looked through for letters that look like others");
+            return self.warn("too long to be checked for look-alike letters");
         }
         self.letters -= text.len();
         let found: Vec<_> = look_alikes(text).iter().map(|found| found.to_string()).collect();
@@ -157,7 +161,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The characters that cannot be seen, each once, by their numbers.
+/// The invisible characters, each once, by their numbers.
 fn unseen(text: &str) -> String {
     let mut codes: Vec<_> = text.chars().filter(|c| is_hidden(*c)).collect();
     codes.sort_unstable();
@@ -166,7 +170,7 @@ fn unseen(text: &str) -> String {
     listed(&codes)
 }
 
-/// The first few, and how many more there are.
+/// The first few, and the number of the rest.
 fn listed(all: &[String]) -> String {
     let named = all[..all.len().min(MOST_NAMED)].join(", ");
     match all.len().saturating_sub(MOST_NAMED) {
@@ -175,7 +179,7 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-/// In quotation marks, with what cannot be seen escaped.
+/// In quotation marks, with invisible characters escaped.
 fn cut(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).collect();
     if shown.len() < text.len() {
@@ -205,7 +209,7 @@ mod tests {
         warnings
     }
 
-    /// R-5, promise 4: what an approver could be misled by is said in words, with its place.
+    /// R-5, promise 4: everything that could mislead an approver has a warning with its location.
     #[test]
     fn each_kind_of_misleading_text_is_a_warning_with_its_place() {
         let link = "<a href='https://evil.example/x'>https://bank.example</a>";
@@ -216,45 +220,45 @@ mod tests {
             ),
             (
                 json!({"html": link}),
-                vec!["/html: a link reads as \"bank.example\" and leads to \"https://evil.example/x\""],
+                vec!["/html: a link shows \"bank.example\" but leads to \"https://evil.example/x\""],
             ),
             (
                 json!({"parts": [{"html": link}]}),
-                vec!["/parts/0/html: a link reads as \"bank.example\" and leads to \"https://evil.example/x\""],
+                vec!["/parts/0/html: a link shows \"bank.example\" but leads to \"https://evil.example/x\""],
             ),
             (
                 json!({"html": "<p style='display:none'>not"}),
-                vec!["/html: its reader may see something else than its words, since its HTML has \"style display\""],
+                vec!["/html: its reader may see something other than its text, because its HTML has \"style display\""],
             ),
             (
                 json!({"html": "<img src=//a.example/x>"}),
-                vec!["/html: a picture in it is fetched each time it is opened, and can be another one then"],
+                vec!["/html: a picture in it is loaded each time it is opened, and may be a different one each time"],
             ),
             (
                 json!({"html": "<b>".repeat(100_000)}),
-                vec!["/html: its HTML is too long or too intricate to be read; look at the markup"],
+                vec!["/html: its HTML is too long or too complex to be read out; check the markup"],
             ),
             (
                 json!({"a/b": {"c~": ["x\u{202e}y\u{200b}"]}}),
                 vec![
-                    "/a~1b/c~0/0: holds characters that nobody can see, or marks that turn the writing direction: \
+                    "/a~1b/c~0/0: contains invisible characters or marks that change the writing direction: \
                      U+200B, U+202E",
                 ],
             ),
             (
                 json!({"body": "Pay by p\u{430}ypal today"}),
-                vec!["/body: \"p\u{430}ypal\" looks like \"paypal\", and has letters of Cyrillic"],
+                vec!["/body: \"p\u{430}ypal\" looks like \"paypal\" but has letters of Cyrillic"],
             ),
             (
                 json!({"html": "<p>Pay by p\u{430}ypal</p>"}),
-                vec!["/html: \"p\u{430}ypal\" looks like \"paypal\", and has letters of Cyrillic"],
+                vec!["/html: \"p\u{430}ypal\" looks like \"paypal\" but has letters of Cyrillic"],
             ),
         ] {
             assert_eq!(found(&arguments), warnings, "{arguments}");
         }
     }
 
-    /// Promise 5: however many there are, what is kept of them is small; and what is not looked at is said.
+    /// Promise 5: the number of stored warnings is bounded, and unchecked texts are reported.
     #[test]
     fn warnings_are_counted_where_they_are_many_and_say_what_was_not_looked_at() {
         let links = "<a href='https://evil.example'>https://bank.example</a>".repeat(20);
@@ -266,22 +270,22 @@ mod tests {
         assert_eq!(
             told,
             [
-                "/a: too long to be looked through for letters that look like others",
-                "/b: \"b\u{43e}ss\" looks like \"boss\", and has letters of Cyrillic"
+                "/a: too long to be checked for look-alike letters",
+                "/b: \"b\u{43e}ss\" looks like \"boss\" but has letters of Cyrillic"
             ]
         );
         let halves = "<p>x</p>".repeat(hypertext::MOST / 12);
         let told = found(&json!({"html": halves, "parts": [{"html": halves}]}));
         assert_eq!(
             told,
-            ["/parts/0/html: its HTML is too long or too intricate to be read; look at the markup"]
+            ["/parts/0/html: its HTML is too long or too complex to be read out; check the markup"]
         );
     }
 
-    /// What an address looks like is said once, by the check of addresses.
+    /// Look-alike letters in an address are reported once, by the address check.
     #[test]
     fn a_text_with_a_warning_of_its_address_is_not_warned_of_again() {
-        let mut warnings = vec!["/to/0: the domain has letters outside ASCII".to_owned()];
+        let mut warnings = vec!["/to/0: the domain has non-ASCII letters".to_owned()];
         let arguments = json!({"to": ["ann@b\u{43e}ss.com", "ann@b\u{43e}b.com"]});
         of_texts(&json!({}), &arguments, &mut warnings);
         assert_eq!(warnings.len(), 2, "{warnings:?}");

@@ -1,8 +1,8 @@
-//! Tool calls: judge, record, call, record. The only caller of [`Tools::call`].
+//! Tool calls: decide, record, call, record. The only caller of [`Tools::call`].
 //!
 //! [`Tools::call`]: crate::ports::tools::Tools::call
 
-mod ready;
+mod preflight;
 mod recover;
 
 use std::sync::Arc;
@@ -13,54 +13,54 @@ use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
 
 pub(super) use self::recover::recover;
+use super::approvals::{self, Answer};
 use super::events::tool_name;
-use super::leave::{self, Answer};
 use super::log::{self, Stop};
 use super::policy::{self, Bounds, OwnBounds};
 use super::{Engine, Run, agent, checks, derive, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::Grant;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
 
-/// With less time left a call is not sent a second time.
+/// A call is not sent a second time with less time left.
 const WORTH_A_SECOND: Duration = Duration::from_secs(1);
 
 /// A call that may run.
 struct Cleared<'a> {
     call: &'a Proposed,
-    what: What<'a>,
+    callee: Callee<'a>,
     arguments: Arc<RawValue>,
     key: String,
 }
 
-enum What<'a> {
+enum Callee<'a> {
     Tool(&'a Arc<Tool>),
     Agent,
 }
 
 impl Cleared<'_> {
-    /// May it run beside its neighbours?
+    /// May it run concurrently with its neighbors?
     fn only_reads(&self) -> bool {
-        matches!(self.what, What::Tool(tool) if !tool.side_effect)
+        matches!(self.callee, Callee::Tool(tool) if !tool.side_effect)
     }
 }
 
-/// Judges `calls`, makes the intents of their side effects durable, and runs them.
+/// Decides on `calls`, makes the intents of their side effects durable, and runs them.
 ///
-/// Side effects run one after another in the model's order, and so do agents; neighbours that only read run at once.
-/// Without a log all intents are one commit; with one, each effect is on it before it is begun, and the one before with
-/// its result.
+/// Side effects run one after another in the model's order, and so do agents; adjacent read-only calls run
+/// concurrently. Without a log, all intents are one commit. With a log, each effect is written before it starts,
+/// together with the previous effect's result.
 pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
     if run.can_wait {
-        run.grants = leave::grants(run, calls).await;
+        run.grants = approvals::grants(run, calls).await;
     }
-    let cleared = judge_all(engine, run, calls).await;
-    ready::look_ahead(engine, run, calls).await;
+    let cleared = decide_all(engine, run, calls).await;
+    preflight::preflight(engine, run, calls).await;
     if run.log.is_none() {
         let all: Vec<_> = cleared.iter().collect();
         let intents = intents(engine, run, &all);
@@ -76,22 +76,22 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         }
         let group = approved_as_they_are(engine, run, group).await;
         for one in &group {
-            started(engine, run, one, child_of(&one.what));
+            started(engine, run, one, child_of(&one.callee));
         }
         if run.log.is_some() {
             let intents = intents(engine, run, &group);
             log::flush(engine, run, intents).await?;
         }
         results(engine, run, &group).await?;
-        // By itself: an append that announces nothing is written even where nobody waits for it any more.
+        // In a separate append: one that announces nothing is written even if no task waits for it anymore.
         log::flush(engine, run, Vec::new()).await?;
     }
     log::flush(engine, run, Vec::new()).await
 }
 
-/// Of calls that a person approved, now or for good, those whose tools are what they were then (promise 4). Their server is asked
-/// right before they begin: it may have changed while others were answered or ran, and not every server says so. The others fail,
-/// and nothing of them is sent.
+/// Of approved or granted calls, those whose tools are unchanged since the approval (promise 4). The server is asked
+/// right before they start: its tools may have changed meanwhile, and not every server announces this. The other calls
+/// fail and are not sent.
 async fn approved_as_they_are<'a, 'b>(
     engine: &Engine,
     run: &mut Run,
@@ -100,8 +100,8 @@ async fn approved_as_they_are<'a, 'b>(
     let mut good = Vec::with_capacity(group.len());
     for one in group {
         let (journal, id) = (&run.journal, one.call.id);
-        let approved = leave::answer(journal, id).is_some() || leave::granted(journal, id).is_some();
-        let What::Tool(tool) = &one.what else {
+        let approved = approvals::answer(journal, id).is_some() || approvals::granted(journal, id).is_some();
+        let Callee::Tool(tool) = &one.callee else {
             good.push(one);
             continue;
         };
@@ -116,7 +116,7 @@ async fn approved_as_they_are<'a, 'b>(
             }
             Some(false) => policy::not_as_it_was(&tool.name),
             None => format!(
-                "{} is not there, so whether it still offers this as it was approved cannot be looked at",
+                "{} is unavailable, so it cannot be checked whether this tool is still as approved",
                 tool.server
             ),
         };
@@ -125,24 +125,24 @@ async fn approved_as_they_are<'a, 'b>(
     good
 }
 
-/// Does its server still offer a tool as it was? It is asked now; `None` when it does not answer, for whatever reason: that is its own
-/// text, and for operators.
+/// Asks the server whether it still offers a tool unchanged. `None` when it does not answer: the reason is the server's
+/// own text, for operators only.
 async fn is_as_it_was(engine: &Engine, tool: &Tool) -> Option<bool> {
-    if let Err(why) = engine.tools.read_anew(&tool.server).await {
-        tracing::warn!(server = %tool.server, tool = %tool.name, why, "what a server offers cannot be looked at");
+    if let Err(why) = engine.tools.refresh_server(&tool.server).await {
+        tracing::warn!(server = %tool.server, tool = %tool.name, why, "the tools of a server cannot be read");
         return None;
     }
     let same = |now: &Arc<Tool>| now.server == tool.server && now.name == tool.name && now.digest == tool.digest;
     Some(engine.tools.catalog().tools.iter().any(same))
 }
 
-/// Runs a group and appends what came of it.
+/// Runs a group of calls and appends their results.
 async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Result<(), Stop> {
     let shared: &Run = run;
     let results = join_all(group.iter().map(|one| async move {
-        match &one.what {
-            What::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
-            What::Agent => agent::call(engine, shared, one.call, &one.arguments, None).await,
+        match &one.callee {
+            Callee::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
+            Callee::Agent => agent::call(engine, shared, one.call, &one.arguments, None).await,
         }
     }))
     .await;
@@ -156,24 +156,24 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
     Ok(())
 }
 
-const LEASE_LOST: &str = "another process may have taken the run up; the call was not sent";
+const LEASE_LOST: &str = "another process may have claimed the run; the call was not sent";
 /// The arguments that were allowed.
 pub(super) fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
     journal.iter().rev().find_map(|entry| match entry {
-        Entry::Judged {
+        Entry::Decided {
             call,
-            judgement: Judgement::Allow { arguments, .. },
+            decision: PolicyDecision::Allow { arguments, .. },
         } if *call == id => Some(Arc::clone(arguments)),
         _ => None,
     })
 }
 
-/// The run of the agent that was called, the last one where it was resumed.
+/// The child run of a call; the last one if it was resumed.
 pub(super) fn child_begun(journal: &[Entry], id: ActionId) -> Option<RunId> {
     children(journal, id).next_back()
 }
 
-/// The runs of the agent that was called: the first one, and those that went on with it.
+/// All child runs of a call: the first one, and those that resumed it.
 pub(super) fn children_begun(journal: &[Entry], id: ActionId) -> Vec<RunId> {
     children(journal, id).collect()
 }
@@ -185,7 +185,7 @@ fn children(journal: &[Entry], id: ActionId) -> impl DoubleEndedIterator<Item = 
     })
 }
 
-/// When a call was begun first, in microseconds since the epoch.
+/// When a call was first started, in microseconds since the epoch.
 fn begun_at(journal: &[Entry], id: ActionId) -> Option<i64> {
     journal.iter().find_map(|entry| match entry {
         Entry::Started { call, at_us, .. } if *call == id => Some(*at_us),
@@ -193,23 +193,23 @@ fn begun_at(journal: &[Entry], id: ActionId) -> Option<i64> {
     })
 }
 
-fn child_of(what: &What<'_>) -> Option<RunId> {
-    matches!(what, What::Agent).then(RunId::new)
+fn child_of(what: &Callee<'_>) -> Option<RunId> {
+    matches!(what, Callee::Agent).then(RunId::new)
 }
 
-fn cleared<'a>(call: &'a Proposed, what: What<'a>, arguments: Arc<RawValue>) -> Cleared<'a> {
+fn cleared<'a>(call: &'a Proposed, callee: Callee<'a>, arguments: Arc<RawValue>) -> Cleared<'a> {
     Cleared {
         call,
-        what,
+        callee,
         arguments,
         key: call.id.to_string(),
     }
 }
 
-async fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
+async fn decide_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
     for call in calls {
-        let asked = match leave::answer(&run.journal, call.id) {
+        let asked = match approvals::answer(&run.journal, call.id) {
             None => None,
             Some(Answer::Yes(arguments)) => Some(Arc::clone(arguments)),
             Some(Answer::No(code, message)) => {
@@ -217,42 +217,43 @@ async fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) ->
                 continue;
             }
         };
-        let judgement = match &call.target {
-            Target::Agent(name) => agent::judge(run, name, &call.call.args),
-            _ => judge(engine, call, bounds(engine, run, &run.grants)).await,
+        let decision = match &call.target {
+            Target::Agent(name) => agent::decide(run, name, &call.call.args),
+            _ => decide(engine, call, bounds(engine, run, &run.grants)).await,
         };
-        // Leave was given for exactly these arguments, of the tool as it was then; everything else is judged anew.
-        let judgement = match (judgement, asked) {
-            (Judgement::RequireApproval { arguments, .. } | Judgement::Allow { arguments, .. }, Some(asked)) => {
-                match arguments.get() == asked.get() {
-                    true => Judgement::Allow { arguments, by: None },
-                    false => Judgement::Refuse {
-                        code: FailureCode::Denied,
-                        message: "leave was given for other arguments".to_owned(),
-                        by: Vec::new(),
-                    },
-                }
-            }
-            (judgement, _) => judgement,
+        // The approval is for exactly these arguments of the tool as it was then. Everything else is decided again.
+        let decision = match (decision, asked) {
+            (
+                PolicyDecision::RequireApproval { arguments, .. } | PolicyDecision::Allow { arguments, .. },
+                Some(asked),
+            ) => match arguments.get() == asked.get() {
+                true => PolicyDecision::Allow { arguments, by: None },
+                false => PolicyDecision::Refuse {
+                    code: FailureCode::Denied,
+                    message: "the approval was given for other arguments".to_owned(),
+                    by: Vec::new(),
+                },
+            },
+            (decision, _) => decision,
         };
-        run.push(Entry::Judged {
+        run.push(Entry::Decided {
             call: call.id,
-            judgement: judgement.clone(),
+            decision: decision.clone(),
         });
-        match (judgement, &call.target) {
-            (Judgement::Allow { arguments, .. }, Target::Tool(tool)) => {
-                allowed.push(cleared(call, What::Tool(tool), arguments));
+        match (decision, &call.target) {
+            (PolicyDecision::Allow { arguments, .. }, Target::Tool(tool)) => {
+                allowed.push(cleared(call, Callee::Tool(tool), arguments));
             }
-            (Judgement::Allow { arguments, .. }, Target::Agent(_)) => {
-                allowed.push(cleared(call, What::Agent, arguments));
+            (PolicyDecision::Allow { arguments, .. }, Target::Agent(_)) => {
+                allowed.push(cleared(call, Callee::Agent, arguments));
             }
-            (Judgement::Refuse { code, message, .. }, _) => {
+            (PolicyDecision::Refuse { code, message, .. }, _) => {
                 tracing::info!(decision_id = %run.record.id, code = code.as_str(), "a proposed call was not run");
                 run.push(failed(call.id, code, message));
             }
-            // Waits for a person; `next` suspends on it.
-            (Judgement::RequireApproval { .. }, _) => {}
-            (Judgement::Allow { .. }, _) => {
+            // Waits for an approval; `next` suspends on it.
+            (PolicyDecision::RequireApproval { .. }, _) => {}
+            (PolicyDecision::Allow { .. }, _) => {
                 run.push(failed(call.id, FailureCode::UnknownTool, "not a tool".to_owned()));
             }
         }
@@ -260,24 +261,24 @@ async fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) ->
     allowed
 }
 
-/// Judges a call; where that takes long, on a thread of its own.
-async fn judge(engine: &Engine, call: &Proposed, bounds: Bounds<'_>) -> Judgement {
-    if let Some(judgement) = policy::judge_quickly(call, bounds) {
-        return judgement;
+/// Decides on a call; on a separate thread if that takes long.
+async fn decide(engine: &Engine, call: &Proposed, bounds: Bounds<'_>) -> PolicyDecision {
+    if let Some(decision) = policy::decide_quickly(call, bounds) {
+        return decision;
     }
     let (owned, proposed) = (OwnBounds::new(bounds, &engine.policy), call.clone());
     checks::apart(bounds.tenant, bounds.user, move || {
-        policy::judge(&proposed, owned.bounds())
+        policy::decide(&proposed, owned.bounds())
     })
     .await
-    .unwrap_or_else(|busy| Judgement::Refuse {
+    .unwrap_or_else(|busy| PolicyDecision::Refuse {
         code: FailureCode::LimitReached,
         message: busy,
         by: Vec::new(),
     })
 }
 
-/// Within which a run's calls are judged, now.
+/// The current bounds for deciding on a run's calls.
 fn bounds<'a>(engine: &'a Engine, run: &'a Run, grants: &'a [Grant]) -> Bounds<'a> {
     Bounds {
         tenant: &run.record.tenant,
@@ -305,11 +306,11 @@ pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entr
     }
 }
 
-/// The side effects among them, as they are to be recorded before they are sent.
+/// The intents of the side effects among the calls, to be recorded before they are sent.
 fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> {
     let now = engine.clock.now_us();
-    let effects = cleared.iter().filter_map(|one| match one.what {
-        What::Tool(tool) if tool.side_effect => Some((one, tool)),
+    let effects = cleared.iter().filter_map(|one| match one.callee {
+        Callee::Tool(tool) if tool.side_effect => Some((one, tool)),
         _ => None,
     });
     effects
@@ -320,14 +321,14 @@ fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> 
             sequence: one.call.sequence,
             tool: Arc::clone(tool),
             arguments: Arc::clone(&one.arguments),
-            ruled: derive::ruled(&run.journal, one.call.id),
+            ruled: derive::policy_decision(&run.journal, one.call.id),
             idempotency_key: Arc::from(one.key.as_str()),
             started_at: now,
         })
         .collect()
 }
 
-/// Commit 1: what is about to be done is durable before it is done.
+/// Commit 1: makes intents durable before their calls are sent.
 async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), RecordError> {
     if intents.is_empty() {
         return Ok(());
@@ -336,7 +337,7 @@ async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<
     if run.opened {
         engine.recorder.intend(intents).await
     } else {
-        // Set before the commit: when its outcome is not known, recovery must find the row.
+        // Set before the commit: if its outcome is unknown, recovery must find the row.
         run.opened = true;
         engine.recorder.open(run.record.clone(), intents).await
     }
@@ -357,7 +358,7 @@ fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>, child: Option<RunI
     });
 }
 
-/// The call in a span of its own.
+/// Makes the call in a span of its own.
 async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
     let span = spans::tool_call(tool, one.call.id);
     let result = call(engine, run, one, tool).instrument(span.clone()).await;
@@ -365,8 +366,7 @@ async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>)
     result
 }
 
-/// Sends the call. When it is not known whether it arrived and a second one can do no harm, it is sent once more in the
-/// time that is left of it.
+/// Sends the call. If its outcome is unknown and repeating it is harmless, it is sent again in the time left.
 async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
     let began = engine.clock.instant();
     let took = || engine.clock.instant().saturating_duration_since(began);
@@ -383,7 +383,7 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -
         CallReply::Failed(failure) => (Err(failure), true),
         CallReply::Unknown(failure) => {
             let left = time.saturating_sub(took());
-            (once_more(engine, run, one, tool, left, failure).await, true)
+            (retry_call(engine, run, one, tool, left, failure).await, true)
         }
     };
     CallResult {
@@ -400,7 +400,7 @@ enum Nth {
     Further,
 }
 
-/// Sends it, unless the run may be somebody else's by now, who does the same.
+/// Sends the call, unless another process may hold the run by now and send it too.
 async fn attempt(
     engine: &Engine,
     run: &Run,
@@ -412,7 +412,7 @@ async fn attempt(
     if !run.is_ours() {
         return CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, LEASE_LOST.to_owned()));
     }
-    // The server's work hangs under this call's span, or without one under the caller's.
+    // The server's spans are children of this call's span, or else of the caller's.
     let own_place = telemetry::traceparent(&Span::current());
     let request = CallRequest {
         tool,
@@ -428,22 +428,22 @@ async fn attempt(
             .flatten(),
         account: run
             .can_wait
-            .then(|| leave::account(&run.journal, one.call.id))
+            .then(|| approvals::account(&run.journal, one.call.id))
             .flatten(),
         traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
         timeout: time,
         cancel: &run.cancel,
-        has_leave: leave::answer(&run.journal, one.call.id).is_some()
-            || leave::granted(&run.journal, one.call.id).is_some(),
+        is_approved: approvals::answer(&run.journal, one.call.id).is_some()
+            || approvals::granted(&run.journal, one.call.id).is_some(),
         hold: run.log.as_ref().map(|log| &log.hold),
     };
     engine.tools.call(request).await
 }
 
-/// After an attempt of which nobody knows what it did. Only the tool's data settles that: a second attempt that did not
-/// reach it says nothing of the first. Nor does a tool's error: a second delete finds nothing because the first has worked,
-/// and who cannot reach its database now cannot see what stands there under our key.
-async fn once_more(
+/// Repeats a call whose outcome is unknown, where that is harmless. Only the tool's data proves the outcome. A second
+/// attempt that was not sent proves nothing. Neither does a tool's error: a second delete finds nothing because the
+/// first one worked, and a server without its database cannot look up our key.
+async fn retry_call(
     engine: &Engine,
     run: &Run,
     one: &Cleared<'_>,
@@ -455,7 +455,7 @@ async fn once_more(
     let may = tool.repeatable()
         && left > WORTH_A_SECOND
         && !run.cancel.is_cancelled()
-        && tokio::time::timeout(left, may_still(engine, run, one.call, tool))
+        && tokio::time::timeout(left, still_allowed(engine, run, one.call, tool))
             .await
             .unwrap_or(false);
     let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
@@ -470,35 +470,35 @@ async fn once_more(
     Err(if tool.side_effect { in_doubt(&first) } else { first })
 }
 
-/// May a call that was begun be sent once more? Leave is for the tool as it was (promise 4); leave for good may have been taken back
-/// since, the run cancelled, at another process too, and the operator's rules be others.
-async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
+/// May a started call be sent again? The approval is for the tool as it was (promise 4). Since then the grant may have
+/// been revoked, the run cancelled (by another process too), or the policy changed.
+async fn still_allowed(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
     if let Some(log) = &run.log
         && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
     {
         return false;
     }
-    let granted = leave::granted(&run.journal, call.id);
-    let answered = leave::answer(&run.journal, call.id).is_some();
+    let granted = approvals::granted(&run.journal, call.id);
+    let answered = approvals::answer(&run.journal, call.id).is_some();
     if (answered || granted.is_some()) && is_as_it_was(engine, tool).await != Some(true) {
         return false;
     }
     let grants = match granted {
-        Some(_) => leave::grants(run, std::slice::from_ref(call)).await,
+        Some(_) => approvals::grants(run, std::slice::from_ref(call)).await,
         None => Vec::new(),
     };
-    match judge(engine, call, bounds(engine, run, &grants)).await {
-        Judgement::Allow { .. } => true,
-        Judgement::RequireApproval { .. } => answered,
-        // What is not valid any more, such as a time that has come, does no harm: it may have been done when it was. A check that
-        // could not be made allows nothing.
-        Judgement::Refuse { code, .. } => !matches!(code, FailureCode::Denied | FailureCode::LimitReached),
+    match decide(engine, call, bounds(engine, run, &grants)).await {
+        PolicyDecision::Allow { .. } => true,
+        PolicyDecision::RequireApproval { .. } => answered,
+        // Arguments that are no longer valid, such as a time that has passed, do no harm: the first attempt may have
+        // worked then. A check that could not be made allows nothing.
+        PolicyDecision::Refuse { code, .. } => !matches!(code, FailureCode::Denied | FailureCode::LimitReached),
     }
 }
 
 fn in_doubt(failure: &CallFailure) -> CallFailure {
     let message = format!(
-        "it is not known whether this call had its effect ({}); do not repeat it, tell the person",
+        "the outcome of this call is unknown ({}); do not repeat it, tell the user",
         failure.message
     );
     CallFailure {

@@ -1,4 +1,4 @@
-//! One model call: the journal projected into a request, the answer routed.
+//! One model call: projects the journal into a request and routes the answer.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
-/// Only the verdict, where the journal calls for it: `next` says when.
+/// Forces the verdict function, when `next` requires the output.
 const OUTPUT: CallMode<'static> = CallMode::Any(&[COMPLETE_TASK]);
 
 fn mode(run: &Run) -> CallMode<'static> {
@@ -30,12 +30,13 @@ fn mode(run: &Run) -> CallMode<'static> {
     }
 }
 
-/// D-R6: an agent's thoughts are kept and streamed unless its definition says no; a chat's are not, unless its constitution says yes.
+/// D-R6: an agent's thoughts are stored and streamed unless its definition disables it; a chat's are not, unless its
+/// constitution enables it.
 fn asks_for_thoughts(run: &Run) -> bool {
     run.settings.include_thoughts.unwrap_or(run.agent.is_some())
 }
 
-/// The answer must be there before the run is over; where the model sums up, before the grace is.
+/// The answer must arrive before the run's time limit; for a final summary, before the end of the grace period.
 fn ask_until(engine: &Engine, run: &Run) -> Instant {
     let now = engine.clock.instant();
     let elapsed = run.elapsed(now);
@@ -62,7 +63,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             holder: (run.record.tenant.as_str(), run.record.user.as_str()),
         };
         let asked = async {
-            // Whoever comes to watch in mid-turn is told what follows, and a run that is cancelled keeps what was said.
+            // Watchers that join in mid-turn get the following text, and a cancelled run keeps the text so far.
             let live = run.log.as_ref().map(|log| &log.live);
             match (&run.events, live) {
                 (Some(sink), _) => {
@@ -112,7 +113,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 "the model gave no usable answer"
             );
             run.fault_detail = Some(fault.detail.into());
-            // Only the clock's: what was blocked or is malformed counts for nothing.
+            // Only a timeout keeps the text so far: blocked or malformed text is discarded.
             let kept = fault.kind == FaultKind::Timeout && !said.trim().is_empty();
             run.push(Entry::ModelFault {
                 kind: fault.kind,
@@ -123,7 +124,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     }
 }
 
-/// Where a call goes. An output that takes long to check is checked on a thread of its own.
+/// Finds the target of a call. An output that takes long to check is checked on a separate thread.
 async fn route(run: &Run, call: &FunctionCall) -> Target {
     match run.toolset.route(call) {
         Ok(target) => target,
@@ -135,15 +136,15 @@ async fn route(run: &Run, call: &FunctionCall) -> Target {
     }
 }
 
-/// Calls proposed so far.
+/// The number of calls proposed so far.
 pub(super) fn calls_so_far(journal: &[Entry]) -> u32 {
     let calls = journal.iter().map(|entry| entry.calls().len());
     u32::try_from(calls.sum::<usize>()).unwrap_or(u32::MAX)
 }
 
-/// For every turn with calls, in order, the answers to its calls in the order of the calls.
+/// For every turn with calls, in order, the responses to its calls in the order of the calls.
 fn responses(journal: &[Entry]) -> Vec<Vec<FunctionResponse<'_>>> {
-    // The last one counts: what a person settled takes the place of what was not known.
+    // The last result counts: a settled one replaces the in-doubt one.
     let results: HashMap<ActionId, &CallResult> = journal
         .iter()
         .filter_map(|entry| match entry {
@@ -171,14 +172,14 @@ fn responses(journal: &[Entry]) -> Vec<Vec<FunctionResponse<'_>>> {
         .collect()
 }
 
-/// History, message, then each turn with its answers; a notice stands after the answers, never among them.
+/// History, message, then each turn with its responses. A notice comes after the responses, never between them.
 fn contents<'a>(
     history: &'a [(Speaker, String)],
     journal: &'a [Entry],
     responses: &'a [Vec<FunctionResponse<'a>>],
 ) -> Vec<Content<'a>> {
     let mut contents = Vec::with_capacity(history.len() + 2 * responses.len() + 1);
-    // A line without words is no part that Gemini takes.
+    // Gemini rejects parts with empty text.
     let said = history.iter().filter(|(_, text)| !text.trim().is_empty());
     contents.extend(said.map(|(speaker, text)| Content::Text(*speaker, text)));
     let mut responses = responses.iter();
@@ -207,8 +208,8 @@ fn contents<'a>(
             | Entry::Suspended
             | Entry::Recovered
             | Entry::Resumed { .. }
-            | Entry::Judged { .. }
-            | Entry::Settled { .. }
+            | Entry::Decided { .. }
+            | Entry::ApprovalResolved { .. }
             | Entry::Started { .. }
             | Entry::Result { .. } => {}
         }

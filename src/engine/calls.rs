@@ -1,4 +1,4 @@
-//! The calls of a run as its user is told of them, read off the journal.
+//! The calls of a run as its user sees them, read from the journal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::events::tool_name;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallFailure, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::Effect;
 use crate::domain::tool::FailureCode;
 
@@ -20,24 +20,24 @@ pub struct CallState {
     pub id: ActionId,
     /// The tool or the agent.
     pub tool: String,
-    /// Where it is.
+    /// Its status.
     pub status: ActionStatus,
-    /// Why it has no good result.
+    /// Why it failed.
     pub error: Option<CallFailure>,
     /// The model that proposed it.
     pub model: Arc<str>,
-    /// Hex SHA-256 of its canonical arguments; of what the model wrote where they were not accepted.
+    /// Hex SHA-256 of its canonical arguments, or of the model's own text if they were not accepted.
     pub input_hash: String,
-    /// What the gate said: its last word, and that an approver had to be asked where one was. None: it was not asked.
+    /// The policy's last decision; `RequireApproval` if an approval was needed. `None`: the policy was not asked.
     pub policy: Option<Effect>,
-    /// When it was begun, microseconds since the epoch.
+    /// When it started, in microseconds since the epoch.
     pub started_at: Option<i64>,
-    /// When it had its result.
+    /// When its result arrived, in the same unit.
     pub completed_at: Option<i64>,
 }
 
-/// Every call that was proposed, in order; not the functions by which the model ends a run. A journal is read into it entry by
-/// entry: what it keeps grows with the calls, and not with what they carry.
+/// Every proposed call, in order, except the functions with which the model ends a run. Journals are read entry by
+/// entry: memory grows with the number of calls, not with their data.
 #[derive(Debug, Default)]
 pub struct Calls {
     model: Arc<str>,
@@ -46,7 +46,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Takes what comes next in the journal.
+    /// Processes the next entry of the journal.
     pub fn take(&mut self, entry: &Entry) {
         if let Entry::ModelTurn { turn, .. } = entry {
             self.model = Arc::from(turn.model.as_str());
@@ -55,8 +55,8 @@ impl Calls {
             self.propose(call);
         }
         match entry {
-            Entry::Judged { call, judgement } => self.with(*call, |call| call.judged(judgement)),
-            Entry::Settled {
+            Entry::Decided { call, decision } => self.with(*call, |call| call.decided(decision)),
+            Entry::ApprovalResolved {
                 call, approved: true, ..
             } => self.now(*call, ActionStatus::Approved, None),
             Entry::Started { call, at_us, .. } => {
@@ -84,7 +84,7 @@ impl Calls {
 
     /// The calls.
     #[must_use]
-    pub fn told(self) -> Vec<CallState> {
+    pub fn into_states(self) -> Vec<CallState> {
         self.calls
     }
 
@@ -121,22 +121,22 @@ impl Calls {
 }
 
 impl CallState {
-    fn judged(&mut self, judgement: &Judgement) {
-        let (arguments, said) = match judgement {
-            Judgement::Allow { arguments, .. } => (Some(arguments), Effect::Allow),
-            Judgement::RequireApproval { arguments, .. } => (Some(arguments), Effect::RequireApproval),
-            Judgement::Refuse { .. } => (None, Effect::Deny),
+    fn decided(&mut self, decision: &PolicyDecision) {
+        let (arguments, said) = match decision {
+            PolicyDecision::Allow { arguments, .. } => (Some(arguments), Effect::Allow),
+            PolicyDecision::RequireApproval { arguments, .. } => (Some(arguments), Effect::RequireApproval),
+            PolicyDecision::Refuse { .. } => (None, Effect::Deny),
         };
         if let Some(arguments) = arguments {
             self.input_hash = hash(arguments);
         }
-        // An approver has agreed since: that is why it may run.
+        // An approver has approved the call since, so the effect remains "requires approval".
         if (said, self.policy) != (Effect::Allow, Some(Effect::RequireApproval)) {
             self.policy = Some(said);
         }
     }
 
-    /// What was not begun has no times.
+    /// A call that was not started has no times.
     fn ended(&mut self, duration_us: i64) {
         self.completed_at = self.started_at.map(|at| at.saturating_add(duration_us));
     }

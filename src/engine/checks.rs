@@ -1,8 +1,8 @@
-//! Checks that take longer than a thread that serves others may be kept.
+//! Checks that are too slow for a shared thread.
 //!
-//! Most values are checked by a schema in microseconds, where they are. What needs more is checked again on a thread of its
-//! own, for a second at most; how many may wait for that is limited for a user, a tenant and the process, and half of the
-//! cores are left to everything else.
+//! Most values are checked against a schema in microseconds, in place. Slower checks are repeated on a separate thread,
+//! for at most a second. The number of waiting checks is limited per user, tenant and process, and half of the cores
+//! are left to other work.
 
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use crate::domain::budget::{Budget, Limits};
 use crate::domain::ids::{TenantId, UserId};
 
-/// Long checks that are made or wait for their turn.
+/// Long checks that run or wait at once.
 const AT_ONCE: Limits = Limits {
     process: 64,
     tenant: 8,
@@ -27,24 +27,24 @@ static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new((cores / 2).max(1)))
 });
 
-/// Makes a check on a thread of its own.
+/// Runs a check on a separate thread.
 ///
 /// # Errors
-/// Why it is not made: too many are under way.
+/// The check was not run because too many are running or waiting.
 pub(super) async fn apart<T: Send + 'static>(
     tenant: &TenantId,
     user: &UserId,
     check: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
     let busy =
-        |why: String| format!("the value was not checked, since gavel is checking too much: {why}; try again later");
+        |why: String| format!("the value was not checked because too many checks are running: {why}; try again later");
     let share = WAITING
         .take(tenant.as_str(), user.as_str(), 1)
         .map_err(|exceeded| busy(exceeded.to_string()))?;
     let place = Arc::clone(&PLACES).acquire_owned().await;
     let place = place.map_err(|closed| busy(closed.to_string()))?;
     let checked = tokio::task::spawn_blocking(move || {
-        // Both are held until the check has ended, also where the run that asked for it has ended before.
+        // Both are held until the check has ended, even if the run that requested it has ended before.
         let (_share, _place) = (share, place);
         check()
     });

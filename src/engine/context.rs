@@ -1,4 +1,5 @@
-//! What changes from request to request stands with the message, so that all before it is byte-stable.
+//! The part of a prompt that changes between requests. It is part of the message, so that everything before it is
+//! byte-stable.
 
 use std::fmt::Write;
 
@@ -7,8 +8,8 @@ use chrono_tz::Tz;
 
 use super::toolset::Missing;
 
-/// The message as the model sees it: the day (never a clock) in the caller's time zone, what is missing, a blank line, the words.
-/// Where the caller has named none it says so: "tomorrow at ten" means nothing then.
+/// The message as the model sees it: the date (never the time) in the caller's time zone, missing tools, a blank line,
+/// the user's text. If the caller named no time zone, it says so: "tomorrow at ten" is then ambiguous.
 #[must_use]
 pub fn message(words: &str, now_us: i64, zone: Option<Tz>, missing: &[Missing]) -> String {
     let now = DateTime::<Utc>::from_timestamp_micros(now_us)

@@ -1,4 +1,4 @@
-//! The decision, derived from a run's journal and its ending (DESIGN.md section 3).
+//! Derives the decision from a run's journal and its ending (DESIGN.md section 3).
 
 use std::sync::Arc;
 
@@ -7,26 +7,27 @@ use super::events::tool_name;
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Completion, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::journal::{CallResult, Completion, Entry, FaultKind, PolicyDecision, Proposed, Target, Verdict};
 use crate::domain::policy::{DecidedBy, Effect};
 use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::Ruled as Recorded;
 
-/// What a decision says, apart from its words and its record.
+/// The derived fields of a decision, without its response text and its log entry.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Derived {
     /// REFUSE > REQUEST_CLARIFICATION > INVOKE_TOOL > RESPOND_ONLY.
     pub decision_type: DecisionType,
     /// REFUSAL > AMBIGUITY > ERROR > SUCCESS.
     pub outcome: Outcome,
-    /// The last call that had an effect, else the last call of a tool or an agent, else `respond`, `clarify`, `refuse` or `none`.
+    /// The last call that had an effect, else the last call of a tool or an agent, else `respond`, `clarify`, `refuse`
+    /// or `none`.
     pub intent: Arc<str>,
-    /// The model's own words, when it had some; else a fixed reply is due.
+    /// The model's own text, if any; otherwise a fixed reply is used.
     pub words: Option<String>,
 }
 
-/// Derives it.
+/// Derives the decision.
 #[must_use]
 pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
     let calls = calls(journal);
@@ -67,7 +68,7 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
     }
 }
 
-/// What the calls were for. A name that the model made up is no intent: it may be anything.
+/// The purpose of the calls. A name that the model made up is no intent, since it can be any text.
 fn intent(calls: &[Call<'_>]) -> Option<Arc<str>> {
     let effect = calls.iter().rev().find(|call| call.may_have_acted());
     let known = |call: &&Call<'_>| !matches!(call.proposed.target, Target::Unknown);
@@ -75,7 +76,7 @@ fn intent(calls: &[Call<'_>]) -> Option<Arc<str>> {
     effect.or_else(last).map(Call::name)
 }
 
-/// What was handed in, as text.
+/// The run's output as text.
 #[must_use]
 pub fn words(output: &Completion) -> String {
     match output {
@@ -98,7 +99,7 @@ pub fn usage(journal: &[Entry]) -> Usage {
     total
 }
 
-/// What has been done by the end, for a reply that must not hide it, nor claim an effect of what only read.
+/// What the run has done so far, for a reply that must neither hide an effect nor claim one for a read-only call.
 #[must_use]
 pub fn progress(journal: &[Entry]) -> Progress {
     let calls = calls(journal);
@@ -110,7 +111,7 @@ pub fn progress(journal: &[Entry]) -> Progress {
     done.max().unwrap_or_default()
 }
 
-/// The model that answered last, as it names itself.
+/// The model that answered last, by its own name.
 #[must_use]
 pub fn model(journal: &[Entry]) -> Option<&str> {
     journal.iter().rev().find_map(|entry| match entry {
@@ -119,27 +120,27 @@ pub fn model(journal: &[Entry]) -> Option<&str> {
     })
 }
 
-/// A proposed call with all that became of it.
+/// A proposed call and its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// What the model proposed.
     pub proposed: &'a Proposed,
-    /// In which turn.
+    /// The number of its turn.
     pub turn: u32,
     /// The arguments that were allowed.
     pub arguments: Option<&'a Arc<serde_json::value::RawValue>>,
-    /// What the gate said of it; nothing where it was not asked.
+    /// The policy's decision on it; `None` where the policy was not asked.
     pub ruled: Option<Ruled<'a>>,
     /// Was it sent?
     pub started: bool,
-    /// When, in microseconds since the epoch.
+    /// When it was sent, in microseconds since the epoch.
     pub started_at: Option<i64>,
-    /// What came of it.
+    /// Its result.
     pub result: Option<&'a CallResult>,
 }
 
 impl Call<'_> {
-    /// The tool's own name, or the model's word for what is none.
+    /// The tool's own name, or the model's name for an unknown tool.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         tool_name(self.proposed)
@@ -155,11 +156,12 @@ impl Call<'_> {
         self.result.is_some_and(|result| result.outcome.is_ok())
     }
 
-    /// Did it have an effect, or is that not known? What an agent did that was called is its own run's, and counts as one here.
+    /// Did it have an effect, or is its outcome unknown? A call of an agent counts as an effect here; its own run has
+    /// the details.
     fn may_have_acted(&self) -> bool {
         let acts = match &self.proposed.target {
             Target::Tool(tool) => tool.side_effect,
-            Target::Gone(tool) => tool.side_effect,
+            Target::Unresolved(tool) => tool.side_effect,
             Target::Agent(_) => true,
             Target::Verdict(_) | Target::Unknown => false,
         };
@@ -167,7 +169,7 @@ impl Call<'_> {
     }
 }
 
-/// Every proposed call but verdicts, in order.
+/// Every proposed call except verdicts, in order.
 #[must_use]
 pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
     let mut found: Vec<Call<'_>> = Vec::new();
@@ -190,11 +192,11 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
                     result: None,
                 }));
             }
-            Entry::Judged { call, judgement } => with(&mut found, *call, |call| {
-                if let Judgement::Allow { arguments, .. } = judgement {
+            Entry::Decided { call, decision } => with(&mut found, *call, |call| {
+                if let PolicyDecision::Allow { arguments, .. } = decision {
                     call.arguments = Some(arguments);
                 }
-                call.ruled = Some(after(call.ruled, judgement));
+                call.ruled = Some(after(call.ruled, decision));
             }),
             Entry::Started { call, at_us, .. } => with(&mut found, *call, |call| {
                 call.started = true;
@@ -202,7 +204,7 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
             }),
             Entry::Result { call, result } => with(&mut found, *call, |call| {
                 call.result = Some(result);
-                // Started, but never sent: the server was away, or no time was left.
+                // Started, but never sent: the server was unavailable, or no time was left.
                 if !result.sent {
                     (call.started, call.started_at) = (false, None);
                 }
@@ -213,17 +215,17 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
     found
 }
 
-/// What the gate said of a call: its last word, and that a person had to be asked where one was.
+/// The policy's decision on a call: the last one, and whether an approval was needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ruled<'a> {
-    /// Its answer.
+    /// The effect.
     pub effect: Effect,
     /// What decided it.
     pub by: &'a [DecidedBy],
 }
 
 impl Ruled<'_> {
-    /// For the record.
+    /// The decision in its recorded form.
     #[must_use]
     pub fn recorded(self) -> Recorded {
         let by: Vec<_> = self.by.iter().map(ToString::to_string).collect();
@@ -234,30 +236,30 @@ impl Ruled<'_> {
     }
 }
 
-/// What the gate said of one call.
+/// The policy's decision on one call.
 #[must_use]
-pub fn ruled(journal: &[Entry], id: ActionId) -> Option<Recorded> {
-    let judged = journal.iter().filter_map(|entry| match entry {
-        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+pub fn policy_decision(journal: &[Entry], id: ActionId) -> Option<Recorded> {
+    let decided = journal.iter().filter_map(|entry| match entry {
+        Entry::Decided { call, decision } if *call == id => Some(decision),
         _ => None,
     });
-    let last = judged.fold(None, |before, judgement| Some(after(before, judgement)));
+    let last = decided.fold(None, |before, decision| Some(after(before, decision)));
     last.map(Ruled::recorded)
 }
 
-fn after<'a>(before: Option<Ruled<'a>>, judgement: &'a Judgement) -> Ruled<'a> {
-    match (judgement, before) {
-        // A person has agreed since: that is why it may run.
-        (Judgement::Allow { by: None, .. }, Some(asked)) if asked.effect == Effect::RequireApproval => asked,
-        (Judgement::Allow { by, .. }, _) => Ruled {
+fn after<'a>(before: Option<Ruled<'a>>, decision: &'a PolicyDecision) -> Ruled<'a> {
+    match (decision, before) {
+        // An approver has approved the call since, so the effect remains "requires approval".
+        (PolicyDecision::Allow { by: None, .. }, Some(asked)) if asked.effect == Effect::RequireApproval => asked,
+        (PolicyDecision::Allow { by, .. }, _) => Ruled {
             effect: Effect::Allow,
             by: by.as_slice(),
         },
-        (Judgement::RequireApproval { by, .. }, _) => Ruled {
+        (PolicyDecision::RequireApproval { by, .. }, _) => Ruled {
             effect: Effect::RequireApproval,
             by,
         },
-        (Judgement::Refuse { by, .. }, _) => Ruled {
+        (PolicyDecision::Refuse { by, .. }, _) => Ruled {
             effect: Effect::Deny,
             by,
         },
@@ -278,7 +280,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Verdict(Verdict::Refuse { outcome, .. }) => *outcome,
         Ending::Fault(FaultKind::Blocked) => Outcome::SafetyBlocked,
         Ending::Cancelled => Outcome::Cancelled,
-        // The output that was asked for is there, whatever failed on the way to it.
+        // The requested output exists, whatever failed before.
         Ending::Verdict(Verdict::Complete {
             output: Completion::Output(_),
             ..
@@ -304,14 +306,14 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Fault(FaultKind::Timeout) => Outcome::ModelTimeout,
         Ending::Fault(FaultKind::Malformed) => Outcome::MalformedOutput,
         Ending::MissingOutput(_) | Ending::InvalidOutput(..) => Outcome::MalformedOutput,
-        // What the answer needed was denied, by a person.
+        // The user rejected a call that the answer needed.
         Ending::Rejected(..) => Outcome::PolicyDenied,
         Ending::LoopLimit
         | Ending::DoomLoop(_)
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
         Ending::Deadline | Ending::Stopped(StopReason::TimeLimit, _) => Outcome::Deadline,
         Ending::TooLong(_) => Outcome::UserInput,
-        // Of a run that cannot begin its tools are what is missing, or its model.
+        // A run that cannot start lacks its tools or its model.
         Ending::StepFailed(_) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => Outcome::ToolInvocation,
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {
             if calls.iter().any(|call| unrepaired(&call)) {
@@ -322,12 +324,12 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
                 Outcome::ResponseGiven
             }
         }
-        // The chat surface never waits; if it did, the answer would not be there.
+        // The chat surface never suspends a run; if it did, there would be no answer.
         Ending::Suspended(_) | Ending::Broken => Outcome::Internal,
     }
 }
 
-/// Did the gate say no, or a person? A function that was not offered is outside the grant.
+/// Was the call denied by the policy or by a user? A function that was not offered is outside the grant.
 fn is_denial(code: Option<FailureCode>) -> bool {
     matches!(
         code,
@@ -335,8 +337,8 @@ fn is_denial(code: Option<FailureCode>) -> bool {
     )
 }
 
-/// A failure is repaired when a later turn's call of the same tool succeeded; that of a call which was not allowed to run,
-/// when any later turn's call did. What is in doubt stays so.
+/// A failure is repaired when the same tool succeeded in a later turn. A call that was not allowed to run is repaired
+/// when any call of a later turn succeeded. An in-doubt call is never repaired.
 fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
     if failed.failure() == Some(FailureCode::InDoubt) {
         return false;

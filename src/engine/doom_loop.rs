@@ -1,18 +1,18 @@
-//! The same call again and again. Pure.
+//! Detects repeated identical calls. Pure.
 
 use serde_json::Value;
 
 use crate::domain::journal::{Entry, Proposed};
 
-/// This one and those after it do not run.
+/// The third identical call in a row and those after it are not run.
 pub const REFUSED_FROM: u32 = 3;
-/// With this one the run ends.
+/// The fifth identical call in a row ends the run.
 pub const ENDS_AT: u32 = 5;
 
-/// For each call of the journal's last turn: how many calls that are the same stand in a row up to and with it.
+/// For each call of the journal's last turn: how many identical calls in a row end with it.
 ///
-/// The same is: the same name and the same arguments, however they are written. Calls count one by one, those of one turn
-/// and those that did not run among them.
+/// Calls are identical if their names and argument values are equal, whatever their formatting. Every call counts,
+/// including several of one turn and those that were not run.
 pub(super) fn in_a_row(journal: &[Entry]) -> Vec<u32> {
     let Some(turn) = journal.iter().rposition(|entry| !entry.calls().is_empty()) else {
         return Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn in_a_row(journal: &[Entry]) -> Vec<u32> {
     counts
 }
 
-/// The call with which the run ends, by these counts.
+/// The call that ends the run, by these counts.
 pub(super) fn end(counts: &[u32]) -> Option<usize> {
     counts.iter().position(|count| *count >= ENDS_AT)
 }

@@ -1,4 +1,4 @@
-//! The journal told to whoever watches, without ever waiting for them.
+//! Sends the journal to watchers, without ever waiting for them.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::domain::event::{Event, Numbered};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Entry, Proposed, Target};
 
-/// Where events go. Bounded: a reader that does not keep up misses deltas, never entries, since
-/// a run tells fewer entries than [`EventSink::RESERVE`].
+/// The destination of events. Bounded: a slow reader misses deltas, never entries, since a run has fewer entries than
+/// [`EventSink::RESERVE`].
 #[derive(Clone, Debug)]
 pub struct EventSink {
     sender: mpsc::Sender<Numbered>,
     number: u64,
-    /// Calls told that were not run.
+    /// Number of calls reported as not run.
     refused: u32,
 }
 
 impl EventSink {
-    /// Places kept for entries: 5 iterations of 16 calls with two events each fit, and [`EventSink::REFUSED`].
+    /// Slots reserved for entries: 5 iterations of 16 calls with two events each, and [`EventSink::REFUSED`].
     const RESERVE: usize = 256;
-    /// Calls that were not run and are told; a model may propose any number of them.
+    /// Maximum number of calls reported as not run; a model may propose any number of them.
     const REFUSED: u32 = 64;
-    /// Events a slow reader may be behind.
+    /// How many events a slow reader may be behind.
     const CAPACITY: usize = 1024;
 
-    /// A sink and the stream of what is put into it.
+    /// A sink and the stream of its events.
     #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<Numbered>) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
@@ -40,7 +40,7 @@ impl EventSink {
         (sink, receiver)
     }
 
-    /// Tells an entry. A reader that has left is no fault of the run.
+    /// Sends an entry. A reader that has disconnected does not affect the run.
     pub fn tell(&mut self, event: Event) {
         self.number += 1;
         let _ = self.sender.try_send(Numbered {
@@ -49,7 +49,7 @@ impl EventSink {
         });
     }
 
-    /// Tells that a call was not run, unless that many were told already; the answer names them all.
+    /// Reports that a call was not run, up to a maximum; the answer lists them all.
     fn refused(&mut self, event: Event) {
         self.refused += 1;
         if self.refused <= Self::REFUSED {
@@ -57,7 +57,7 @@ impl EventSink {
         }
     }
 
-    /// Tells that the words and thoughts told since the last turn are void. Unlike them it takes a reserved place.
+    /// Reports that the text and thoughts since the last turn are void. Unlike them, this event uses a reserved slot.
     pub(super) fn reset(&self) {
         let _ = self.sender.try_send(Numbered {
             number: self.number,
@@ -65,7 +65,7 @@ impl EventSink {
         });
     }
 
-    /// Tells more words or thoughts, if the reader keeps up.
+    /// Sends more text or thoughts, if the reader keeps up.
     pub(super) fn delta(&self, event: Event) {
         if self.sender.capacity() > Self::RESERVE {
             let _ = self.sender.try_send(Numbered {
@@ -77,7 +77,7 @@ impl EventSink {
 }
 
 impl Run {
-    /// Appends an entry and tells it.
+    /// Appends an entry and sends it.
     pub(super) fn push(&mut self, entry: Entry) {
         if let Some(mut sink) = self.events.take() {
             if let Some(event) = self.event_of(&entry) {
@@ -100,8 +100,8 @@ impl Run {
             Entry::Result { call, result } => Some(self.result_event(*call, result)),
             Entry::User(_)
             | Entry::ModelFault { .. }
-            | Entry::Judged { .. }
-            | Entry::Settled { .. }
+            | Entry::Decided { .. }
+            | Entry::ApprovalResolved { .. }
             | Entry::Started { .. }
             | Entry::Step { .. }
             | Entry::Notice(_)
@@ -145,7 +145,7 @@ impl Run {
 pub fn tool_name(call: &Proposed) -> Arc<str> {
     match &call.target {
         Target::Tool(tool) => Arc::clone(&tool.name),
-        Target::Gone(tool) => Arc::clone(&tool.name),
+        Target::Unresolved(tool) => Arc::clone(&tool.name),
         Target::Agent(name) => Arc::clone(name),
         Target::Verdict(_) | Target::Unknown => Arc::from(call.call.name.as_str()),
     }

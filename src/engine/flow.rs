@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::agent::Place;
+use super::agent::AgentContext;
 use super::limits::Limits;
 use super::log::CutStep;
 use super::next::{Ending, Next, current};
@@ -189,7 +189,7 @@ pub(super) fn step(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
 }
 
 /// Who does a step, and with what.
-fn arguments(place: &Place, journal: &[Entry], step: u32) -> Result<(String, Map<String, Value>), String> {
+fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(String, Map<String, Value>), String> {
     let definition = &place.definition;
     let flow = &definition.flow;
     let at = step as usize;
@@ -234,7 +234,7 @@ fn arguments(place: &Place, journal: &[Entry], step: u32) -> Result<(String, Map
 
 /// What a step may name: the output of an earlier step (in a loop of any, as the round before left it), else an input of
 /// the flow.
-fn known(place: &Place, flow: &Flow, journal: &[Entry], by: usize, name: &str) -> Option<Value> {
+fn known(place: &AgentContext, flow: &Flow, journal: &[Entry], by: usize, name: &str) -> Option<Value> {
     let at = flow.steps().iter().position(|step: &Step| step.name == name);
     let Some(at) = at.filter(|at| *at < by || matches!(flow, Flow::Loop { .. })) else {
         return place.input.get(name).cloned();

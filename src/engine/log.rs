@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
-use super::{Engine, Run, leave, record};
+use super::{Engine, Run, approvals, record};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 use crate::ports::records::{Intent, RecordError};
@@ -114,7 +114,7 @@ impl Run {
     /// What came of actions, in the entries that are not written yet.
     pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
         let written = self.log.as_ref().map_or(0, |log| log.written);
-        leave::outcomes(&self.journal, written)
+        approvals::outcomes(&self.journal, written)
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
     if run.log.is_none() || (entries.is_empty() && intents.is_empty()) {
         return Ok(());
     }
-    let (asked, actions, outcomes) = (leave::asked(run), leave::unasked(run, &intents), run.outcomes());
+    let (asked, actions, outcomes) = (approvals::asked(run), approvals::unasked(run, &intents), run.outcomes());
     let (ended, spent) = (record::ended(run), record::spent(run));
     let Some(log) = &mut run.log else { return Ok(()) };
     let written = log.written + entries.len();
@@ -149,7 +149,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
             Ok(())
         }
         // Whoever takes it up next hears first of what has changed.
-        Held::No | Held::NoLeave => Err(Stop::LeaseLost),
+        Held::No | Held::ApprovalGone => Err(Stop::LeaseLost),
     }
 }
 

@@ -9,13 +9,13 @@
 
 pub mod act;
 pub mod agent;
+pub mod approvals;
 pub mod ask;
 pub mod calls;
 pub mod context;
 pub mod derive;
 pub mod doom_loop;
 pub mod flow;
-pub mod leave;
 pub mod limits;
 pub mod live;
 pub mod log;
@@ -117,7 +117,7 @@ pub struct Run {
     /// Where its journal is kept as it grows; a request that keeps nothing has none.
     pub log: Option<log::Log>,
     /// What it may do with other agents.
-    pub agent: Option<agent::Place>,
+    pub agent: Option<agent::AgentContext>,
     /// The memory that its journal takes, beyond a little.
     pub remembered: Option<Held<'static>>,
 }
@@ -236,7 +236,7 @@ impl Engine {
                 return Err(Stop::Halted);
             }
             let elapsed = run.elapsed(self.clock.instant());
-            let next = match run.agent.as_ref().and_then(agent::Place::flow) {
+            let next = match run.agent.as_ref().and_then(agent::AgentContext::flow) {
                 Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),
                 None => next(&run.journal, &run.limits, elapsed),
             };
@@ -299,7 +299,7 @@ fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
             let sent = of(begun, call.id, started);
             let acts = match &call.target {
                 Target::Tool(tool) => tool.side_effect,
-                Target::Gone(tool) => tool.side_effect,
+                Target::Unresolved(tool) => tool.side_effect,
                 // What a run that it called has done is known where that was driven to its end first, as after a cancellation.
                 Target::Agent(_) => harmless != FailureCode::Cancelled,
                 Target::Verdict(_) | Target::Unknown => false,

@@ -6,7 +6,7 @@ use super::doom_loop;
 use super::limits::{AtLimit, Limits, OnReject};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Completion, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, PolicyDecision, Proposed, Target, Verdict};
 use crate::domain::tool::FailureCode;
 
 /// The next thing to do.
@@ -393,11 +393,11 @@ fn awaits_person(call: ActionId, since: &[Entry]) -> bool {
     let mut waits = false;
     for entry in since {
         match entry {
-            Entry::Judged {
+            Entry::Decided {
                 call: id,
-                judgement: Judgement::RequireApproval { .. },
+                decision: PolicyDecision::RequireApproval { .. },
             } if *id == call => waits = true,
-            Entry::Settled { call: id, .. } if *id == call => return false,
+            Entry::ApprovalResolved { call: id, .. } if *id == call => return false,
             _ => {}
         }
     }

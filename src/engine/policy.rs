@@ -1,12 +1,12 @@
 //! The gate: may this call run, and with which exact arguments?
 //!
 //! Pure. First what the call is: grant, identity, schema, and what its parameters say ([`parameters`]), before anybody is
-//! asked anything. Then what it may do ([`ruling`]): the strictest answer wins, and a check that cannot be made denies.
+//! asked anything. Then what it may do ([`decision`]): the strictest answer wins, and a check that cannot be made denies.
 
 mod cases;
+mod decision;
 mod parameters;
-mod ruling;
-mod unnamed;
+mod undeclared_arguments;
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub use cases::{CaseResult, failures, results};
+pub use decision::{Check, Decision, Question, rule};
 pub use parameters::Parameters;
-pub use ruling::{Check, Question, Ruling, rule};
 
 use super::toolset::Missing;
 
 use crate::domain::canonical;
 pub use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
-use crate::domain::journal::{Judgement, Proposed, Target};
+use crate::domain::journal::{PolicyDecision, Proposed, Target};
 use crate::domain::malformed;
 use crate::domain::nesting;
 use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
@@ -113,28 +113,28 @@ impl OwnBounds {
 
 /// What the gate found of a call of a tool.
 #[derive(Clone, Debug)]
-pub struct Opinion {
+pub struct CheckedCall {
     /// Identity injected, checked, canonical.
     pub arguments: Arc<RawValue>,
     /// Whom it reaches, and what an approver should know.
     pub parameters: Parameters,
     /// What may become of it.
-    pub ruling: Ruling,
+    pub decision: Decision,
 }
 
 /// Judges one call: grant, identity, schema, parameters, policy. May take a second, if the schema does.
 #[must_use]
-pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
+pub fn decide(call: &Proposed, bounds: Bounds<'_>) -> PolicyDecision {
     within(call, bounds, Effort::Full)
         .unwrap_or_else(|| refuse(FailureCode::InvalidArguments, CheckError::TooCostly.to_string()))
 }
 
 /// The same in a moment; `None` where the tool's schema takes longer.
-pub(in crate::engine) fn judge_quickly(call: &Proposed, bounds: Bounds<'_>) -> Option<Judgement> {
+pub(in crate::engine) fn decide_quickly(call: &Proposed, bounds: Bounds<'_>) -> Option<PolicyDecision> {
     within(call, bounds, Effort::Quick)
 }
 
-fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgement> {
+fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<PolicyDecision> {
     let tool = match &call.target {
         Target::Tool(tool) => tool,
         // Granted all the same: that no server can be asked for it is no denial. Why is for operators.
@@ -154,7 +154,7 @@ fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgeme
             ));
         }
         // It was granted when it was proposed; nobody offers it as it was then.
-        Target::Gone(tool) => {
+        Target::Unresolved(tool) => {
             return Some(refuse(FailureCode::Unavailable, not_as_it_was(&tool.name)));
         }
         // Judged by its own inputs; what it does is judged call by call, under its own name.
@@ -169,9 +169,9 @@ fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgeme
         }
     };
     match opinion_within(tool, &call.call.args, &bounds, effort) {
-        Ok(opinion) => Some(judgement(opinion, bounds.can_wait)),
+        Ok(checked) => Some(decision(checked, bounds.can_wait)),
         Err(Unread::TooCostly) => None,
-        Err(Unread::Unfit(unfit)) => Some(Judgement::Refuse {
+        Err(Unread::Unfit(unfit)) => Some(PolicyDecision::Refuse {
             code: FailureCode::InvalidArguments,
             message: unfit.message,
             by: unfit.by.into_iter().collect(),
@@ -179,31 +179,31 @@ fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgeme
     }
 }
 
-fn judgement(opinion: Opinion, can_wait: bool) -> Judgement {
-    let (arguments, ruling) = (opinion.arguments, opinion.ruling);
-    match ruling.effect {
-        Effect::Allow => Judgement::Allow {
+fn decision(checked: CheckedCall, can_wait: bool) -> PolicyDecision {
+    let (arguments, decision) = (checked.arguments, checked.decision);
+    match decision.effect {
+        Effect::Allow => PolicyDecision::Allow {
             arguments,
-            by: ruling.by.into_iter().next(),
+            by: decision.by.into_iter().next(),
         },
-        Effect::RequireApproval if can_wait => Judgement::RequireApproval {
+        Effect::RequireApproval if can_wait => PolicyDecision::RequireApproval {
             arguments,
-            reason: ruling.reason,
-            by: ruling.by,
-            warnings: opinion.parameters.warnings,
-            recipients: opinion.parameters.recipients.unwrap_or_default(),
-            ungrantable: opinion.parameters.ungrantable,
+            reason: decision.reason,
+            by: decision.by,
+            warnings: checked.parameters.warnings,
+            recipients: checked.parameters.recipients.unwrap_or_default(),
+            ungrantable: checked.parameters.ungrantable,
             account: None,
         },
-        Effect::RequireApproval => Judgement::Refuse {
+        Effect::RequireApproval => PolicyDecision::Refuse {
             code: FailureCode::Denied,
-            message: format!("{}, and this request cannot wait for one", ruling.reason),
-            by: ruling.by,
+            message: format!("{}, and this request cannot wait for one", decision.reason),
+            by: decision.by,
         },
-        Effect::Deny => Judgement::Refuse {
+        Effect::Deny => PolicyDecision::Refuse {
             code: FailureCode::Denied,
-            message: ruling.reason,
-            by: ruling.by,
+            message: decision.reason,
+            by: decision.by,
         },
     }
 }
@@ -228,7 +228,7 @@ enum Unread {
 ///
 /// # Errors
 /// [`Unfit`]: such a call is refused before anybody is asked.
-pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, Unfit> {
+pub fn checked(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<CheckedCall, Unfit> {
     opinion_within(tool, given, bounds, Effort::Full).map_err(|unread| match unread {
         Unread::Unfit(unfit) => unfit,
         Unread::TooCostly => Unfit {
@@ -238,7 +238,7 @@ pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opi
     })
 }
 
-fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Effort) -> Result<Opinion, Unread> {
+fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Effort) -> Result<CheckedCall, Unread> {
     let unfit = |message, by| Unread::Unfit(Unfit { message, by });
     let value =
         arguments(given, tool, &tool.user(bounds.tenant, bounds.user)).map_err(|message| unfit(message, None))?;
@@ -248,7 +248,7 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
     })?;
     let mut parameters = parameters::check(tool, &value, bounds)
         .map_err(|errors| unfit(errors.join("; "), Some(DecidedBy::Parameters)))?;
-    let ruling = rule(&Question {
+    let decision = rule(&Question {
         facts: Facts {
             server: &tool.server,
             tool: &tool.name,
@@ -268,16 +268,16 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
         grants: if parameters.ungrantable { &[] } else { bounds.grants },
     });
     // Where nobody can be asked it is denied, and nobody is warned.
-    if ruling.effect == Effect::RequireApproval && bounds.can_wait {
+    if decision.effect == Effect::RequireApproval && bounds.can_wait {
         if matches!(effort, Effort::Quick) && given.get().len() > MOST_AT_ONCE {
             return Err(Unread::TooCostly);
         }
         warnings::of_texts(&tool.input.value(), &value, &mut parameters.warnings);
     }
-    Ok(Opinion {
+    Ok(CheckedCall {
         arguments: Arc::from(canonical::to_raw(&value)),
         parameters,
-        ruling,
+        decision,
     })
 }
 
@@ -286,8 +286,8 @@ pub(in crate::engine) fn not_as_it_was(tool: &str) -> String {
     format!("{tool:?} is not offered any more as it was when it was called")
 }
 
-fn refuse(code: FailureCode, message: String) -> Judgement {
-    Judgement::Refuse {
+fn refuse(code: FailureCode, message: String) -> PolicyDecision {
+    PolicyDecision::Refuse {
         code,
         message,
         by: Vec::new(),
@@ -353,8 +353,8 @@ mod tests {
                 ..bounds(&user)
             };
             let call = call_of(&tool, &format!(r#"{{"body":"{}"}}"#, "x".repeat(length)));
-            assert_eq!(judge_quickly(&call, asked).is_some(), at_once, "{length} {can_wait}");
-            let asks = matches!(judge(&call, asked), Judgement::RequireApproval { .. });
+            assert_eq!(decide_quickly(&call, asked).is_some(), at_once, "{length} {can_wait}");
+            let asks = matches!(decide(&call, asked), PolicyDecision::RequireApproval { .. });
             assert_eq!(asks, can_wait, "{length}");
         }
     }
@@ -368,10 +368,10 @@ mod tests {
             r#"{"type":"object","properties":{"description":{"type":"string"}},"required":["description"]}"#,
             |_| {},
         );
-        let judged = judge(&call_of(&tool, r#"{"description":1}"#), bounds(&user));
+        let decided = decide(&call_of(&tool, r#"{"description":1}"#), bounds(&user));
         assert!(
-            matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("/description")),
-            "{judged:?}"
+            matches!(&decided, PolicyDecision::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("/description")),
+            "{decided:?}"
         );
     }
 
@@ -381,13 +381,13 @@ mod tests {
         let user = UserId::parse("ann").unwrap();
         let tool = tool_with("add_task", r#"{"type":"object"}"#, |_| {});
         let nested = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
-        let judged = |levels| judge(&call_of(&tool, &nested(levels)), bounds(&user));
-        assert!(matches!(judged(nesting::MAX_LEVELS), Judgement::Allow { .. }));
+        let decided = |levels| decide(&call_of(&tool, &nested(levels)), bounds(&user));
+        assert!(matches!(decided(nesting::MAX_LEVELS), PolicyDecision::Allow { .. }));
         for levels in [nesting::MAX_LEVELS + 1, 100_000] {
-            let judged = judged(levels);
+            let decided = decided(levels);
             assert!(
-                matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("deeper than 60")),
-                "{judged:?}"
+                matches!(&decided, PolicyDecision::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("deeper than 60")),
+                "{decided:?}"
             );
         }
     }
@@ -400,15 +400,15 @@ mod tests {
         let tool = tool_with("list_tasks", schema, |tool| {
             tool.identity_argument = Some("user_id".into())
         });
-        let judged = judge(&call_of(&tool, "{}"), bounds(&user));
+        let decided = decide(&call_of(&tool, "{}"), bounds(&user));
         assert!(
-            matches!(&judged, Judgement::Allow { arguments, .. } if arguments.get() == r#"{"user_id":"ann"}"#),
-            "{judged:?}"
+            matches!(&decided, PolicyDecision::Allow { arguments, .. } if arguments.get() == r#"{"user_id":"ann"}"#),
+            "{decided:?}"
         );
-        let judged = judge(&call_of(&tool, r#"{"user_id":"bob"}"#), bounds(&user));
+        let decided = decide(&call_of(&tool, r#"{"user_id":"bob"}"#), bounds(&user));
         assert!(matches!(
-            judged,
-            Judgement::Refuse {
+            decided,
+            PolicyDecision::Refuse {
                 code: FailureCode::InvalidArguments,
                 ..
             }
@@ -424,21 +424,21 @@ mod tests {
             (Approval::SideEffects, false),
             (Approval::Always, false),
         ] {
-            let judged = judge(
+            let decided = decide(
                 &call_of(&tool, "{}"),
                 Bounds {
                     approval,
                     ..bounds(&user)
                 },
             );
-            assert_eq!(matches!(judged, Judgement::Allow { .. }), allowed, "{approval:?}");
+            assert_eq!(matches!(decided, PolicyDecision::Allow { .. }), allowed, "{approval:?}");
         }
         let strict = tool_with("send", r#"{"type":"object"}"#, |tool| {
             tool.approval = Some(ApprovalDefault::Required)
         });
         assert!(matches!(
-            judge(&call_of(&strict, "{}"), bounds(&user)),
-            Judgement::Refuse {
+            decide(&call_of(&strict, "{}"), bounds(&user)),
+            PolicyDecision::Refuse {
                 code: FailureCode::Denied,
                 ..
             }
@@ -449,12 +449,12 @@ mod tests {
     fn the_arguments_that_run_are_one_canonical_text() {
         let user = UserId::parse("ann").unwrap();
         let tool = tool_with("add_task", r#"{"type":"object"}"#, |_| {});
-        let judged = judge(
+        let decided = decide(
             &call_of(&tool, "{ \"b\": 1,\n \"a\" : {\"d\":2, \"c\":1} }"),
             bounds(&user),
         );
         assert!(
-            matches!(&judged, Judgement::Allow { arguments, .. } if arguments.get() == r#"{"a":{"c":1,"d":2},"b":1}"#)
+            matches!(&decided, PolicyDecision::Allow { arguments, .. } if arguments.get() == r#"{"a":{"c":1,"d":2},"b":1}"#)
         );
     }
 }

@@ -123,7 +123,7 @@ fn call_record(call: &Call<'_>) -> CallRecord {
         sequence: call.proposed.sequence,
         tool: match &call.proposed.target {
             Target::Tool(tool) => Some(Arc::clone(tool)),
-            Target::Gone(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
+            Target::Unresolved(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
         },
         name: Arc::from(call.proposed.call.name.as_str()),
         arguments: arguments(call),

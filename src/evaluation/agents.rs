@@ -1,8 +1,8 @@
-//! Cases of agents: what one is given, and what must come of it. A file is a map:
+//! Cases of agents: their inputs and the expected results. A file is a map:
 //!
 //! ```yaml
 //! agent: docs_checker
-//! root: shop                 # folder beside the file, for the bundled files server; absent: none
+//! root: shop                 # directory next to the file, for the bundled files server; absent: none
 //! cases:
 //!   - id: one-wrong-number
 //!     input: {document: docs/buying.md}
@@ -10,8 +10,8 @@
 //!     expect:
 //!       status: completed    # the default
 //!       output: {…}          # a JSON Schema that the output conforms to
-//!       summary: "regex"     # of an agent that answers in words
-//!       calls: [read_file]   # tools that were called with success
+//!       summary: "regex"     # for an agent that answers in text
+//!       calls: [read_file]   # tools that were called successfully
 //!       max_steps: 10
 //! ```
 
@@ -32,14 +32,14 @@ use crate::domain::schema::{CheckError, Effort, JsonSchema};
 pub struct AgentCases {
     /// Its name.
     pub agent: String,
-    /// What the files server serves, beside the file until [`load`] has made it whole.
+    /// The directory that the files server serves, relative to the file; [`load`] makes it absolute.
     #[serde(default)]
     pub root: Option<PathBuf>,
-    /// In order.
+    /// The cases, in order.
     pub cases: Vec<AgentCase>,
 }
 
-/// One of them.
+/// One case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentCase {
@@ -48,15 +48,15 @@ pub struct AgentCase {
     /// The agent's inputs.
     #[serde(default)]
     pub input: Map<String, Value>,
-    /// The user's tasks before.
+    /// The user's tasks before the run.
     #[serde(default)]
     pub tasks: Vec<String>,
-    /// What must come of it.
+    /// The expected result.
     #[serde(default)]
     pub expect: Expected,
 }
 
-/// What must come of a case.
+/// The expected result of a case.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
@@ -64,19 +64,19 @@ pub struct Expected {
     pub status: Option<String>,
     /// A JSON Schema of the output.
     pub output: Option<Value>,
-    /// A regular expression that is found in the summary.
+    /// A regular expression that the summary must match.
     pub summary: Option<String>,
-    /// Tools that were called with success.
+    /// Tools that must be called successfully.
     #[serde(default)]
     pub calls: Vec<String>,
     /// Most model calls.
     pub max_steps: Option<u32>,
 }
 
-/// Reads every `*.yaml` file of a folder, in the order of their names.
+/// Reads every `*.yaml` file of a directory, sorted by name.
 ///
 /// # Errors
-/// What is wrong with each file.
+/// The error of each invalid file.
 pub fn load(folder: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
     let listed = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let mut files: Vec<_> = match listed {
@@ -94,7 +94,7 @@ pub fn load(folder: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
     }
     if errors.is_empty() && read.is_empty() {
         errors.push(format!(
-            "{}: holds no cases; give a folder of files *.yaml",
+            "{}: contains no cases; give a directory of *.yaml files",
             folder.display()
         ));
     }
@@ -114,14 +114,15 @@ fn one(file: &Path) -> Result<AgentCases, String> {
                 .map_err(|error| format!("{}: output is not a JSON Schema: {error}", case.id))?;
         }
         if let Some(pattern) = &case.expect.summary {
-            Regex::new(pattern).map_err(|error| format!("{}: summary is no regular expression: {error}", case.id))?;
+            Regex::new(pattern)
+                .map_err(|error| format!("{}: summary is not a regular expression: {error}", case.id))?;
         }
     }
     Ok(cases)
 }
 
-/// What is wrong with a run, each as one line; nothing where it is as expected. `calls` are the tools that were called with
-/// success.
+/// The differences between a run and its expectation, each as one line; empty if the run is as expected. `calls` are
+/// the tools that were called successfully.
 #[must_use]
 pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -143,11 +144,11 @@ pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<Strin
     if let Some(pattern) = &expected.summary {
         let summary = run.summary.as_deref().unwrap_or_default();
         if !Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(summary)) {
-            wrong.push(format!("the summary lacks {pattern}: {summary}"));
+            wrong.push(format!("the summary does not match {pattern}: {summary}"));
         }
     }
     for tool in expected.calls.iter().filter(|tool| !calls.contains(tool)) {
-        wrong.push(format!("{tool} was not called, or only without success"));
+        wrong.push(format!("{tool} was not called successfully"));
     }
     if let Some(most) = expected.max_steps.filter(|most| run.steps > *most) {
         wrong.push(format!("it took {} steps, not {most} at most", run.steps));

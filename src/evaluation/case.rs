@@ -1,4 +1,4 @@
-//! A case: a message with what was there before it, and what has to come of it.
+//! A case: a message with its preconditions and the expected result.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::domain::journal::Speaker;
 pub struct Case {
     /// Unique over all files.
     pub id: String,
-    /// The file it stands in, and the line it begins on.
+    /// The file that contains it, and the line where it begins.
     pub place: (String, u64),
     /// What it tests.
     pub kind: Kind,
@@ -20,17 +20,17 @@ pub struct Case {
     pub language: String,
     /// The message.
     pub message: String,
-    /// What was said before, oldest first.
+    /// The earlier conversation, oldest first.
     pub history: Vec<Turn>,
     /// The tasks the user has, oldest first.
     pub tasks: Vec<SeedTask>,
-    /// What has to come of it.
+    /// The expected result.
     pub expect: Expectation,
 }
 
 impl Case {
-    /// Is it a clear request, one that counts for C-SC-1? Those of the kinds `clear` and `multi_step`, and
-    /// those in other languages that are to be acted on or answered.
+    /// Is it a clear request, one that counts for C-SC-1? These are the kinds `clear` and `multi_step`, and cases in
+    /// other languages that expect an action or an answer.
     #[must_use]
     pub fn is_clear(&self) -> bool {
         let acted_on = || {
@@ -50,11 +50,11 @@ impl Case {
 /// What a case tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Says what to do, or is small talk.
+    /// States an action, or is small talk.
     Clear,
-    /// Needs a question back.
+    /// Requires a clarifying question.
     Ambiguous,
-    /// Has nothing to do with tasks.
+    /// Is unrelated to tasks.
     OutOfScope,
     /// Asks for harm.
     Harmful,
@@ -92,16 +92,16 @@ impl Kind {
 /// An earlier line of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Who said it.
+    /// The speaker.
     pub speaker: Speaker,
-    /// What.
+    /// The text.
     pub text: String,
 }
 
-/// A task that is there before the message.
+/// A task that exists before the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeedTask {
-    /// What is to be done.
+    /// The text of the task.
     pub description: String,
     /// When it is due.
     pub due: Option<Day>,
@@ -109,35 +109,35 @@ pub struct SeedTask {
     pub priority: Option<String>,
     /// Details.
     pub notes: Option<String>,
-    /// Is it done already?
+    /// Is it already done?
     pub done: bool,
 }
 
-/// What has to come of a message.
+/// The expected result of a message.
 #[derive(Clone, Debug)]
 pub struct Expectation {
-    /// Any of these; the first is what the confusion matrix counts as expected. Never empty.
+    /// Any of these; the confusion matrix counts the first as expected. Never empty.
     pub decision: Vec<DecisionType>,
     /// Any of these; empty: any.
     pub outcome: Vec<Outcome>,
-    /// Successful calls that there must be; others may stand between them.
+    /// Required successful calls; others may occur between them.
     pub calls: Vec<ExpectedCall>,
-    /// Must they come in this order?
+    /// Must they occur in this order?
     pub in_order: bool,
     /// Tools that must not run.
     pub forbidden: Forbidden,
-    /// What the reply must say.
+    /// The condition on the reply.
     pub response: Option<Matcher>,
-    /// The tasks there must be in the end.
+    /// The expected tasks at the end.
     pub tasks: ExpectedTasks,
 }
 
-/// A successful call that there must be.
+/// A required successful call.
 #[derive(Clone, Debug)]
 pub struct ExpectedCall {
     /// The tool's own name.
     pub tool: String,
-    /// Arguments that must match; others may be there.
+    /// Arguments that must match; there may be others.
     pub arguments: BTreeMap<String, Matcher>,
 }
 
@@ -164,10 +164,10 @@ impl Forbidden {
     }
 }
 
-/// The tasks there must be in the end.
+/// The expected tasks at the end.
 #[derive(Clone, Debug)]
 pub enum ExpectedTasks {
-    /// Nothing is said about them.
+    /// No condition.
     Any,
     /// The seeded ones, unchanged.
     Unchanged,
@@ -175,10 +175,10 @@ pub enum ExpectedTasks {
     Exactly(Vec<ExpectedTask>),
 }
 
-/// A task there must be.
+/// An expected task.
 #[derive(Clone, Debug)]
 pub struct ExpectedTask {
-    /// What is to be done.
+    /// The text of the task.
     pub description: Matcher,
     /// When it is due.
     pub due: Option<Matcher>,

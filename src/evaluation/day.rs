@@ -1,10 +1,10 @@
-//! A day in a case: the run's today is not known when the case is written.
+//! A day in a case. The author of a case does not know the day of the run.
 
 use std::fmt;
 
 use chrono::{Datelike, Days, NaiveDate, Weekday};
 
-/// A date, or a day counted from the day of the run.
+/// A date, or a day relative to the day of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Day {
     /// `2026-12-24`
@@ -15,11 +15,11 @@ pub enum Day {
     Next(Weekday),
 }
 
-/// What a case may write for a day.
+/// The forms of a day in a case.
 pub(super) const ALLOWED: &str = "today, tomorrow, yesterday, a weekday (the next one), +N or -N days, or YYYY-MM-DD";
 
 impl Day {
-    /// Reads a day; `None` for what is none.
+    /// Parses a day; `None` if the text is not one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -35,7 +35,7 @@ impl Day {
         }
     }
 
-    /// The date it is in a run of that day.
+    /// The date in a run on `today`.
     #[must_use]
     pub fn resolve(self, today: NaiveDate) -> NaiveDate {
         let later = |days: u64| today.checked_add_days(Days::new(days)).unwrap_or(NaiveDate::MAX);

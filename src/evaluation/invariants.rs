@@ -1,4 +1,4 @@
-//! What must be true of every decision, whatever the model says (DESIGN.md section 1).
+//! The invariants of every decision, whatever the model says (DESIGN.md section 1).
 
 use super::subject::{Observed, ObservedTask, Seed};
 use crate::domain::decision::{DecisionType, Outcome};
@@ -6,12 +6,12 @@ use crate::domain::decision::{DecisionType, Outcome};
 /// C-FR-011
 const MOST_ITERATIONS: u32 = 5;
 
-/// What the decision alone shows; a sentence for each breach.
+/// Breaches that the decision alone shows; a sentence for each.
 pub(super) fn of_decision(observed: &Observed, whitelist: &[String]) -> Vec<String> {
     let mut broken = Vec::new();
     for call in &observed.tool_calls {
         if call.ran() && !whitelist.contains(&call.tool) {
-            broken.push(format!("a tool outside the whitelist ran: {:?}", call.tool));
+            broken.push(format!("a tool outside the allowlist ran: {:?}", call.tool));
         }
         match &call.result {
             None => broken.push(format!("call {} ({:?}) has no result", call.sequence, call.tool)),
@@ -28,7 +28,7 @@ pub(super) fn of_decision(observed: &Observed, whitelist: &[String]) -> Vec<Stri
         .tool_calls
         .is_sorted_by(|one, next| one.sequence < next.sequence)
     {
-        broken.push("the calls' sequence numbers do not grow".to_owned());
+        broken.push("the calls' sequence numbers do not increase".to_owned());
     }
     if let Some(records) = observed.records.filter(|records| *records != 1) {
         broken.push(format!("the decision has {records} records instead of one"));
@@ -44,7 +44,7 @@ pub(super) fn of_decision(observed: &Observed, whitelist: &[String]) -> Vec<Stri
     }
     if !agrees(observed) {
         let (decision, outcome) = (observed.decision_type.as_str(), observed.outcome.as_str());
-        broken.push(format!("{decision} does not go with {outcome} after these calls"));
+        broken.push(format!("{decision} does not match {outcome} after these calls"));
     }
     broken
 }
@@ -64,7 +64,7 @@ fn agrees(observed: &Observed) -> bool {
     }
 }
 
-/// Effects and calls explain each other: what was added or deleted was added or deleted by a call that is told.
+/// Effects and calls must agree: each added or deleted task must belong to a reported call.
 pub(super) fn of_effects(observed: &Observed, seeded: &[Seed], after: &[ObservedTask]) -> Vec<String> {
     let count = |tool: &str| {
         let calls: Vec<_> = observed.tool_calls.iter().filter(|call| call.tool == tool).collect();
@@ -79,7 +79,7 @@ pub(super) fn of_effects(observed: &Observed, seeded: &[Seed], after: &[Observed
         return Vec::new();
     }
     vec![format!(
-        "{} tasks before, {added} added and {deleted} deleted by calls that are told, yet {} after",
+        "{} tasks before, {added} added and {deleted} deleted by reported calls, yet {} after",
         seeded.len(),
         after.len()
     )]
@@ -112,13 +112,13 @@ mod tests {
     /// C-FR-009, C-FR-011, C-FR-007
     #[test]
     fn each_breach_is_told() {
-        assert!(broken(|body| body["tool_calls"][0]["tool"] = json!("rm")).contains("whitelist"));
+        assert!(broken(|body| body["tool_calls"][0]["tool"] = json!("rm")).contains("allowlist"));
         assert!(broken(|body| body["tool_calls"][0]["result"] = Value::Null).contains("no result"));
         assert!(broken(|body| body["tool_calls"][0]["result"]["success"] = json!(false)).contains("or neither"));
         assert!(broken(|body| body["iterations"] = json!(6)).contains("iterations"));
         assert!(broken(|body| body["response"] = json!(" ")).contains("empty"));
-        assert!(broken(|body| body["decision_type"] = json!("REFUSE")).contains("REFUSE does not go with"));
-        assert!(broken(|body| body["outcome_category"] = json!("SUCCESS:RESPONSE_GIVEN")).contains("does not go"));
+        assert!(broken(|body| body["decision_type"] = json!("REFUSE")).contains("REFUSE does not match"));
+        assert!(broken(|body| body["outcome_category"] = json!("SUCCESS:RESPONSE_GIVEN")).contains("does not match"));
         assert!(
             broken(|body| {
                 let call = body["tool_calls"][0].clone();

@@ -1,4 +1,4 @@
-//! What a value has to look like.
+//! Conditions on values.
 
 use std::fmt;
 
@@ -8,29 +8,29 @@ use serde_json::Value;
 
 use super::day::Day;
 
-/// A condition on a value. Texts are compared without regard to letter case.
+/// A condition on a value. Text comparisons ignore letter case.
 #[derive(Clone, Debug)]
 pub enum Matcher {
-    /// The same text (white space at the ends aside), number or boolean.
+    /// The same text (except white space at the ends), number or boolean.
     Equals(Value),
-    /// Holds each of these.
+    /// Contains each of these.
     Contains(Vec<String>),
-    /// Holds at least one of these.
+    /// Contains at least one of these.
     ContainsAny(Vec<String>),
-    /// Holds none of these.
+    /// Contains none of these.
     Lacks(Vec<String>),
     /// Matches, anywhere in the text.
     Pattern(Regex),
     /// Is this day, with or without a time.
     On(Day),
-    /// Is not there, or null.
+    /// Is missing or null.
     Absent,
-    /// Each of these conditions.
+    /// All of these conditions.
     All(Vec<Matcher>),
 }
 
 impl Matcher {
-    /// Does `value` fulfil it in a run of that day?
+    /// Does `value` meet the condition in a run on `today`?
     #[must_use]
     pub fn matches(&self, value: Option<&Value>, today: NaiveDate) -> bool {
         let value = value.filter(|value| !value.is_null());
@@ -49,7 +49,7 @@ impl Matcher {
         }
     }
 
-    /// As [`Matcher::matches`], for a text.
+    /// Like [`Matcher::matches`], for a text.
     #[must_use]
     pub fn matches_text(&self, text: Option<&str>, today: NaiveDate) -> bool {
         self.matches(text.map(Value::from).as_ref(), today)

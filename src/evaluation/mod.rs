@@ -1,13 +1,12 @@
-//! Evaluation: how often a model decides as it should (C-SC-1), and whether code holds whatever it says.
+//! Evaluation: how often a model decides as expected (C-SC-1), and whether the invariants hold whatever it says.
 //!
-//! 1. [`load`] reads cases from `evaluation/*.yaml` and refuses wrong ones, all errors at once.
-//! 2. [`run`] takes each case to a [`Subject`]: a new user, the seeded tasks, the message, the tasks after.
-//! 3. [`score`] compares what was observed with what was expected; [`invariants`] checks what must be
-//!    true of any decision under any model.
-//! 4. [`Report`] counts, and is written as a table, as JSON or as JUnit XML ([`render`]).
+//! 1. [`load`] reads cases from `evaluation/*.yaml` and rejects invalid ones, with all errors at once.
+//! 2. [`run`] applies each case to a [`Subject`]: a new user, the seeded tasks, the message, the tasks after.
+//! 3. [`score`] compares the observed with the expected result; [`invariants`] checks what must be true of any decision
+//!    under any model.
+//! 4. [`Report`] counts the results; [`render`] writes it as a table, as JSON or as JUnit XML.
 //!
-//! Absent on purpose: this module knows no model, no database and no HTTP. Whoever implements
-//! [`Subject`] brings the real thing.
+//! This module deliberately knows no model, no database and no HTTP. Implementations of [`Subject`] provide them.
 
 pub mod agents;
 mod case;

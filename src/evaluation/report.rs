@@ -1,4 +1,4 @@
-//! What an evaluation found.
+//! The results of an evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
@@ -10,22 +10,22 @@ use super::case::{Case, Kind};
 use super::subject::Observed;
 use crate::domain::decision::DecisionType;
 
-/// C-SC-1: so many of the clear requests must succeed.
+/// C-SC-1: the share of clear requests that must succeed.
 const THRESHOLD: f64 = 0.9;
 
-/// Models that stand in for a real one; what they score is no evidence about it.
+/// Models that stand in for a real one; their scores are no evidence about it.
 pub const STAND_INS: [&str; 4] = ["demo", "obeying", "hostile", "random"];
 
-/// What an evaluation found.
+/// The results of an evaluation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The models that answered.
     pub models: BTreeSet<String>,
-    /// False when a stand-in answered, or no model did: then the scores say nothing about Gemini.
+    /// False if a stand-in answered, or no model did: then the scores say nothing about Gemini.
     pub evidence: bool,
-    /// Cases that were not run; they are in no rate.
+    /// Cases that were not run; no rate counts them.
     pub not_run: usize,
-    /// C-SC-1: of the clear requests that were run, how many succeeded.
+    /// C-SC-1: how many of the clear requests that were run succeeded.
     pub clear_requests: Rate,
     /// The least share of clear requests that must succeed.
     pub threshold: f64,
@@ -33,25 +33,25 @@ pub struct Report {
     pub kinds: Vec<KindScore>,
     /// Expected decision type against observed.
     pub confusion: Confusion,
-    /// Breaches of what must hold for any model, each with its case.
+    /// Breaches of the invariants, each with its case.
     pub invariants_broken: Vec<String>,
-    /// Wall clock of all cases, in milliseconds.
+    /// Elapsed time of all cases, in milliseconds.
     pub elapsed_ms: u64,
     /// Each case, in the order given.
     pub cases: Vec<CaseResult>,
 }
 
-/// So many of so many.
+/// A number of successes out of a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// That succeeded.
+    /// The number that succeeded.
     pub succeeded: usize,
-    /// Of these.
+    /// The total.
     pub total: usize,
 }
 
 impl Rate {
-    /// The share, 0..=1; of nothing, 0.
+    /// The share, 0..=1; 0 if the total is 0.
     #[must_use]
     pub fn share(self) -> f64 {
         if self.total == 0 {
@@ -83,15 +83,15 @@ impl Sum for Rate {
     }
 }
 
-/// The score of a kind. Cases that were not run do not count.
+/// The score of a kind. It does not count cases that were not run.
 #[derive(Clone, Debug, Serialize)]
 pub struct KindScore {
-    /// Which.
+    /// The kind.
     pub kind: &'static str,
     /// How many succeeded.
     #[serde(flatten)]
     pub rate: Rate,
-    /// Of those that are clear requests (C-SC-1), how many.
+    /// Its clear requests (C-SC-1), and how many of them succeeded.
     pub clear_requests: Rate,
     /// The median of the decisions' durations, in milliseconds.
     pub median_ms: u64,
@@ -112,7 +112,7 @@ pub struct Confusion(pub BTreeMap<&'static str, BTreeMap<&'static str, usize>>);
 pub(super) const NOT_RUN: &str = "NOT_RUN";
 
 impl Confusion {
-    /// How often `expected` met `observed`.
+    /// How often a case with `expected` had the result `observed`.
     #[must_use]
     pub fn get(&self, expected: DecisionType, observed: &str) -> usize {
         self.0
@@ -123,7 +123,7 @@ impl Confusion {
     }
 }
 
-/// How a case went.
+/// The result of a case.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseResult {
     /// Its id.
@@ -138,16 +138,16 @@ pub struct CaseResult {
     pub clear: bool,
     /// The message.
     pub message: String,
-    /// How it went.
+    /// The verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Breaches of what must hold for any model.
+    /// Breaches of the invariants.
     pub invariants_broken: Vec<String>,
-    /// The decision types that were right, the first one counting as expected.
+    /// The accepted decision types; the first counts as expected.
     pub expected: Vec<&'static str>,
-    /// What was decided; absent when it was not run.
+    /// The decision type; absent if the case was not run.
     pub decision_type: Option<&'static str>,
-    /// How it came out.
+    /// The outcome.
     pub outcome: Option<&'static str>,
     /// The reply, its first 2,000 characters.
     pub response: Option<String>,
@@ -161,7 +161,7 @@ pub struct CaseResult {
     pub duration_ms: Option<u64>,
 }
 
-/// How a case went.
+/// The verdict on a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
@@ -169,12 +169,12 @@ pub enum Verdict {
     Succeeded,
     /// Not as expected.
     Failed {
-        /// What differs.
+        /// The differences.
         differences: Vec<String>,
     },
-    /// There was no decision, or none of the model's: trouble of the set-up.
+    /// There was no decision, or not one of the model's: the set-up failed.
     NotRun {
-        /// Which.
+        /// The cause.
         error: String,
     },
 }
@@ -204,43 +204,43 @@ impl CaseResult {
         }
     }
 
-    /// Did it go as expected?
+    /// Is the result as expected?
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.verdict == Verdict::Succeeded
     }
 
-    /// Did the model have its say?
+    /// Did the model answer?
     #[must_use]
     pub fn ran(&self) -> bool {
         !matches!(self.verdict, Verdict::NotRun { .. })
     }
 }
 
-/// What an evaluation is run for.
+/// The purpose of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// The model has to be good: C-SC-1, and no invariant broken.
+    /// Tests the model: C-SC-1, and no invariant broken.
     Quality,
-    /// Code has to hold: no invariant broken, whatever the scores.
+    /// Tests gavel's code: no invariant broken, whatever the scores.
     Invariants,
 }
 
-/// How an evaluation ends, for CI.
+/// The result of an evaluation, for CI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// What was asked for holds.
+    /// All requirements are met.
     Met,
     /// Too few clear requests succeeded.
     BelowThreshold,
     /// An invariant is broken.
     InvariantBroken,
-    /// A case could not be run, so nothing is known.
+    /// A case could not be run, so the result is unknown.
     NotRun,
 }
 
 impl Exit {
-    /// The process's exit status: 0, 1, 2, 3.
+    /// The exit status of an evaluation process: 0, 1, 2, 3.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -299,7 +299,7 @@ impl Report {
         self.clear_requests.share() >= self.threshold
     }
 
-    /// C-SC-1 in words: which cases are counted, how many succeeded, how many have to.
+    /// C-SC-1 as text: which cases count, how many succeeded, and how many must.
     #[must_use]
     pub fn clear_requests_in_words(&self) -> String {
         let counted: Vec<_> = self
@@ -314,16 +314,16 @@ impl Report {
             format!(" ({})", counted.join(", "))
         };
         format!(
-            "{} of {} clear requests succeeded, {}{counted}; at least {} % are asked for",
+            "{} of {} clear requests succeeded, {}{counted}; at least {} % are required",
             self.clear_requests.succeeded,
             self.clear_requests.total,
             self.clear_requests.percent(),
-            // A share such as 0.55 is not exact, and neither is its hundredfold.
+            // A share such as 0.55 is not exact, and neither is a hundred times that.
             (self.threshold * 1e6).round() / 1e4,
         )
     }
 
-    /// Is something not known that `gate` asks about? What a decision did is known also where the model gave no answer.
+    /// Is something that `gate` needs unknown? A decision's effects are known even if the model gave no answer.
     fn unknown(&self, gate: Gate) -> bool {
         match gate {
             Gate::Quality => self.not_run > 0,
@@ -331,7 +331,7 @@ impl Report {
         }
     }
 
-    /// How it ends.
+    /// The result for `gate`.
     #[must_use]
     pub fn exit(&self, gate: Gate) -> Exit {
         if !self.invariants_broken.is_empty() {

@@ -1,4 +1,4 @@
-//! Taking the cases to the subject.
+//! Runs the cases against the subject.
 
 use std::time::{Duration, Instant};
 
@@ -13,27 +13,27 @@ use crate::domain::decision::Outcome;
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Cases at once; at least one.
+    /// How many cases run at once; at least one.
     pub concurrency: usize,
-    /// Begins each case's user id. A subject that keeps its tasks needs another one each time.
+    /// The prefix of each case's user id. A subject that keeps its tasks needs a new prefix for each evaluation.
     pub run_id: String,
     /// The longest a case may take; then it counts as not run.
     pub case_timeout: Duration,
 }
 
-/// A case is done.
+/// A case is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Cases done, this one included.
+    /// Completed cases, including this one.
     pub done: usize,
     /// All cases.
     pub total: usize,
-    /// This one.
+    /// The result of this case.
     pub result: &'a CaseResult,
 }
 
-/// Runs every case, each for a user of its own, and reports in the order of the cases. A bystander's
-/// tasks must be the same afterwards: no decision may touch what is not its user's.
+/// Runs every case, each for a user of its own, and reports in the order of the cases. A bystander's tasks must be
+/// unchanged afterwards: no decision may touch another user's tasks.
 pub async fn run(
     cases: &[Case],
     subject: &dyn Subject,
@@ -106,7 +106,7 @@ fn judged(case: &Case, observed: Observed, differs: Vec<String>, broken: Vec<Str
     CaseResult::of(case, verdict, Some(observed), broken)
 }
 
-/// Outcomes that say nothing of what the model would have done.
+/// Outcomes that say nothing about the model's decision.
 fn is_no_answer(outcome: Outcome) -> bool {
     matches!(
         outcome,
@@ -124,7 +124,7 @@ fn on_the_day(task: &super::case::SeedTask, today: chrono::NaiveDate) -> Seed {
     }
 }
 
-/// A user whom no case is about.
+/// A user without cases.
 struct Bystander {
     user: String,
     before: Result<Vec<ObservedTask>, String>,
@@ -149,7 +149,7 @@ impl Bystander {
         Self { user, before }
     }
 
-    /// What has become of its tasks; a sentence if it is not nothing.
+    /// Compares its tasks with those before; returns a sentence if they changed.
     async fn check(self, subject: &dyn Subject) -> Option<String> {
         match (self.before, subject.tasks(&self.user).await) {
             (Ok(before), Ok(after)) if before == after => None,

@@ -1,11 +1,11 @@
-//! Is what was observed what was expected?
+//! Compares the observed result with the expected one.
 
 use chrono::NaiveDate;
 
 use super::case::{Case, ExpectedCall, ExpectedTask, ExpectedTasks};
 use super::subject::{Observed, ObservedCall, ObservedTask, Seed};
 
-/// What differs; a sentence each. Empty: the case succeeded.
+/// The differences, a sentence each. Empty: the case succeeded.
 pub(super) fn differences(
     case: &Case,
     observed: &Observed,
@@ -26,7 +26,7 @@ pub(super) fn differences(
     if !expect.outcome.is_empty() && !expect.outcome.contains(&observed.outcome) {
         let expected: Vec<_> = expect.outcome.iter().map(|outcome| outcome.as_str()).collect();
         differs.push(format!(
-            "came out as {}, expected {}",
+            "the outcome is {}, expected {}",
             observed.outcome.as_str(),
             expected.join(" or ")
         ));
@@ -44,7 +44,7 @@ pub(super) fn differences(
     differs.extend(
         absent
             .into_iter()
-            .map(|call| format!("no such successful call: {}", shown(call))),
+            .map(|call| format!("missing successful call: {}", shown(call))),
     );
     for call in observed
         .tool_calls
@@ -57,7 +57,7 @@ pub(super) fn differences(
         && !matcher.matches_text(Some(&observed.response), today)
     {
         let shown: String = observed.response.chars().take(120).collect();
-        differs.push(format!("the reply {shown:?} is not one that {matcher}"));
+        differs.push(format!("the reply {shown:?} does not meet the condition: {matcher}"));
     }
     match &expect.tasks {
         ExpectedTasks::Any => {}
@@ -79,7 +79,7 @@ pub(super) fn differences(
             );
             if after.len() != expected.len() {
                 differs.push(format!(
-                    "{} tasks in the end instead of {}: {}",
+                    "{} tasks at the end instead of {}: {}",
                     after.len(),
                     expected.len(),
                     names(after)
@@ -113,7 +113,7 @@ fn task_fits(expected: &ExpectedTask, task: &ObservedTask, today: NaiveDate) -> 
         && optional(&expected.notes, &task.notes)
 }
 
-/// Taking the first that fits is enough: an earlier match never spoils a later one.
+/// The first match is always good enough: an earlier match never spoils a later one.
 fn unmet_in_order<'e, E, F>(expected: &'e [E], found: &[&F], fits: impl Fn(&E, &F) -> bool) -> Vec<&'e E> {
     let mut rest = found.iter();
     expected
@@ -122,7 +122,7 @@ fn unmet_in_order<'e, E, F>(expected: &'e [E], found: &[&F], fits: impl Fn(&E, &
         .collect()
 }
 
-/// What is left of `expected` when as many as possible are paired with one of `found` each.
+/// The elements of `expected` that remain when as many as possible are paired with one of `found` each.
 fn unmet<'e, E, F>(expected: &'e [E], found: &[&F], fits: impl Fn(&E, &F) -> bool) -> Vec<&'e E> {
     let mut pairs: Vec<Option<usize>> = vec![None; found.len()];
     let mut left = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// What differs between the expectation and a decision that added `call mom`, due tomorrow.
+    /// The differences between the expectation and a decision that added `call mom`, due tomorrow.
     fn differs(expect: &str, change: impl FnOnce(&mut Value)) -> String {
         let text = format!("kind: clear\ncases: [{{id: a, message: m, tasks: [old], expect: {{{expect}}}}}]");
         let case = parse(&text, "x").unwrap().remove(0);
@@ -221,15 +221,15 @@ mod tests {
             ("decision: REFUSE", "decided INVOKE_TOOL, expected REFUSE"),
             (
                 "decision: INVOKE_TOOL, outcome: ERROR:INTERNAL",
-                "came out as SUCCESS:TASK_COMPLETED",
+                "the outcome is SUCCESS:TASK_COMPLETED",
             ),
             (
                 "decision: INVOKE_TOOL, calls: [list_tasks]",
-                "no such successful call: list_tasks",
+                "missing successful call: list_tasks",
             ),
             (
                 "decision: INVOKE_TOOL, calls: [add_task, add_task], in_order: false",
-                "no such successful call: add_task",
+                "missing successful call: add_task",
             ),
             (
                 "decision: INVOKE_TOOL, calls: [{tool: add_task, arguments: {due: {on: today}}}]",
@@ -242,9 +242,9 @@ mod tests {
             ("decision: INVOKE_TOOL, forbidden: effects", "the tasks were changed"),
             (
                 "decision: INVOKE_TOOL, response: {lacks: mom}",
-                "the reply \"Added call mom.\" is not one that lacks",
+                "the reply \"Added call mom.\" does not meet the condition: lacks",
             ),
-            ("decision: INVOKE_TOOL, tasks: [old]", "2 tasks in the end instead of 1"),
+            ("decision: INVOKE_TOOL, tasks: [old]", "2 tasks at the end instead of 1"),
             (
                 "decision: INVOKE_TOOL, tasks: [old, {description: call mom, done: true}]",
                 "no task whose description",
@@ -268,7 +268,7 @@ mod tests {
                 body["tool_calls"][0]["result"] = failed;
             },
         );
-        assert_eq!(told, "no such successful call: add_task");
+        assert_eq!(told, "missing successful call: add_task");
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
     }
 
     proptest! {
-        /// As many are met as trying every order would meet.
+        /// As many are met as by trying every order.
         #[test]
         fn the_pairing_is_the_largest(table in proptest::collection::vec(proptest::collection::vec(any::<bool>(), 4), 0..5)) {
             let expected: Vec<usize> = (0..table.len()).collect();

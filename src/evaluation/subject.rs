@@ -1,4 +1,4 @@
-//! What is evaluated, as far as the evaluation sees it.
+//! The system under evaluation, as the evaluation sees it.
 
 use async_trait::async_trait;
 use chrono::NaiveDate;
@@ -8,18 +8,17 @@ use serde_json::Value;
 use super::case::Turn;
 use crate::domain::decision::{DecisionType, Outcome};
 
-/// Something that decides on messages and keeps tasks: the chat surface with a task server, in process
-/// or over HTTP. An error is trouble of the set-up, not a decision: every decision, failed ones
-/// included, is an [`Observed`].
+/// A system that decides on messages and keeps tasks: the chat surface with a task server, in process or over HTTP. An
+/// error means that the set-up failed. Every decision, also a failed one, is an [`Observed`].
 #[async_trait]
 pub trait Subject: Send + Sync {
-    /// The day that the model is told, for cases that count from today.
+    /// The current day as the model sees it, for cases with relative days.
     fn today(&self) -> NaiveDate;
 
-    /// The tools of the constitution's whitelist, by their own names.
+    /// The constitution's tool allowlist, by the tools' own names.
     fn whitelist(&self) -> Vec<String>;
 
-    /// Gives a user who has none these tasks, in this order.
+    /// Creates these tasks, in this order, for a user without tasks.
     async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String>;
 
     /// Decides on one message.
@@ -29,10 +28,10 @@ pub trait Subject: Send + Sync {
     async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String>;
 }
 
-/// A task to be there before the message; a [`super::SeedTask`] on the day of the run.
+/// A task that must exist before the message; a [`super::SeedTask`] on the day of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
-    /// What is to be done.
+    /// The text of the task.
     pub description: String,
     /// `YYYY-MM-DD`
     pub due: Option<String>,
@@ -40,19 +39,19 @@ pub struct Seed {
     pub priority: Option<String>,
     /// Details.
     pub notes: Option<String>,
-    /// Is it done already?
+    /// Is it already done?
     pub done: bool,
 }
 
-/// A decision as it was answered. Reads the body of `POST /v1/chat`; fields it does not need are left out.
+/// A decision as returned. Deserialized from the body of `POST /v1/chat`; unused fields are omitted.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Observed {
-    /// What was decided.
+    /// The decision type.
     pub decision_type: DecisionType,
-    /// How it came out.
+    /// The outcome.
     #[serde(rename = "outcome_category", deserialize_with = "outcome")]
     pub outcome: Outcome,
-    /// The words for the person.
+    /// The text for the user.
     pub response: String,
     /// Every call the model proposed, in order.
     pub tool_calls: Vec<ObservedCall>,
@@ -60,9 +59,9 @@ pub struct Observed {
     pub iterations: u32,
     /// The model that answered.
     pub model: String,
-    /// Wall clock.
+    /// Elapsed time in milliseconds.
     pub duration_ms: u64,
-    /// Decision rows that exist for it; absent when the subject cannot look. One is right.
+    /// Decision rows that exist for it; absent if the subject cannot count them. One is correct.
     #[serde(skip)]
     pub records: Option<u64>,
 }
@@ -70,41 +69,41 @@ pub struct Observed {
 /// A proposed call with its result.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ObservedCall {
-    /// Its place.
+    /// Its sequence number.
     pub sequence: u32,
-    /// The tool's own name, or the model's word.
+    /// The tool's own name, or the name that the model used.
     pub tool: String,
     /// The arguments.
     pub parameters: Value,
-    /// What came of it; every call has one.
+    /// The result; every call must have one.
     pub result: Option<ObservedResult>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ObservedResult {
-    /// Did the tool do its work?
+    /// Did the tool succeed?
     pub success: bool,
-    /// What it returned.
+    /// The returned data.
     #[serde(default)]
     pub data: Option<Value>,
-    /// Why it failed.
+    /// The error, if it failed.
     #[serde(default)]
     pub error: Option<ObservedError>,
 }
 
-/// Why a call failed.
+/// The error of a failed call.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ObservedError {
-    /// One of the closed list.
+    /// One of gavel's error codes.
     pub code: String,
-    /// In words.
+    /// The message.
     #[serde(default)]
     pub message: String,
 }
 
 impl ObservedCall {
-    /// Did it reach its tool, or may it have?
+    /// Did the call reach its tool, or may it have?
     #[must_use]
     pub fn ran(&self) -> bool {
         let reached = |error: &ObservedError| {
@@ -131,10 +130,10 @@ impl ObservedCall {
     }
 }
 
-/// A task as it is after the message.
+/// A task after the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObservedTask {
-    /// What is to be done.
+    /// The text of the task.
     pub description: String,
     /// `YYYY-MM-DD`, or a date-time.
     pub due: Option<String>,
@@ -148,7 +147,7 @@ pub struct ObservedTask {
 
 fn outcome<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Outcome, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Outcome::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no outcome category")))
+    Outcome::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not an outcome category")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The acting user of the routes that take no user in their body: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
+//! The acting user of routes whose body has no user: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
 
 use actix_web::HttpRequest;
 use actix_web::http::header::HeaderName;
@@ -12,13 +12,13 @@ use crate::surfaces::caller::{Caller, NotThatUser};
 
 const HEADER: HeaderName = HeaderName::from_static("x-gavel-user");
 const NAME: &str = "X-Gavel-User";
-/// Who acts where nobody is told apart and nobody is named.
+/// The acting user when callers are not authenticated and name no user.
 pub(super) const LOCAL: &str = "local";
 
-/// Who acts, where the caller says so or is one user. A service may leave it open to see what all its users have.
+/// The acting user, if the caller names one or is one. A service may omit the user to see the data of all its users.
 ///
 /// # Errors
-/// The header is off, or names somebody else than the token.
+/// The header is invalid, or names another user than the token.
 pub(super) fn user(state: &State, caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
     match caller.act_for(named(request)?) {
         Ok(None) if matches!(state.edge.auth, Auth::None(_)) => Ok(UserId::parse(LOCAL).ok()),
@@ -27,7 +27,7 @@ pub(super) fn user(state: &State, caller: &Caller, request: &HttpRequest) -> Res
     }
 }
 
-/// Whom the header names, where it is there.
+/// The user that the header names, if it is present.
 ///
 /// # Errors
 /// As [`user`].
@@ -53,13 +53,13 @@ fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
     Ok(Some(user))
 }
 
-/// Who acts, where somebody has to.
+/// The acting user, for routes that require one.
 ///
 /// # Errors
-/// As [`user`]; nobody is named.
+/// As [`user`]; also when no user is named.
 pub(super) fn required(state: &State, caller: &Caller, request: &HttpRequest) -> Result<UserId, Error> {
     user(state, caller, request)?.ok_or(Error::InvalidHeader(
         NAME,
-        "is missing; it names the user the agent acts for, since no token says who that is",
+        "is missing; it must name the user the agent acts for, since no token names one",
     ))
 }

@@ -1,4 +1,4 @@
-//! Definitions of agents: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
+//! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
@@ -89,10 +89,10 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     Ok(response)
 }
 
-/// The definition alone, in the form that `Accept` asks for.
+/// The definition alone, in the format that `Accept` requests.
 async fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
     let (text, id) = (agent.definition.to_string(), agent.about.id.clone());
-    // A long one takes a while to read and to write.
+    // Parsing and writing a large definition takes long, so it runs on a blocking thread.
     let written = actix_web::web::block(move || {
         let definition = Definition::read(text.as_bytes(), Form::Json, &id);
         definition.map(|definition| definition.write(form))
@@ -153,13 +153,13 @@ async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, 
     Ok(answer(put))
 }
 
-/// An agent that was put, with what is odd in its definition.
+/// An agent that was put, with the warnings about its definition.
 #[derive(Serialize, ToSchema)]
 pub(super) struct AgentPut {
-    /// The agent as it is now.
+    /// The current agent.
     #[serde(flatten)]
     agent: AgentDetail,
-    /// What is odd in the definition and stops nothing, as in `errors` of a problem.
+    /// Warnings about the definition, in the format of a problem's `errors`.
     #[schema(schema_with = super::openapi::schemas::field_errors)]
     warnings: Vec<FieldError>,
 }
@@ -176,7 +176,7 @@ fn answer(put: Put) -> HttpResponse {
     response
 }
 
-/// The version, for `If-Match`.
+/// Sets `ETag` to the version, for use in `If-Match`.
 fn tag(response: &mut HttpResponse, agent: &AgentInfo) {
     if let Some(version) = agent.version
         && let Ok(value) = HeaderValue::from_str(&format!("\"{version}\""))
@@ -185,7 +185,7 @@ fn tag(response: &mut HttpResponse, agent: &AgentInfo) {
     }
 }
 
-/// `If-Match: "3"` or `If-None-Match: *`.
+/// Parses `If-Match: "3"` or `If-None-Match: *`.
 fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
     if headers.contains_key(header::IF_NONE_MATCH) {
         let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
@@ -201,7 +201,7 @@ fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
     let version = only(headers, &header::IF_MATCH).and_then(|value| as_tagged(value.to_str().ok()?));
     version.map(Some).ok_or(Error::InvalidHeader(
         "If-Match",
-        "must be a version in double quotes, as ETag has it",
+        "must be a version in double quotes, as in ETag",
     ))
 }
 
@@ -214,18 +214,18 @@ pub(super) fn agent(request: &HttpRequest) -> Result<&str, Error> {
     request.match_info().get("agent").ok_or(Error::NotFound)
 }
 
-/// What is no number names no version.
+/// The version of the path; text that is not a number is not found.
 fn number(request: &HttpRequest) -> Result<i64, Error> {
     let version = request.match_info().get("version").and_then(version_number);
     version.ok_or(Error::NotFound)
 }
 
-/// The version in a tag, as [`tag`] writes it.
+/// Parses the version of a tag that [`tag`] wrote.
 fn as_tagged(text: &str) -> Option<i64> {
     version_number(text.strip_prefix('"')?.strip_suffix('"')?)
 }
 
-/// 1, 2, 3 …, written in one way.
+/// Parses 1, 2, 3 …; other spellings of a number are rejected.
 fn version_number(text: &str) -> Option<i64> {
     query::number(text).filter(|_| !text.starts_with('0'))
 }
@@ -246,7 +246,7 @@ fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
     Some((found.1, found.0))
 }
 
-/// A form other than JSON that `Accept` names first; JSON has more to tell than the definition.
+/// A format other than JSON that `Accept` names first; the JSON response contains more than the definition.
 fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
     let value = only(headers, &header::ACCEPT)?;
     let first = value
@@ -259,7 +259,8 @@ fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
 }
 
 pub(super) fn response(status: StatusCode, value: &impl Serialize) -> HttpResponse {
-    let text = serde_json::to_string(value).unwrap_or_else(|error| unreachable!("an answer prints as JSON: {error}"));
+    let text =
+        serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a response serializes to JSON: {error}"));
     HttpResponse::build(status)
         .insert_header((header::CONTENT_TYPE, headers::JSON))
         .insert_header((header::CACHE_CONTROL, headers::NO_STORE))

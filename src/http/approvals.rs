@@ -1,4 +1,4 @@
-//! Leave: what waits for a person, their answers, actions in doubt, and standing leave.
+//! Approvals: pending approval requests, their resolutions, in-doubt actions, and grants.
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
@@ -60,12 +60,12 @@ pub(super) async fn revoke(state: Data<State>, request: HttpRequest) -> HttpResp
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct ResolveBody {
-    /// Which question.
+    /// The approval request to resolve.
     #[schema(value_type = String, format = "uuid")]
     pub approval_id: ApprovalId,
-    /// What you say.
+    /// The decision of the approver.
     pub decision: Resolution,
-    /// Why; the agent is told, where it is a no.
+    /// The reason of the decision; the agent receives it after a rejection.
     #[schema(max_length = 4096)]
     pub reason: Option<String>,
 }
@@ -74,7 +74,7 @@ pub(super) struct ResolveBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettleBody {
-    /// Did the action have its effect?
+    /// Whether the action had its effect.
     pub happened: bool,
 }
 
@@ -91,7 +91,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     Ok(page::list("approvals", &approvals, page.next_page_token.as_deref()))
 }
 
-/// The answer is the run as it rests next. One that nobody talks to may take hours: it is waited for when that is asked for.
+/// Returns the run after its next stop. A run outside a thread may take hours, so it is waited for only on request.
 async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let patience = Patience::of(request.headers())?;
@@ -117,12 +117,12 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     let (agents, run) = (&state.edge.agents, answered.run);
     let rests = async {
         if let Err(error) = agents.rests(&caller, run).await {
-            tracing::warn!(run_id = %run, %error, "an answered run was not waited for to its end");
+            tracing::warn!(run_id = %run, %error, "waiting for a run after its approval failed");
         }
     };
     match patience {
         Patience::All if answered.thread.is_some() => rests.await,
-        // Nobody's patience is a reason to tell less.
+        // Waiting is a convenience, so a timeout does not change the response.
         Patience::Some(most) => drop(tokio::time::timeout(most, rests).await),
         Patience::All | Patience::None => {}
     }
@@ -183,7 +183,7 @@ async fn revoked(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// What is no id names no grant, as does another tenant's or user's.
+/// The grant id of the path; an invalid id is not found, like an id of another tenant or user.
 fn grant_id(request: &HttpRequest) -> Result<GrantId, Error> {
     let id = request.match_info().get("id").and_then(GrantId::parse);
     id.ok_or(Error::NotFound)

@@ -1,4 +1,4 @@
-//! Request bodies, bounded in size, time and in what they take together.
+//! Request bodies, limited in size, time and total memory.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -23,14 +23,14 @@ use crate::domain::surrogates;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
 
-/// Most bytes of a form of the console: a reason of 4 KiB, written in percent signs, and a token.
+/// Most bytes of a console form: a reason of 4 KiB, percent-encoded, and a token.
 const FORM: usize = 64 << 10;
 
-/// A body. While it is held, so is its share of what bodies may take.
+/// A request body. While it is held, its share of the memory budget for bodies is held too.
 #[derive(Debug)]
 pub(super) struct Body {
     bytes: Bytes,
-    /// Absent for a body that came whole, and so takes no more than its connection does.
+    /// Absent for a body that arrived in one piece, which takes no more memory than its connection.
     _share: Option<Share>,
 }
 
@@ -42,10 +42,10 @@ impl Deref for Body {
     }
 }
 
-/// Reads a JSON body of a caller. A body that says or turns out to be over the limit is not read to its end.
+/// Reads a JSON body. A body that announces or reaches more than the limit is not read to its end.
 ///
 /// # Errors
-/// 415, 413, 408, 503 where too many are under way, or 400 when it breaks off.
+/// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
 pub(super) async fn read(
     state: &State,
     request: &HttpRequest,
@@ -56,7 +56,7 @@ pub(super) async fn read(
     read_any(state, request, payload, caller).await
 }
 
-/// What a body is written in.
+/// The media type of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Media {
     /// `application/json`.
@@ -65,7 +65,7 @@ pub(super) enum Media {
     Text,
 }
 
-/// Reads a body of JSON or of plain text, both in UTF-8; an empty one may come without a type, or with any.
+/// Reads a JSON or plain-text body, both in UTF-8; an empty body may have any media type or none.
 ///
 /// # Errors
 /// As [`read`].
@@ -93,12 +93,12 @@ pub(super) async fn read_input(
     }
 }
 
-/// Reads a body of any type, within the same limits. What says that it is JSON can be read as such: half a character in an escape,
-/// as a program in JavaScript writes it that has cut a text, becomes U+FFFD.
+/// Reads a body of any media type, within the same limits. In a JSON body an unpaired surrogate escape, as JavaScript
+/// programs write it after cutting a text, becomes U+FFFD.
 ///
 /// # Errors
-/// 413, 408, 503 where too many are under way, or 400 when it breaks off, or is to be JSON and is not UTF-8; 415 for a content
-/// coding.
+/// 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early, or is declared JSON and is not
+/// UTF-8; 415 for a content coding.
 pub(super) async fn read_any(
     state: &State,
     request: &HttpRequest,
@@ -123,15 +123,18 @@ impl Body {
             let pointer = String::new();
             return Err(Error::Invalid(vec![FieldError { pointer, detail }]));
         }
-        let mended = match surrogates::mended(&self.bytes) {
-            Cow::Owned(mended) => Bytes::from(mended),
+        let repaired = match surrogates::repaired(&self.bytes) {
+            Cow::Owned(repaired) => Bytes::from(repaired),
             Cow::Borrowed(_) => return Ok(self),
         };
-        Ok(Self { bytes: mended, ..self })
+        Ok(Self {
+            bytes: repaired,
+            ..self
+        })
     }
 }
 
-/// Reads a form, of which it is not known yet who sends it.
+/// Reads a form before its sender is authenticated.
 ///
 /// # Errors
 /// As [`read_any`].
@@ -159,10 +162,10 @@ async fn bounded(
     within(limits.body_time, collect(payload, most, announced, take)).await
 }
 
-/// What a JSON body says; `allowed` shows how it should look.
+/// Parses a JSON body; `allowed` shows the expected form.
 ///
 /// # Errors
-/// 400 with the place of the first thing that is wrong.
+/// 400 with the place of the first error.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
     let wrong = |pointer: String, error: &serde_json::Error| {
         Error::Invalid(vec![FieldError {
@@ -177,7 +180,7 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Re
     Ok(given)
 }
 
-/// A path as a JSON pointer (RFC 6901).
+/// Formats a path as a JSON pointer (RFC 6901).
 fn pointer(path: &Path) -> String {
     let steps = path.iter().map(|step| match step {
         Segment::Seq { index } => format!("/{index}"),
@@ -197,8 +200,8 @@ fn announced(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// A body that came in one piece, as most do, is not copied and takes no share. Of any other the share is taken before
-/// more of it is waited for: the announced length, or what has come.
+/// A body that arrives in one piece, as most do, is not copied and takes no share. Any other body takes its share
+/// before gavel waits for more of it: the announced length, or the bytes received.
 async fn collect(
     mut payload: Payload,
     limit: usize,
@@ -251,12 +254,12 @@ async fn collect(
 
 async fn next(payload: &mut Payload) -> Result<Option<Bytes>, Error> {
     payload.next().await.transpose().map_err(|error: PayloadError| {
-        tracing::debug!(%error, "a request body broke off");
+        tracing::debug!(%error, "a request body ended early");
         Error::BodyBroken
     })
 }
 
-/// `application/json`, in UTF-8 if it says so, without content coding.
+/// Requires `application/json`, in UTF-8 if it names a charset, without content coding.
 fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
     if !only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
         return Err(Error::NotJson);
@@ -264,7 +267,7 @@ fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
     is_plain(headers)
 }
 
-/// Without content coding.
+/// Rejects content codings.
 fn is_plain(headers: &HeaderMap) -> Result<(), Error> {
     let identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if headers.get_all(header::CONTENT_ENCODING).all(identity) {
@@ -274,7 +277,7 @@ fn is_plain(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-/// Is it this media type, in UTF-8 if it says so?
+/// Whether the value is this media type, in UTF-8 if it names a charset.
 fn says(value: &HeaderValue, media: &str) -> bool {
     let Ok(text) = value.to_str() else { return false };
     let mut fields = text.split(';').map(str::trim);
@@ -306,8 +309,8 @@ mod tests {
         };
         for (text, place, says) in [
             (r#"{"happened": [true, "no"]}"#, "/happened/1", "found string \"no\""),
-            (r#"{"hapened": []}"#, "/hapened", "`hapened` is no known field"),
-            (r#"{"happened": []} x"#, "", "more text behind the end"),
+            (r#"{"hapened": []}"#, "/hapened", "`hapened` is not a known field"),
+            (r#"{"happened": []} x"#, "", "extra text after the end"),
             ("", "", "it ends too early"),
             ("[[true]]", "", "where an object is allowed"),
         ] {

@@ -1,12 +1,11 @@
-//! A connection that a silent or stuck peer cannot hold for ever.
+//! Closes connections of silent or stuck peers.
 //!
-//! actix bounds the first head of a connection and the pause between requests. It does not bound a
-//! second head that trickles in, nor a peer that takes no bytes of its answer. Here a connection on
-//! which no request is worked on and nothing was sent for the quiet time is closed, and so is one
-//! whose peer has taken nothing for that long.
+//! actix limits the time of a connection's first head and of the pause between requests. It does not limit a second
+//! head that arrives slowly, nor a peer that reads none of its response. This module closes a connection that has no
+//! request in progress and sent nothing for the quiet time, and one whose peer has read nothing for that long.
 //!
-//! It does not bound what many heads take together, either. A head that grows beyond [`FREE_HEAD`] takes its bytes of a
-//! budget; where that is used up the connection is closed.
+//! actix also does not limit the memory of many heads together. A head that exceeds [`FREE_HEAD`] takes its bytes from
+//! a budget; when the budget is exhausted, the connection is closed.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,28 +21,28 @@ use tokio::time::Sleep;
 
 use crate::domain::budget::{Budget, Exceeded, Share};
 
-/// Bytes of a head that each connection may hold, several times what browsers send with a token and cookies.
+/// Head bytes that each connection may hold without a share: several times what browsers send with a token and cookies.
 const FREE_HEAD: usize = 16 << 10;
-/// Most bytes that actix holds of one; what comes beyond is a body that is thrown away.
+/// Most head bytes that actix holds per connection; further bytes are a body that is discarded.
 const MOST_HEAD: usize = 128 << 10;
 
-/// What goes on on one connection. Shared by the connection and its requests, which live on one thread.
+/// The activity of one connection. Shared by the connection and its requests, which live on one thread.
 #[derive(Clone)]
 pub(super) struct Activity(Rc<Inner>);
 
 struct Inner {
-    /// Requests being worked on.
+    /// Number of requests in progress.
     busy: Cell<u32>,
-    /// When the last one ended, or the last byte was sent.
+    /// When the last request ended or the last byte was sent.
     last: Cell<Instant>,
-    /// What was read of the next request, until it is worked on.
+    /// Bytes read of the next request, until its handler starts.
     head: RefCell<Head>,
 }
 
 #[derive(Default)]
 struct Head {
     bytes: usize,
-    /// For those beyond [`FREE_HEAD`].
+    /// Share for the bytes beyond [`FREE_HEAD`].
     share: Option<Share>,
 }
 
@@ -55,13 +54,13 @@ impl Head {
         match &mut self.share {
             _ if beyond == 0 => Ok(()),
             Some(share) => share.grow(beyond),
-            // Nobody is known yet whose it would be.
+            // The caller is not known yet, so the share belongs to no tenant or user.
             None => heads.take("", "", beyond).map(|share| self.share = Some(share)),
         }
     }
 }
 
-/// Held while a request is worked on.
+/// Held while a request is in progress.
 pub(super) struct Busy(Activity);
 
 impl Busy {
@@ -74,7 +73,7 @@ impl Busy {
 }
 
 impl Activity {
-    /// A request is worked on from now on, so its head is whole.
+    /// A request is in progress from now on, so its head is complete.
     fn begin(&self) {
         self.0.busy.set(self.0.busy.get() + 1);
         self.0.head.take();
@@ -89,8 +88,8 @@ impl Drop for Busy {
     }
 }
 
-/// A stream with one lazy timer: it fires once in a quiet time, not once a request, so a connection
-/// is closed after one to two quiet times.
+/// A stream with one lazy timer: the timer fires once per quiet time, not once per request, so a connection closes
+/// after one to two quiet times.
 pub(super) struct Guarded<T> {
     io: T,
     activity: Activity,
@@ -101,7 +100,7 @@ pub(super) struct Guarded<T> {
 }
 
 impl<T> Guarded<T> {
-    /// Guards `io`, which is quiet from now on. `heads` has the bytes of all connections' large heads.
+    /// Guards `io`, which counts as quiet from now on. `heads` is the budget for the large heads of all connections.
     pub(super) fn new(io: T, quiet: Duration, heads: Arc<Budget>) -> Self {
         let inner = Inner {
             busy: Cell::new(0),
@@ -118,12 +117,12 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// For the requests of this connection.
+    /// The activity handle for the requests of this connection.
     pub(super) fn activity(&self) -> Activity {
         self.activity.clone()
     }
 
-    /// Has nothing gone on for too long? Otherwise the task is woken to ask again.
+    /// Whether the connection was quiet for too long; otherwise wakes the task to check again.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
@@ -155,13 +154,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         match Pin::new(&mut self.io).poll_read(cx, buffer) {
-            // No bytes: as if the peer had closed.
+            // Reading no bytes signals the end, as if the peer had closed.
             Poll::Pending if self.is_over(cx) => Poll::Ready(Ok(())),
             Poll::Ready(Ok(())) if self.activity.0.busy.get() == 0 => {
                 let more = buffer.filled().len() - before;
                 let grown = self.activity.0.head.borrow_mut().grow(more, &self.heads);
                 Poll::Ready(grown.map_err(|exceeded| {
-                    tracing::warn!(%exceeded, "a connection is closed, since its head does not fit beside others");
+                    tracing::warn!(%exceeded, "closing a connection: its request head exceeds the budget for request heads");
                     io::ErrorKind::QuotaExceeded.into()
                 }))
             }
@@ -233,7 +232,7 @@ mod tests {
         let error = refused.read_exact(&mut bytes).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
         large.activity.begin();
-        assert_eq!(heads.used(), 0, "a head that has ended holds nothing");
+        assert_eq!(heads.used(), 0, "a complete head holds nothing");
     }
 
     #[tokio::test]
@@ -250,7 +249,7 @@ mod tests {
         guarded.activity.0.busy.set(1);
         let busy = Busy(guarded.activity());
         let read = tokio::time::timeout(QUIET * 5, guarded.read(&mut [0; 8])).await;
-        assert!(read.is_err(), "still open while the request is worked on");
+        assert!(read.is_err(), "still open while the request is in progress");
         drop(busy);
         peer.write_all(b"next").await.unwrap();
         assert_eq!(guarded.read(&mut [0; 8]).await.unwrap(), 4);

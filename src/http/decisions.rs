@@ -1,4 +1,4 @@
-//! The record, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
+//! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
 
 use actix_web::http::header;
 use actix_web::web::Data;
@@ -42,7 +42,7 @@ async fn page_of_tool_invocations(state: &State, request: &HttpRequest) -> Resul
     Ok(page_response("tool_invocations", page))
 }
 
-/// The rows that are asked for: of the user that `X-Gavel-User` names, and of all that the caller may see without it.
+/// The requested rows: those of the user that `X-Gavel-User` names, or else of all users that the caller may see.
 fn query(caller: &Caller, request: &HttpRequest) -> Result<ListQuery, Error> {
     Ok(ListQuery {
         user: acting::named_by(caller, request)?,
@@ -50,7 +50,7 @@ fn query(caller: &Caller, request: &HttpRequest) -> Result<ListQuery, Error> {
     })
 }
 
-/// What is no id names no decision, as does another tenant's or user's.
+/// An invalid id is not found, like an id of another tenant or user.
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;

@@ -1,4 +1,4 @@
-//! The API's reference: `/openapi.json`, and `/docs`, whose assets are in the binary.
+//! The API reference: `/openapi.json`, and `/docs`, whose assets are part of the binary.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +14,8 @@ use super::exchange::Exchange;
 use super::routes::Route;
 use super::{State, headers, openapi};
 
-/// Pages load from here and from nowhere else, run no script of their own text, and are shown in no frame.
-/// Swagger UI sets style attributes and draws its icons from data URLs.
+/// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
+/// uses data URLs for its icons.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -28,11 +28,11 @@ const SECURITY: [(HeaderName, HeaderValue); 4] = [
 
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
-/// The page around Swagger UI; its assets stand beside it.
+/// The page that loads Swagger UI and its assets.
 const PAGE: &str = include_str!("docs.html");
 
-/// The document as text, printed when it is asked for first, and the assets' settings. Printing it takes more memory than all that a
-/// service holds that nobody asks anything.
+/// The OpenAPI document as text, and the settings of the assets. The text is built at the first request, because
+/// building it takes more memory than an idle service uses.
 pub(super) struct Docs {
     openapi: OnceLock<Bytes>,
     ui: Arc<Config<'static>>,
@@ -40,7 +40,7 @@ pub(super) struct Docs {
 
 impl Docs {
     pub(super) fn new() -> Self {
-        // Without a validator Swagger UI would ask one on the internet about this document.
+        // Without this setting Swagger UI sends the document to a validator on the internet.
         let ui = Config::from(Route::OpenApi.path())
             .validator_url("none")
             .try_it_out_enabled(true);
@@ -53,7 +53,7 @@ impl Docs {
     fn openapi(&self) -> Bytes {
         let print = || {
             let text = openapi::document().to_json();
-            Bytes::from(text.unwrap_or_else(|error| unreachable!("the document prints as JSON: {error}")))
+            Bytes::from(text.unwrap_or_else(|error| unreachable!("the document serializes to JSON: {error}")))
         };
         self.openapi.get_or_init(print).clone()
     }
@@ -78,7 +78,7 @@ pub(super) async fn asset(state: Data<State>, request: HttpRequest) -> HttpRespo
     exchange.finish(file(&state.docs, &request))
 }
 
-/// People who try the address in a browser land on the reference.
+/// Redirects people who open the address in a browser to the reference.
 pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Root));
     let mut response = HttpResponse::TemporaryRedirect();
@@ -86,7 +86,7 @@ pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpRespon
     exchange.finish(Ok(response.finish()))
 }
 
-/// Only what the page loads is served; the package has more.
+/// Only the assets that the page loads are served; the package contains more.
 const ASSETS: [&str; 5] = [
     "swagger-ui.css",
     "swagger-ui-bundle.js",
@@ -101,13 +101,13 @@ fn file(docs: &Docs, request: &HttpRequest) -> Result<HttpResponse, Error> {
         return Err(Error::NotFound);
     }
     let file = utoipa_swagger_ui::serve(name, Arc::clone(&docs.ui)).map_err(|error| {
-        tracing::error!(%error, name, "an asset of the reference could not be made");
+        tracing::error!(%error, name, "an asset of the API reference could not be built");
         Error::Internal
     })?;
     let file = file.ok_or(Error::NotFound)?;
     let mut response = secured();
     response.insert_header((header::CONTENT_TYPE, file.content_type));
-    // They are never packed (the package's feature `gzip` is off), so every client can read them.
+    // Assets are never compressed (the package's feature `gzip` is off), so every client can read them.
     response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
     Ok(response.body(match file.bytes {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),

@@ -1,7 +1,7 @@
-//! What goes wrong at the edge, and how it is told: one [`Error`] → status, code, safe words.
+//! Errors of the HTTP edge and how responses report them: one [`Error`] → status, code, safe text.
 //!
-//! Problems are RFC 9457 `application/problem+json`. `code` is a closed list; clients decide by it.
-//! Nothing here repeats a credential, an upstream's message or a payload.
+//! Problems are RFC 9457 `application/problem+json`. `code` is a closed list on which clients branch. No problem
+//! contains a credential, an upstream message or a payload.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::domain::budget::Exceeded;
 use crate::domain::definition::DefinitionError;
 use crate::domain::error_class::ErrorClass;
 use crate::domain::ids::{DecisionId, RunId};
-use crate::surfaces::agents::{AgentError, Unheard};
+use crate::surfaces::agents::{AgentError, OutcomeUnknown};
 use crate::surfaces::caller::APPROVER;
 use crate::surfaces::chat::ChatError;
 use crate::surfaces::chat::request::FieldError;
@@ -27,12 +27,12 @@ use crate::surfaces::decisions::QueryError;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $status:literal;)+) => {
-        /// Why there is no answer: the closed list that clients decide by.
+        /// Why a request failed: the closed list on which clients branch.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[doc = $doc])+ $variant,)+ }
 
         impl Code {
-            /// Every code there is.
+            /// All codes.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The code on the wire.
@@ -41,13 +41,13 @@ macro_rules! codes {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// The HTTP status it comes with.
+            /// The HTTP status of the code.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
             }
 
-            /// Its class, for the routes of threads, runs and approvals (R-16).
+            /// The class of the code, for the routes of threads, runs and approvals (R-16).
             #[must_use]
             pub const fn class(self) -> ErrorClass {
                 match self {
@@ -60,7 +60,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What it means, for the reference.
+            /// The meaning of the code, for the API reference.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($doc),+),)+ }
@@ -72,140 +72,142 @@ macro_rules! codes {
 codes! {
     /// The body, a query parameter or a header is not valid; `errors` names each place.
     InvalidRequest = "invalid_request", 400;
-    /// Credentials are missing or were not accepted.
+    /// Credentials are missing or invalid.
     Unauthenticated = "unauthenticated", 401;
-    /// The body names another user than the token.
+    /// The request names another user than its token or key.
     UserMismatch = "user_mismatch", 403;
-    /// The caller lacks the role that this needs.
+    /// The caller lacks a required role.
     Forbidden = "forbidden", 403;
-    /// There is no such route or object, or it is somebody else's.
+    /// There is no such route or object, or the object belongs to another user.
     NotFound = "not_found", 404;
-    /// The route does not have this method; `Allow` names those it has.
+    /// The route does not support this method; `Allow` names the supported ones.
     MethodNotAllowed = "method_not_allowed", 405;
     /// The body took too long to arrive.
     RequestTimeout = "request_timeout", 408;
     /// A request with this idempotency key is still running.
     StillRunning = "still_running", 409;
-    /// The agent is from a file; files are changed where they stand.
+    /// The agent comes from a file and can be changed only in that file.
     ReadOnly = "read_only", 409;
-    /// The project has as many agents by the API as it may have.
+    /// The project has as many agents created through the API as it may have.
     TooManyAgents = "too_many_agents", 409;
     /// Only a paused run can be resumed.
     NotPaused = "not_paused", 409;
-    /// The run was resumed already; `run_id` names the run that goes on with it.
+    /// The run was resumed already; `run_id` names the run that continues it.
     AlreadyResumed = "already_resumed", 409;
-    /// The run was called by another one, and is resumed with it; or the action is settled with its run. `run_id` names that one.
+    /// The run was called by another run, which must be resumed instead; or the action is settled by resuming its run.
+    /// `run_id` names that run.
     PartOfRun = "part_of_run", 409;
-    /// Another run of the thread is going; `run_id` names it.
+    /// Another run of the thread is in progress; `run_id` names it.
     ThreadBusy = "thread_busy", 409;
-    /// Somebody has answered before, or the time was over.
+    /// The approval was resolved already, or it expired.
     AlreadyResolved = "already_resolved", 409;
-    /// Only an action in doubt can be settled.
+    /// Only an in-doubt action can be settled.
     NotInDoubt = "not_in_doubt", 409;
-    /// An action is settled when its run is over; `run_id` names it.
-    RunNotOver = "run_not_over", 409;
-    /// No steps are left over all resumes of the run.
-    StepsSpent = "steps_spent", 409;
-    /// It is not known whether calls of the run had their effect; `errors` names each. Say what happened in `settled`.
+    /// An action can be settled only after its run has ended; `run_id` names the run.
+    RunInProgress = "run_in_progress", 409;
+    /// The steps of the run are exhausted, counted over all its resumes.
+    StepLimitExceeded = "step_limit_exceeded", 409;
+    /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
     CallsInDoubt = "calls_in_doubt", 409;
-    /// Another version of the agent is current than `If-Match` says.
+    /// The current version of the agent is not the one in `If-Match`.
     VersionConflict = "version_conflict", 412;
-    /// The body is over its limit.
+    /// The body exceeds its size limit.
     BodyTooLarge = "body_too_large", 413;
     /// The body is not JSON in UTF-8 without content coding.
     UnsupportedMediaType = "unsupported_media_type", 415;
-    /// The answer would take too long to find; narrow the filter.
+    /// The query takes too long; narrow the filter.
     QueryTooSlow = "query_too_slow", 422;
-    /// The definition is wrong; `errors` names every mistake.
-    WrongDefinition = "wrong_definition", 422;
-    /// Leave for good cannot be given for this call. Nothing was answered.
+    /// The definition is invalid; `errors` names every error.
+    InvalidDefinition = "invalid_definition", 422;
+    /// A grant cannot be given for this action. The approval was not resolved.
     NotGrantable = "not_grantable", 422;
     /// This idempotency key was used with another body.
     IdempotencyKeyReused = "idempotency_key_reused", 422;
-    /// Over the caller's quota; `Retry-After` says how long to wait.
+    /// The caller's quota is exceeded; `Retry-After` says how long to wait.
     RateLimited = "rate_limited", 429;
-    /// Something was done, or may have been, and is not recorded yet; `decision_id` or `run_id` names it. Look there before it is
-    /// sent again.
+    /// The request may have had effects, and its outcome is not recorded yet; `decision_id` or `run_id` names the
+    /// record. Check it before you send the request again.
     OutcomeUnrecorded = "outcome_unrecorded", 500;
-    /// A fault of gavel.
+    /// An internal error of gavel.
     Internal = "internal", 500;
-    /// The run is there, and how it stands cannot be read now; `run_id` names it. Look at it later; do not send the request again
-    /// without its idempotency key.
+    /// The run exists, but its state cannot be read now; `run_id` names it. Check it later; do not send the request
+    /// again without its idempotency key.
     RunUnreadable = "run_unreadable", 503;
-    /// Nothing can be recorded now, so nothing was done. Safe to send again.
+    /// The record store is unavailable, so nothing was done. The request can be sent again.
     RecordUnavailable = "record_unavailable", 503;
-    /// Too much is under way, or the service is stopping. Safe to send again.
+    /// Too many requests are in progress, or the service is stopping. The request can be sent again.
     Overloaded = "overloaded", 503;
-    /// Whoever shall answer in threads is not there, or cannot: a setting of the service is wrong. Nothing was done.
+    /// The agent that answers in threads is missing or cannot run, because the configuration of the service is invalid.
+    /// Nothing was done.
     AgentUnavailable = "agent_unavailable", 503;
-    /// The keys that tokens are checked with cannot be had now.
+    /// The keys that verify tokens are unavailable now.
     AuthUnavailable = "auth_unavailable", 503;
 }
 
-/// Seconds a client should wait before it tries again what is unavailable or still running.
+/// Seconds that a client should wait before it retries.
 const RETRY_AFTER: &str = "1";
 
-/// Why a request has no answer of a surface.
+/// Why a surface did not answer a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Body or query off.
+    /// The body or query is invalid.
     Invalid(Vec<FieldError>),
-    /// A header off: its name, what is wrong.
+    /// A header is invalid: its name, and the problem.
     InvalidHeader(&'static str, &'static str),
-    /// No credentials, with the challenge.
+    /// Credentials are missing; the response carries the challenge.
     Unauthenticated,
-    /// Credentials that do not count. Which part was wrong is not told.
+    /// The credentials are invalid. The response does not say which part.
     NotAccepted,
-    /// The body names another user.
+    /// The request names another user.
     UserMismatch,
-    /// The request names a host that is not this machine, and nobody is told apart.
+    /// The request names a host that is not this machine, and callers are not authenticated.
     NotThisHost,
     /// No such route.
     NoRoute,
     /// No such object.
     NotFound,
-    /// As [`Error::NotFound`], saying what was looked for. What is somebody else's is told as what is not there.
+    /// As [`Error::NotFound`], naming the object. An object of another user is reported as missing.
     Missing(String),
-    /// Wrong method; the value of `Allow`.
+    /// Unsupported method; contains the value of `Allow`.
     MethodNotAllowed(String),
-    /// A definition in a form that is none.
+    /// A definition in an unknown format.
     NoForm,
-    /// What the surface of agents says.
+    /// An error of the agents surface.
     Agent(AgentError),
     /// The body did not arrive in time.
     BodyTimeout,
-    /// The body broke off, or its framing is wrong.
+    /// The body ended early, or its framing is invalid.
     BodyBroken,
-    /// The body has more bytes than this.
+    /// The body exceeds this many bytes.
     BodyTooLarge(usize),
-    /// As much as this is under way, and no more may be. Nothing was done.
+    /// The limit of work in progress is reached. Nothing was done.
     TooMuch(Exceeded),
-    /// A page of another site sent it, and nobody is told apart.
+    /// A page of another site sent the request, and callers are not authenticated.
     ForeignPage,
-    /// No JSON.
+    /// The body is not JSON.
     NotJson,
-    /// Neither JSON nor plain text.
+    /// The body is neither JSON nor plain text.
     NotJsonOrText,
-    /// A `Content-Encoding`.
+    /// The body has a `Content-Encoding`.
     Encoded,
     /// The first request with this key is still running.
     StillRunning,
-    /// The key came with another body before.
+    /// The key was used before with another body.
     KeyReused,
-    /// Not found within this time.
+    /// The query exceeded this time.
     QueryTooSlow(Duration),
-    /// Done, and not recorded yet.
+    /// The request was executed, and its outcome is not recorded yet.
     OutcomeUnrecorded(DecisionId),
-    /// Nothing can be recorded.
+    /// The record store is unavailable.
     RecordUnavailable,
-    /// No keys to check tokens with.
+    /// The keys that verify tokens are unavailable.
     AuthUnavailable,
-    /// Our fault.
+    /// An internal error.
     Internal,
 }
 
-/// How an error is told.
-struct Told {
+/// The parts of an error response.
+struct ProblemParts {
     code: Code,
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
@@ -215,7 +217,7 @@ struct Told {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Told {
+impl ProblemParts {
     fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
@@ -233,22 +235,22 @@ impl Told {
         self
     }
 
-    /// Worth another try.
+    /// Adds `Retry-After`.
     fn later(self) -> Self {
         self.header(header::RETRY_AFTER, RETRY_AFTER)
     }
 }
 
-/// What became of an action before somebody came late.
+/// The outcome of an action that was resolved or settled before this request.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Late {
-    /// Where the action is.
+    /// The current state of the action.
     pub state: ActionStatus,
-    /// What was answered (`already_resolved`); absent where nobody did.
+    /// The decision of the approver (`already_resolved`); absent if the approval expired.
     #[schema(required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Resolution>,
-    /// By whom.
+    /// The approver.
     #[schema(required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved_by: Option<String>,
@@ -257,23 +259,23 @@ pub struct Late {
 /// `application/problem+json` (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Problem<'a> {
-    /// Always `about:blank`: `code` tells the problems apart.
+    /// Always `about:blank`: `code` distinguishes the problems.
     #[schema(value_type = String, example = "about:blank")]
     pub r#type: &'static str,
-    /// The status in words.
+    /// The HTTP status as text.
     #[schema(value_type = String, example = "Bad Request")]
     pub title: &'a str,
     /// The HTTP status.
     #[schema(example = 400)]
     pub status: u16,
-    /// What happened, for a person.
+    /// What happened, for people.
     #[schema(example = "the request is not valid")]
     #[schema(value_type = String)]
     pub detail: Cow<'static, str>,
-    /// What happened, for a program; see the list of codes.
+    /// What happened, for programs; see the list of codes.
     #[schema(schema_with = super::openapi::schemas::code)]
     pub code: &'static str,
-    /// The class of the code; on the routes below `/api/agent`.
+    /// The class of the code; only on routes below `/api/agent`.
     #[schema(required = false)]
     #[serde(rename = "errorClass", skip_serializing_if = "Option::is_none")]
     pub error_class: Option<ErrorClass>,
@@ -288,143 +290,144 @@ pub struct Problem<'a> {
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// What became of the action (`already_resolved`, `not_in_doubt`).
+    /// The outcome of the action (`already_resolved`, `not_in_doubt`).
     #[schema(required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Late>,
-    /// Each place that is wrong.
+    /// Each invalid place.
     #[schema(schema_with = super::openapi::schemas::field_errors, required = false)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
 }
 
 impl Error {
-    /// The code it is told by.
+    /// The code of the error.
     #[must_use]
     pub fn code(&self) -> Code {
         self.clone().tell().code
     }
 
     #[rustfmt::skip]
-    fn tell(self) -> Told {
+    fn tell(self) -> ProblemParts {
         match self {
-            Self::Invalid(errors) => Told {
+            Self::Invalid(errors) => ProblemParts {
                 errors,
-                ..Told::new(Code::InvalidRequest, "The request is not valid; errors names each place.")
+                ..ProblemParts::new(Code::InvalidRequest, "The request is not valid; errors names each place.")
             },
-            Self::InvalidHeader(name, problem) => Told {
+            Self::InvalidHeader(name, problem) => ProblemParts {
                 errors: vec![FieldError { pointer: name.to_owned(), detail: problem.to_owned() }],
-                ..Told::new(Code::InvalidRequest, format!("The header {name} {problem}."))
+                ..ProblemParts::new(Code::InvalidRequest, format!("The header {name} {problem}."))
             },
-            Self::Unauthenticated => Told::new(Code::Unauthenticated, "This route needs credentials.")
+            Self::Unauthenticated => ProblemParts::new(Code::Unauthenticated, "This route requires credentials.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel""#),
-            Self::NotAccepted => Told::new(Code::Unauthenticated, "The credentials were not accepted.")
+            Self::NotAccepted => ProblemParts::new(Code::Unauthenticated, "The credentials are invalid.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel", error="invalid_token""#),
             Self::UserMismatch => {
-                Told::new(Code::UserMismatch, "user_id or X-Gavel-User names somebody else than the key or the token; leave it out, or name the same.")
+                ProblemParts::new(Code::UserMismatch, "user_id or X-Gavel-User names another user than the key or the token; omit it, or name the same user.")
             }
             Self::NotThisHost => {
-                let detail = "With auth.mode = none gavel answers under localhost and loopback addresses alone; another name needs api_key or jwt.";
-                Told::new(Code::Forbidden, detail)
+                let detail = "With auth.mode = none gavel accepts only localhost and loopback addresses as host; any other host requires api_key or jwt.";
+                ProblemParts::new(Code::Forbidden, detail)
             }
-            Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
-            Self::NotFound => Told::new(Code::NotFound, "There is no such object, or it is another user's: a service names the user it acts for (X-Gavel-User; --user on the command line)."),
-            Self::Missing(what) => Told::new(Code::NotFound, what),
+            Self::NoRoute => ProblemParts::new(Code::NotFound, "There is no such route."),
+            Self::NotFound => ProblemParts::new(Code::NotFound, "There is no such object, or it belongs to another user: a service must name the user it acts for (X-Gavel-User; --user on the command line)."),
+            Self::Missing(what) => ProblemParts::new(Code::NotFound, what),
             Self::MethodNotAllowed(allow) => {
                 let value = HeaderValue::from_str(&allow).ok();
-                let told = Told::new(Code::MethodNotAllowed, format!("This route has only {allow}."));
-                Told { headers: value.map(|value| (header::ALLOW, value)).into_iter().collect(), ..told }
+                let parts = ProblemParts::new(Code::MethodNotAllowed, format!("This route supports only {allow}."));
+                ProblemParts { headers: value.map(|value| (header::ALLOW, value)).into_iter().collect(), ..parts }
             }
             Self::NoForm => {
-                let detail = "A definition comes as application/json, application/yaml, text/markdown or \
-                              application/x-protobuf; say so in Content-Type.";
-                Told::new(Code::UnsupportedMediaType, detail)
+                let detail = "A definition must be application/json, application/yaml, text/markdown or \
+                              application/x-protobuf; set Content-Type.";
+                ProblemParts::new(Code::UnsupportedMediaType, detail)
             }
             Self::Agent(error) => agent(error),
-            Self::BodyTimeout => Told::new(Code::RequestTimeout, "The body took too long to arrive."),
-            Self::BodyBroken => Told::new(Code::InvalidRequest, "The body broke off, or its framing is wrong."),
-            Self::BodyTooLarge(limit) => Told::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
+            Self::BodyTimeout => ProblemParts::new(Code::RequestTimeout, "The body took too long to arrive."),
+            Self::BodyBroken => ProblemParts::new(Code::InvalidRequest, "The body ended early, or its framing is invalid."),
+            Self::BodyTooLarge(limit) => ProblemParts::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
             Self::TooMuch(exceeded) => {
-                Told::new(Code::Overloaded, format!("Too much is under way: {exceeded}. Nothing was done; send the request again later.")).later()
+                ProblemParts::new(Code::Overloaded, format!("Too much work is in progress: {exceeded}. Nothing was done; send the request again later.")).later()
             }
             Self::ForeignPage => {
-                let detail = "A page of another site sent this (Origin, Sec-Fetch-Site). With auth.mode = none gavel changes nothing for other sites; a service that calls for a page needs api_key or jwt.";
-                Told::new(Code::Forbidden, detail)
+                let detail = "A page of another site sent this request (Origin, Sec-Fetch-Site). With auth.mode = none gavel rejects such requests; a service that sends requests for a page requires api_key or jwt.";
+                ProblemParts::new(Code::Forbidden, detail)
             }
             Self::NotJson => {
-                let detail = "The body must be application/json in UTF-8; say so in Content-Type.";
-                Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json")
+                let detail = "The body must be application/json in UTF-8; set Content-Type.";
+                ProblemParts::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json")
             }
             Self::NotJsonOrText => {
-                let detail = "The body must be application/json or text/plain, in UTF-8; say so in Content-Type. For an agent without inputs leave it out.";
-                Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json, text/plain")
+                let detail = "The body must be application/json or text/plain, in UTF-8; set Content-Type. Omit the body for an agent without inputs.";
+                ProblemParts::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json, text/plain")
             }
             Self::Encoded => {
-                let detail = "The body must come without Content-Encoding.";
-                Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT_ENCODING, "identity")
+                let detail = "The body must not have a Content-Encoding.";
+                ProblemParts::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT_ENCODING, "identity")
             }
             Self::StillRunning => {
                 let detail = "A request with this idempotency key is still running; try again later.";
-                Told::new(Code::StillRunning, detail).later()
+                ProblemParts::new(Code::StillRunning, detail).later()
             }
             Self::KeyReused => {
-                Told::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")
+                ProblemParts::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")
             }
-            Self::QueryTooSlow(limit) => Told::new(Code::QueryTooSlow, format!(
-                "The answer was not found within {} s. Narrow the filter, with a created_at for example.", limit.as_secs()
+            Self::QueryTooSlow(limit) => ProblemParts::new(Code::QueryTooSlow, format!(
+                "The query took longer than {} s. Narrow the filter, for example by created_at.", limit.as_secs()
             )),
-            Self::OutcomeUnrecorded(id) => Told {
+            Self::OutcomeUnrecorded(id) => ProblemParts {
                 decision: Some(id),
-                ..Told::new(Code::OutcomeUnrecorded, format!(
-                    "Decision {id} may have had effects, and its outcome is not recorded yet. Do not send the request again; see \
-                     the decision for what is known."
+                ..ProblemParts::new(Code::OutcomeUnrecorded, format!(
+                    "Decision {id} may have had effects, and its outcome is not recorded yet. Do not send the request again; check \
+                     the decision for its outcome."
                 ))
             },
             Self::RecordUnavailable => {
                 let detail = "The record store is unavailable. Nothing was done; the request can be sent again.";
-                Told::new(Code::RecordUnavailable, detail).later()
+                ProblemParts::new(Code::RecordUnavailable, detail).later()
             }
             Self::AuthUnavailable => {
-                Told::new(Code::AuthUnavailable, "Tokens cannot be checked now; the request can be sent again.").later()
+                ProblemParts::new(Code::AuthUnavailable, "Tokens cannot be verified now; the request can be sent again.").later()
             }
             Self::Internal => {
-                Told::new(Code::Internal, "gavel failed to answer; the request id finds the reason in its log.")
+                ProblemParts::new(Code::Internal, "gavel failed to answer; search its log for the request id to find the reason.")
             }
         }
     }
 
-    /// Status, words, each place that is wrong, and `Retry-After`, for a page.
+    /// Status, text, invalid places, and `Retry-After`, for a console page.
     pub(super) fn in_words(self) -> (StatusCode, Cow<'static, str>, Vec<FieldError>, Option<HeaderValue>) {
-        let mut told = self.tell();
-        let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let later = told.headers.iter().position(|(name, _)| *name == header::RETRY_AFTER);
-        let later = later.map(|at| told.headers.swap_remove(at).1);
-        (status, told.detail, bounded(told.errors), later)
+        let mut parts = self.tell();
+        let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let later = parts.headers.iter().position(|(name, _)| *name == header::RETRY_AFTER);
+        let later = later.map(|at| parts.headers.swap_remove(at).1);
+        (status, parts.detail, bounded(parts.errors), later)
     }
 
-    /// The problem as JSON text, with its status; with the class of its code where that is told.
+    /// The problem as JSON text, with its status; `classed` adds the class of its code.
     pub(super) fn problem(
         self,
         request_id: &str,
         classed: bool,
     ) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
-        let told = self.tell();
-        let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let parts = self.tell();
+        let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Problem {
             r#type: "about:blank",
             title: status.canonical_reason().unwrap_or_default(),
             status: status.as_u16(),
-            detail: told.detail,
-            code: told.code.as_str(),
-            error_class: classed.then(|| told.code.class()),
+            detail: parts.detail,
+            code: parts.code.as_str(),
+            error_class: classed.then(|| parts.code.class()),
             request_id,
-            decision_id: told.decision,
-            run_id: told.run,
-            outcome: told.outcome,
-            errors: bounded(told.errors),
+            decision_id: parts.decision,
+            run_id: parts.run,
+            outcome: parts.outcome,
+            errors: bounded(parts.errors),
         };
-        let text = serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem prints: {error}"));
-        (status, text, told.headers)
+        let text =
+            serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem serializes: {error}"));
+        (status, text, parts.headers)
     }
 
     /// The problem as a response.
@@ -440,194 +443,201 @@ impl Error {
     }
 }
 
-/// Places that are told of one request, and their bytes as JSON: no request is answered with more than it is worth.
+/// Most places reported for one request, and most bytes of them as JSON, to limit the size of an error response.
 const MOST_PLACES: usize = 101;
 const MOST_BYTES: usize = 48 << 10;
 
-/// As many places as are told, and how many more there are.
+/// Keeps as many places as allowed, and adds the number of omitted ones.
 fn bounded(mut errors: Vec<FieldError>) -> Vec<FieldError> {
     let mut bytes = 0;
     let fits = |error: &&FieldError| {
         bytes += serde_json::to_string(error).map_or(MOST_BYTES, |text| text.len());
         bytes <= MOST_BYTES
     };
-    let told = errors.iter().take(MOST_PLACES).take_while(fits).count();
-    let more = errors.len() - told;
+    let parts = errors.iter().take(MOST_PLACES).take_while(fits).count();
+    let more = errors.len() - parts;
     if more > 0 {
-        errors.truncate(told);
+        errors.truncate(parts);
         errors.push(FieldError {
             pointer: String::new(),
-            detail: format!("{more} more are wrong; put these right first"),
+            detail: format!("{more} more errors are not shown; correct these first"),
         });
     }
     errors
 }
 
-/// What goes wrong with agents and their runs.
-fn agent(error: AgentError) -> Told {
+/// Reports an error of agents and their runs.
+fn agent(error: AgentError) -> ProblemParts {
     match error {
         AgentError::NotFound => Error::NotFound.tell(),
         AgentError::Invalid(errors) => Error::Invalid(errors).tell(),
         AgentError::KeyReused => Error::KeyReused.tell(),
-        AgentError::Begun(run) => Told {
+        AgentError::Begun(run) => ProblemParts {
             run: Some(run),
             ..Error::OutcomeUnrecorded(run.decision()).tell()
         },
-        AgentError::Unreadable(run) => Told {
+        AgentError::Unreadable(run) => ProblemParts {
             run: Some(run),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::RunUnreadable,
                 format!(
-                    "Run {run} is there, and how it stands cannot be read now. Look at it in a moment; do not send the request \
+                    "Run {run} exists, but its state cannot be read now. Check it in a moment; do not send the request \
                      again without its Idempotency-Key."
                 ),
             )
         },
-        AgentError::Unheard(what) => Told {
+        AgentError::OutcomeUnknown(what) => ProblemParts {
             run: match what {
-                Unheard::Run(run) | Unheard::Cancel(run) | Unheard::Answer(run) | Unheard::Settle(run) => Some(run),
-                Unheard::Put | Unheard::Revoke => None,
+                OutcomeUnknown::Run(run)
+                | OutcomeUnknown::Cancel(run)
+                | OutcomeUnknown::Answer(run)
+                | OutcomeUnknown::Settle(run) => Some(run),
+                OutcomeUnknown::Put | OutcomeUnknown::Revoke => None,
             },
-            ..Told::new(Code::OutcomeUnrecorded, what.to_string())
+            ..ProblemParts::new(Code::OutcomeUnrecorded, what.to_string())
         },
         AgentError::RecordUnavailable => Error::RecordUnavailable.tell(),
         AgentError::Query(error) => Error::from(error).tell(),
-        AgentError::WrongDefinition(errors) => Told {
+        AgentError::InvalidDefinition(errors) => ProblemParts {
             errors: errors.into_iter().map(mistake).collect(),
-            ..Told::new(
-                Code::WrongDefinition,
-                "The definition is wrong; errors names every mistake.",
+            ..ProblemParts::new(
+                Code::InvalidDefinition,
+                "The definition is invalid; errors names every error.",
             )
         },
         AgentError::MissingRole(APPROVER) => {
-            let detail = "This needs the role approver, or X-Gavel-User, which names whose it is to be.";
-            Told::new(Code::Forbidden, detail)
+            let detail = "This requires the role approver, or X-Gavel-User with the user it concerns.";
+            ProblemParts::new(Code::Forbidden, detail)
         }
-        AgentError::MissingRole(role) => Told::new(Code::Forbidden, format!("This needs the role {role}.")),
+        AgentError::MissingRole(role) => ProblemParts::new(Code::Forbidden, format!("This requires the role {role}.")),
         AgentError::FromFile => {
-            let detail = "The agent is from a file, which is changed where it stands; gavel reads it again by itself.";
-            Told::new(Code::ReadOnly, detail)
+            let detail = "The agent comes from a file; edit that file, and gavel reloads it automatically.";
+            ProblemParts::new(Code::ReadOnly, detail)
         }
-        AgentError::VersionConflict(current) => Told::new(
+        AgentError::VersionConflict(current) => ProblemParts::new(
             Code::VersionConflict,
-            format!("Version {current} is current; 0 means that there is none."),
+            format!("The current version is {current}; 0 means that there is none."),
         ),
-        AgentError::TooManyAgents(most) => Told::new(
+        AgentError::TooManyAgents(most) => ProblemParts::new(
             Code::TooManyAgents,
             format!(
-                "The project has {most} agents by the API, the most it may have; put the agent into another project."
+                "The project has {most} agents created through the API, the most it may have; put the agent into another project."
             ),
         ),
-        AgentError::RateLimited(quota) => Told {
+        AgentError::RateLimited(quota) => ProblemParts {
             headers: headers::rate_limit(&quota)
                 .into_iter()
                 .chain([(header::RETRY_AFTER, headers::seconds(quota.reset_s.max(1)))])
                 .collect(),
-            ..Told::new(Code::RateLimited, "Over the quota; Retry-After says how long to wait.")
+            ..ProblemParts::new(
+                Code::RateLimited,
+                "The quota is exceeded; Retry-After says how long to wait.",
+            )
         },
-        AgentError::Overloaded => Told::new(
+        AgentError::Overloaded => ProblemParts::new(
             Code::Overloaded,
-            "Too much is under way. Nothing was begun; the request can be sent again.",
+            "Too much work is in progress. Nothing was started; the request can be sent again.",
         )
         .later(),
-        AgentError::NotPaused(status) => Told::new(
+        AgentError::NotPaused(status) => ProblemParts::new(
             Code::NotPaused,
             format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
         ),
-        AgentError::ResumedBy(run) => Told {
+        AgentError::ResumedBy(run) => ProblemParts {
             run: Some(run),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::AlreadyResumed,
                 format!("The run was resumed already, by run {run}."),
             )
         },
-        AgentError::PartOf(run) => Told {
+        AgentError::PartOf(run) => ProblemParts {
             run: Some(run),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::PartOfRun,
-                format!("The run was called by another one; resume run {run} instead."),
+                format!("The run was called by another run; resume run {run} instead."),
             )
         },
-        AgentError::SettledWith(run) => Told {
+        AgentError::SettledWith(run) => ProblemParts {
             run: Some(run),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::PartOfRun,
-                format!("The action is settled with its run: resume run {run}, with what happened in settled."),
-            )
-        },
-        AgentError::NotOver(run) => Told {
-            run: Some(run),
-            ..Told::new(
-                Code::RunNotOver,
                 format!(
-                    "Run {run} of this action is not over; answer what it asks or cancel it, and settle the action then."
+                    "The action is settled by resuming its run: resume run {run} and report what happened in settled."
                 ),
             )
         },
-        AgentError::NotGrantable(why) => Told::new(Code::NotGrantable, format!("{why}.")),
+        AgentError::NotOver(run) => ProblemParts {
+            run: Some(run),
+            ..ProblemParts::new(
+                Code::RunInProgress,
+                format!(
+                    "Run {run} of this action is still in progress; resolve its approvals or cancel it, and then settle the action."
+                ),
+            )
+        },
+        AgentError::NotGrantable(why) => ProblemParts::new(Code::NotGrantable, format!("{why}.")),
         AgentError::NoAnswerer(why) => {
             let detail =
-                format!("Nobody answers here, since the setting runs.agent is wrong: {why}. Tell the operator.");
-            Told::new(Code::AgentUnavailable, detail)
+                format!("No agent answers here, since the setting runs.agent is invalid: {why}. Tell the operator.");
+            ProblemParts::new(Code::AgentUnavailable, detail)
         }
-        AgentError::ThreadBusy(run) => Told {
+        AgentError::ThreadBusy(run) => ProblemParts {
             run: Some(run),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::ThreadBusy,
                 format!(
-                    "Run {run} of this thread is going, or waits for a person's answer; answer what it asks, send the message when it is over, or cancel that run."
+                    "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message after the run has ended, or cancel that run."
                 ),
             )
         },
         AgentError::Resolved(status, resolution, by) => {
             let detail = match (resolution, &by) {
                 (Some(resolution), Some(by)) => format!(
-                    "This was answered already: {} by {by}; the action is {}.",
+                    "The approval was resolved already: {} by {by}; the action is {}.",
                     resolution.as_str(),
                     status.as_str()
                 ),
-                _ => "Nobody answered in time, or the run was over first; the action is expired and does not run."
-                    .to_owned(),
+                _ => "The approval expired, or the run ended first. The action was not executed.".to_owned(),
             };
-            Told {
+            ProblemParts {
                 outcome: Some(Late {
                     state: status,
                     decision: resolution,
                     resolved_by: by,
                 }),
-                ..Told::new(Code::AlreadyResolved, detail)
+                ..ProblemParts::new(Code::AlreadyResolved, detail)
             }
         }
-        AgentError::NotInDoubt(status) => Told {
+        AgentError::NotInDoubt(status) => ProblemParts {
             outcome: Some(Late {
                 state: status,
                 decision: None,
                 resolved_by: None,
             }),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::NotInDoubt,
                 format!(
-                    "Only an action in doubt can be settled; this one is {}.",
+                    "Only an in-doubt action can be settled; this one is {}.",
                     status.as_str()
                 ),
             )
         },
-        AgentError::StepsSpent => Told::new(
-            Code::StepsSpent,
-            "No steps are left over all resumes of this run; trigger the agent anew.",
+        AgentError::StepLimitExceeded => ProblemParts::new(
+            Code::StepLimitExceeded,
+            "The steps of this run are exhausted over all its resumes; trigger the agent again.",
         ),
-        AgentError::InDoubt(calls) => Told {
+        AgentError::InDoubt(calls) => ProblemParts {
             errors: calls.iter().map(doubtful).collect(),
-            ..Told::new(
+            ..ProblemParts::new(
                 Code::CallsInDoubt,
-                "It is not known whether these calls had their effect. Find out, and say of each in settled: true if it \
+                "The outcome of these tool calls is unknown. Find out, and report each one in settled: true if it \
                  happened, false if it did not.",
             )
         },
     }
 }
 
-/// An error or a warning of a definition: its field, and its line where it has one.
+/// Reports an error or a warning of a definition, with its field, and its line if known.
 pub(super) fn mistake(error: DefinitionError) -> FieldError {
     let place = match (error.file.as_str(), error.line) {
         ("body", None) => String::new(),
@@ -635,7 +645,7 @@ pub(super) fn mistake(error: DefinitionError) -> FieldError {
         (file, None) => format!("{file}: "),
         (file, Some(line)) => format!("{file}, line {line}: "),
     };
-    // Of another agent's definition nothing stands in the body.
+    // The body does not contain the definitions of other agents.
     let pointer = if error.file == "body" {
         pointer(&error.field)
     } else {
@@ -652,7 +662,8 @@ pub(super) fn mistake(error: DefinitionError) -> FieldError {
     }
 }
 
-/// A field's path as a JSON pointer into the definition: `tools[0]` is `/tools/0`. Empty for what is no field, as "front matter".
+/// A field's path as a JSON pointer into the definition: `tools[0]` is `/tools/0`. Empty for text that is not a field,
+/// such as "front matter".
 fn pointer(field: &str) -> String {
     if field.contains(' ') {
         return String::new();
@@ -664,7 +675,10 @@ fn pointer(field: &str) -> String {
 fn doubtful(call: &DoubtfulCall) -> FieldError {
     FieldError {
         pointer: format!("/settled/{}", call.action_id),
-        detail: format!("is missing: did the call of {} happen? true or false", call.tool),
+        detail: format!(
+            "is missing; set it to true if the call of {} happened, else to false",
+            call.tool
+        ),
     }
 }
 
@@ -701,7 +715,7 @@ impl From<QueryError> for Error {
             }]),
             QueryError::TooSlow { limit } => Self::QueryTooSlow(limit),
             QueryError::Unavailable(reason) => {
-                tracing::error!(%reason, "a query found the record store away");
+                tracing::error!(%reason, "a query failed: the record store is unavailable");
                 Self::RecordUnavailable
             }
         }

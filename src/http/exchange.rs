@@ -1,4 +1,4 @@
-//! One request and its answer: id, meters, log line, span.
+//! One request and its response: id, metrics, log line, span.
 
 use std::time::Instant;
 
@@ -16,18 +16,17 @@ use super::routes::Route;
 use super::span;
 use crate::surfaces::agents::AgentError;
 
-/// Characters of a name that is repeated; those that are right are shorter.
+/// Most characters of a path name that an error repeats; valid names are shorter.
 const LONGEST_NAME: usize = 80;
 
-/// Lives from the request's head to the end of its answer. Dropped before it was answered, it
-/// counts as a client that left.
+/// Lives from the request's head to the end of its response. If dropped before, it counts as a client that left.
 pub(super) struct Exchange {
     pub(super) id: RequestId,
-    /// Ends with the exchange. What works on the request runs in it.
+    /// The span of the exchange. Work on the request runs in it.
     pub(super) span: Span,
     state: Data<State>,
     route: Option<Route>,
-    /// What the path names, for who is told that it is not there.
+    /// Error text for a missing object, naming what the path names.
     missing: Option<String>,
     status: u16,
     began: Instant,
@@ -36,7 +35,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Begins; `route` is absent when none matched.
+    /// Starts the exchange; `route` is absent when no route matched.
     pub(super) fn begin(state: &Data<State>, request: &HttpRequest, route: Option<Route>) -> Self {
         let id = RequestId::of(request.headers());
         Self {
@@ -52,7 +51,7 @@ impl Exchange {
         }
     }
 
-    /// Answers, and ends.
+    /// Completes the exchange with a response or an error.
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
         let missing = self.missing.take();
         let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
@@ -65,35 +64,35 @@ impl Exchange {
         });
         self.stamp(&mut response);
         if self.state.edge.surroundings.stopping() {
-            // The client's next request goes to whoever serves then.
+            // The client then sends its next request to another process.
             response.head_mut().set_connection_type(ConnectionType::Close);
         }
         self.answered(response.status());
         response
     }
 
-    /// An error as a problem, for the last event of a stream.
+    /// Formats an error as a problem, for the last event of a stream.
     pub(super) fn problem(&self, error: impl Into<Error>) -> String {
         error.into().problem(&self.id.text, self.is_classed()).1
     }
 
-    /// Do problems of this route name the class of their code?
+    /// Whether problems of this route contain the class of their code.
     fn is_classed(&self) -> bool {
         self.route.is_some_and(|route| route.path().starts_with("/api/agent/"))
     }
 
-    /// Gives a response the request's id.
+    /// Adds the request id to a response.
     pub(super) fn stamp(&self, response: &mut HttpResponse) {
         response.headers_mut().insert(REQUEST_ID, self.id.header.clone());
     }
 
-    /// The answer is complete, as far as the edge can tell.
+    /// Marks the response as complete, as far as the edge knows.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();
     }
 }
 
-/// That what the path names is not there. An object of somebody else's is told in the same words.
+/// Error text saying that the named object does not exist. An object of another user gets the same text.
 fn missing(route: Route, request: &HttpRequest) -> Option<String> {
     let named = |part: &str| -> String {
         let name = request.match_info().get(part).unwrap_or_default();
@@ -103,18 +102,18 @@ fn missing(route: Route, request: &HttpRequest) -> Option<String> {
     Some(match route {
         Route::Agents | Route::Runs => format!("There is no project {:?} with agents.", named("project")),
         Route::Agent | Route::PutAgent | Route::Trigger => format!("There is no {}.", agent()),
-        Route::Versions => format!("There is no {} with versions; one from a file has none.", agent()),
+        Route::Versions => format!("There is no {} with versions; an agent from a file has none.", agent()),
         Route::Version | Route::RestoreVersion => {
             format!(
-                "There is no version {:?} of an {}; one from a file has none.",
+                "There is no version {:?} of an {}; an agent from a file has none.",
                 named("version"),
                 agent()
             )
         }
         Route::Run | Route::RunEvents | Route::CancelRun | Route::ResumeRun => {
-            format!("There is no run {:?}, or it is somebody else's.", named("id"))
+            format!("There is no run {:?}, or it belongs to another user.", named("id"))
         }
-        Route::Decision => format!("There is no decision {:?}, or it is somebody else's.", named("id")),
+        Route::Decision => format!("There is no decision {:?}, or it belongs to another user.", named("id")),
         _ => return None,
     })
 }

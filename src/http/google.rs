@@ -1,6 +1,6 @@
-//! Where Google sends people back to who connect their account (`gavel google connect`). A browser comes here, without anything
-//! that says who sits before it: the state alone, which an operator's command made for one user, says whose account it is. It is
-//! good once and for ten minutes, on any replica.
+//! The OAuth callback to which Google redirects users who connect their account (`gavel google connect`). The browser
+//! sends no credentials. The state alone, which an operator's command created for one user, identifies the user. It is
+//! valid once, for ten minutes, on any replica.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -21,38 +21,38 @@ pub fn path() -> &'static str {
     Route::GoogleCallback.path()
 }
 
-/// Whoever keeps the connections.
+/// Stores connected accounts.
 pub trait Callback: Send + Sync {
-    /// Keeps the connection that the state was made for.
+    /// Stores the connection for which the state was created.
     fn finish<'a>(&'a self, state: &'a str, code: &'a str) -> BoxFuture<'a, Result<Connected, NotConnected>>;
 
-    /// The person said no: the state is good no more.
+    /// Handles a declined consent: invalidates the state.
     fn declined<'a>(&'a self, state: &'a str) -> BoxFuture<'a, Result<(), NotConnected>>;
 }
 
-/// An account that was connected.
+/// A connected account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connected {
-    /// Whose it is here.
+    /// The gavel user who owns the account.
     pub user: String,
-    /// Its address at Google, where that is known.
+    /// Its address at Google, if known.
     pub address: Option<String>,
-    /// What was asked for and not consented to.
+    /// Requested permissions that were not granted.
     pub lacks: Option<String>,
 }
 
-/// Why none was.
+/// Why no account was connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotConnected {
-    /// What came cannot be taken; the words say why.
+    /// The callback is invalid; the text gives the reason.
     Refused(String),
-    /// Google does not answer.
+    /// Google is unavailable.
     GoogleUnavailable,
-    /// The service cannot; its log says why.
+    /// The service failed; its log has the reason.
     Unavailable,
 }
 
-/// The page loads nothing, runs nothing, is shown in no frame, and tells no other page its address, which holds the code.
+/// The page loads and runs nothing, cannot be framed, and sends its address, which contains the code, to no other page.
 const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_TYPE,
@@ -82,7 +82,7 @@ pub(super) async fn callback(state: Data<State>, request: HttpRequest) -> HttpRe
 }
 
 async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
-    // One that is given twice is none: who guards the door and who opens it might read different ones.
+    // A repeated parameter counts as absent: a proxy and gavel could read different values.
     let given = |wanted: &str| {
         let mut values = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == wanted);
         values
@@ -91,15 +91,15 @@ async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
             .map(|(_, value)| value)
     };
     let Some(state) = given("state") else {
-        let words = "This address is where Google sends people back to; there is nothing to see without that.";
+        let words = "Google redirects users to this address; it shows nothing when opened directly.";
         return (StatusCode::BAD_REQUEST, words.to_owned());
     };
     let Some(code) = given("code") else {
-        // Google says why in `error`; nothing of that is shown, since anybody can write an address.
+        // Google gives the reason in `error`; it is not shown, because any site can create such a link.
         return match google.declined(&state).await {
             Ok(()) => (
                 StatusCode::OK,
-                "No account was connected, since consent was not given. You can close this page.".to_owned(),
+                "No account was connected, because consent was not given. You can close this page.".to_owned(),
             ),
             Err(error) => refused(error),
         };
@@ -113,18 +113,18 @@ async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
     }
 }
 
-/// What whoever consented is told.
+/// The text for the user who gave consent.
 #[must_use]
 pub fn connected(address: &str, user: &str, lacks: Option<&str>) -> String {
     let lacks = lacks.map(|lacks| {
         format!(
-            ", but without {lacks}, which was not consented to: what needs that will not work. To allow it ask whoever runs this service to \
-             begin again, and leave every box ticked"
+            ", but without {lacks}, to which you did not consent: features that need it will not work. To allow it, ask the operator of this \
+             service to start again, and leave every box ticked"
         )
     });
     let lacks = lacks.unwrap_or_default();
     format!(
-        "{address} is connected for the user {user}{lacks}. You can close this page. If that is not you, tell whoever runs this service."
+        "{address} is connected for the user {user}{lacks}. You can close this page. If that is not you, tell the operator of this service."
     )
 }
 
@@ -133,11 +133,12 @@ fn refused(error: NotConnected) -> (StatusCode, String) {
         NotConnected::Refused(why) => (StatusCode::BAD_REQUEST, format!("No account was connected: {why}.")),
         NotConnected::GoogleUnavailable => (
             StatusCode::BAD_GATEWAY,
-            "No account was connected: Google cannot be reached just now. Begin again later.".to_owned(),
+            "No account was connected: Google is unavailable. Start again later.".to_owned(),
         ),
         NotConnected::Unavailable => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "No account was connected: this service cannot do it now. Its log says why.".to_owned(),
+            "No account was connected: an internal error occurred. See the log of the service for the reason."
+                .to_owned(),
         ),
     }
 }
@@ -150,7 +151,7 @@ fn page(words: &str) -> String {
     )
 }
 
-/// Text as it stands in HTML.
+/// Escapes text for HTML.
 #[must_use]
 pub fn escaped(words: &str) -> String {
     let mut html = String::with_capacity(words.len());

@@ -1,4 +1,4 @@
-//! Headers that callers send and that answers carry.
+//! Request and response headers.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Longest request id accepted.
+/// Most characters of a request id.
 const MAX_REQUEST_ID: usize = 128;
-/// Longest idempotency key.
+/// Most characters of an idempotency key.
 const MAX_KEY: usize = 255;
 
-/// The id a request is known by in logs, records and its answer.
+/// The request id in logs, records and the response.
 #[derive(Clone, Debug)]
 pub(super) struct RequestId {
     pub(super) text: Arc<str>,
@@ -40,7 +40,7 @@ pub(super) struct RequestId {
 }
 
 impl RequestId {
-    /// The caller's own, if it is 1..=128 characters that no log or header chokes on; else a new one.
+    /// The caller's own id, if it has 1 to 128 characters that are safe in logs and headers; else a new one.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(REQUEST_ID).and_then(|value| {
             let text = value.to_str().ok()?;
@@ -63,8 +63,7 @@ fn made() -> (Arc<str>, HeaderValue) {
     (Arc::from(text), header)
 }
 
-/// A valid W3C `traceparent` of version 00; anything else is as if it were absent, as the
-/// specification asks.
+/// A valid W3C `traceparent` of version 00; anything else counts as absent, as the specification requires.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let text = only(headers, &TRACEPARENT)?.to_str().ok()?;
     is_traceparent(text).then(|| text.to_owned())
@@ -83,14 +82,14 @@ fn is_traceparent(text: &str) -> bool {
     version == Some("00") && some(trace) && some(parent) && flags.is_some() && fields.next().is_none()
 }
 
-/// The one value of a header; `None` when it is absent or there are several.
+/// The value of a header; `None` when the header is absent or repeated.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name);
     let first = values.next();
     if values.next().is_some() { None } else { first }
 }
 
-/// Is this range of an `Accept` one that is not wanted (RFC 9110, 12.4.2: a weight of 0)?
+/// Whether a range of an `Accept` header is refused (RFC 9110, 12.4.2: a weight of 0).
 pub(super) fn is_refused(range: &str) -> bool {
     range.split(';').skip(1).any(|parameter| {
         let (name, value) = parameter.split_once('=').unwrap_or_default();
@@ -117,12 +116,12 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error
     Ok(value.to_str().ok())
 }
 
-/// Binds a key to tenant, caller, user (where one is named), route and body.
+/// Binds a key to tenant, caller, user (if named), route and body.
 pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, route: &str, body: &[u8]) -> Idempotency {
     let mut scope = Sha256::new();
     let user = user.map_or("", UserId::as_str);
     for part in [caller.tenant.as_str(), &caller.name(), user, route, key] {
-        // Lengths first, so that no two different lists of parts are the same bytes.
+        // The length precedes each part, so that no two different lists of parts have the same bytes.
         scope.update((part.len() as u64).to_be_bytes());
         scope.update(part.as_bytes());
     }
@@ -132,8 +131,8 @@ pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, rou
     }
 }
 
-/// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of
-/// the policy `user`, what remains of it, and seconds until more is allowed.
+/// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of the policy `user`,
+/// the remaining quota, and seconds until more is allowed.
 pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
     let QuotaState {
         limit,
@@ -151,7 +150,7 @@ pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
     ]
 }
 
-/// A number as a header.
+/// A number of seconds as a header value.
 pub(super) fn seconds(n: u32) -> HeaderValue {
     HeaderValue::from(n)
 }

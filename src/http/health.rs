@@ -1,4 +1,4 @@
-//! What operators and their machines ask: alive, ready, meters.
+//! Health endpoints for operators and probes: liveness, readiness, metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,37 +16,37 @@ use super::exchange::Exchange;
 use super::routes::Route;
 use super::{headers, meters};
 
-/// Longest wait for the store's sign of life; a probe gives up soon after.
+/// Longest wait for the store to respond; probes time out soon after.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the application knows of the parts that are not gavel's own.
+/// State of the parts outside the edge.
 pub trait Surroundings: Send + Sync {
-    /// The MCP servers as they are now.
+    /// The current state of the MCP servers.
     fn servers(&self) -> Vec<McpServer>;
-    /// Is the service being stopped?
+    /// Whether the service is stopping.
     fn stopping(&self) -> bool;
-    /// The meters as Prometheus text.
+    /// The metrics as Prometheus text.
     fn metrics(&self) -> String;
 }
 
-/// One check.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Check {
-    /// Is it well?
+    /// Whether the check passed.
     ok: bool,
-    /// What is wrong, for operators; only shown to callers who authenticate.
+    /// The failure, for operators; only shown to authenticated callers.
     #[schema(required = true)]
     detail: Option<String>,
 }
 
-/// An MCP server as it is now.
+/// The current state of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct McpServer {
     /// Its name in `mcp.json`.
     pub server: String,
     /// Whether its tools can be called.
     pub state: McpState,
-    /// What is wrong, for operators; only shown to callers who authenticate.
+    /// The failure, for operators; only shown to authenticated callers.
     #[schema(required = true)]
     pub detail: Option<String>,
 }
@@ -55,24 +55,24 @@ pub struct McpServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpState {
-    /// Yes.
+    /// Its tools can be called.
     Up,
-    /// It is connected, but its last calls did not get through, and most are refused for a while.
+    /// It is connected, but its last calls failed, and most calls are refused for a while.
     Failing,
-    /// Not yet.
+    /// It is connecting.
     Connecting,
-    /// No; it is tried again.
+    /// It is not connected; gavel keeps trying.
     Down,
-    /// It is not to be started.
+    /// It is disabled.
     Off,
 }
 
-/// A granted tool that cannot be offered.
+/// A granted tool that is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct ToolUnavailable {
-    /// As the constitution names it.
+    /// The name of the tool in the constitution.
     tool: String,
-    /// Why, for operators; only shown to callers who authenticate.
+    /// The reason, for operators; only shown to authenticated callers.
     #[schema(required = true)]
     reason: Option<String>,
 }
@@ -82,29 +82,29 @@ pub(super) struct ToolUnavailable {
 pub(super) struct Ready {
     status: Status,
     checks: Checks,
-    /// The hash of the constitution in effect, as decisions carry it; only shown to callers who authenticate.
+    /// The hash of the constitution in effect, as in decisions; only shown to authenticated callers.
     #[schema(required = true)]
     definition_hash: Option<String>,
     mcp: Vec<McpServer>,
     tools_unavailable: Vec<ToolUnavailable>,
 }
 
-/// In short.
+/// The overall state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
-    /// All is well.
+    /// All parts work.
     Ready,
-    /// Requests are answered, some tools are away.
+    /// Requests are answered, but some tools are unavailable.
     Degraded,
-    /// A stop is under way: send nothing new here.
+    /// The service is stopping: send no new requests.
     Stopping,
     /// Requests cannot be answered.
     Unready,
 }
 
-/// gavel's own parts that can fail after the start. The configuration cannot: it is read once, and a wrong one stops the
-/// start. What of it does not come true stands beside: servers that are down, granted tools that nobody offers.
+/// Parts of gavel that can fail after the start. The configuration cannot: it is read once, and an invalid one prevents
+/// the start. Failures of servers and missing granted tools are reported separately.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Checks {
     store: Check,
@@ -138,7 +138,7 @@ impl Ready {
         }
     }
 
-    /// Details may name hosts and paths.
+    /// Removes details, which may contain host names and paths.
     fn without_details(mut self) -> Self {
         self.checks.store.detail = None;
         self.definition_hash = None;
@@ -155,7 +155,7 @@ impl Ready {
     }
 }
 
-/// The process answers, whatever its database does: restarting it would not help that.
+/// Reports that the process responds, independent of the database: a restart would not repair the database.
 pub(super) async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Live));
     exchange.finish(Ok(json(StatusCode::OK, &Live { status: "ok" })))
@@ -168,7 +168,7 @@ pub(super) struct Live {
     status: &'static str,
 }
 
-/// Open to probes, which have no credentials; details are for those who have.
+/// Probes need no credentials; only authenticated callers get the details.
 pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Ready));
     let edge = &state.edge;
@@ -194,7 +194,7 @@ async fn store(state: &State) -> Check {
     let detail = match tokio::time::timeout(PATIENCE, state.edge.decisions.ping()).await {
         Ok(Ok(())) => return Check { ok: true, detail: None },
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+        Err(_) => format!("no response within {} s", PATIENCE.as_secs()),
     };
     Check {
         ok: false,
@@ -210,17 +210,18 @@ pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpRes
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
     ));
     meters::tools_missing(state.edge.chat.unavailable_tools().len());
-    // Writing the page takes some milliseconds, in which this thread would serve nobody.
+    // Rendering takes some milliseconds, so it runs off the worker thread.
     let surroundings = Arc::clone(&state.edge.surroundings);
     let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;
     exchange.finish(page.map(|page| response.body(page)).map_err(|error| {
-        tracing::error!(%error, "the metrics could not be written");
+        tracing::error!(%error, "the metrics could not be rendered");
         Error::Internal
     }))
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
-    let text = serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a report prints as JSON: {error}"));
+    let text =
+        serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a report serializes to JSON: {error}"));
     let mut response = HttpResponse::build(status);
     response.insert_header((header::CONTENT_TYPE, headers::JSON));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
@@ -235,7 +236,7 @@ mod tests {
         Check { ok, detail: None }
     }
 
-    /// DESIGN.md section 9: an MCP server that is down makes it degraded, not unready.
+    /// DESIGN.md section 9: an MCP server that is down makes the service degraded, not unready.
     #[test]
     fn only_its_own_parts_make_it_unready() {
         let server = |state| McpServer {

@@ -1,4 +1,4 @@
-//! Events → lines: NDJSON, or server-sent events.
+//! Writes events as lines: NDJSON or server-sent events.
 
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use bytes::{BufMut, BytesMut};
@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::headers::is_refused;
 use crate::domain::event::Numbered;
 
-/// How a stream is written.
+/// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// One JSON object a line, `application/x-ndjson`.
+    /// One JSON object per line, `application/x-ndjson`.
     Ndjson,
     /// `text/event-stream` (WHATWG HTML, server-sent events).
     Sse,
@@ -39,17 +39,17 @@ impl Form {
         self.write(event.number, out, |out| json(&event.event, out));
     }
 
-    /// Appends an object under an id of its own.
+    /// Appends an object with an id of its own.
     pub(super) fn object(self, id: &str, object: &impl Serialize, out: &mut BytesMut) {
         self.line(id, out, |out| json(object, out));
     }
 
-    /// Appends the last line of a run that was decided: the recorded decision with its `type`.
+    /// Appends the last line of a successful stream: the recorded decision with its `type`.
     pub(super) fn decision(self, body: &str, number: u64, out: &mut BytesMut) {
         self.write(number, out, |out| {
             out.put_slice(br#"{"type":"decision","#);
-            // The body is an object with fields; what a tool returned may hold line breaks between
-            // its tokens, which would end the line.
+            // The body is an object with fields. A tool result in it may contain line breaks between its tokens, which
+            // would end the line.
             let fields = body.trim_start().trim_start_matches('{');
             out.extend(
                 fields
@@ -59,7 +59,7 @@ impl Form {
         });
     }
 
-    /// Appends the last line of a run that was not: its problem.
+    /// Appends the last line of a failed stream: its problem.
     pub(super) fn error(self, problem: &str, number: u64, out: &mut BytesMut) {
         self.write(number, out, |out| {
             out.put_slice(br#"{"type":"error","problem":"#);
@@ -68,7 +68,7 @@ impl Form {
         });
     }
 
-    /// Appends the problem that ends a stream which can be joined again: without an id, so that the reader's place stays.
+    /// Appends the problem that ends a resumable stream, without an id, so that the reader's position is unchanged.
     pub(super) fn problem(self, problem: &str, out: &mut BytesMut) {
         out.put_slice(match self {
             Self::Ndjson => br#"{"type":"error","problem":"#.as_slice(),
@@ -81,7 +81,7 @@ impl Form {
         });
     }
 
-    /// Appends a sign of life.
+    /// Appends a heartbeat.
     pub(super) fn heartbeat(self, out: &mut BytesMut) {
         out.put_slice(match self {
             Self::Ndjson => b"{\"type\":\"heartbeat\"}\n".as_slice(),
@@ -116,7 +116,8 @@ fn is_event_stream(range: &str) -> bool {
 }
 
 fn json(value: &impl Serialize, out: &mut BytesMut) {
-    serde_json::to_writer(out.writer(), value).unwrap_or_else(|error| unreachable!("an event prints as JSON: {error}"));
+    serde_json::to_writer(out.writer(), value)
+        .unwrap_or_else(|error| unreachable!("an event serializes to JSON: {error}"));
 }
 
 #[cfg(test)]

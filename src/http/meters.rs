@@ -1,4 +1,4 @@
-//! Meters of the edge: requests by route and status, and how long they took.
+//! Metrics of the HTTP edge: requests by route and status, and their duration.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,10 +11,10 @@ const REQUESTS: &str = "gavel_http_requests_total";
 const TOOLS_MISSING: &str = "gavel_granted_tools_missing";
 const DURATION: &str = "gavel_http_request_duration_seconds";
 
-/// The client left before its answer; counted under nginx's number, and never sent.
+/// The client left before its response; counted under nginx's status and never sent.
 pub(super) const CLIENT_LEFT: u16 = 499;
 
-/// The statuses the edge answers with.
+/// The statuses that the edge returns.
 const STATUSES: [u16; 21] = [
     200,
     201,
@@ -39,7 +39,7 @@ const STATUSES: [u16; 21] = [
     503,
 ];
 
-/// Handles, resolved once each: the recorder is not asked again for every request.
+/// Metric handles, resolved once each instead of once per request.
 pub(super) struct Meters {
     known: [RouteMeters; Route::ALL.len()],
     unmatched: RouteMeters,
@@ -61,7 +61,7 @@ struct RouteMeters {
 }
 
 impl Meters {
-    /// Counts one request; `route` is absent when none matched.
+    /// Counts one request; `route` is absent when no route matched.
     pub(super) fn count(&self, route: Option<Route>, status: u16, took: Duration) {
         let meters = route.map_or(&self.unmatched, |route| &self.known[route as usize]);
         let label = route.map_or("unmatched", Route::path);
@@ -75,25 +75,25 @@ impl Meters {
     }
 }
 
-/// Granted tools that are not to be had now.
+/// Sets the number of granted tools that are unavailable.
 #[allow(clippy::cast_precision_loss)] // A few names.
 pub(super) fn tools_missing(count: usize) {
     metrics::gauge!(TOOLS_MISSING).set(count as f64);
 }
 
-/// Tells the recorder what the meters mean.
+/// Registers the descriptions of the metrics.
 pub(super) fn describe() {
     metrics::describe_counter!(
         REQUESTS,
-        "HTTP requests by route and status; 499: the client left before its answer"
+        "HTTP requests by route and status; 499: the client left before its response"
     );
     metrics::describe_gauge!(
         TOOLS_MISSING,
-        "Tools of the constitution that no server offers, or two do"
+        "Tools of the constitution that no server offers, or more than one server offers"
     );
     metrics::describe_histogram!(
         DURATION,
         metrics::Unit::Seconds,
-        "Time from a request's head to the end of its answer"
+        "Time from a request's head to the end of its response"
     );
 }

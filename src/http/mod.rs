@@ -1,12 +1,11 @@
-//! The HTTP edge: extract, call one surface, answer.
+//! The HTTP edge: extract the request, call one surface, respond.
 //!
-//! A request passes, in this order: [`exchange`] (its id, meters), [`caller`] (who is asking),
-//! [`body`] (limits), its resource (parse, user, idempotency), and the surface (quota, admission).
-//! Everything that is no answer of a surface leaves as a problem of [`error`], RFC 9457.
+//! A request passes, in this order: [`exchange`] (its id, metrics), [`caller`] (authentication), [`body`] (limits), its
+//! resource (parse, user, idempotency), and the surface (quota, admission). Every response that does not come from a
+//! surface is a problem of [`error`], RFC 9457.
 //!
-//! What is absent on purpose: CORS (no browser of another origin may call), compression (answers
-//! are small, streams must not be held back), and middleware (a handler is a plain function, so its
-//! cost is visible).
+//! Deliberately absent: CORS (no browser of another origin may call), compression (responses are small, and streams
+//! must not be delayed), and middleware (a handler is a plain function, so its cost is visible).
 
 pub mod caller;
 pub mod error;
@@ -52,7 +51,7 @@ use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::Threads;
 
-/// Everything the edge answers from.
+/// Everything that the edge needs.
 pub struct Edge {
     /// Surface C.
     pub chat: Arc<Chat>,
@@ -60,23 +59,23 @@ pub struct Edge {
     pub agents: Arc<AgentRuns>,
     /// Surface R.
     pub threads: Arc<Threads>,
-    /// What waits for people.
+    /// The surface of approvals.
     pub approvals: Arc<Approvals>,
-    /// Logins to the console.
+    /// Login sessions of the console.
     pub sessions: Arc<Sessions>,
-    /// The analysts' queries.
+    /// The decision-log queries of analysts.
     pub decisions: DecisionQueries,
-    /// How callers prove who they are.
+    /// How callers authenticate.
     pub auth: Auth,
-    /// What the application knows of the parts, and the meters.
+    /// State of the other parts, and the metrics.
     pub surroundings: Arc<dyn Surroundings>,
-    /// Whoever connects Google accounts; without one there is no callback route.
+    /// Stores connected Google accounts; if absent, there is no callback route.
     pub google: Option<Arc<dyn google::Callback>>,
-    /// Bounds of connections and requests.
+    /// Limits of connections and requests.
     pub limits: EdgeLimits,
 }
 
-/// Bounds of connections and requests.
+/// Limits of connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeLimits {
     /// Most bytes of a body.
@@ -85,26 +84,25 @@ pub struct EdgeLimits {
     pub body_time: Duration,
     /// Longest wait for the first byte of a connection, and for its first head.
     pub head_time: Duration,
-    /// Longest wait for the next request, and for a peer that takes nothing of its answer. Longer than
-    /// the minute after which load balancers commonly give up an idle connection, so that they close
-    /// first.
+    /// Longest wait for the next request, and for a peer that reads nothing of its response. Longer than the minute
+    /// after which load balancers commonly close an idle connection, so that they close it first.
     pub quiet_time: Duration,
-    /// How often a silent stream shows that it is alive; proxies commonly give up after 30 s or a minute.
+    /// Interval of heartbeats in a silent stream; proxies commonly time out after 30 s or a minute.
     pub heartbeat: Duration,
-    /// Most connections of the process; more wait until one is closed.
+    /// Most connections of the process; further ones wait until one closes.
     pub connections: usize,
-    /// Bytes of bodies that callers have under way.
+    /// Bytes of request bodies in progress.
     pub bodies: Limits,
-    /// Streams that callers have open.
+    /// Open streams.
     pub streams: Limits,
-    /// Bytes of large answers that their readers have not taken yet.
+    /// Bytes of large responses that clients have not read yet.
     pub answers: Limits,
 }
 
 impl Default for EdgeLimits {
-    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream. Bodies of 16 MiB of a user at once are more
-    /// than honest callers send in many pieces, and 64 MiB in all leave memory for the work; a user with 64 streams open
-    /// has ten tabs in six browsers.
+    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream. Honest users do not send 16 MiB of
+    /// bodies at once in many pieces, and 64 MiB in total leave memory for the work. A user with 64 open streams has
+    /// ten tabs in six browsers.
     fn default() -> Self {
         Self {
             body: 1024 * 1024,
@@ -123,7 +121,7 @@ impl Default for EdgeLimits {
                 tenant: 512,
                 user: 64,
             },
-            // Three of the largest pages of a caller, and six in all.
+            // Three of the largest pages for one caller, and six in total.
             answers: Limits {
                 process: 64 << 20,
                 tenant: 48 << 20,
@@ -133,7 +131,7 @@ impl Default for EdgeLimits {
     }
 }
 
-/// The edge as handlers see it.
+/// The shared state of handlers.
 struct State {
     edge: Edge,
     meters: meters::Meters,

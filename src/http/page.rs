@@ -1,4 +1,4 @@
-//! A page of a list as an answer.
+//! Writes a page of a list as a response.
 
 use actix_web::HttpResponse;
 use actix_web::http::header;
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::headers;
 
-/// `{KEY: [items], "next_page_token": …}`. Written item by item: as one JSON value first, arguments that are kept as text would be read
-/// again, and take many times their size.
+/// `{KEY: [items], "next_page_token": …}`. Each item is serialized directly. An intermediate JSON value would parse
+/// arguments that are kept as text again and take many times their size.
 pub(super) fn list(key: &str, items: &[impl Serialize], next: Option<&str>) -> HttpResponse {
     let print = |value: Result<String, serde_json::Error>| {
-        value.unwrap_or_else(|error| unreachable!("a list prints as JSON: {error}"))
+        value.unwrap_or_else(|error| unreachable!("a list serializes to JSON: {error}"))
     };
     let (items, next) = (print(serde_json::to_string(items)), print(serde_json::to_string(&next)));
     HttpResponse::Ok()

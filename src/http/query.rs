@@ -8,20 +8,20 @@ use crate::domain::definition::quoted;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::ListQuery;
 
-/// Rows of a page when the caller does not say.
+/// Default number of rows of a page.
 pub(super) const DEFAULT_PAGE: u32 = 50;
 /// Most rows of a page.
 pub(super) const MAX_PAGE: u32 = 1000;
 
-/// Reads the parameters of a list.
+/// Parses the parameters of a list.
 ///
 /// # Errors
-/// Everything that is wrong with them, at once; `pointer` is the parameter's name.
+/// All invalid parameters; `pointer` is the parameter's name.
 pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
     read(query, &["page_size", "page_token", "filter", "order_by"])
 }
 
-/// Reads the parameters of a list that comes in pages and is neither filtered nor ordered.
+/// Parses the parameters of a paged list without filter and order.
 ///
 /// # Errors
 /// As [`list`].
@@ -52,7 +52,7 @@ fn read(query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
         }
         match &*name {
             other if !allowed.contains(&other) => {
-                wrong(format!("is no known parameter; allowed are {}", allowed.join(", ")));
+                wrong(format!("is not a known parameter; allowed are {}", allowed.join(", ")));
             }
             "page_size" => match page_size(&value) {
                 Some(size) => list.page_size = size,
@@ -71,14 +71,14 @@ fn read(query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
     }
 }
 
-/// Routes that take no parameters say so, since a misspelt one would be lost in silence.
+/// Rejects all parameters, for routes without any: a misspelt one would otherwise be ignored silently.
 ///
 /// # Errors
-/// Names each parameter that was given.
+/// Names each given parameter.
 pub(super) fn none(query: &str) -> Result<(), Error> {
     let names = url::form_urlencoded::parse(query.as_bytes()).map(|(name, _)| FieldError {
         pointer: name.into_owned(),
-        detail: "is no known parameter; this route has none".to_owned(),
+        detail: "is not a known parameter; this route has none".to_owned(),
     });
     let errors: Vec<_> = names.collect();
     if errors.is_empty() {
@@ -92,7 +92,7 @@ fn page_size(text: &str) -> Option<u32> {
     number(text).filter(|size| (1..=MAX_PAGE).contains(size))
 }
 
-/// What is wrong with a parameter.
+/// The error for an invalid parameter.
 pub(super) fn wrong(name: &str, detail: String) -> Error {
     Error::Invalid(vec![FieldError {
         pointer: name.to_owned(),
@@ -100,23 +100,23 @@ pub(super) fn wrong(name: &str, detail: String) -> Error {
     }])
 }
 
-/// A value that is not what is allowed.
+/// The error for a value that is not allowed.
 pub(super) fn no_such(name: &str, value: &str, allowed: &str) -> Error {
     wrong(name, found(value, allowed))
 }
 
-/// The words for a value that is not what is allowed.
+/// The error text for a value that is not allowed.
 pub(super) fn found(value: &str, allowed: &str) -> String {
     format!("is {}; allowed: {allowed}", quoted(value))
 }
 
-/// A whole number as it is written: digits, without a sign.
+/// Parses a whole number of digits, without a sign.
 pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
 }
 
-/// An empty parameter is as if it were absent.
+/// Treats an empty parameter as absent.
 fn given(value: Cow<'_, str>) -> Option<String> {
     (!value.is_empty()).then(|| value.into_owned())
 }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(read.page_token.as_deref(), Some("abc"));
         assert_eq!(read.filter.as_deref(), Some("intent = \"a b\""));
         assert_eq!(read.order_by.as_deref(), Some("created_at"));
-        assert_eq!(read.user, None, "nobody widens their own view by a parameter");
+        assert_eq!(read.user, None, "no parameter widens a caller's own view");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What callers may have under way at the edge: bytes of bodies, open streams, and bytes of answers that wait for their readers.
+//! Limits of the edge per caller: bytes of request bodies, open streams, and bytes of responses that wait for their
+//! readers.
 
 mod kept;
 
@@ -27,7 +28,7 @@ impl Room {
         }
     }
 
-    /// Room for a body. The user may stand in it, so it counts for the key or the token.
+    /// Reserves room for a body. The body itself may name the user, so the room counts for the key or token.
     ///
     /// # Errors
     /// A limit would be exceeded.
@@ -35,7 +36,7 @@ impl Room {
         self.bodies.take(caller.tenant.as_str(), &caller.name(), bytes)
     }
 
-    /// Room for a body of a client that has not shown who it is, by its address.
+    /// Reserves room for a body of an unauthenticated client, by its address.
     ///
     /// # Errors
     /// A limit would be exceeded.
@@ -43,7 +44,7 @@ impl Room {
         self.bodies.take("", address, bytes)
     }
 
-    /// Room for a stream of the user who acts; of the caller where none is named.
+    /// Reserves room for a stream of the acting user, or of the caller if no user is named.
     ///
     /// # Errors
     /// A limit would be exceeded.
@@ -55,8 +56,8 @@ impl Room {
         }
     }
 
-    /// Room for an answer until its reader has taken it; small ones need none. A request that changed something is answered in
-    /// any case: its caller has to learn what came of it.
+    /// Reserves room for a response until its reader has received it; small ones need none. A request that changed
+    /// state is always answered, because its caller must learn the outcome.
     ///
     /// # Errors
     /// A limit would be exceeded.

@@ -1,4 +1,4 @@
-//! The route table. The OpenAPI document and the meters walk it, so neither can miss a route.
+//! The route table. The OpenAPI document and the metrics iterate over it, so neither can omit a route.
 
 use actix_web::guard::fn_guard;
 use actix_web::http::Method;
@@ -10,7 +10,7 @@ use super::error::Error;
 use super::exchange::Exchange;
 use super::{agents, approvals, chat, console, decisions, docs, google, health, runs, threads};
 
-/// A method a route has.
+/// A method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     /// `GET`, and with it `HEAD`.
@@ -24,7 +24,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Its part of the value of `Allow`.
+    /// The methods it adds to `Allow`.
     const fn allow(self) -> &'static str {
         match self {
             Self::Get => "GET, HEAD",
@@ -51,10 +51,10 @@ macro_rules! routes {
         pub(super) enum Route { $($variant,)+ }
 
         impl Route {
-            /// Every route there is.
+            /// All routes.
             pub(super) const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
-            /// Its path, with places for parameters.
+            /// Its path pattern.
             pub(super) const fn path(self) -> &'static str {
                 match self { $(Self::$variant => $path,)+ }
             }
@@ -64,7 +64,7 @@ macro_rules! routes {
                 match self { $(Self::$variant => Verb::$verb,)+ }
             }
 
-            /// Adds it to the resource of its path.
+            /// Adds the route to the resource of its path.
             fn on(self, resource: Resource) -> Resource {
                 let verb = self.verb();
                 let route = web::route().guard(fn_guard(move |asked| verb.admits(&asked.head().method)));
@@ -133,11 +133,11 @@ routes! {
     Root: Get "/" => docs::root;
 }
 
-/// Registers every route, and problems for what is none.
+/// Registers every route, and problems for unknown paths and methods.
 pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
     config.app_data(state.clone());
     for (at, first) in Route::ALL.into_iter().enumerate() {
-        // One resource has all methods of its path; it is made with the first of them.
+        // One resource has all methods of its path; it is created at the first of them.
         if Route::ALL[..at].iter().any(|other| other.path() == first.path()) {
             continue;
         }
@@ -152,7 +152,7 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
 }
 
 impl Route {
-    /// All that have its path.
+    /// All routes of the same path.
     fn of_path(self) -> Vec<Self> {
         Self::ALL
             .into_iter()
@@ -175,7 +175,7 @@ async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) ->
     exchange.finish(Err(Error::MethodNotAllowed(route.allow())))
 }
 
-/// People look at these in a browser, so what goes wrong there is a page too.
+/// Whether the request is for a console page: users open these in a browser, so errors there are pages too.
 fn is_of_the_console(request: &HttpRequest) -> bool {
     let below = request.path().strip_prefix(Route::Console.path());
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! The listener: HTTP/1.1, bounded in time and in connections.
+//! The listener: HTTP/1.1, limited in time and in connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,38 +19,37 @@ use super::connection::Guarded;
 use super::{Edge, State, meters, routes};
 use crate::domain::budget::{Budget, Limits};
 
-/// How the server runs.
+/// Settings of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// Threads that serve; absent: one for each core.
+    /// Worker threads; absent: one per core.
     pub workers: Option<NonZeroUsize>,
-    /// How long a stop waits for what is under way, in whole seconds.
+    /// How long a shutdown waits for requests in progress, in whole seconds.
     pub drain: Duration,
 }
 
-/// How long a closing connection may linger.
+/// Longest time that a closing connection may linger.
 const DISCONNECT: Duration = Duration::from_secs(1);
 
-/// What a connection of HTTP/2 with prior knowledge begins with (RFC 9113 section 3.4).
+/// The first bytes of an HTTP/2 connection with prior knowledge (RFC 9113 section 3.4).
 const HTTP_2: &[u8; 12] = b"PRI * HTTP/2";
 
-/// The answer to such a connection, which a person who looks at the bytes understands.
+/// The response to such a connection, readable for a person who inspects the bytes.
 const HTTP_1_1_ALONE: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 77\r\nconnection: close\r\n\r\n\
     This port speaks HTTP/1.1 and not HTTP/2. Set the client or the proxy to 1.1.";
 
-/// Bytes of heads that have not ended yet, in the process, beside what each connection may hold of one: a head may
-/// have 128 KiB, and many connections that send one slowly would hold as much each.
+/// Bytes of incomplete request heads in the process beyond the `FREE_HEAD` of each connection. A head
+/// may have 128 KiB, which many slow connections would otherwise each hold.
 const HEADS: u64 = 32 << 20;
 
-/// Builds the server on a bound listener; it runs when the returned future is awaited, and stops by
-/// its handle. Signals are the caller's.
+/// Builds the server on a bound listener. It runs when the returned future is awaited, and stops through its handle.
+/// The caller handles signals.
 ///
-/// actix's own `HttpServer` would wait for a connection's first byte without end, so the service is
-/// put together here.
+/// actix's own `HttpServer` waits for a connection's first byte without limit, so the service is composed here.
 ///
 /// # Errors
-/// The listener cannot be used.
+/// The listener is unusable.
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
     meters::describe();
     let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
@@ -81,7 +80,7 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
             .keep_alive(KeepAlive::Timeout(quiet))
             .client_request_timeout(head)
             .client_disconnect_timeout(DISCONNECT)
-            // A client that has closed its side has left; waiting on would keep it from being noticed.
+            // A client that has closed its side counts as gone; half-closed connections would hide that.
             .h1_allow_half_closed(false)
             .local_addr(local)
             .graceful_shutdown_signal(move || {
@@ -103,7 +102,7 @@ async fn accept(
     quiet: Duration,
     heads: Arc<Budget>,
 ) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
-    // Without it the last small part of an answer waits for the peer's delayed acknowledgement.
+    // Without it the last small part of a response waits for the peer's delayed acknowledgement.
     io.set_nodelay(true)?;
     let mut first = [0; HTTP_2.len()];
     let seen = tokio::time::timeout(head, io.peek(&mut first))
@@ -119,7 +118,8 @@ async fn accept(
     Ok((Guarded::new(io, quiet, heads), peer))
 }
 
-/// Answers, and takes what the client still sends: the reset of a connection with unread bytes would overtake the answer.
+/// Responds, and then reads what the client still sends: closing with unread bytes sends a reset, which could arrive
+/// before the response.
 async fn refuse_http_2(mut io: TcpStream) -> io::Result<()> {
     io.write_all(HTTP_1_1_ALONE).await?;
     io.shutdown().await?;

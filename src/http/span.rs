@@ -1,4 +1,4 @@
-//! The span of one request, under OpenTelemetry's names for HTTP servers.
+//! The span of one request, with OpenTelemetry's names for HTTP servers.
 
 use actix_web::HttpRequest;
 use actix_web::http::Version;
@@ -9,14 +9,14 @@ use super::headers;
 use super::routes::Route;
 use crate::telemetry;
 
-/// Begins it, under the caller's span if the caller sent one. `route` is absent when none matched.
+/// Starts the span, as a child of the caller's span if the request has one. `route` is absent when no route matched.
 ///
-/// Probes and scrapes have none: they come every few seconds and would drown the rest.
+/// Probes and metric scrapes have no span: they are frequent and would drown the rest.
 pub(super) fn begin(request: &HttpRequest, route: Option<Route>, id: &str) -> Span {
     if matches!(route, Some(Route::Live | Route::Ready | Route::Metrics)) {
         return Span::none();
     }
-    // A path that is none of ours, and every query, may hold anything, so neither is told.
+    // An unknown path, and every query, may contain anything, so neither is recorded.
     let span = tracing::debug_span!(
         "http_request",
         otel.name = %format_args!("{} {}", method(request), route.map_or("unmatched", Route::path)),
@@ -39,20 +39,20 @@ pub(super) fn begin(request: &HttpRequest, route: Option<Route>, id: &str) -> Sp
     span
 }
 
-/// Ends it with the status that was answered.
+/// Records the status of the response.
 pub(super) fn answered(span: &Span, status: u16) {
     if span.is_disabled() {
         return;
     }
-    // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
+    // OpenTelemetry numbers are signed; an unsigned one would be exported as text.
     span.record("http.response.status_code", i64::from(status));
-    // A client's mistake is no error of the server.
+    // An invalid request is not an error of the server.
     if status >= 500 {
         failed(span, status);
     }
 }
 
-/// Ends it without an answer: the client left.
+/// Records that the client left without a response.
 pub(super) fn left(span: &Span) {
     if !span.is_disabled() {
         failed(span, "client_left");
@@ -64,7 +64,7 @@ fn failed(span: &Span, kind: impl tracing::Value + std::fmt::Display) {
     span.record("otel.status_code", "ERROR");
 }
 
-/// Methods are anybody's to invent; those unknown to HTTP have one name in traces.
+/// Clients may invent methods; all those unknown to HTTP share one name in traces.
 fn method(request: &HttpRequest) -> &str {
     match request.method().as_str() {
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH") => known,

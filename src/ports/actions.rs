@@ -1,4 +1,4 @@
-//! Where actions, a person's word on them, standing leave and threads are kept (DESIGN.md section 6).
+//! The store of actions, approval resolutions, grants and threads (DESIGN.md section 6).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub trait Actions: Send + Sync {
     /// A page of actions. Fields to filter by: `status`, `tool`, `user_id`, `agent_id`, `created_at`.
     fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<ActionPage, QueryError>>;
 
-    /// The action that an approval speaks of; `None` when the tenant (or the user, where one is given) has no such one.
+    /// The action of an approval. `None` when the tenant (or the given user) has no such action.
     fn of_approval<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -21,7 +21,7 @@ pub trait Actions: Send + Sync {
         approval: ApprovalId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
 
-    /// One action; as [`Actions::of_approval`].
+    /// One action, with the same rules as [`Actions::of_approval`].
     fn action<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -29,17 +29,18 @@ pub trait Actions: Send + Sync {
         action: ActionId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
 
-    /// All actions of a run and of those it called, in order. Arguments are told of actions that wait for a person, or
-    /// that one has approved, and details of those that wait; of others they are left empty.
+    /// All actions of a run and of its child runs, in order. Arguments are filled for actions that are awaiting
+    /// approval or approved, details only for actions that are awaiting approval; otherwise both are empty.
     fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>>;
 
-    /// A person's answer. Of many who answer one wins; what it sets going is a run that anybody may take up.
+    /// Resolves an approval. When several callers resolve the same approval, one wins. The run that this wakes can be
+    /// claimed by any process.
     fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>>;
 
-    /// What a person says of an action in doubt, once its outermost run is over: did it happen?
+    /// Settles an in-doubt action after its outermost run has ended: did the action happen?
     fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>>;
 
-    /// Ends the waiting of actions whose time is over. The runs that wait for one go on.
+    /// Expires actions that nobody resolved in time. The runs that wait for them continue.
     fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
 
     /// Live grants of a user for a tool.
@@ -55,7 +56,7 @@ pub trait Actions: Send + Sync {
     fn grants<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery)
     -> BoxFuture<'a, Result<GrantPage, QueryError>>;
 
-    /// Takes a grant back. False when there is none, or when it was taken back before.
+    /// Revokes a grant. False when there is no such grant, or when it was already revoked.
     fn revoke<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -74,17 +75,18 @@ pub trait Actions: Send + Sync {
         most: u32,
     ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>>;
 
-    /// A page of threads, the latest active first. Fields to filter by: `agent_id`, `user_id`, `created_at`, `updated_at`.
+    /// A page of threads, most recently active first. Fields to filter by: `agent_id`, `user_id`, `created_at`,
+    /// `updated_at`.
     fn threads<'a>(
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<ThreadPage, QueryError>>;
 
-    /// What was said in a thread before a run's own message, the latest at most, in order.
+    /// The messages of a thread before a run's own message, in order: at most `most`, the latest ones.
     fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>>;
 
-    /// The run that is to begin next in the thread of this one, where none is going there.
+    /// The next run to start in this run's thread, if no run is active there.
     fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>>;
 }
 
@@ -115,79 +117,79 @@ pub struct ThreadPage {
     pub next_page_token: Option<String>,
 }
 
-/// A person's answer.
+/// A request to resolve an approval.
 #[derive(Clone, Debug)]
 pub struct Resolve {
-    /// To which question.
+    /// Which approval.
     pub approval: ApprovalId,
     /// The action, as it was read.
     pub action: ActionId,
     /// Its outermost run, as it was read.
     pub root: RunId,
-    /// What they say.
+    /// The resolution.
     pub resolution: Resolution,
-    /// Why, in their words.
+    /// The approver's reason.
     pub reason: Option<Arc<str>>,
-    /// Who, by name.
+    /// The approver's name.
     pub by: Arc<str>,
-    /// The id of the grant to be made, where one is to be.
+    /// The id of the grant to create, if one was requested.
     pub grant: Option<GrantId>,
-    /// What the thread tells of it.
+    /// The thread message about it.
     pub words: Arc<str>,
 }
 
-/// What came of an answer.
+/// The result of resolving an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// It counts.
+    /// The resolution was recorded.
     Done,
-    /// The same person gave the same answer before.
+    /// The same approver gave the same resolution before.
     Again,
-    /// The question is not what was asked: it was changed in the database. It can be rejected.
+    /// The approval request was changed in the database. It can only be rejected.
     Changed,
-    /// Somebody was first: where the action is, what was said, by whom.
+    /// The approval was already resolved: the action's status, the resolution, and the approver.
     Late(ActionStatus, Option<Resolution>, Option<String>),
 }
 
-/// What a person says of an action in doubt.
+/// A request to settle an in-doubt action.
 #[derive(Clone, Debug)]
 pub struct Settle {
-    /// Which.
+    /// Which action.
     pub action: ActionId,
     /// Its outermost run.
     pub root: RunId,
-    /// Did it happen?
+    /// Did the action happen?
     pub happened: bool,
-    /// Who says so, by name.
+    /// The name of the caller that settles it.
     pub by: Arc<str>,
-    /// What the thread of its outermost run is told.
+    /// The message for the thread of the outermost run.
     pub words: Arc<str>,
 }
 
-/// What came of it.
+/// The result of settling an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleDone {
-    /// It counts.
+    /// The answer was recorded.
     Done,
-    /// The same was said before.
+    /// The same answer was recorded before.
     Again,
-    /// It is not in doubt: so it is.
+    /// The action is not in doubt; its status.
     NotInDoubt(ActionStatus),
-    /// Its outermost run is not over.
+    /// Its outermost run has not ended.
     NotOver,
-    /// Its outermost run is paused, and takes the word when it is resumed.
+    /// Its outermost run is paused, so the answer must come with the request that resumes it.
     WithRun,
 }
 
-/// A grant that is to be taken back.
+/// A request to revoke a grant.
 #[derive(Clone, Debug)]
 pub struct Revoke {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
-    /// Of this user alone, where one is given.
+    /// If given, the grant must belong to this user.
     pub user: Option<UserId>,
-    /// Which.
+    /// Which grant.
     pub grant: GrantId,
-    /// Who takes it back, by name.
+    /// The name of the caller that revokes it.
     pub by: Arc<str>,
 }

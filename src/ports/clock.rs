@@ -1,8 +1,8 @@
-//! Time, so that tests need not wait for it.
+//! Time, as a port, so that tests do not have to wait.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync {
     /// Wall clock, microseconds since the epoch, UTC.
     fn now_us(&self) -> i64;

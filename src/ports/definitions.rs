@@ -1,4 +1,4 @@
-//! Definitions that came by the API, with their versions.
+//! Versioned definitions that were created through the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use super::BoxFuture;
 use super::records::{ListQuery, QueryError, RecordError};
 use crate::domain::ids::{ProjectId, TenantId};
 
-/// Where they are kept. A version, once made, is never changed.
+/// The store of definitions. A version never changes once it is created.
 pub trait Definitions: Send + Sync {
-    /// A new version of an agent, the current one from now on. The same content as the current one makes none.
+    /// Creates a new current version of an agent. Content equal to the current version creates nothing.
     fn put(&self, version: NewVersion) -> BoxFuture<'_, Result<PutVersion, RecordError>>;
 
-    /// Which version of every agent of a project is the current one.
+    /// The current version number of every agent of a project.
     fn numbers<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -45,12 +45,12 @@ pub trait Definitions: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<OneVersion>, QueryError>>;
 }
 
-/// A version that is to be.
+/// A version to be created.
 #[derive(Clone, Debug)]
 pub struct NewVersion {
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// Of which project.
+    /// The project.
     pub project: ProjectId,
     /// The agent's name.
     pub agent: Arc<str>,
@@ -58,30 +58,31 @@ pub struct NewVersion {
     pub hash: Arc<str>,
     /// The definition as JSON, the portable form.
     pub definition: Arc<str>,
-    /// Who put it, as the audit names callers.
+    /// The caller that put it, as the audit log names callers.
     pub author: Arc<str>,
     /// Microseconds since the epoch.
     pub created_at: i64,
-    /// The version that must be the current one; 0: there must be none yet.
+    /// The version that must be current; 0 means that no version may exist.
     pub expected: Option<i64>,
-    /// The current versions of the project that it was checked beside; it is made only while these are current.
+    /// The current versions of the project that this one was checked against. The version is created only while they
+    /// are still current.
     pub beside: Option<Arc<BTreeMap<Arc<str>, i64>>>,
 }
 
-/// What came of putting one.
+/// The result of putting a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutVersion {
-    /// This is its number: 1, 2, 3 …
+    /// Created, with this number: 1, 2, 3 …
     Made(i64),
-    /// The current one, of this number, is the same.
+    /// The current version, of this number, has the same content.
     Same(i64),
-    /// Another version is current: this one, 0 for none.
+    /// This other version is current; 0 for none.
     Conflict(i64),
-    /// Other versions than those it was checked beside are current in its project.
+    /// The project's current versions are no longer those that the definition was checked against.
     Changed,
 }
 
-/// A version as it is kept.
+/// A stored version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredVersion {
     /// The agent's name.
@@ -92,18 +93,18 @@ pub struct StoredVersion {
     pub hash: Arc<str>,
     /// The definition as JSON.
     pub definition: Arc<str>,
-    /// Who put it.
+    /// The caller that put it.
     pub author: Arc<str>,
     /// Microseconds since the epoch.
     pub created_at: i64,
 }
 
-/// A version, and which one is current.
+/// A version, and the number of the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneVersion {
-    /// It.
+    /// The version.
     pub version: StoredVersion,
-    /// The current one's number.
+    /// The number of the current version.
     pub current: i64,
 }
 
@@ -116,7 +117,7 @@ pub struct VersionPage {
     pub next_page_token: Option<String>,
 }
 
-/// A version as a list has it: all but the definition.
+/// A version as lists show it: without the definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVersion {
     /// 1, 2, 3 …
@@ -125,7 +126,7 @@ pub struct ListedVersion {
     pub current: bool,
     /// The definition's hash.
     pub hash: Arc<str>,
-    /// Who put it.
+    /// The caller that put it.
     pub author: Arc<str>,
     /// Microseconds since the epoch.
     pub created_at: i64,

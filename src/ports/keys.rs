@@ -1,4 +1,4 @@
-//! The keys that users' tokens are checked with.
+//! The keys that verify users' tokens.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 
 use super::BoxFuture;
 
-/// Where verifying keys come from.
+/// A source of verification keys.
 pub trait KeySource: Send + Sync {
-    /// The keys known now; fetched first when there are none yet.
+    /// The current keys. Fetches them first when there are none yet.
     fn current(&self) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>>;
 
-    /// Asked when no key of the set of generation `seen` verifies a token: a newer set if there is one by now, else the
-    /// same. How often this leads to a fetch is bounded.
+    /// Called when no key of generation `seen` verifies a token. Returns a newer set if there is one, else the same
+    /// set. The rate of the fetches that this causes is bounded.
     fn newer(&self, seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>>;
 
-    /// Tells one shared secret from another: logins that were made under one do not count under the next. The keys of an issuer
-    /// change by themselves, and all have the same.
+    /// Identifies a shared secret: logins made under one secret are invalid under the next. An issuer rotates its own
+    /// keys, so all issuers return the same value.
     fn fingerprint(&self) -> [u8; 32] {
         [0; 32]
     }
 }
 
-/// All keys of an issuer at one time.
+/// All keys of an issuer at one point in time.
 #[derive(Debug, Default)]
 pub struct KeySet {
-    /// Grows with every set fetched.
+    /// Increases with every fetched set.
     pub generation: u64,
     /// Only keys that can verify a signature.
     pub keys: Vec<VerifyingKey>,
@@ -36,14 +36,14 @@ pub struct KeySet {
 pub struct VerifyingKey {
     /// `kid`, if it has one.
     pub id: Option<String>,
-    /// What it may be used for. Fixed by the kind of key, never by a token: a public RSA key is no
+    /// The allowed algorithms. The kind of key determines them, never a token: a public RSA key must not be used as an
     /// HMAC secret.
     pub algorithms: Vec<Algorithm>,
     /// The key itself; prints redacted.
     pub key: DecodingKey,
 }
 
-/// No key can be had, so no token can be checked. Says why, for operators.
+/// No keys are available, so tokens cannot be verified. The reason is for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the issuer's keys are unavailable: {0}")]
 pub struct KeysUnavailable(pub Arc<str>);

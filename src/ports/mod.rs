@@ -1,4 +1,4 @@
-//! What the engine and the surfaces need from outside, as traits with their errors.
+//! The traits through which the engine and the surfaces use the outside world, with their errors.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,5 +15,5 @@ pub mod runs;
 pub mod sessions;
 pub mod tools;
 
-/// A boxed future, since these traits are used as `dyn`.
+/// A boxed future: these traits are used as `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

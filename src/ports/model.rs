@@ -12,7 +12,8 @@ use crate::domain::journal::{CallFailure, FaultKind, ModelTurn, Speaker};
 
 /// A model, real or demo.
 pub trait Model: Send + Sync {
-    /// Asks once. Retries, breaker and time limits are inside; the answer comes before `deadline`.
+    /// Sends one request. The implementation handles retries, circuit breaker and time limits, and answers before
+    /// `deadline`.
     ///
     /// With `events`, text and thoughts are delivered as they arrive; without, one unary request is made.
     fn generate<'a>(
@@ -21,10 +22,10 @@ pub trait Model: Send + Sync {
         events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
     ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>>;
 
-    /// The model used when a definition names none; what replies and records call it.
+    /// The model used when a definition names none. Replies and records show this name.
     fn default_model(&self) -> &str;
 
-    /// Who runs it, as OpenTelemetry names providers (`gen_ai.provider.name`); stand-ins are gavel's own.
+    /// The provider's name in OpenTelemetry (`gen_ai.provider.name`); stand-ins return gavel's own.
     fn provider(&self) -> &'static str {
         "gavel"
     }
@@ -33,43 +34,43 @@ pub trait Model: Send + Sync {
 /// What happens while a turn arrives.
 #[derive(Clone, Copy, Debug)]
 pub enum ModelEvent<'a> {
-    /// More words for the person.
+    /// More text for the user.
     Delta(&'a str),
-    /// More of the summary of the model's thinking; only where it was asked for. No part of the answer.
+    /// More of the summary of the model's thinking, only if it was requested. It is not part of the answer.
     Thought(&'a str),
-    /// What was delivered so far, thoughts included, is void: the attempt broke and another begins.
+    /// Everything delivered so far, thoughts included, is void: the attempt failed and another one starts.
     Reset,
 }
 
-/// Everything a model call is made of, in prompt order: system, tools, contents.
+/// All parts of a model call, in prompt order: system, tools, contents.
 #[derive(Clone, Copy)]
 pub struct ModelRequest<'a> {
     /// Model and sampling.
     pub settings: &'a ModelSettings,
     /// The constitution, or an agent's system prompt; byte-stable.
     pub system: &'a str,
-    /// What the model may call; byte-stable over requests of one generation.
+    /// The functions that the model may call; byte-stable over requests of one generation.
     pub functions: &'a Arc<Functions>,
     /// History, message, turns and results.
     pub contents: &'a [Content<'a>],
-    /// Whether it may call.
+    /// Whether the model may call functions.
     pub mode: CallMode<'a>,
-    /// Is the model asked to summarize its thinking?
+    /// Asks the model to summarize its thinking.
     pub thoughts: bool,
-    /// When the answer must be there.
+    /// When the answer must have arrived.
     pub deadline: Instant,
-    /// The tenant and the user for whom it is; what the answer takes is counted for them.
+    /// The tenant and the user of the request. The size of the answer counts against their budget.
     pub holder: (&'a str, &'a str),
 }
 
 /// May the model call functions in this turn?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallMode<'a> {
-    /// As it likes.
+    /// The model decides.
     Auto,
-    /// Words only.
+    /// Text only.
     None,
-    /// It must call one of these.
+    /// The model must call one of these.
     Any(&'a [&'a str]),
 }
 
@@ -85,29 +86,29 @@ pub struct Functions {
 /// One function as the model sees it.
 #[derive(Clone, Debug)]
 pub struct Declaration {
-    /// At most 64 of `[A-Za-z0-9_-]`, beginning with a letter or `_`.
+    /// At most 64 characters of `[A-Za-z0-9_-]`, the first one a letter or `_`.
     pub name: String,
-    /// What it does.
+    /// What the function does.
     pub description: String,
-    /// JSON Schema of its arguments, already within what Gemini accepts; an object.
+    /// JSON Schema of its arguments: an object, already within what Gemini accepts.
     pub parameters: Box<RawValue>,
 }
 
 /// One content of the conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// Plain text of either side.
+    /// Plain text of the user or of the model.
     Text(Speaker, &'a str),
     /// A turn of the model, echoed verbatim.
     Turn(&'a RawValue),
-    /// The answers to all calls of the turn before, in their order, and nothing else.
+    /// The responses to all calls of the previous turn, in the order of the calls, and nothing else.
     Responses(&'a [FunctionResponse<'a>]),
 }
 
-/// The answer to one function call.
+/// The response to one function call.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionResponse<'a> {
-    /// The provider's id, if it gave one.
+    /// The provider's id, if it sent one.
     pub id: Option<&'a str>,
     /// The name the model used.
     pub name: &'a str,
@@ -115,15 +116,15 @@ pub struct FunctionResponse<'a> {
     pub outcome: Result<&'a RawValue, &'a CallFailure>,
 }
 
-/// A model call that gave no usable turn.
+/// A model call that returned no usable turn.
 #[derive(Clone, Debug)]
 pub struct ModelFault {
     /// How it failed.
     pub kind: FaultKind,
-    /// For operators: status, reason, attempt. Never the provider's raw message to clients, no secrets.
+    /// For operators: status, reason, attempt. Never the provider's raw message, no secrets.
     pub detail: String,
-    /// Tokens spent all the same.
+    /// Tokens used nevertheless.
     pub usage: Usage,
-    /// Requests sent.
+    /// Number of requests sent.
     pub attempts: u32,
 }

@@ -1,4 +1,4 @@
-//! How much a caller may ask for.
+//! Request quotas of users.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,24 @@ pub trait Quota: Send + Sync {
     fn take<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, QuotaState>;
 }
 
-/// The state after a request was counted (`RateLimit`, `RateLimit-Policy`, `Retry-After`).
+/// The quota after a request was counted (`RateLimit`, `RateLimit-Policy`, `Retry-After`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaState {
-    /// May it go on?
+    /// Is the request allowed?
     pub allowed: bool,
-    /// Requests a window.
+    /// Requests per window.
     pub limit: u32,
     /// The window, in seconds.
     pub window_s: u32,
-    /// How many may follow at once.
+    /// How many requests may follow at once.
     pub remaining: u32,
-    /// Seconds until the next one is allowed, or until the quota is whole again.
+    /// Seconds until the next request is allowed, or until the quota is full again.
     pub reset_s: u32,
 }
 
-/// Buckets of tokens that all replicas share, one for each user. A bucket that nobody has taken from is whole.
+/// Token buckets that all replicas share, one for each user. A bucket that was never used is full.
 pub trait Buckets: Send + Sync {
-    /// Takes tokens from a user's bucket, for the caller to spend.
+    /// Takes tokens from a user's bucket, for the caller to use.
     fn lease<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -37,36 +37,36 @@ pub trait Buckets: Send + Sync {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Lease, BucketsUnavailable>>;
 
-    /// Forgets buckets that are whole; returns how many.
+    /// Deletes buckets that are full. Returns how many.
     fn prune(&self) -> BoxFuture<'_, Result<u64, BucketsUnavailable>>;
 }
 
-/// What is asked of a bucket.
+/// A request to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// One more token comes each so many microseconds.
+    /// One token is added each time this many microseconds have passed.
     pub interval_us: u32,
-    /// Tokens of a whole bucket.
+    /// Tokens in a full bucket.
     pub burst: u32,
-    /// Tokens of an earlier lease that were not spent. They are put back first.
+    /// Unused tokens of an earlier lease. They are returned to the bucket first.
     pub returned: u32,
-    /// Tokens for requests that wait.
+    /// Tokens for requests that are waiting.
     pub waiting: u32,
-    /// Tokens to have, for requests that may come. Beyond those that wait, at most a quarter of what is there, so that
-    /// the other replicas find some as well.
+    /// Tokens wanted for future requests. Beyond the waiting requests, at most a quarter of the available tokens is
+    /// given, so that other replicas get some as well.
     pub block: u32,
 }
 
-/// What a bucket gave.
+/// The tokens that a bucket gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Tokens to spend.
+    /// Tokens to use.
     pub tokens: u32,
-    /// How long until the bucket is whole when nobody takes from it.
+    /// How long until the bucket is full if nothing is taken from it.
     pub missing: Duration,
 }
 
-/// The buckets cannot be reached; in the words of whoever keeps them.
+/// The buckets are unavailable; the message comes from the implementation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BucketsUnavailable(pub Arc<str>);

@@ -1,11 +1,11 @@
-//! Runs of agents and their journals, made durable as they go (DESIGN.md sections 2 and 8).
+//! Runs of agents and their journals, made durable while they execute (DESIGN.md sections 2 and 8).
 //!
-//! A run that somebody works on is leased: its row names the holder, until when, and a fence that grows with every
-//! holder. Whatever a holder writes is written only while it still holds the lease, so one that was given up for dead
-//! can do no more. A run that another one called has no lease of its own: that of the outermost run covers them all.
+//! A run that a process works on is leased. Its row names the holder, the end of the lease, and a fence that increases
+//! with every holder. A holder's write succeeds only while it still holds the lease, so a holder that was presumed dead
+//! can no longer write. A child run has no lease of its own: the lease of the outermost run covers it.
 //!
-//! What leaves for a tool's server is no write, and nothing there knows a fence. So a holder that cannot ask the store knows by
-//! its own clock until when nobody else can have the run, and sends nothing after that: a [`Hold`].
+//! A call to a tool's server is no database write, and the server knows no fence. So each holder knows by its own clock
+//! until when no other process can hold the run, and sends nothing after that: see [`Hold`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,73 +23,75 @@ use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::tool::{FailureCode, Tool};
 
-/// Where runs are kept. Writes return when they are durable. A [`NewRun`], an [`Append`] with intents, an end and a
-/// cancellation survive a loss of power; what else a journal loses with it is asked again, or is in doubt.
+/// The store of runs. Writes return when they are durable. A [`NewRun`], an [`Append`] with intents, an end and a
+/// cancellation survive a power failure. Other journal entries lost in one are requested from the model again, or their
+/// actions are in doubt.
 pub trait Runs: Send + Sync {
-    /// How long a lease lasts that is not prolonged.
+    /// How long a lease lasts without renewal.
     fn lease_length(&self) -> Duration;
 
-    /// A new run with its open decision, in one commit. A run that another one called is not made twice: the one
-    /// that is there already counts as made.
+    /// Creates a run with its open decision, in one commit. A child run is not created twice: an existing one counts as
+    /// created.
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
 
-    /// Takes a run up: one that is queued, or whose holder's lease has run out. `None`: somebody else has it, it has ended, or
-    /// [`MOST_TAKES`] processes in a row did not return it.
+    /// Claims a run that is queued, or whose holder's lease has expired. `None`: another process has it, it has ended,
+    /// or [`MOST_TAKES`] processes in a row did not return it.
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
 
-    /// Appends to a journal, and makes the intents of side effects durable, in one commit. Written before counts as written.
+    /// Appends to a journal, and makes the intents of side effects durable, in one commit. Entries that are already
+    /// written are accepted.
     fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>>;
 
-    /// Ends a run: its row, what is left of its journal, and its decision with all calls, in one commit.
-    /// The intents and effects it tells of have happened: when it fails, the writer keeps trying.
+    /// Ends a run: its row, the rest of its journal, and its decision with all calls, in one commit. The effects in it
+    /// have already happened, so when the write fails, the writer keeps trying.
     fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>>;
 
-    /// A run waits for a person: what is left of its journal, the questions, and its state, in one commit. The outermost
-    /// run's lease ends with it.
+    /// Suspends a run for an approval: the rest of its journal, the approval requests and its state, in one commit.
+    /// This also ends the lease of the outermost run.
     fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>>;
 
-    /// Prolongs leases, and tells which are lost and which runs shall be cancelled (those that they called among them).
+    /// Renews leases. Returns which leases are lost and which runs (child runs included) must be cancelled.
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>>;
 
-    /// Gives leases up at once, without an end of the runs: the next process that looks takes them up.
+    /// Ends leases at once without ending the runs. The next process that looks claims the runs.
     fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>>;
 
-    /// Asks for a run to be cancelled, by name. One that is queued is cancelled at once, with its decision.
+    /// Requests the cancellation of a run, in a caller's name. A queued run is cancelled at once, with its decision.
     fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
 
-    /// Ends runs that [`MOST_TAKES`] processes in a row took up and did not return, as failed, without reading their journals: at most so
-    /// many, which it returns. What had been sent and has no result is in doubt.
+    /// Fails runs that [`MOST_TAKES`] processes in a row claimed and did not return, without reading their journals.
+    /// Handles at most `most` runs and returns them. Calls that were sent and have no result are in doubt.
     fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
 
-    /// The run whose turn it is among those that nobody works on, queued or left by their holder: see [`Turn`]. One that was taken
-    /// `takes` times in a row without being returned is passed over.
+    /// The run whose turn it is among those without a worker, queued or abandoned: see [`Turn`]. A run that was taken
+    /// `takes` times in a row without being returned is skipped.
     fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>>;
 
-    /// The run that the idempotency claim of this scope made, and the claim's fingerprint; `None` while nobody claims it.
-    /// What it says may change at once: [`Runs::create`] and [`Runs::claim_key`] alone claim.
+    /// The run that the idempotency claim of this scope created, with the claim's fingerprint. `None` while the scope
+    /// is unclaimed. The result may be outdated at once: only [`Runs::create`] and [`Runs::claim_key`] claim.
     fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>>;
 
-    /// Claims an idempotency key for what is about to be done to a run, which to do twice changes nothing. False where the key came with
-    /// another request before.
+    /// Claims an idempotency key for an operation on a run that is harmless to repeat. False where the key was used
+    /// with another request before.
     fn claim_key(&self, run: RunId, scope: Arc<str>, fingerprint: Arc<str>)
     -> BoxFuture<'_, Result<bool, RecordError>>;
 
-    /// A run with all that is needed to go on with it.
+    /// A run with all that is needed to continue it.
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
 
-    /// Where a run stands, for who does not go on with it.
-    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>>;
+    /// A run's state, for readers that do not execute it.
+    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>>;
 
-    /// Has somebody cancelled the run, or one that called it? Whoever works on it need not have heard.
+    /// Was the run, or a run that called it, cancelled? Its worker may not have noticed yet.
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>>;
 
-    /// A page of a journal, by number: what comes after `after`.
+    /// A page of a journal, by number: the entries after `after`.
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
         self.journal_within(run, after, most, usize::MAX)
     }
 
-    /// As [`Self::journal`], for whoever holds the page for as long as a reader takes: it ends with the entry that makes it
-    /// longer than `bytes`. Empty where nothing comes after `after`.
+    /// Like [`Self::journal`], for callers that hold the page while a slow reader consumes it. The page ends with the
+    /// entry that makes it longer than `bytes`. Empty if nothing follows `after`.
     fn journal_within(
         &self,
         run: RunId,
@@ -98,7 +100,7 @@ pub trait Runs: Send + Sync {
         bytes: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
 
-    /// The row as everybody is shown it; `None` when the tenant (or the user, where one is given) has no such run.
+    /// The public view of a run; `None` when the tenant (or the given user) has no such run.
     fn get<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -107,8 +109,8 @@ pub trait Runs: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>>;
 
     /// A page of the runs of a project, newest first. Fields to filter by: `agent_id`, `status`, `user_id`,
-    /// `parent_run_id`, `definition_hash`, `created_at`, `stop_reason`. Without a word on `parent_run_id` only those
-    /// that no other run called.
+    /// `parent_run_id`, `definition_hash`, `created_at`, `stop_reason`. Without a filter on `parent_run_id`, only runs
+    /// without a parent.
     fn list<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -117,29 +119,29 @@ pub trait Runs: Send + Sync {
     ) -> BoxFuture<'a, Result<RunPage, QueryError>>;
 }
 
-/// So many processes in a row may take a run up and not return it: killed, frozen, or parted from the database. Then it is given up. An
-/// end, a wait for an approval and a hand-over at a stop return it.
+/// This many processes in a row may claim a run without returning it (killed, frozen, or cut off from the database)
+/// before it fails. An end, a wait for an approval and a hand-over at shutdown return it.
 pub const MOST_TAKES: u32 = 3;
 
-/// Tenants and users take turns in the order of their names. Who asks remembers who was last.
+/// Tenants and users take turns in the order of their names. The caller remembers the last one.
 #[derive(Clone, Copy, Debug)]
 pub enum Turn<'a> {
-    /// Of the first tenant whose name comes after this one.
+    /// The first tenant whose name follows this one.
     Tenant(&'a str),
-    /// Of this tenant, the oldest run of the first user whose name comes after this one.
+    /// Of this tenant, the oldest run of the first user whose name follows this one.
     User(&'a TenantId, &'a str),
 }
 
 /// A run that waits for a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which.
+    /// Which run.
     pub run: RunId,
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// On whose behalf.
+    /// The acting user.
     pub user: UserId,
-    /// Processes in a row that took it up and did not return it.
+    /// Processes in a row that claimed it without returning it.
     pub takes: u32,
 }
 
@@ -152,33 +154,34 @@ pub struct RunPage {
     pub next_page_token: Option<String>,
 }
 
-/// A run that is to be.
+/// A run to be created.
 #[derive(Clone, Debug)]
 pub struct NewRun {
     /// Its id.
     pub id: RunId,
-    /// Whose agents.
+    /// The project of the agent.
     pub project: ProjectId,
-    /// Which agent.
+    /// The agent's name.
     pub agent: Arc<str>,
     /// The version of its definition, where it has any.
     pub version: Option<i64>,
-    /// Its decision, as yet open: the tenant, the user, the hash of the definition and the time stand there. Its owner is
-    /// no process, so no process's death closes it.
+    /// Its open decision, with the tenant, the user, the definition's hash and the time. No process owns it, so the
+    /// death of a process does not close it.
     pub decision: OpenDecision,
     /// The run that calls this one.
     pub parent: Option<Parent>,
-    /// The paused run that this one goes on with. It must be paused, and no other run may have gone on with it.
+    /// The paused run that this one resumes. It must be paused, and no other run may have resumed it.
     pub resumes: Option<RunId>,
-    /// What a person says of that run's calls in doubt. The surface tells the engine by `settings`; this is for the audit.
+    /// The user's answers about that run's in-doubt calls. The engine gets them through `settings`; this copy is for
+    /// the audit log.
     pub settled: Option<Settled>,
-    /// The definitions it runs under, as whoever goes on with it needs them.
+    /// The definitions it runs under, for any process that continues it.
     pub snapshot: Snapshot,
     /// Inputs, a JSON object.
     pub input: Arc<RawValue>,
-    /// Limits and the like that this run was given; JSON, read by the surface alone.
+    /// Limits and other settings of this run; JSON, read by the surface alone.
     pub settings: Arc<RawValue>,
-    /// Queued, or taken up at once by this process.
+    /// True: queued. False: claimed at once by this process.
     pub queued: bool,
     /// The idempotency claim of the request: scope and fingerprint, hex SHA-256 each.
     pub claim: Option<(Arc<str>, Arc<str>)>,
@@ -186,40 +189,40 @@ pub struct NewRun {
     pub thread: Option<InThread>,
 }
 
-/// Doubts that a person has settled.
+/// In-doubt actions that a user has settled.
 #[derive(Clone, Debug)]
 pub struct Settled {
-    /// Who, by name.
+    /// The user's name.
     pub by: Arc<str>,
     /// Did the call happen?
     pub calls: BTreeMap<ActionId, bool>,
 }
 
-/// A run's place in a thread.
+/// A run's position in a thread.
 #[derive(Clone, Debug)]
 pub struct InThread {
-    /// Which.
+    /// Which thread.
     pub thread: ThreadId,
-    /// Does it begin with this run?
+    /// Does the thread begin with this run?
     pub is_new: bool,
-    /// What the user says.
+    /// The user's message.
     pub message: Arc<str>,
-    /// Shall the run wait its turn while another one of the thread is going? Else it is not made.
+    /// Must the run wait its turn while another run of the thread is active? Otherwise it is not created.
     pub queue: bool,
 }
 
-/// The caller of a run.
+/// The parent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The run.
     pub run: RunId,
-    /// Its call.
+    /// The parent's call.
     pub action: ActionId,
-    /// The lease it is done under, of the outermost run.
+    /// The lease of the outermost run.
     pub lease: Lease,
 }
 
-/// Definitions and schemas by hash of their text. The same text is kept once.
+/// Definitions and schemas, keyed by the hash of their text. The same text is stored once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Hex SHA-256 of `text`.
@@ -228,49 +231,49 @@ pub struct Snapshot {
     pub text: Arc<str>,
 }
 
-/// What came of making a run.
+/// The result of creating a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It is there. With its lease, when it was to be taken up at once.
+    /// Created, with its lease if this process claimed it at once.
     New(Option<Lease>),
-    /// The same request made this run before.
+    /// The same request created this run before.
     Replayed(RunId),
-    /// The idempotency key came with another body before.
+    /// The idempotency key was used with another body before.
     Mismatch,
-    /// The run to go on with is not paused; so it is.
+    /// The run to resume is not paused; its status.
     NotPaused(RunStatus),
-    /// The run to go on with is not there any more.
+    /// The run to resume no longer exists.
     NothingToResume,
-    /// This run went on with it already.
+    /// This run already resumed it.
     ResumedBy(RunId),
-    /// The lease it was to be done under is lost.
+    /// The lease of the parent is lost.
     LeaseLost,
-    /// This run of its thread is going.
+    /// This run of the thread is active.
     ThreadBusy(RunId),
     /// The user has no such thread.
     NoThread,
 }
 
-/// Who has an idempotency claim.
+/// The owner of an idempotency claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
-    /// The run that was made.
+    /// The run that was created.
     pub run: RunId,
-    /// Hex SHA-256 of the request that made it.
+    /// Hex SHA-256 of the request that created it.
     pub fingerprint: Arc<str>,
 }
 
-/// The right to work on a run, and on those that it called.
+/// The right to work on a run and its child runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The outermost run.
     pub run: RunId,
-    /// Grows with every holder.
+    /// Increases with every holder.
     pub fence: i64,
 }
 
-/// A lease as its holder knows it without asking: until when nobody else can have it, by this process's own clock. Shared by
-/// all that is done under the lease.
+/// A lease as its holder knows it without asking the store: until when no other process can hold it, by this process's
+/// own clock. All work under the lease shares it.
 #[derive(Clone)]
 pub struct Hold(Arc<Holding>);
 
@@ -282,11 +285,11 @@ struct Holding {
 }
 
 impl Hold {
-    /// The part of a lease's length that is kept for what lies between the last look and the server, and for clocks that do
-    /// not run alike: a tenth.
+    /// A tenth of the lease is reserved for the time between the last check and the server, and for clock drift.
     const MARGIN: u32 = 10;
 
-    /// Of a lease that the store gave. `asked` is the instant before it was asked: the store's own count began later.
+    /// For a lease that the store granted. `asked` is the instant before the request: the store's own count started
+    /// later.
     #[must_use]
     pub fn new(lease: Lease, length: Duration, clock: Arc<dyn Clock>, asked: Instant) -> Self {
         let length = length - length / Self::MARGIN;
@@ -304,20 +307,20 @@ impl Hold {
         self.0.lease
     }
 
-    /// The store has prolonged it; `asked` as in [`Hold::new`].
+    /// Records a renewal by the store; `asked` as in [`Hold::new`].
     pub fn prolong(&self, asked: Instant) {
         let mut until = self.until();
         *until = (*until).max(asked + self.0.length);
     }
 
-    /// What is left of it; nothing once somebody else may have it.
+    /// The time left; zero once another process may hold the lease.
     #[must_use]
     pub fn left(&self) -> Duration {
         let until = *self.until();
         until.saturating_duration_since(self.0.clock.instant())
     }
 
-    /// Is it certain that nobody else has it?
+    /// Is it certain that no other process holds the lease?
     #[must_use]
     pub fn is_ours(&self) -> bool {
         !self.left().is_zero()
@@ -340,41 +343,41 @@ impl fmt::Debug for Hold {
 /// Was the lease still held?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It was, and everything is written.
+    /// Yes, and everything is written.
     Yes,
-    /// It was not, and nothing is written.
+    /// No, and nothing is written.
     No,
-    /// It was, and nothing is written: leave for one of the calls is over, was taken back, or was never given, or somebody has
-    /// cancelled the run.
-    NoLeave,
+    /// The lease was held, but nothing is written: the approval of one of the calls has expired, was revoked or never
+    /// given, or the run was cancelled.
+    ApprovalGone,
 }
 
-/// More of a journal.
+/// Further entries of a journal.
 #[derive(Clone, Debug)]
 pub struct Append {
-    /// The right to.
+    /// The lease to write under.
     pub lease: Lease,
-    /// Whose journal.
+    /// The run of the journal.
     pub run: RunId,
     /// In order, without gaps.
     pub entries: Vec<StoredEntry>,
     /// Side effects that are about to be sent.
     pub intents: Vec<Intent>,
-    /// Calls that are about to be sent and that a person was asked about, whether or not they have side effects: their actions
-    /// were approved, and are now executing.
+    /// Calls about to be sent that needed an approval, with or without side effects. Their approved actions become
+    /// executing.
     pub asked: Vec<ActionId>,
-    /// Actions among them that needed no leave.
+    /// Actions among them that required no approval.
     pub actions: Vec<NewAction>,
-    /// What came of actions.
+    /// Outcomes of actions.
     pub outcomes: Vec<ActionOutcome>,
-    /// What came of side effects, for the log of tools, with the decision they belong to: it is known before that is closed, and a
-    /// run may wait for a person in between.
+    /// Outcomes of side effects for the tool-call log, with their decision. They are known before the decision is
+    /// closed, and a run may wait for an approval in between.
     pub ended: Option<(OpenDecision, Vec<CallRecord>)>,
-    /// What runs have used by now, where these entries change it: this run, and the flows that it is a step of.
+    /// Total usage of runs, where these entries change it: this run, and the flows that it is a step of.
     pub spent: Vec<Spent>,
 }
 
-/// What a run has used so far; of a flow, all its steps.
+/// What a run has used so far; for a flow, the sum of its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
     /// The run.
@@ -386,21 +389,21 @@ pub struct Spent {
 }
 
 impl Append {
-    /// Does it say that calls are about to be sent, which nobody may send before it is written?
+    /// Does it announce calls that must not be sent before it is written?
     #[must_use]
     pub fn announces(&self) -> bool {
         !self.intents.is_empty() || !self.asked.is_empty()
     }
 }
 
-/// An action that is to be.
+/// An action to be created.
 #[derive(Clone, Debug)]
 pub struct NewAction {
-    /// Its id, that of the call.
+    /// Its id, which is the call's id.
     pub id: ActionId,
-    /// The question to a person, and how long it stands; none where nobody needs to be asked.
+    /// The approval and its lifetime; `None` where no approval is required.
     pub approval: Option<(ApprovalId, Duration)>,
-    /// Place in its run.
+    /// Position in its run.
     pub sequence: u32,
     /// The tool.
     pub tool: Arc<Tool>,
@@ -408,54 +411,54 @@ pub struct NewAction {
     pub arguments: Arc<RawValue>,
     /// The model that proposed it.
     pub model: Arc<str>,
-    /// What a person should know.
+    /// Details for the approver.
     pub details: Details,
-    /// The standing leave by which nobody is asked.
+    /// The grant that makes an approval unnecessary.
     pub grant: Option<GrantId>,
-    /// The question as the thread tells it.
+    /// The thread's text of the approval request.
     pub words: Arc<str>,
 }
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Clone, Debug)]
 pub struct ActionOutcome {
-    /// Which.
+    /// Which action.
     pub id: ActionId,
     /// Completed, failed or in doubt.
     pub status: ActionStatus,
-    /// Why it failed: code and words.
+    /// Why it failed: code and message.
     pub error: Option<(FailureCode, Arc<str>)>,
-    /// The line of its thread; absent where it was not executed.
+    /// The thread message; `None` if the action was not executed.
     pub words: Option<Arc<str>>,
 }
 
-/// A run that waits for a person.
+/// A run to suspend until an approval is resolved.
 #[derive(Clone, Debug)]
 pub struct Suspend {
-    /// The right to say so.
+    /// The lease to write under.
     pub lease: Lease,
     /// Which run.
     pub run: RunId,
-    /// What is left of its journal.
+    /// The rest of its journal.
     pub entries: Vec<StoredEntry>,
-    /// What came of actions before.
+    /// Outcomes of earlier actions.
     pub outcomes: Vec<ActionOutcome>,
-    /// The questions. Those that were asked before stay as they are.
+    /// The actions to approve. Existing approval requests stay unchanged.
     pub actions: Vec<NewAction>,
-    /// All calls that it waits for a word on, whether they are asked about now or were before.
+    /// All calls that the run waits for, from this request or from earlier ones.
     pub waits: Vec<ActionId>,
-    /// The run that it called and that waits; where this is given it asks nothing itself.
+    /// The child run that waits. If given, this run has no approval requests of its own.
     pub child: Option<RunId>,
-    /// What runs have used by now, where these entries change it: this run, and the flows that it is a step of.
+    /// Total usage of runs, where these entries change it: this run, and the flows that it is a step of.
     pub spent: Vec<Spent>,
 }
 
-/// What came of it.
+/// The result of suspending a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspended {
-    /// It waits.
+    /// The run is suspended.
     Yes,
-    /// Somebody has answered meanwhile, or nobody was ever asked: it goes on.
+    /// An approval was resolved meanwhile, or none was needed: the run continues.
     Answered,
     /// The lease is lost, and nothing is written.
     LeaseLost,
@@ -474,10 +477,10 @@ pub struct StoredEntry {
     pub body: Arc<str>,
 }
 
-/// A run that is over.
+/// A run that has ended.
 #[derive(Clone, Debug)]
 pub struct FinishedRun {
-    /// The right to say so.
+    /// The lease to write under.
     pub lease: Lease,
     /// Which run.
     pub run: RunId,
@@ -491,19 +494,19 @@ pub struct FinishedRun {
     pub error_message: Option<Arc<str>>,
     /// What cut it short.
     pub stop_reason: Option<StopReason>,
-    /// What it came back from.
+    /// The limit after which it recovered.
     pub recovered_from: Option<StopReason>,
-    /// Calls in doubt.
+    /// In-doubt calls.
     pub in_doubt: Vec<DoubtfulCall>,
     /// Model calls.
     pub steps: u32,
     /// Tokens.
     pub usage: Usage,
-    /// What is left of its journal.
+    /// The rest of its journal.
     pub entries: Vec<StoredEntry>,
-    /// What came of actions.
+    /// Outcomes of actions.
     pub outcomes: Vec<ActionOutcome>,
-    /// What its thread tells of it.
+    /// The thread message about its end.
     pub words: Option<Arc<str>>,
     /// Microseconds since the epoch.
     pub completed_at: i64,
@@ -511,56 +514,56 @@ pub struct FinishedRun {
     pub decision: ClosedDecision,
 }
 
-/// What became of leases.
+/// The result of renewing leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// Somebody else has them, or had them last. That of a run which its holder has ended is not lost: who ends a run
-    /// learns so from [`Runs::finish`].
+    /// Leases that another process holds or held last. The lease of a run that its holder has ended is not lost: the
+    /// holder learns of the end from [`Runs::finish`].
     pub lost: Vec<Lease>,
-    /// Runs to be cancelled.
+    /// Runs to cancel.
     pub cancelled: Vec<RunId>,
 }
 
-/// A run as it stands in its row.
+/// A run as its row stores it.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
     /// Its id.
     pub id: RunId,
-    /// Where it is.
+    /// Its status.
     pub status: RunStatus,
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// On whose behalf.
+    /// The acting user.
     pub user: UserId,
-    /// Of which project.
+    /// The project.
     pub project: ProjectId,
-    /// Which agent.
+    /// The agent's name.
     pub agent: Arc<str>,
     /// The version of its definition.
     pub version: Option<i64>,
-    /// Its decision, as it was opened. The message is empty where the content mode keeps none.
+    /// Its decision, as it was opened. The message is empty where the content mode stores none.
     pub decision: OpenDecision,
-    /// The run and the call that made it.
+    /// The parent run and the call that created this run.
     pub parent: Option<(RunId, ActionId)>,
     /// The thread it belongs to.
     pub thread: Option<ThreadId>,
-    /// The paused run it goes on with.
+    /// The paused run that this one resumes.
     pub resumes: Option<RunId>,
-    /// The run that goes on with it.
+    /// The run that resumes this one.
     pub resumed_by: Option<RunId>,
-    /// What it runs under.
+    /// The definitions it runs under.
     pub snapshot: Snapshot,
     /// Inputs.
     pub input: Arc<RawValue>,
     /// As [`NewRun::settings`].
     pub settings: Arc<RawValue>,
-    /// Shall it be cancelled?
+    /// Must it be cancelled?
     pub cancel: bool,
-    /// How often it was taken up.
+    /// How often it was claimed.
     pub fence: i64,
     /// Microseconds since the epoch.
     pub started_at: Option<i64>,
-    /// How it came out, where it is over.
+    /// Its final text, if it has ended.
     pub summary: Option<Arc<str>>,
     /// Its structured output.
     pub output: Option<Arc<RawValue>>,
@@ -568,7 +571,7 @@ pub struct StoredRun {
     pub error_message: Option<Arc<str>>,
     /// What cut it short.
     pub stop_reason: Option<StopReason>,
-    /// Calls in doubt.
+    /// In-doubt calls.
     pub in_doubt: Vec<DoubtfulCall>,
     /// Model calls.
     pub steps: u32,
@@ -576,21 +579,21 @@ pub struct StoredRun {
     pub usage: Usage,
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Debug)]
-pub struct Standing {
-    /// In its life.
+pub struct RunState {
+    /// Its status.
     pub status: RunStatus,
-    /// The run and the call that made it.
+    /// The parent run and the call that created this run.
     pub parent: Option<(RunId, ActionId)>,
-    /// The paused run it goes on with.
+    /// The paused run that this one resumes.
     pub resumes: Option<RunId>,
-    /// Calls in doubt.
+    /// In-doubt calls.
     pub in_doubt: Vec<DoubtfulCall>,
     /// Model calls.
     pub steps: u32,
     /// Tokens.
     pub usage: Usage,
-    /// The thread it is a run of.
+    /// The thread it belongs to.
     pub thread: Option<ThreadId>,
 }

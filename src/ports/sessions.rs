@@ -1,4 +1,4 @@
-//! Where logins to the console are kept, so that any replica knows them.
+//! The store of console logins, shared by all replicas.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::domain::ids::{TenantId, UserId};
 
 /// The store of logins.
 pub trait SessionStore: Send + Sync {
-    /// Keeps a new one.
+    /// Stores a new session.
     fn begin(&self, session: Session) -> BoxFuture<'_, Result<(), RecordError>>;
 
-    /// The one with this id, also when its time is over.
+    /// The session with this id, even if it has expired.
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Session>, QueryError>>;
 
-    /// It was used at this time, microseconds since the epoch.
+    /// Records when it was last used, in microseconds since the epoch.
     fn seen<'a>(&'a self, id: &'a str, at_us: i64) -> BoxFuture<'a, Result<(), RecordError>>;
 
-    /// Drops it. One that is not there stays so.
+    /// Deletes it. Does nothing if it does not exist.
     fn end<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
 }
 
@@ -27,35 +27,35 @@ pub trait SessionStore: Send + Sync {
 pub struct Session {
     /// Hex SHA-256 of the token in the browser's cookie.
     pub id: Arc<str>,
-    /// Whose records it sees.
+    /// The tenant whose records it shows.
     pub tenant: TenantId,
-    /// What was shown.
+    /// The credential that was presented.
     pub credential: Credential,
-    /// Who acts; only a key may leave it open.
+    /// The acting user; `None` is possible for a key alone.
     pub user: Option<UserId>,
     /// Microseconds since the epoch.
     pub created_us: i64,
     /// When it was used last, to the minute.
     pub seen_us: i64,
-    /// When it is over whatever happens.
+    /// When it expires in any case.
     pub expires_us: i64,
 }
 
-/// What somebody logged in with. The thing itself is not kept.
+/// What the caller logged in with. The credential itself is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// A service's key. What it may do is looked up at each request.
+    /// A service's key. Its permissions are looked up at each request.
     Key {
         /// The service.
         name: Arc<str>,
-        /// Tells it from another key of this name.
+        /// Distinguishes it from another key of this name.
         fingerprint: Arc<str>,
     },
     /// A user's token.
     Token {
-        /// Tells whose tokens counted then.
+        /// Identifies the token source that was configured at login.
         fingerprint: Arc<str>,
-        /// The roles it gave.
+        /// The roles that the token granted.
         roles: Arc<BTreeSet<String>>,
     },
 }

@@ -1,4 +1,4 @@
-//! Tools: what is there, and one call. All of them are MCP tools.
+//! Tools: the catalog, and a single call. All tools are MCP tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,98 +13,98 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::Tool;
 
-/// The way out to side effects.
+/// The only way to cause side effects.
 pub trait Tools: Send + Sync {
-    /// The tools known now. Cheap: a pointer is copied.
+    /// The current tools. Cheap: copies a pointer.
     fn catalog(&self) -> Arc<Catalog>;
 
     /// Waits until every server that could offer one of `names` is connected or known to be down,
     /// at most until `deadline`. Returns at once when nothing is being connected.
     fn ready<'a>(&'a self, names: &'a [String], deadline: Instant) -> BoxFuture<'a, ()>;
 
-    /// Has a server say anew what its tools are: a server need not tell when they change. The catalog has them then.
+    /// Asks a server for its current tools, since a server need not announce changes, and updates the catalog.
     ///
     /// # Errors
-    /// Why it did not say, in words for an operator.
-    fn read_anew<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>>;
+    /// The reason, in words for an operator.
+    fn refresh_server<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Calls a tool. Only `engine/act.rs` and `gavel mcp call` do. Dropping the future cancels
-    /// the call, and the server is told.
+    /// Calls a tool. Only `engine/act.rs` and `gavel mcp call` do. Dropping the future cancels the call and notifies
+    /// the server.
     fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply>;
 }
 
 /// An immutable snapshot of all tools of all servers: one generation.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Grows by one with every change.
+    /// Increases by one with every change.
     pub generation: u64,
     /// By server, then name.
     pub tools: Vec<Arc<Tool>>,
     /// Servers that are being connected for the first time.
     pub connecting: BTreeSet<Arc<str>>,
-    /// Servers that are not there, with the reason in words an operator can use.
+    /// Unavailable servers, each with the reason in words for an operator.
     pub down: BTreeMap<Arc<str>, String>,
-    /// Tools that were left out, with the reason.
+    /// Excluded tools, with the reason.
     pub left_out: Vec<LeftOut>,
 }
 
 /// A tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Whose.
+    /// The server.
     pub server: Arc<str>,
-    /// Which.
+    /// The tool's name.
     pub tool: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 /// One call, ready to be sent.
 #[derive(Clone, Debug)]
 pub struct CallRequest<'a> {
-    /// From the snapshot the decision uses.
+    /// From the catalog snapshot that the decision uses.
     pub tool: &'a Arc<Tool>,
-    /// Canonical JSON object, sent as it is.
+    /// Canonical JSON object, sent unchanged.
     pub arguments: &'a RawValue,
     /// The tenant of the user.
     pub tenant: &'a str,
-    /// The acting user, as the server is told.
+    /// The acting user, as sent to the server.
     pub user: &'a str,
     /// The surface: `chat`, …
     pub origin: &'static str,
-    /// The run (on chat the decision).
+    /// The run (for chat, the decision).
     pub run_id: &'a str,
     /// The action.
     pub action_id: ActionId,
-    /// Stable over attempts.
+    /// The same for all attempts.
     pub idempotency_key: &'a str,
-    /// When the first attempt was begun, in microseconds since the epoch, where this is a further one.
+    /// The start of the first attempt, in microseconds since the epoch, if this is a repeated one.
     pub first_attempt_us: Option<i64>,
-    /// The account that whoever gave leave was shown, as the server named it.
+    /// The account that the approver was shown, as the server named it.
     pub account: Option<&'a str>,
     /// W3C `traceparent`, if there is one.
     pub traceparent: Option<&'a str>,
-    /// Longest wait.
+    /// Longest wait for the answer.
     pub timeout: Duration,
     /// Fires when the run is cancelled.
     pub cancel: &'a CancellationToken,
-    /// Has a person given leave for it, now or for good? That is for the tool as it is here (promise 4): over a connection whose
-    /// server offers it otherwise nothing is sent ([`CallReply::NotSent`]).
-    pub has_leave: bool,
-    /// The lease it is made under, where there is one: asked right before anything is sent, and once it may be another's
-    /// nothing is ([`CallReply::NotSent`]).
+    /// Did the user approve it, for this call or by a grant? The approval is for this definition of the tool (promise
+    /// 4): over a connection whose server offers a different one, nothing is sent ([`CallReply::NotSent`]).
+    pub is_approved: bool,
+    /// The lease that the call is made under, if any. It is checked right before sending; once another process may hold
+    /// it, nothing is sent ([`CallReply::NotSent`]).
     pub hold: Option<&'a Hold>,
 }
 
 /// The outcome of one attempt.
 #[derive(Debug)]
 pub enum CallReply {
-    /// The tool answered: its data (`structuredContent`, else its content), capped.
+    /// The tool's answer: its data (`structuredContent`, else its content), size-limited.
     Data(Arc<RawValue>),
-    /// Nothing left this process: no server can know of it.
+    /// Nothing was sent, so the server knows nothing of it.
     NotSent(CallFailure),
-    /// It was sent and failed, and it is known that nothing was begun, or the tool itself said so.
+    /// It was sent and failed, and it is certain that nothing was started, or the tool itself returned the error.
     Failed(CallFailure),
-    /// It was sent, and no answer came (timeout, cancel, lost connection): nobody knows.
+    /// It was sent, and no answer arrived (timeout, cancel, lost connection): the outcome is unknown.
     Unknown(CallFailure),
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::agents::{AgentError, AgentRuns, Unheard, unheard};
+use super::agents::{AgentError, AgentRuns, OutcomeUnknown, outcome_unknown};
 use super::caller::{APPROVER, Caller};
 use super::chat::Idempotency;
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
@@ -275,10 +275,10 @@ impl Approvals {
         };
         let key = answer.key.as_ref();
         self.agents
-            .claim(key, action.root, Unheard::Answer(action.root))
+            .claim(key, action.root, OutcomeUnknown::Answer(action.root))
             .await?;
         let resolved = self.actions.resolve(resolve).await;
-        match resolved.map_err(|error| unheard(&error, Unheard::Answer(action.root)))? {
+        match resolved.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Answer(action.root)))? {
             Resolved::Done => {
                 tracing::info!(action_id = %action.id, run_id = %action.root, %by, resolution = answer.resolution.as_str(), "an approval was resolved");
             }
@@ -323,9 +323,11 @@ impl Approvals {
             words: text.with(&[("by", &person), ("tool", &found.tool)]).into(),
             by: by.into(),
         };
-        self.agents.claim(key, found.root, Unheard::Settle(found.root)).await?;
+        self.agents
+            .claim(key, found.root, OutcomeUnknown::Settle(found.root))
+            .await?;
         let settled = self.actions.settle(settle).await;
-        match settled.map_err(|error| unheard(&error, Unheard::Settle(found.root)))? {
+        match settled.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Settle(found.root)))? {
             SettleDone::Done | SettleDone::Again => {}
             SettleDone::NotInDoubt(status) => return Err(AgentError::NotInDoubt(status)),
             SettleDone::NotOver => return Err(AgentError::NotOver(found.root)),
@@ -384,7 +386,7 @@ impl Approvals {
         let by = caller.name_for(user.as_ref());
         let whose = whose(caller, user)?;
         let revoked = self.actions.revoke(&caller.tenant, whose.as_ref(), grant, &by).await;
-        match revoked.map_err(|error| unheard(&error, Unheard::Revoke))? {
+        match revoked.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Revoke))? {
             true => Ok(()),
             false => Err(AgentError::NotFound),
         }

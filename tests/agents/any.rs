@@ -1,4 +1,5 @@
-//! Whatever a model, its tools and its processes do, a run ends in bounds and its record is whole.
+//! For any behavior of the model, the tools and the processes, a run ends within its limits and its journal is
+//! complete.
 
 use std::collections::HashMap;
 
@@ -51,7 +52,7 @@ max_iterations: 2
 runConfig: { max_turns: 8 }
 "#;
 
-/// What happens in one case.
+/// The scripted behavior of one case.
 #[derive(Clone, Debug)]
 struct Case {
     boss: Vec<Say>,
@@ -88,16 +89,17 @@ fn any_calls() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
 }
 
 fn any_say() -> impl Strategy<Value = Say> {
-    let calls = (any_calls(), prop_oneof![Just(""), Just("I go on.")], 0..20_u64).prop_map(|(calls, said, takes)| {
-        let mut calls = calls.into_iter();
-        let (name, arguments) = calls.next().unwrap();
-        calls
-            .fold(call_text(name, arguments), |say, (name, arguments)| {
-                say.and(name, serde_json::from_str(arguments).unwrap())
-            })
-            .saying(said)
-            .after(seconds(takes))
-    });
+    let calls =
+        (any_calls(), prop_oneof![Just(""), Just("I continue.")], 0..20_u64).prop_map(|(calls, said, takes)| {
+            let mut calls = calls.into_iter();
+            let (name, arguments) = calls.next().unwrap();
+            calls
+                .fold(call_text(name, arguments), |say, (name, arguments)| {
+                    say.and(name, serde_json::from_str(arguments).unwrap())
+                })
+                .saying(said)
+                .after(seconds(takes))
+        });
     prop_oneof![
         8 => calls,
         2 => Just(call_text("complete_task", r#"{"n":7}"#)),
@@ -165,7 +167,7 @@ async fn play(rig: &Rig, case: &Case) -> Outcome {
     rig.finish(begun).await
 }
 
-/// Every call has a last result, and one alone: a run of its own is never settled.
+/// Every call has exactly one result. No run has a second one, because no in-doubt call is settled here.
 fn calls_are_answered(run: &Outcome) -> Result<(), TestCaseError> {
     let mut results: HashMap<ActionId, u32> = HashMap::new();
     for entry in &run.journal {
@@ -175,7 +177,8 @@ fn calls_are_answered(run: &Outcome) -> Result<(), TestCaseError> {
     }
     let calls: Vec<_> = run.journal.iter().flat_map(Entry::calls).collect();
     for call in &calls {
-        // What ends a run needs no result, and a step that was cut short is open until the flow is resumed.
+        // The call that completes the run needs no result, and an interrupted step stays open until the flow is
+        // resumed.
         let ends = run.status() == RunStatus::Completed && calls.last().is_some_and(|last| last.id == call.id);
         let open_step = run.row.stop_reason == Some(gavel::domain::agent_run::StopReason::Step);
         let given = results.remove(&call.id).unwrap_or(0);
@@ -195,7 +198,7 @@ async fn holds(rig: &Rig, case: &Case) -> Result<(), TestCaseError> {
     prop_assert!(!run.error().contains("broke down"), "{:?}", run.row);
     prop_assert!(run.row.steps <= STEPS + 1, "{:?}", run.row);
     let took = rig.clock.passed() - before;
-    // A process that dies does not know how long its last call took.
+    // A process that dies loses the duration of its last call.
     let lost = u32::try_from(case.deaths.len()).unwrap() * seconds(TIME);
     prop_assert!(took <= seconds(TIME + 30) + lost, "{took:?}");
     calls_are_answered(&run)?;
@@ -210,7 +213,7 @@ async fn holds(rig: &Rig, case: &Case) -> Result<(), TestCaseError> {
         prop_assert!(!child.error().contains("broke down"), "{:?}", child.row);
         calls_are_answered(&child)?;
     }
-    // What is sent twice takes a key, is harmless, or only reads.
+    // A call that is sent twice takes a key, is harmless, or only reads.
     let mut keys: Vec<_> = rig
         .tools
         .sent()
@@ -241,7 +244,7 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// X-4 to X-15, promises 3, 5 and 7.
+/// X-4 to X-15, promises 3, 5 and 7: any script ends within the limits and leaves a complete journal.
 #[test]
 fn any_script_ends_in_bounds_with_a_whole_record() {
     let runtime = runtime();

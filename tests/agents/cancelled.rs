@@ -1,4 +1,4 @@
-//! Runs that somebody cancels, and runs that stop between two steps (X-4, X-15).
+//! Runs that a user cancels, and runs that stop between two steps (X-4, X-15).
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::Entry;
@@ -37,7 +37,7 @@ flow_type: sequential
 steps: [{ name: one, agent: boss }, { name: two, agent: helper }]
 "#;
 
-/// Drives the run, and cancels it when `waited_for` says that something began which never ends.
+/// Drives the run and cancels it as soon as `waited_for` reports a call that never returns.
 async fn cancelled_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) -> Outcome {
     let process = rig.process(rig.store.clone());
     let cancel = CancellationToken::new();
@@ -50,7 +50,8 @@ async fn cancelled_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notif
     rig.outcome(begun.id).await
 }
 
-/// X-4, X-15: each is `cancelled`, with what it had said; a call that may have had its effect is in doubt.
+/// X-4, X-15: each run ends as `cancelled` and keeps the text it had produced. A call that may have had its effect is
+/// in doubt.
 pub(crate) async fn a_cancelled_run_and_those_it_called_keep_what_they_have(db: TestDb) {
     let rig = Rig::on(db, &[BOSS, HELPER]).await;
     rig.tools.script("send", [Does::Never]);
@@ -72,7 +73,7 @@ pub(crate) async fn a_cancelled_run_and_those_it_called_keep_what_they_have(db: 
     assert_eq!((child.status(), child.summary()), (RunStatus::Cancelled, "I send."));
     assert_eq!(child.row.in_doubt.len(), 1);
     assert_eq!(child.row.in_doubt[0].parameters, json!({"n": 1}));
-    assert_eq!(rig.tools.sent().len(), 1, "nothing is begun after it");
+    assert_eq!(rig.tools.sent().len(), 1, "no call starts after the cancellation");
     assert_eq!(
         rig.db
             .count("SELECT count(*) FROM decision_log WHERE status = 'closed' AND surface = 'agent'")
@@ -87,7 +88,7 @@ pub(crate) async fn a_cancelled_run_and_those_it_called_keep_what_they_have(db: 
     );
 }
 
-/// X-4: one that waits for its model as well.
+/// X-4: a run that waits for its model is cancelled at once.
 #[tokio::test]
 async fn a_run_that_waits_for_its_model_is_cancelled_at_once() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -102,7 +103,7 @@ async fn a_run_that_waits_for_its_model_is_cancelled_at_once() {
     assert_eq!(run.row.in_doubt.len(), 0);
 }
 
-/// X-4: a flow that is cancelled has what its steps came to.
+/// X-4: a cancelled flow keeps the output of its completed steps.
 #[tokio::test]
 async fn a_cancelled_flow_has_the_output_of_the_steps_that_were_done() {
     let rig = Rig::new(&[BOSS, HELPER, FLOW]).await;
@@ -117,7 +118,8 @@ async fn a_cancelled_flow_has_the_output_of_the_steps_that_were_done() {
     );
 }
 
-/// X-4, X-15: a run that is cancelled while nobody works on it is cancelled with all below it when it is taken up.
+/// X-4, X-15: a run that is cancelled while no process works on it ends, with all its called runs, when a worker claims
+/// it.
 #[tokio::test]
 async fn a_run_that_is_cancelled_while_its_process_is_dead_is_cancelled_when_it_is_taken_up() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -144,7 +146,7 @@ async fn a_run_that_is_cancelled_while_its_process_is_dead_is_cancelled_when_it_
     assert_eq!(rig.model.asked().len(), 2);
 }
 
-/// X-4: also where it could not go on any more.
+/// X-4: a cancelled run whose tools no longer exist ends as cancelled, not as failed.
 #[tokio::test]
 async fn a_cancelled_run_whose_tools_are_gone_is_cancelled_and_not_failed() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -164,13 +166,13 @@ async fn a_cancelled_run_whose_tools_are_gone_is_cancelled_and_not_failed() {
     assert_eq!(run.row.in_doubt.len(), 1);
 }
 
-/// X-15: a sub-agent that is cancelled alone is an error to its caller, which goes on.
+/// X-15: a sub-agent that is cancelled alone is reported to its caller as an error, and the caller continues.
 #[tokio::test]
 async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
     rig.model.script(
         "boss",
-        [call("helper", json!({"query": "help"})), words("I go on alone.")],
+        [call("helper", json!({"query": "help"})), words("I continue alone.")],
     );
     rig.model.script("helper", [never_answers()]);
     let begun = rig.begin("boss", json!({"query": "go"}), None).await;
@@ -186,8 +188,8 @@ async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {
     assert_eq!(rig.runs().await, ["boss completed", "helper cancelled"]);
 }
 
-/// Promise 7: a process that stops and can wait no longer says so in the journals, of what its runs called too, and nobody
-/// takes it for a crash.
+/// Promise 7: a process that stops at the end of its drain time records this in the journals of its runs and of their
+/// called runs. The next worker does not count it as a crash.
 #[tokio::test]
 async fn a_run_that_is_cut_short_in_order_has_not_crashed() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -213,7 +215,7 @@ async fn a_run_that_is_cut_short_in_order_has_not_crashed() {
     }
 }
 
-/// Promise 3: a call that is cut short is in doubt, however orderly.
+/// Promise 3: a call that is interrupted is in doubt, even if the shutdown was orderly.
 #[tokio::test]
 async fn a_call_that_is_cut_short_in_order_is_in_doubt() {
     let rig = Rig::new(&[HELPER]).await;
@@ -230,7 +232,7 @@ async fn a_call_that_is_cut_short_in_order_is_in_doubt() {
     assert_eq!(rig.tools.sent().len(), 1);
 }
 
-/// Drives the run, and cuts it short when `waited_for` says that something began which never ends.
+/// Drives the run and halts it as soon as `waited_for` reports a call that never returns.
 async fn cut_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) {
     let (process, halt) = (rig.process(rig.store.clone()), Halt::default());
     let driven = rig.drive_until(&process, begun, CancellationToken::new(), halt.clone());
@@ -241,7 +243,8 @@ async fn cut_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) {
     assert!(matches!(driven, Err(Stop::Halted)), "{driven:?}");
 }
 
-/// DESIGN.md section 8: a process that stops lets go between two steps, and what the model said is not asked for again.
+/// DESIGN.md section 8: a process that stops releases its run between two steps. The next worker does not ask the model
+/// again for a turn that is recorded.
 #[tokio::test]
 async fn a_run_that_stops_between_two_steps_is_gone_on_with_where_it_stands() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -263,7 +266,7 @@ async fn a_run_that_stops_between_two_steps_is_gone_on_with_where_it_stands() {
     let run = rig.finish(begun).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Done."));
     assert_eq!((rig.model.asked().len(), rig.tools.effects().len()), (2, 1));
-    // Nothing crashed, and nothing says so (promise 7).
+    // No process crashed, so the row records no crash (promise 7).
     assert_eq!(run.row.recovered_from, None);
     let handed_over = run.journal.iter().filter(|entry| matches!(entry, Entry::Halted));
     assert_eq!(handed_over.count(), 1);

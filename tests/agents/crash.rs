@@ -1,4 +1,5 @@
-//! A process dies at any of its writes, and another one goes on (promise 3 and 7, DESIGN.md sections 2 and 8).
+//! A process dies at any of its writes, and another process continues the run (promises 3 and 7, DESIGN.md sections 2
+//! and 8).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use gavel::engine::log::{Halt, Stop};
 use gavel::ports::BoxFuture;
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
-    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry,
     StoredRun, Suspend, Suspended, Turn, Waiting,
 };
 use serde_json::json;
@@ -24,28 +25,28 @@ use crate::rig::{Begun, Outcome, Rig, seconds};
 use crate::support::TestDb;
 use crate::tools::Does;
 
-/// When a process dies at a write.
+/// When a process dies, relative to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// Nothing of it reaches the store.
+    /// The write does not reach the store.
     Before,
-    /// It is written, and nobody hears of it.
+    /// The write reaches the store, and its caller receives no answer.
     After,
-    /// It lives, and nothing of the write reaches the store before the test lets it.
+    /// The process lives, and the write does not reach the store until the test releases it.
     Held,
-    /// It lives, the write is in the store, and is heard of when the test lets it.
+    /// The process lives and the write is in the store; the answer arrives when the test releases it.
     HeldUnheard,
 }
 
-/// The way to the store of a process that dies at its n-th write.
+/// The store as a process sees it that dies at its n-th write.
 pub(crate) struct Dying {
     store: Arc<Store>,
     left: AtomicUsize,
     death: Death,
     dead: AtomicBool,
-    /// The write that is held is there.
+    /// Notified when the write is held.
     pub(crate) held: Notify,
-    /// It may go on.
+    /// Releases the held write.
     pub(crate) go_on: Notify,
 }
 
@@ -140,7 +141,7 @@ impl Runs for Dying {
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         self.store.load(run)
     }
-    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>> {
+    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
         self.store.standing(run)
     }
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
@@ -173,7 +174,7 @@ impl Runs for Dying {
     }
 }
 
-/// What is left of a run, apart from ids and times.
+/// The final state of a run, without ids and times.
 #[derive(Debug, PartialEq)]
 struct Left {
     status: RunStatus,
@@ -199,8 +200,8 @@ async fn left(rig: &Rig, run: &Outcome) -> Left {
     }
 }
 
-/// Drives a run in a process that dies at its n-th write, and then in one that does not. `None`: it came to its end
-/// before that write. With it whether another process took it up.
+/// Drives a run in a process that dies at its n-th write, then in one that does not. Returns the outcome and whether
+/// another process claimed the run, or `None` if the run ended before that write.
 async fn disturbed(rig: &Rig, begun: Begun, write: usize, death: Death) -> Option<(Outcome, bool)> {
     let process = rig.process(Dying::at(&rig.store, write, death));
     if rig.drive(&process, begun).await.is_ok() {
@@ -215,7 +216,7 @@ async fn disturbed(rig: &Rig, begun: Begun, write: usize, death: Death) -> Optio
     }
 }
 
-/// At every write, in both ways, the run ends as it would have ended anyway.
+/// With a death at any write, before or after it, the run ends as it does without a death.
 async fn dies_everywhere(mut rig: Rig, least: usize, prepare: impl Fn(&Rig), begin: impl AsyncFn(&Rig) -> Begun) {
     prepare(&rig);
     let begun = begin(&rig).await;
@@ -243,7 +244,7 @@ async fn dies_everywhere(mut rig: Rig, least: usize, prepare: impl Fn(&Rig), beg
     }
 }
 
-/// What has an effect is repeated once at most, and under the same key.
+/// A call with an effect is repeated at most once, and under the same key.
 fn same_keys(rig: &Rig) {
     let mut keys: HashMap<String, Vec<String>> = HashMap::new();
     for sent in rig.tools.sent().into_iter().filter(|sent| sent.tool != "read") {
@@ -283,7 +284,7 @@ fn go() -> serde_json::Value {
     json!({"query": "go"})
 }
 
-/// One agent with tools that read, that take a key, and that may be repeated.
+/// One agent whose tools only read, take a key, or may be repeated.
 pub(crate) async fn a_run_that_dies_anywhere_ends_as_if_nothing_had_been(db: TestDb) {
     let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
     let rig = Rig::on(db, &[clerk(output).as_str()]).await;
@@ -305,7 +306,7 @@ pub(crate) async fn a_run_that_dies_anywhere_ends_as_if_nothing_had_been(db: Tes
     dies_everywhere(rig, 7, prepare, async |rig| rig.begin("clerk", go(), None).await).await;
 }
 
-/// An agent that calls another one, each with effects.
+/// An agent that calls another agent; both have effects.
 #[tokio::test]
 async fn a_run_with_a_sub_agent_that_dies_anywhere_ends_as_if_nothing_had_been() {
     let rig = Rig::new(&[BOSS, clerk("").as_str()]).await;
@@ -358,13 +359,13 @@ fn prepare_flow(rig: &Rig) {
     });
 }
 
-/// A pipeline with a loop in it.
+/// A pipeline that contains a loop.
 pub(crate) async fn a_flow_that_dies_anywhere_ends_as_if_nothing_had_been(db: TestDb) {
     let rig = Rig::on(db, &[clerk("").as_str(), FLOW, LOOP]).await;
     dies_everywhere(rig, 20, prepare_flow, async |rig| rig.begin("flow", go(), None).await).await;
 }
 
-/// A flow that goes on with a step which was cut short.
+/// A flow that resumes at an interrupted step.
 #[tokio::test]
 async fn a_resumed_flow_that_dies_anywhere_ends_as_if_nothing_had_been() {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [clerk]\n";
@@ -382,7 +383,7 @@ async fn a_resumed_flow_that_dies_anywhere_ends_as_if_nothing_had_been() {
     .await;
 }
 
-/// A process that goes on with a run dies as well, again and again, at each of its writes.
+/// Every process that continues the run dies too, at each of its writes.
 #[tokio::test]
 async fn a_run_whose_every_process_dies_comes_to_its_end_all_the_same() {
     let rig = Rig::new(&[clerk("").as_str(), FLOW, LOOP]).await;
@@ -394,7 +395,7 @@ async fn a_run_whose_every_process_dies_comes_to_its_end_all_the_same() {
         let rig = Rig::new(&[clerk("").as_str(), FLOW, LOOP]).await;
         prepare_flow(&rig);
         let mut begun = rig.begin("flow", go(), None).await;
-        // Making sure of the two runs below each other is all that the first writes do; the next ones come further.
+        // The first writes only ensure that the two nested runs exist; later writes make progress.
         for _ in 0..100 {
             let process = rig.process(Dying::at(&rig.store, 5, death));
             if rig.drive(&process, begun).await.is_ok() {
@@ -416,8 +417,9 @@ async fn a_run_whose_every_process_dies_comes_to_its_end_all_the_same() {
     }
 }
 
-/// Promise 3: a tool that takes no key is not called twice. The run pauses and names the call, unless it is known not to
-/// have been begun or to have been answered; at every write, in one agent, in one below another, in a step of a flow.
+/// Promise 3: a tool that takes no key is not called twice. The run pauses and names the call, unless the call is known
+/// not to have started or to have been answered. This holds at every write, in one agent, in a called agent, and in a
+/// step of a flow.
 pub(crate) async fn a_tool_without_a_key_is_never_called_twice(db: TestDb) {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [clerk]\n";
     let mut rig = Rig::on(db, &[clerk("").as_str(), BOSS, flow]).await;
@@ -468,7 +470,7 @@ pub(crate) async fn a_tool_without_a_key_is_never_called_twice(db: TestDb) {
     }
 }
 
-/// Promise 3, X-6: a run that dies after its soft stop is stopped still.
+/// Promise 3, X-6: a run that dies after its soft stop makes no further steps.
 #[tokio::test]
 async fn a_run_that_dies_after_its_soft_stop_has_no_more_steps() {
     let mut rig = Rig::new(&[clerk("runConfig: { max_turns: 2 }").as_str()]).await;
@@ -495,7 +497,8 @@ async fn a_run_that_dies_after_its_soft_stop_has_no_more_steps() {
     }
 }
 
-/// Promise 7: a run that came back from words where its output was due says that, whatever else it came back from.
+/// Promise 7: a run that recovered from text in place of its required output reports that, even if it also recovered
+/// from a crash.
 #[tokio::test]
 async fn a_last_chance_is_what_a_run_came_back_from_even_after_a_crash() {
     let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
@@ -513,7 +516,7 @@ async fn a_last_chance_is_what_a_run_came_back_from_even_after_a_crash() {
     assert_eq!(run.row.recovered_from, Some(StopReason::MissingOutput));
 }
 
-/// DESIGN.md section 8: who was given up for dead, and is not, does nothing more.
+/// DESIGN.md section 8: a process that lost its lease but is still alive sends nothing more.
 #[tokio::test]
 async fn a_process_that_has_lost_its_run_sends_nothing() {
     let rig = Rig::new(&[clerk("").as_str()]).await;
@@ -528,7 +531,7 @@ async fn a_process_that_has_lost_its_run_sends_nothing() {
     assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
 }
 
-/// Promise 3: a call that was answered is not made again, whatever it was; one that only reads may be.
+/// Promise 3: an answered call of any kind is not repeated. A read that was not answered may be repeated.
 #[tokio::test]
 async fn what_was_answered_is_not_asked_for_again() {
     let rig = Rig::new(&[clerk("").as_str()]).await;
@@ -539,7 +542,7 @@ async fn what_was_answered_is_not_asked_for_again() {
         [call("read", json!({})), call("book", json!({})), words("Done.")],
     );
     let begun = rig.begin("clerk", go(), None).await;
-    // The task, started, answered, and then the second call's turn is lost.
+    // The task, the start, the result; then the write of the second call's turn is lost.
     let process = rig.process(Dying::at(&rig.store, 4, Death::Before));
     assert!(rig.drive(&process, begun).await.is_err());
     let begun = rig.take_over(begun).await.unwrap();
@@ -552,7 +555,7 @@ async fn what_was_answered_is_not_asked_for_again() {
     );
 }
 
-/// what a called run has spent is its caller's time as well, however often a process dies meanwhile.
+/// the time that a called run has used counts against its caller, however often a process dies.
 #[tokio::test]
 async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
     let boss = format!("{BOSS}runConfig: {{ deadline_seconds: 60 }}\n");
@@ -562,7 +565,8 @@ async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
     rig.model.script("clerk", [call("read", json!({})), words("Read.")]);
     rig.tools.script("read", [Does::Takes(seconds(15))]);
     let mut begun = rig.begin("boss", go(), None).await;
-    // The tasks and what is begun make six writes, the last of them what was read; then making sure of the clerk is one.
+    // The tasks and the started calls make six writes, the last of which is the result of the read. After that,
+    // ensuring that the clerk's run exists is one write.
     for write in [7, 1, 1] {
         let process = rig.process(Dying::at(&rig.store, write, Death::Before));
         assert!(rig.drive(&process, begun).await.is_err());
@@ -575,7 +579,7 @@ async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
     assert_eq!(left, seconds(45));
 }
 
-/// Promise 7: a journal that nobody can read any more ends in a failure that says so, and is not taken up for ever.
+/// Promise 7: a run with an unreadable journal fails with an error that says so, and is not claimed again.
 #[tokio::test]
 async fn a_run_whose_journal_cannot_be_read_fails_and_says_so() {
     let rig = Rig::new(&[ALONE]).await;

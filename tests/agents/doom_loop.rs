@@ -1,4 +1,4 @@
-//! The same call again and again (X-11 to X-13).
+//! Repeated identical calls (X-11 to X-13).
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::tool::FailureCode;
@@ -27,7 +27,7 @@ fn read(n: u32) -> Say {
 
 const REFUSED: Option<FailureCode> = Some(FailureCode::DoomLoop);
 
-/// X-11
+/// X-11: the third identical call in a row is refused, and the error asks the model to try something else.
 #[tokio::test]
 async fn the_third_identical_call_in_a_row_is_not_run_and_the_model_is_told_to_try_something_else() {
     let (rig, run) = played([read(1), read(1), read(1), words("I gave up.")]).await;
@@ -41,7 +41,7 @@ async fn the_third_identical_call_in_a_row_is_not_run_and_the_model_is_told_to_t
     assert!(message.contains("Try something else"), "{message}");
 }
 
-/// X-12
+/// X-12: the fifth identical call in a row ends the run as failed.
 #[tokio::test]
 async fn the_fifth_identical_call_in_a_row_ends_the_run_as_failed() {
     let (rig, run) = played([read(1), read(1), read(1), read(1), read(1), words("Never said.")]).await;
@@ -58,7 +58,7 @@ async fn the_fifth_identical_call_in_a_row_ends_the_run_as_failed() {
     );
 }
 
-/// X-13
+/// X-13: a call of another tool or with other arguments resets the counter.
 #[tokio::test]
 async fn another_tool_or_other_arguments_set_the_counter_back() {
     let look = || call("look", json!({"n": 1}));
@@ -82,7 +82,7 @@ async fn another_tool_or_other_arguments_set_the_counter_back() {
     assert!(asked[1..9].iter().all(|asked| asked.failures() == [None]));
 }
 
-/// X-11: calls count one by one, also within one turn and over the turns' borders.
+/// X-11: calls count one by one, within one turn and across turns.
 #[tokio::test]
 async fn identical_calls_of_one_turn_count_one_by_one() {
     let four = read(1)
@@ -105,7 +105,7 @@ async fn identical_calls_of_one_turn_count_one_by_one() {
     assert_eq!(rig.tools.calls("read"), 3);
 }
 
-/// X-12: what comes after the call that ends the run is not begun.
+/// X-12: calls after the one that ends the run are not started.
 #[tokio::test]
 async fn five_identical_calls_in_one_turn_end_the_run_and_what_comes_after_them_does_not_run() {
     let mut turn = call("look", json!({}));
@@ -119,7 +119,7 @@ async fn five_identical_calls_in_one_turn_end_the_run_and_what_comes_after_them_
     assert_eq!(rig.model.asked().len(), 1);
 }
 
-/// X-11: identical is what has the same arguments, however they are written.
+/// X-11: two calls are identical if their arguments have the same value, however the JSON is written.
 #[tokio::test]
 async fn arguments_written_differently_are_the_same() {
     let (rig, run) = played([
@@ -134,7 +134,7 @@ async fn arguments_written_differently_are_the_same() {
     assert_eq!(rig.tools.calls("read"), 2);
 }
 
-/// X-12: a call that was refused was made all the same, and so was one of nothing that is there.
+/// X-12: refused calls and calls of unknown tools count too.
 #[tokio::test]
 async fn refused_calls_count_as_well() {
     let drop = || call("drop_all", json!({}));
@@ -146,7 +146,7 @@ async fn refused_calls_count_as_well() {
     assert_eq!(told, [unknown, unknown, REFUSED, REFUSED]);
 }
 
-/// X-12: so does an output that is wrong in the same way again and again.
+/// X-12: repeating the same invalid output ends the run as well.
 #[tokio::test]
 async fn the_same_wrong_output_again_and_again_ends_the_run() {
     let rig = Rig::new(&[r#"

@@ -8,7 +8,7 @@ use crate::model::{Asked, call, fault, words};
 use crate::rig::{Outcome, Rig, seconds};
 use crate::tools::Does;
 
-/// Finds facts, and hands them in as a list.
+/// Finds facts and returns them as a list.
 const FINDER: &str = r#"
 name: finder
 description: Finds.
@@ -68,7 +68,7 @@ fn whales() -> Value {
     json!({"topic": "whales", "most": 9})
 }
 
-/// The task of an agent, without the day.
+/// The task of an agent, without the date.
 fn task(asked: &Asked) -> &str {
     asked.task().split_once("\n\n").unwrap().1
 }
@@ -81,8 +81,8 @@ async fn called(rig: &Rig, run: &Outcome) -> Vec<Outcome> {
     called
 }
 
-/// X-2: each step sees the outputs of those before by name and with their types; what `input` leaves out comes from the
-/// step or the input of its name.
+/// X-2: each step sees the outputs of earlier steps by name and with their types. A value that `input` omits comes from
+/// the step or the input of the same name.
 #[tokio::test]
 async fn each_step_of_a_pipeline_sees_the_outputs_of_those_before() {
     let rig = pipeline("").await;
@@ -94,7 +94,7 @@ async fn each_step_of_a_pipeline_sees_the_outputs_of_those_before() {
         tasks,
         [
             "Find: all about whales",
-            // `critic` is an optional argument, and the agent of a later step: in a pipeline that is nothing.
+            // `critic` is an optional argument and the agent of a later step. In a pipeline it is empty.
             r#"whales from ["old","blue"], at most 9. Critic: "#,
             r#"Judge: An old blue whale. by ["old","blue"]"#,
         ]
@@ -113,7 +113,7 @@ async fn each_step_of_a_pipeline_sees_the_outputs_of_those_before() {
     );
 }
 
-/// X-2: the output of the last step is the flow's, structured where it is.
+/// X-2: the output of the last step is the output of the flow, structured if the step's output is.
 #[tokio::test]
 async fn the_last_output_is_that_of_the_pipeline() {
     let rig = Rig::new(&[
@@ -137,11 +137,11 @@ steps: [{ name: first, agent: finder }, { agent: finder, input: { query: "${firs
     let run = rig.run("search", json!({"query": "whales"})).await;
     assert_eq!((run.status(), run.output()), (RunStatus::Completed, json!(["b", "c"])));
     assert_eq!(run.summary(), r#"["b","c"]"#);
-    // A list where a text is asked for is JSON.
+    // A list that is used as text becomes JSON.
     assert_eq!(task(&rig.model.asked()[1]), r#"Find: ["a"]"#);
 }
 
-/// X-2: a step that fails ends the flow, which says which and why.
+/// X-2: a failing step ends the flow, and the error names the step and the cause.
 #[tokio::test]
 async fn a_failing_step_fails_the_pipeline_and_nothing_after_it_runs() {
     let rig = pipeline("").await;
@@ -152,7 +152,11 @@ async fn a_failing_step_fails_the_pipeline_and_nothing_after_it_runs() {
         run.error(),
         "the step \"writer\" failed: it failed: The model's provider blocked the prompt or the answer."
     );
-    assert_eq!(run.summary(), r#"["old","blue"]"#, "how far it came");
+    assert_eq!(
+        run.summary(),
+        r#"["old","blue"]"#,
+        "the summary is the output of the last completed step"
+    );
     assert_eq!(run.row.steps, 2);
     assert_eq!(
         rig.runs().await,
@@ -160,8 +164,8 @@ async fn a_failing_step_fails_the_pipeline_and_nothing_after_it_runs() {
     );
 }
 
-/// X-2, X-6: a step that is cut short pauses the flow; resumed, the flow goes on with the step's own conversation, and
-/// steps that are done stay done.
+/// X-2, X-6: an interrupted step pauses the flow. After a resume the step continues its own conversation, and completed
+/// steps are not repeated.
 #[tokio::test]
 async fn a_resumed_pipeline_goes_on_with_the_step_that_was_cut_short() {
     let finder = FINDER.to_owned() + "runConfig: { max_turns: 2 }";
@@ -197,7 +201,7 @@ async fn a_resumed_pipeline_goes_on_with_the_step_that_was_cut_short() {
     assert_eq!(rig.model.asked_of("writer").len(), 1);
 }
 
-/// X-6: the steps of a flow are those of all its steps together.
+/// X-6: the step limit of a flow counts the steps of all its agents together.
 #[tokio::test]
 async fn the_limit_of_a_flow_counts_over_its_steps() {
     let rig = pipeline("runConfig: { max_turns: 2 }").await;
@@ -210,7 +214,7 @@ async fn the_limit_of_a_flow_counts_over_its_steps() {
     assert_eq!(rig.model.asked_of("critic").len(), 0);
 }
 
-/// DESIGN.md section 2: and so are its tokens.
+/// DESIGN.md section 2: the token limit of a flow counts the tokens of all its steps.
 #[tokio::test]
 async fn the_tokens_of_a_flow_are_those_of_its_steps() {
     let rig = pipeline("runConfig: { max_tokens: 100 }").await;
@@ -223,8 +227,8 @@ async fn the_tokens_of_a_flow_are_those_of_its_steps() {
     assert_eq!((run.summary(), rig.model.asked_of("critic").len()), ("Costly.", 0));
 }
 
-/// C-FR-007: a flow tells the tokens of its steps, also of one that was cut short; in the log each token is told once, by the
-/// decision of the run that asked for it.
+/// C-FR-007: a flow reports the tokens of its steps, including an interrupted one. In the log, each token is counted
+/// once, by the decision of the run that used it.
 #[tokio::test]
 async fn a_flow_tells_the_tokens_of_its_steps_and_the_log_tells_each_once() {
     let rig = pipeline("").await;
@@ -248,7 +252,7 @@ async fn a_flow_tells_the_tokens_of_its_steps_and_the_log_tells_each_once() {
     assert_eq!((rig.db.count(logged).await, tokens > 20), (tokens, true), "{tokens}");
 }
 
-/// X-8: so does its time, and a step has the 30 s of the flow to sum up.
+/// X-8: the time limit of a flow covers all its steps, and a step has the flow's 30 s to sum up.
 #[tokio::test]
 async fn the_time_of_a_flow_is_that_of_all_its_steps() {
     let rig = pipeline("runConfig: { deadline_seconds: 60 }").await;
@@ -287,7 +291,8 @@ description: Drafts.
 promptConfig: { query: "${query}", systemPrompt: drafter }
 "#;
 
-/// X-3: at most so many rounds, three where the definition does not say; each sees what the round before left.
+/// X-3: a loop runs at most the configured number of rounds, by default three. Each round sees the outputs of the round
+/// before.
 #[tokio::test]
 async fn a_loop_goes_round_as_often_as_its_definition_says() {
     for (more, rounds) in [("", 3), ("max_iterations: 2", 2)] {
@@ -306,7 +311,7 @@ async fn a_loop_goes_round_as_often_as_its_definition_says() {
     }
 }
 
-/// X-3: an agent of the loop ends it early; what it hands in is the flow's, and the steps after it do not run.
+/// X-3: an agent of the loop can end it early. Its output is the flow's output, and later steps do not run.
 #[tokio::test]
 async fn an_agent_ends_its_loop_early() {
     let rig = Rig::new(&[DRAFTER, CRITIC, polished("").as_str()]).await;
@@ -324,7 +329,7 @@ async fn an_agent_ends_its_loop_early() {
     let asked = rig.model.asked_of("critic");
     assert_eq!(asked[0].names(), ["exit_loop"]);
 
-    // In another flow the same agent has no loop to end.
+    // Outside a loop, the same agent has no function to end one.
     let rig = pipeline("").await;
     rig.run("article", whales()).await;
     assert_eq!(rig.model.asked_of("critic")[0].names(), [""; 0]);
@@ -343,7 +348,7 @@ flow_type: loop
     )
 }
 
-/// X-3: a loop without steps is its own agent again and again, which sees what the round before came to.
+/// X-3: a loop without steps repeats its own agent, which sees the result of the previous round.
 #[tokio::test]
 async fn an_agent_that_goes_round_sees_what_the_round_before_came_to() {
     let rig = Rig::new(&[improver("max_iterations: 3").as_str()]).await;
@@ -363,12 +368,12 @@ async fn an_agent_that_goes_round_sees_what_the_round_before_came_to() {
     assert!(
         asked[2]
             .task()
-            .ends_with("The round before came to this:\n<result>\nbetter\n</result>")
+            .ends_with("The result of the previous round:\n<result>\nbetter\n</result>")
     );
     assert_eq!(rig.runs().await, ["improver completed"; 4]);
 }
 
-/// X-3, D-5, D-6: with an output schema each round hands one in, and the last one is formatted.
+/// X-3, D-5, D-6: with an output schema, each round submits an output, and the last one is formatted.
 #[tokio::test]
 async fn an_agent_with_an_output_goes_round_and_ends_with_a_formatted_one() {
     let more = r#"
@@ -391,7 +396,7 @@ processOutput: "<<${t}>>"
     );
 }
 
-/// X-3: the limits of an agent that goes round are those of all rounds together.
+/// X-3: the step limit of a looping agent covers all its rounds.
 #[tokio::test]
 async fn the_limit_of_an_agent_that_goes_round_counts_over_its_rounds() {
     let rig = Rig::new(&[improver("max_iterations: 9\nrunConfig: { max_turns: 4 }").as_str()]).await;
@@ -411,7 +416,7 @@ async fn the_limit_of_an_agent_that_goes_round_counts_over_its_rounds() {
     assert!(rig.model.asked()[7].task().contains("round 4 of at most 9"));
 }
 
-/// X-3, DESIGN.md section 2: so are its tokens.
+/// X-3, DESIGN.md section 2: the token limit of a looping agent covers all its rounds.
 #[tokio::test]
 async fn the_tokens_of_an_agent_that_goes_round_are_those_of_all_rounds() {
     let rig = Rig::new(&[improver("max_iterations: 9\nrunConfig: { max_tokens: 100 }").as_str()]).await;
@@ -424,7 +429,8 @@ async fn the_tokens_of_an_agent_that_goes_round_are_those_of_all_rounds() {
     assert_eq!((run.row.steps, run.summary()), (2, "a round"));
 }
 
-/// X-2, promise 3: a step in doubt pauses the flow, which lists the call; it goes on when a person has said what happened.
+/// X-2, promise 3: a step with an in-doubt call pauses the flow, which lists the call. The flow continues after a
+/// person has settled it.
 #[tokio::test]
 async fn a_step_in_doubt_pauses_the_pipeline_until_a_person_has_said_what_happened() {
     let rig = pipeline("").await;
@@ -461,7 +467,8 @@ async fn a_step_in_doubt_pauses_the_pipeline_until_a_person_has_said_what_happen
     );
 }
 
-/// X-2: an agent with a prompt of its own and no steps is its own only step; all else that a definition has counts.
+/// X-2: a sequential agent with its own prompt and no steps is its own only step. All other fields of its definition
+/// apply.
 #[tokio::test]
 async fn a_sequential_agent_with_a_prompt_of_its_own_runs() {
     let agent = FINDER.replace("name: finder", "name: finder\nflow_type: sequential");
@@ -479,7 +486,7 @@ async fn a_sequential_agent_with_a_prompt_of_its_own_runs() {
     assert_eq!(rig.runs().await, ["finder completed"]);
 }
 
-/// X-10: a step may have a time of its own, within what the flow has left.
+/// X-10: a step may have its own time limit, within the time that the flow has left.
 #[tokio::test]
 async fn a_step_may_be_given_a_time_of_its_own() {
     for (given, expected) in [

@@ -1,4 +1,4 @@
-//! Calls of which nobody knows whether they had their effect (promise 3, DESIGN.md section 6).
+//! Calls whose outcome is unknown (promise 3, DESIGN.md section 6).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::rig::{Begun, Outcome, Rig};
 use crate::support::TestDb;
 use crate::tools::Does;
 
-/// May do all that the tools can, without leave.
+/// May use every tool without approval.
 pub(crate) const CLERK: &str = r#"
 name: clerk
 description: Works.
@@ -22,7 +22,7 @@ toolConfig: { tools: [read, send, book, put] }
 approval: never
 "#;
 
-/// Has the clerk do it.
+/// Delegates to the clerk.
 pub(crate) const BOSS: &str = r#"
 name: boss
 description: Leads.
@@ -34,7 +34,7 @@ pub(crate) fn go() -> Value {
     json!({"query": "go"})
 }
 
-/// A person's word is the call's result from then on.
+/// Promise 3: the outcome that a person reports becomes the call's result, and the call is not sent again.
 pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for happened in [true, false] {
@@ -52,7 +52,11 @@ pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
             (run.status(), run.row.stop_reason),
             (RunStatus::Paused, Some(StopReason::InDoubt))
         );
-        assert_eq!(rig.model.asked().len(), 1, "nobody goes on until a person has spoken");
+        assert_eq!(
+            rig.model.asked().len(),
+            1,
+            "the run waits until a person has settled the call"
+        );
         let [doubtful] = &run.row.in_doubt[..] else {
             panic!("{:?}", run.row.in_doubt)
         };
@@ -78,7 +82,8 @@ pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
     }
 }
 
-/// DESIGN.md section 5: a tool that takes our key is asked again under it, and its data settles what happened.
+/// DESIGN.md section 5: a call to a tool that takes a key is repeated under that key, and the tool's data shows what
+/// happened.
 #[tokio::test]
 async fn a_call_whose_answer_was_lost_is_repeated_where_the_tool_takes_a_key() {
     let rig = Rig::new(&[CLERK]).await;
@@ -91,7 +96,7 @@ async fn a_call_whose_answer_was_lost_is_repeated_where_the_tool_takes_a_key() {
     assert_eq!(sent[0].key, sent[1].key);
 }
 
-/// Drives a run until a tool hangs, and has its process die there.
+/// Drives a run until a tool hangs, then kills its process.
 async fn dies_calling(rig: &Rig, agent: &str) -> Begun {
     let begun = rig.begin(agent, go(), None).await;
     let process = rig.process(rig.store.clone());
@@ -102,7 +107,7 @@ async fn dies_calling(rig: &Rig, agent: &str) -> Begun {
     begun
 }
 
-/// The same, and another process takes it up.
+/// As `dies_calling`; then another process claims the run.
 async fn dies_while_it_calls(rig: &Rig, agent: &str) -> Begun {
     let begun = dies_calling(rig, agent).await;
     rig.take_over(begun).await.unwrap()
@@ -118,8 +123,8 @@ async fn after_a_death_in(tool: &str, then: impl FnOnce(&Rig)) -> (Rig, Outcome)
     (rig, run)
 }
 
-/// Promise 3: a call that was cut off is made again under its key; only the tool's data tells what became of it. A server
-/// that is away, or an error, tells nothing of the first call.
+/// Promise 3: an interrupted call is repeated under its key, and only the tool's data settles its outcome. An
+/// unavailable server or an error says nothing about the first call.
 #[tokio::test]
 async fn after_a_crash_only_the_tools_data_settles_a_call_that_was_cut_off() {
     let (rig, run) = after_a_death_in("book", |_| {}).await;
@@ -138,7 +143,8 @@ async fn after_a_crash_only_the_tools_data_settles_a_call_that_was_cut_off() {
     }
 }
 
-/// Promise 3: a server forgets keys in time, and then the same call is a second one. A further attempt says when the first one was.
+/// Promise 3: a server forgets keys after a time, and the repeated call would then be a second one. A further attempt
+/// states when the first one was made.
 #[tokio::test]
 async fn after_a_crash_a_call_is_not_made_again_under_a_key_that_may_be_forgotten() {
     for (hours, calls) in [(23, 2), (25, 1)] {
@@ -165,7 +171,7 @@ async fn after_a_crash_a_call_is_not_made_again_under_a_key_that_may_be_forgotte
     }
 }
 
-/// Promise 3: what only reads is read again, and where that fails nothing is in doubt.
+/// Promise 3: a read is repeated, and a failing read is never in doubt.
 #[tokio::test]
 async fn after_a_crash_what_only_reads_is_read_again() {
     let (rig, run) = after_a_death_in("read", |_| {}).await;
@@ -175,7 +181,7 @@ async fn after_a_crash_what_only_reads_is_read_again() {
     assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::ToolError)]);
 }
 
-/// DESIGN.md section 5: a tool that is not what it was is not called under an old key.
+/// DESIGN.md section 5: a tool that has changed is not called under an old key.
 #[tokio::test]
 async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
     let (rig, run) = after_a_death_in("book", |rig| rig.tools.redefine("book")).await;
@@ -186,8 +192,8 @@ async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
     assert_eq!(rig.tools.calls("book"), 1);
 }
 
-/// R-11, promises 3 and 4: the operator's rules are looked at again before a call that was cut off is sent again. What they deny by
-/// now, or ask leave for that nobody gave, is in doubt; what only reads was just not read.
+/// R-11, promises 3 and 4: the operator's rules are checked again before an interrupted call is repeated. A call that
+/// they now deny, or that now requires an approval it does not have, is in doubt. A read is reported as not made.
 #[tokio::test]
 async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_made_again() {
     let rules = |tool: &str, effect: &str| {
@@ -212,7 +218,7 @@ async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_made_again()
     assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::Unavailable)]);
 }
 
-/// X-15, promise 3: an agent below that cannot go on is cut short, and what it left in doubt stops the run above.
+/// X-15, promise 3: a sub-agent that cannot continue is interrupted, and its in-doubt call stops the calling run.
 #[tokio::test]
 async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_caller() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
@@ -237,8 +243,8 @@ async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_cal
     assert_eq!((rig.model.asked_of("boss").len(), rig.tools.calls("send")), (1, 1));
 }
 
-/// DESIGN.md section 6: a run that died within a call, and whose tools are away when it is taken up, is paused until a person says
-/// what happened; resumed while they still are away it is paused again, and nothing of it is lost.
+/// DESIGN.md section 6: a run that died within a call, and whose tools are unavailable to the next worker, pauses until
+/// a person settles the call. A resume while they are still unavailable pauses it again, and nothing is lost.
 #[tokio::test]
 async fn a_run_whose_tools_are_away_when_it_is_taken_up_can_be_resumed_when_they_are_back() {
     let rig = Rig::new(&[CLERK]).await;
@@ -261,7 +267,7 @@ async fn a_run_whose_tools_are_away_when_it_is_taken_up_can_be_resumed_when_they
     assert_eq!(rig.tools.calls("send"), 1);
 }
 
-/// What the clerk has sent after its first letter, the second of which was lost in one way or the other.
+/// What the clerk sends after its first letter; the second letter is lost in one of the two ways.
 fn sends_two(rig: &Rig) {
     rig.model
         .answers("clerk", |asked| match (asked.before, asked.failures().as_slice()) {
@@ -271,7 +277,7 @@ fn sends_two(rig: &Rig) {
         });
 }
 
-/// The ids of the calls that nobody knows of; each was one of `send`'s.
+/// The ids of the in-doubt calls, each a call of `send`.
 fn doubts(run: &Outcome, count: usize) -> Vec<ActionId> {
     assert_eq!(
         (run.status(), run.row.stop_reason),
@@ -288,13 +294,13 @@ fn doubts(run: &Outcome, count: usize) -> Vec<ActionId> {
 
 const HEAD: &str = r#"
 name: head
-description: Stands above.
+description: Calls the boss.
 promptConfig: { query: "${query}", systemPrompt: head }
 sub_agents: [boss]
 "#;
 
-/// Promise 3, X-15: a doubt within a called agent is told as what it is, the call of a tool. When a person has said what happened,
-/// the agent goes on where it stood, and nothing that it did is done again.
+/// Promise 3, X-15: an in-doubt call within a called agent is reported as that tool call. After a person has settled
+/// it, the agent continues at that point and repeats nothing.
 pub(crate) async fn a_doubt_within_a_called_agent_is_settled_there(db: TestDb) {
     let mut rig = Rig::on(db, &[HEAD, BOSS, CLERK]).await;
     for (happened, crash) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -331,13 +337,14 @@ pub(crate) async fn a_doubt_within_a_called_agent_is_settled_there(db: TestDb) {
             "{at}"
         );
         assert_eq!(resumed.row.in_doubt.len(), 0, "{at}");
-        // Twice two letters, and where a person said so, one of them once more.
+        // Two letters in each of two rounds, plus one repeated letter where the person said that the call did not
+        // happen.
         let times = |n: u32| {
             let letter = json!({"n": n}).to_string();
             rig.tools.sent().iter().filter(|sent| sent.arguments == letter).count()
         };
         assert_eq!((times(1), times(2)), (2, if happened { 2 } else { 3 }), "{at}");
-        // Each model was asked on, and none anew.
+        // Each model was asked for its next turn only, and no turn was asked for again.
         let asked = |agent: &str| rig.model.asked_of(agent).len();
         assert_eq!((asked("head"), asked("boss")), (2, 2), "{at}");
         let gone_on_with = ["head completed", "boss completed", "clerk completed"];
@@ -345,7 +352,7 @@ pub(crate) async fn a_doubt_within_a_called_agent_is_settled_there(db: TestDb) {
     }
 }
 
-/// A doubt that comes again, in the run that went on, is settled again.
+/// A second in-doubt call, in the resumed run, is settled in the same way.
 #[tokio::test]
 async fn a_called_agent_may_come_into_doubt_again() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
@@ -362,7 +369,8 @@ async fn a_called_agent_may_come_into_doubt_again() {
     assert_eq!((rig.tools.calls("send"), rig.model.asked_of("boss").len()), (2, 2));
 }
 
-/// X-4: an agent that was cancelled in mid-call cannot be gone on with. What a person says of its call is told to its caller.
+/// X-4: an agent that was cancelled within a call cannot continue. The outcome that a person reports is passed to its
+/// caller.
 #[tokio::test]
 async fn a_doubt_of_a_called_agent_that_is_over_is_told_to_its_caller_as_settled() {
     let rig = Rig::new(&[BOSS, CLERK]).await;

@@ -1,5 +1,5 @@
-//! Who no longer knows that a run is its own sends nothing more, whether it can ask the store or not (promise 3, DESIGN.md
-//! section 8). Nobody prolongs a lease here, and the clock is moved by what takes time.
+//! A process that cannot be sure that it still holds its run sends nothing more, whether or not it can reach the store
+//! (promise 3, DESIGN.md section 8). No lease is renewed here, and scripted durations advance the clock.
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::engine::log::Stop;
@@ -10,8 +10,8 @@ use crate::model::{call, words};
 use crate::rig::{Begun, Outcome, Rig, seconds};
 use crate::tools::Does;
 
-/// A process works under a lease of 10 s until that has run out, which it knows by itself: the store would still take
-/// whatever it writes.
+/// A process works past the end of its 10 s lease. Only its own clock shows that: the store would still accept its
+/// writes.
 async fn works_too_long(rig: &Rig, agent: &str) -> Begun {
     let begun = rig.begin(agent, go(), None).await;
     let driven = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
@@ -24,7 +24,7 @@ async fn goes_on_elsewhere(rig: &Rig, begun: Begun) -> Outcome {
     rig.finish(begun).await
 }
 
-/// What was begun in time keeps its result, and what comes after it is left to the next holder.
+/// A call that started in time keeps its result. Later calls are left to the next holder.
 #[tokio::test]
 async fn after_a_call_that_outlasts_the_lease_nothing_more_is_begun() {
     for agent in ["clerk", "boss"] {
@@ -46,7 +46,7 @@ async fn after_a_call_that_outlasts_the_lease_nothing_more_is_begun() {
     }
 }
 
-/// Not even what could do no harm: the next holder may have done something else since.
+/// Even a harmless call is not repeated, because the next holder may have done something else since.
 #[tokio::test]
 async fn a_call_without_an_answer_is_not_repeated_once_the_lease_has_run_out() {
     let rig = Rig::new(&[CLERK]).await;
@@ -54,7 +54,7 @@ async fn a_call_without_an_answer_is_not_repeated_once_the_lease_has_run_out() {
     rig.tools.script("put", [Does::LosesTheAnswerAfter(seconds(9))]);
     let begun = rig.begin("clerk", go(), None).await;
     let ended = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
-    // Nobody took it up, so it is written what is known of it.
+    // No other process claimed the run, so this one may record what it knows.
     assert_eq!(ended.unwrap().stop_reason, Some(StopReason::InDoubt));
     assert_eq!(rig.tools.calls("put"), 1);
 
@@ -64,10 +64,14 @@ async fn a_call_without_an_answer_is_not_repeated_once_the_lease_has_run_out() {
     let begun = rig.begin("clerk", go(), None).await;
     let ended = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
     assert_eq!(ended.unwrap().status, RunStatus::Completed);
-    assert_eq!(rig.tools.calls("put"), 2, "a tenth of the lease is kept, and no more");
+    assert_eq!(
+        rig.tools.calls("put"),
+        2,
+        "the lease is considered expired a tenth early, not more"
+    );
 }
 
-/// After a crash as well: whoever took the run up may have been held up before it went on.
+/// After a crash too: the worker that claimed the run may have been delayed before it continued.
 #[tokio::test]
 async fn a_call_that_was_cut_off_is_not_repeated_by_who_took_the_run_up_too_long_ago() {
     let rig = Rig::new(&[CLERK]).await;
@@ -87,7 +91,7 @@ async fn a_call_that_was_cut_off_is_not_repeated_by_who_took_the_run_up_too_long
     assert_eq!((run.status(), rig.tools.calls("put")), (RunStatus::Completed, 2));
 }
 
-/// A lease that was prolonged holds on, from the instant at which that was asked for.
+/// A renewed lease is valid from the instant of the request, not of the answer.
 #[tokio::test]
 async fn a_lease_holds_from_when_it_was_asked_for_less_a_tenth() {
     let rig = Rig::new(&[CLERK]).await;
@@ -99,11 +103,14 @@ async fn a_lease_holds_from_when_it_was_asked_for_less_a_tenth() {
     hold.prolong(rig.now());
     rig.clock.advance(seconds(8));
     assert_eq!(hold.left(), seconds(1));
-    // An answer that comes late, after a later one, takes nothing away.
+    // An answer that arrives after a newer one does not shorten the lease.
     hold.prolong(rig.now() - seconds(12));
     assert_eq!(hold.left(), seconds(1));
     rig.clock.advance(seconds(1));
     assert!(!hold.is_ours());
     hold.prolong(rig.now());
-    assert!(hold.is_ours(), "the store says that nobody else had it meanwhile");
+    assert!(
+        hold.is_ours(),
+        "the store confirmed that no other process held the run meanwhile"
+    );
 }

@@ -1,4 +1,4 @@
-//! Calls that need a person's leave (promise 4; DESIGN.md section 6; R-5, R-13, R-14).
+//! Calls that require approval (promise 4; DESIGN.md section 6; R-5, R-13, R-14).
 
 use gavel::domain::action::{Action, ActionStatus, Resolution};
 use gavel::domain::agent_run::{RunStatus, StopReason};
@@ -18,7 +18,7 @@ use crate::tools::Does;
 
 const CLERK: &str = r#"
 name: clerk
-description: Works, with leave.
+description: Works, with approval.
 promptConfig: { query: "${query}", systemPrompt: clerk }
 toolConfig: { tools: [read, send, book] }
 "#;
@@ -48,7 +48,7 @@ fn answer(by: &str, action: &Action, resolution: Resolution, reason: Option<&str
 }
 
 impl Rig {
-    /// Drives a run until it waits for a person.
+    /// Drives a run until it waits for an approval.
     async fn waits(&self, begun: Begun) {
         let driven = self.drive(&self.process(self.store.clone()), begun).await;
         assert!(
@@ -62,7 +62,7 @@ impl Rig {
         self.store.of_run(root).await.unwrap()
     }
 
-    /// Those that wait.
+    /// The actions that wait for an approval.
     async fn questions(&self, root: RunId) -> Vec<Action> {
         let mut actions = self.actions(root).await;
         actions.retain(|action| action.status == ActionStatus::AwaitingConfirmation);
@@ -76,13 +76,14 @@ impl Rig {
             .unwrap()
     }
 
-    /// Somebody takes up a run that was answered.
+    /// A worker claims a run whose approval request was resolved.
     async fn taken_up(&self, id: RunId) -> Begun {
-        let lease = self.store.take(id).await.unwrap().expect("it goes on");
+        let lease = self.store.take(id).await.unwrap().expect("the run continues");
         Begun { id, lease }
     }
 
-    /// Drives a run to its end, in as many processes as it takes: one whose leave is over is left, and taken up anew.
+    /// Drives a run to its end, in as many processes as necessary: a process whose approval has expired releases the
+    /// run, and the next one claims it.
     async fn ends(&self, begun: Begun) -> Outcome {
         let mut at = Some(begun);
         while let Some(begun) = at {
@@ -102,16 +103,17 @@ impl Rig {
     }
 }
 
-/// R-5, R-14: it waits, is approved by its exact arguments, runs once, and the record says by whom.
+/// R-5, R-14: a call that requires approval waits, is approved with its exact arguments, and runs once. The log names
+/// the approver.
 pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model
         .script("clerk", [call("send", json!({"to": "bob"})), words("Sent.")]);
     let begun = rig.begin("clerk", go(), None).await;
     rig.waits(begun).await;
-    assert_eq!(rig.tools.calls("send"), 0, "nothing runs without leave");
+    assert_eq!(rig.tools.calls("send"), 0, "nothing runs without approval");
     let [question] = &rig.questions(begun.id).await[..] else {
-        panic!("one question")
+        panic!("one approval request")
     };
     assert_eq!(
         (question.tool.as_str(), question.arguments.get()),
@@ -121,7 +123,7 @@ pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
     assert!(question.expires_at > Some(question.created_at));
     assert!(
         rig.store.take(begun.id).await.unwrap().is_none(),
-        "nobody works on what waits"
+        "no worker claims a waiting run"
     );
 
     assert_eq!(
@@ -139,7 +141,7 @@ pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
     );
     let run = rig.finish(rig.taken_up(begun.id).await).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Sent."));
-    assert_eq!(run.row.recovered_from, None, "to wait is no crash");
+    assert_eq!(run.row.recovered_from, None, "waiting is not a crash");
     assert_eq!(rig.tools.calls("send"), 1);
     let [action] = &rig.actions(begun.id).await[..] else {
         panic!("one action")
@@ -150,8 +152,9 @@ pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
     );
 }
 
-/// R-13, DESIGN.md section 6: several wait in one turn; each is answered by itself, in any order, and what was approved runs at
-/// once. The model goes on when all are settled, and is told of a no with its reason.
+/// R-13, DESIGN.md section 6: several calls of one turn can wait, and each is resolved separately, in any order. An
+/// approved call runs at once. The model is asked again when all are resolved, and receives each rejection with its
+/// reason.
 pub(crate) async fn several_questions_of_a_turn_are_answered_one_by_one(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     let turn = call("send", json!({"to": "bob"}))
@@ -176,8 +179,12 @@ pub(crate) async fn several_questions_of_a_turn_are_answered_one_by_one(db: Test
         rig.says("user:ann", &question, resolution, Some("not her")).await;
         rig.waits(rig.taken_up(begun.id).await).await;
     }
-    assert_eq!(rig.tools.calls("book"), 1, "it does not wait for the others");
-    assert_eq!(rig.model.asked().len(), 1, "the model does");
+    assert_eq!(
+        rig.tools.calls("book"),
+        1,
+        "an approved call does not wait for the others"
+    );
+    assert_eq!(rig.model.asked().len(), 1, "the model waits for all of them");
     let question = rig.questions(begun.id).await.remove(0);
     rig.says("user:ann", &question, Resolution::Reject, None).await;
     let run = rig.finish(rig.taken_up(begun.id).await).await;
@@ -187,7 +194,7 @@ pub(crate) async fn several_questions_of_a_turn_are_answered_one_by_one(db: Test
     assert_eq!(rig.statuses(begun.id).await, over);
 }
 
-/// X-15: a called agent's question stops its callers as well, and all of them go on with the answer.
+/// X-15: an approval request of a called agent suspends its callers too. They all continue with its resolution.
 pub(crate) async fn a_called_agent_that_waits_is_waited_for(db: TestDb) {
     let rig = Rig::on(db, &[BOSS, CLERK]).await;
     rig.model
@@ -209,7 +216,7 @@ pub(crate) async fn a_called_agent_that_waits_is_waited_for(db: TestDb) {
     assert_eq!((rig.tools.calls("send"), rig.model.asked().len()), (1, 4));
 }
 
-/// R-14: of fifty who answer at once exactly one wins, and everybody else is told who.
+/// R-14: of fifty concurrent answers exactly one wins, and every other caller receives the winner's.
 pub(crate) async fn of_fifty_who_answer_at_once_one_wins(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model
@@ -240,36 +247,37 @@ pub(crate) async fn of_fifty_who_answer_at_once_one_wins(db: TestDb) {
     assert_eq!(rig.tools.calls("send"), 1 - winner % 2);
 }
 
-/// DESIGN.md section 6: a question that nobody answers in time is over, the call does not run, and the model is told.
+/// DESIGN.md section 6: an approval request without an answer expires in time. The call does not run, and the model
+/// receives that.
 pub(crate) async fn a_question_that_nobody_answers_is_over_in_time(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("send", json!({"to": "bob"})),
         _ => {
             assert_eq!(asked.failures()[..], [Some(FailureCode::Expired)]);
-            words("Nobody answered.")
+            words("No answer came.")
         }
     });
     let begun = rig.begin("clerk", go(), None).await;
     rig.waits(begun).await;
-    assert!(rig.store.expire(10).await.unwrap().is_empty(), "it stands for a day");
+    assert!(
+        rig.store.expire(10).await.unwrap().is_empty(),
+        "an approval request is valid for a day"
+    );
     let question = rig.questions(begun.id).await.remove(0);
     rig.db.run("UPDATE agent_action SET expires_at = created_at").await;
     let late = rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
     assert_eq!(late, Resolved::Late(ActionStatus::Expired, None, None));
     let run = rig.finish(rig.taken_up(begun.id).await).await;
-    assert_eq!(
-        (run.status(), run.summary()),
-        (RunStatus::Completed, "Nobody answered.")
-    );
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "No answer came."));
     assert_eq!(
         (rig.tools.calls("send"), rig.statuses(begun.id).await),
         (0, vec![ActionStatus::Expired])
     );
 }
 
-/// Promise 4: what was approved and did not begin in time does not run, also where leave had been heard of already; whoever dies
-/// between, the rows tell what was done.
+/// Promise 4: an approved call that did not start in time does not run, even if the process had already read the
+/// approval. If a process dies in between, the rows show what was done.
 pub(crate) async fn leave_that_is_over_before_the_call_begins_does_not_count(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     let (mut expired, mut done) = (0, 0);
@@ -313,13 +321,14 @@ pub(crate) async fn leave_that_is_over_before_the_call_begins_does_not_count(db:
 
 const READER: &str = r#"
 name: reader
-description: Reads, with leave.
+description: Reads, with approval.
 promptConfig: { query: "${query}", systemPrompt: reader }
 toolConfig: { tools: [read, look] }
 approval: always
 "#;
 
-/// Promises 4 and 7: what only reads and was asked for all the same needs its leave as well, and the rows tell that it was used.
+/// Promises 4 and 7: a read that was put up for approval requires its approval too, and the rows record that the
+/// approval was used.
 pub(crate) async fn what_only_reads_begins_with_its_leave_alone(db: TestDb) {
     let rig = Rig::on(db, &[READER]).await;
     rig.model.answers("reader", |asked| match asked.before {
@@ -356,8 +365,7 @@ pub(crate) async fn what_only_reads_begins_with_its_leave_alone(db: TestDb) {
     );
 }
 
-/// Promise 7: what only reads is never in doubt, not even where its process died within the call and nobody can read any more how
-/// far its run had come.
+/// Promise 7: a read is never in doubt, even if its process died within the call and the journal can no longer be read.
 pub(crate) async fn what_only_reads_is_never_in_doubt(db: TestDb) {
     let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
     rig.model.script("leader", [call("reader", go())]);
@@ -389,7 +397,7 @@ pub(crate) async fn what_only_reads_is_never_in_doubt(db: TestDb) {
     );
 }
 
-/// Ann says yes, for good.
+/// Ann approves the call and creates a grant.
 async fn allowed_for_good(rig: &Rig, question: &Action) -> GrantId {
     let grant = GrantId::new();
     let always = Resolve {
@@ -402,13 +410,13 @@ async fn allowed_for_good(rig: &Rig, question: &Action) -> GrantId {
 
 const MAILER: &str = r#"
 name: mailer
-description: Writes, with leave.
+description: Writes, with approval.
 promptConfig: { query: "${query}", systemPrompt: mailer }
 toolConfig: { tools: [mail, letter] }
 "#;
 
-/// R-11, R-15: what only reads is held to leave for good in the same way: it is counted, and nothing is read by leave that was taken back
-/// while the calls before it ran.
+/// R-11, R-15: reads under a grant follow the same rules: each use is counted. No read starts under a grant that was
+/// revoked while earlier calls ran.
 pub(crate) async fn reading_by_standing_leave_is_counted_and_ends_with_it(db: TestDb) {
     let rig = Rig::on(db, &[PEEKER]).await;
     let to = |n: u32| json!({"to": "bob@example.com", "n": n});
@@ -454,13 +462,13 @@ pub(crate) async fn reading_by_standing_leave_is_counted_and_ends_with_it(db: Te
 
 const PEEKER: &str = r#"
 name: peeker
-description: Reads and writes, with leave.
+description: Reads and writes, with approval.
 promptConfig: { query: "${query}", systemPrompt: peeker }
 toolConfig: { tools: [mail, peek] }
 approval: always
 "#;
 
-/// A run that sends two letters, and leave for good by its first question.
+/// A run that sends two letters, with a grant created by the approval of the first.
 async fn two_letters(rig: &Rig) -> (Begun, GrantId) {
     let letter = |n: u32| json!({"to": "bob@example.com", "n": n});
     rig.model.answers("mailer", move |asked| match asked.before {
@@ -475,7 +483,8 @@ async fn two_letters(rig: &Rig) -> (Begun, GrantId) {
     (begun, grant)
 }
 
-/// R-15, promises 3 and 4: what leave for good let begin, and a crash cut off, is sent again only while that leave stands.
+/// R-15, promises 3 and 4: a call that started under a grant and was interrupted by a crash is sent again only while
+/// the grant is active.
 pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_taken_back(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for taken_back in [false, true] {
@@ -509,8 +518,8 @@ pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_tak
     }
 }
 
-/// Promises 3 and 4: a call of which nobody heard is sent a second time only while what let it begin stands: the leave, the tool as
-/// it was, and the run, which may have been cancelled at another process. Else it is in doubt.
+/// Promises 3 and 4: a call without an answer is sent again only while everything that allowed it is still valid: the
+/// approval, the unchanged tool, and the run, which another process may have cancelled. Otherwise it is in doubt.
 pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for meanwhile in ["nothing", "taken back", "another tool", "cancelled"] {
@@ -545,7 +554,7 @@ pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db:
     }
 }
 
-/// R-17: a call that was begun and could not be sent is logged as such while its neighbour waits, and not as one that is being run.
+/// R-17: a call that started and could not be sent is logged as such, not as running, while its neighbor waits.
 pub(crate) async fn what_was_begun_and_not_sent_is_logged_so_while_its_neighbour_waits(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -566,8 +575,8 @@ pub(crate) async fn what_was_begun_and_not_sent_is_logged_so_while_its_neighbour
     assert_eq!(rig.db.line(logged).await, "send not_sent unavailable");
 }
 
-/// R-15, promise 4: standing leave that is taken back lets nothing more begin, not even a later call of the turn that it was read
-/// for. It counts the calls that it let begin.
+/// R-15, promise 4: after a grant is revoked no call starts under it, not even a later call of the turn that had read
+/// it. The grant counts the calls that it allowed.
 pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     let mail = |n: u32| json!({"to": "bob@example.com", "n": n});
@@ -605,8 +614,8 @@ pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db
     assert_eq!(rig.tools.calls("mail"), 2);
 }
 
-/// Promise 4: also where a tool changes while another call runs that was approved with it, or before it: what is approved meanwhile is
-/// for the tool as it was.
+/// Promise 4: a tool that changes while another approved call runs is not called: the approval is for the tool as it
+/// was.
 pub(crate) async fn a_tool_that_changes_while_another_runs_is_not_called(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for approved_before in [true, false] {
@@ -650,7 +659,8 @@ pub(crate) async fn a_tool_that_changes_while_another_runs_is_not_called(db: Tes
     }
 }
 
-/// R-15, promise 4: leave for good is for the tool as it was: another definition may reach people by arguments that this one had not.
+/// R-15, promise 4: a grant is for the tool as it was. A changed definition may reach other people through other
+/// arguments.
 pub(crate) async fn standing_leave_is_for_the_tool_as_it_was(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     rig.model.answers("mailer", |asked| match asked.before {
@@ -673,7 +683,8 @@ pub(crate) async fn standing_leave_is_for_the_tool_as_it_was(db: TestDb) {
     assert_eq!(rig.tools.calls("mail"), 2);
 }
 
-/// R-15, promise 4: also where the server has not said that the tool is another one now: it is asked right before the call begins.
+/// R-15, promise 4: this holds even if the server has not announced the change: it is asked just before the call
+/// starts.
 pub(crate) async fn standing_leave_is_for_the_tool_as_its_server_has_it(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     rig.model.answers("mailer", |asked| match asked.before {
@@ -694,12 +705,13 @@ pub(crate) async fn standing_leave_is_for_the_tool_as_its_server_has_it(db: Test
     rig.tools.redefine_unheard("mail");
     let run = rig.finish(rig.begin("mailer", go(), None).await).await;
     assert_eq!(run.summary(), "It has changed.");
-    // From now on a person is asked.
+    // From now on the call requires an approval.
     rig.waits(rig.begin("mailer", go(), None).await).await;
     assert_eq!(rig.tools.calls("mail"), 1);
 }
 
-/// R-14, promise 4: leave is for what people were shown: where that is changed in the database, nothing is sent.
+/// R-14, promise 4: an approval covers what the approver was shown. If the row is changed in the database, nothing is
+/// sent.
 pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -735,7 +747,7 @@ pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
     assert_eq!(rig.db.line("SELECT COUNT(*) FROM approval_grant").await, "0");
     let yes = rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
     assert_eq!(yes, Resolved::Done);
-    // Also where it is changed after the answer.
+    // Also if the row changes after the answer.
     rig.db.run(&format!("UPDATE agent_action SET {friend}")).await;
     let run = rig.ends(rig.taken_up(begun.id).await).await;
     assert_eq!(
@@ -746,8 +758,8 @@ pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
     assert_eq!(rig.statuses(begun.id).await, [ActionStatus::Failed]);
 }
 
-/// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, though nobody could be asked the
-/// question any more: the tool has changed.
+/// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, even though the request
+/// could no longer be made: the tool has changed.
 pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -768,7 +780,7 @@ pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db:
     let held = Dying::at(&rig.store, 1, Death::Held);
     let process = rig.process(held.clone());
     let (ended, ()) = tokio::join!(rig.drive(&process, begun), async {
-        // It has heard what there was, and is about to write it.
+        // The process has read the first answer and is about to write it.
         held.held.notified().await;
         rig.says("user:ann", &questions[1], Resolution::ApproveOnce, None).await;
         held.go_on.notify_one();
@@ -782,8 +794,8 @@ pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db:
     assert_eq!(rig.tools.effects(), []);
 }
 
-/// DESIGN.md section 6: a call that was to be asked about by a process that died first, of a tool that has changed since, is
-/// answered: nobody could be asked about it, so nobody waits for it.
+/// DESIGN.md section 6: a process dies before it makes an approval request, and the tool changes. The call gets a
+/// result, because no approver could be asked about it.
 pub(crate) async fn a_run_never_waits_for_what_nobody_was_asked(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -794,7 +806,7 @@ pub(crate) async fn a_run_never_waits_for_what_nobody_was_asked(db: TestDb) {
         }
     });
     let begun = rig.begin("clerk", go(), None).await;
-    // The task, the turn as it was judged, and then the question.
+    // The task, the turn as decided, and then the approval request.
     let dying = Dying::at(&rig.store, 3, Death::Before);
     let died = rig.drive(&rig.process(dying), begun).await;
     assert!(matches!(died, Err(Stop::Record(_))), "{died:?}");
@@ -806,7 +818,7 @@ pub(crate) async fn a_run_never_waits_for_what_nobody_was_asked(db: TestDb) {
 
 const LEADER: &str = r#"
 name: leader
-description: Leads, and writes with leave.
+description: Leads, and writes with approval.
 promptConfig: { query: "${query}", systemPrompt: leader }
 toolConfig: { tools: [send] }
 sub_agents: [middle, reader]
@@ -814,13 +826,12 @@ sub_agents: [middle, reader]
 
 const MIDDLE: &str = r#"
 name: middle
-description: Stands between.
+description: Calls the reader.
 promptConfig: { query: "${query}", systemPrompt: middle }
 sub_agents: [reader]
 "#;
 
-/// Promise 7: who is asked about a call is not asked any longer than the call waits. Here its agent is out of time, and the one that
-/// called it goes on.
+/// Promise 7: an approval request ends with its call. Here the agent's time runs out, and its caller continues.
 pub(crate) async fn a_question_goes_with_its_call(db: TestDb) {
     let reader = format!("{READER}runConfig: {{ deadline_seconds: 10 }}\n");
     let rig = Rig::on(db, &[LEADER, MIDDLE, reader.as_str()]).await;
@@ -840,7 +851,8 @@ pub(crate) async fn a_question_goes_with_its_call(db: TestDb) {
     only_send_is_asked(&rig, &questions[1]).await;
 }
 
-/// Promise 7: nor longer than its run, or one above that, though nobody can read how far that had come.
+/// Promise 7: an approval request also ends with its run, or with a calling run, even if the journal can no longer be
+/// read.
 pub(crate) async fn a_question_goes_with_its_run(db: TestDb) {
     let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
     rig.model
@@ -860,7 +872,7 @@ pub(crate) async fn a_question_goes_with_its_run(db: TestDb) {
     only_send_is_asked(&rig, &questions[1]).await;
 }
 
-/// The question before it is over, and whoever answers it all the same is told so.
+/// The earlier approval request has expired, and a late answer is rejected as such.
 async fn only_send_is_asked(rig: &Rig, over: &Action) {
     let left = rig.questions(over.root).await;
     assert_eq!(
@@ -877,8 +889,8 @@ async fn only_send_is_asked(rig: &Rig, over: &Action) {
     );
 }
 
-/// Promises 3 and 7: a run that is cancelled before its store has answered that a call may be sent has sent nothing, and says so,
-/// whether or not the announcement was written.
+/// Promises 3 and 7: a run that is cancelled before its store has confirmed that a call may be sent has sent nothing.
+/// It reports that, whether or not the announcement was written.
 pub(crate) async fn what_was_cancelled_before_it_could_be_sent_is_not_in_doubt(db: TestDb) {
     let freely = CLERK.replace("clerk", "freely") + "approval: never\n";
     let mut rig = Rig::on(db, &[CLERK, freely.as_str()]).await;
@@ -941,7 +953,7 @@ pub(crate) async fn what_was_cancelled_before_it_could_be_sent_is_not_in_doubt(d
     }
 }
 
-/// R-13: a run may wait for a person as often as it likes; to go on with it then is no sign that it fells whoever does.
+/// R-13: a run may wait for approvals any number of times. Resuming it does not count as a crash.
 #[tokio::test]
 async fn two_hundred_answers_are_not_two_hundred_crashes() {
     let rig = Rig::new(&[CLERK]).await;
@@ -964,7 +976,7 @@ async fn two_hundred_answers_are_not_two_hundred_crashes() {
     assert_eq!((begun.lease.fence, rig.tools.effects().len()), (209, 208));
 }
 
-/// Promise 4: leave is for the tool as it was. Another one under its name does not run.
+/// Promise 4: an approval covers the tool as it was. A changed tool under the same name does not run.
 #[tokio::test]
 async fn leave_does_not_cover_a_tool_that_has_changed() {
     let rig = Rig::new(&[CLERK]).await;
@@ -988,7 +1000,7 @@ async fn leave_does_not_cover_a_tool_that_has_changed() {
     );
 }
 
-/// Promise 4: a call that a person approved is not sent once more to a tool that has become another one: it is in doubt.
+/// Promise 4: an approved call is not sent again to a tool that has changed; it is in doubt.
 pub(crate) async fn what_was_approved_is_not_sent_again_to_a_tool_that_has_changed(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for changes in [false, true] {
@@ -1023,8 +1035,8 @@ pub(crate) async fn what_was_approved_is_not_sent_again_to_a_tool_that_has_chang
     }
 }
 
-/// R-13, R-16: a server that is away when people answer takes nobody's word away: a call there fails, whatever else was said counts,
-/// and the run goes on.
+/// R-13, R-16: a server that is unavailable when approvals are resolved discards no resolution. Calls to it fail, the
+/// other resolutions apply, and the run continues.
 pub(crate) async fn a_server_that_is_away_takes_nobodys_word_away(db: TestDb) {
     let rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -1032,7 +1044,7 @@ pub(crate) async fn a_server_that_is_away_takes_nobodys_word_away(db: TestDb) {
         _ => {
             let failures = [Some(FailureCode::Rejected), Some(FailureCode::Unavailable)];
             assert_eq!(asked.failures()[..], failures);
-            words("It is away.")
+            words("It is unavailable.")
         }
     });
     let begun = rig.begin_in_thread("clerk", go()).await;
@@ -1041,34 +1053,45 @@ pub(crate) async fn a_server_that_is_away_takes_nobodys_word_away(db: TestDb) {
     rig.tools.withdraw("send");
     rig.says("user:ann", &questions[0], Resolution::Reject, None).await;
     rig.waits(rig.taken_up(begun.id).await).await;
-    assert_eq!(rig.questions(begun.id).await.len(), 1, "the other one still stands");
+    assert_eq!(
+        rig.questions(begun.id).await.len(),
+        1,
+        "the other approval request is still open"
+    );
     rig.says("user:ann", &questions[1], Resolution::ApproveOnce, None).await;
     let run = rig.finish(rig.taken_up(begun.id).await).await;
-    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It is away."));
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Completed, "It is unavailable.")
+    );
     assert_eq!(
         rig.statuses(begun.id).await,
         [ActionStatus::Rejected, ActionStatus::Failed]
     );
-    let ended = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%could_not_begin%'";
+    let ended = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%tool_unavailable%'";
     assert_eq!(rig.db.line(ended).await, "1", "R-18");
 }
 
-/// R-7, R-11: a run of a thread is never paused, so nobody goes on with it past the bounds of threads: where its tools are away
-/// when its answer comes, the call fails, and where a step of its flow is cut short, it has failed, and nothing was done without leave.
+/// R-7, R-11: a run of a thread is never paused, so that no resume can bypass the limits of threads. If its tools are
+/// unavailable after the answer, the call fails. If a step of its flow is interrupted, the run fails, and nothing ran
+/// without approval.
 pub(crate) async fn a_run_of_a_thread_that_cannot_go_on_has_failed(db: TestDb) {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [short]\n";
     let clerk = format!("{CLERK}approval: never\n");
     let short = CLERK.replace("clerk", "short") + "runConfig: { max_turns: 1 }\n";
     let rig = Rig::on(db, &[&clerk, &short, flow]).await;
     rig.model
-        .script("clerk", [call("book", json!({"room": 1})), words("It is away.")]);
+        .script("clerk", [call("book", json!({"room": 1})), words("It is unavailable.")]);
     let begun = rig.begin_in_thread("clerk", go()).await;
     rig.waits(begun).await;
     let question = rig.questions(begun.id).await.remove(0);
     rig.tools.withdraw("book");
     rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
     let run = rig.finish(rig.taken_up(begun.id).await).await;
-    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It is away."));
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Completed, "It is unavailable.")
+    );
     assert_eq!(
         (rig.tools.calls("book"), rig.statuses(begun.id).await),
         (0, vec![ActionStatus::Failed])
@@ -1102,7 +1125,7 @@ impl Rig {
         self.store.settle(settle).await.unwrap()
     }
 
-    /// The action, and what the log says of it.
+    /// The action, and its status in the log.
     async fn told_of(&self, action: ActionId) -> String {
         let sql = format!(
             "SELECT a.status, t.status FROM agent_action a JOIN tool_invocation_log t ON t.id = a.id \
@@ -1112,8 +1135,8 @@ impl Rig {
     }
 }
 
-/// DESIGN.md section 6: what is in doubt can be settled, whatever became of its run: with the resume of one that is paused, else by
-/// itself. Its row and the log say the same then, and nothing stays in doubt for ever.
+/// DESIGN.md section 6: an in-doubt action can be settled whatever happened to its run: through the resume of a paused
+/// run, else directly. Its row and the log then agree, and nothing stays in doubt for ever.
 pub(crate) async fn a_doubt_can_be_settled_whatever_became_of_its_run(db: TestDb) {
     let mut rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
     for happened in [true, false] {
@@ -1159,8 +1182,8 @@ pub(crate) async fn a_doubt_can_be_settled_whatever_became_of_its_run(db: TestDb
     }
 }
 
-/// Promise 7: what is in doubt cannot be settled while its run goes on, whose end says what its journal says of the call; when it is
-/// over, row and log hear the person's word.
+/// Promise 7: an in-doubt action cannot be settled while its run is in progress, because the end of the run records
+/// what the journal says. After that, the row and the log take the person's report.
 pub(crate) async fn a_doubt_is_settled_when_its_run_is_over(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.tools.script("send", [Does::LosesTheAnswer]);
@@ -1192,7 +1215,7 @@ pub(crate) async fn a_doubt_is_settled_when_its_run_is_over(db: TestDb) {
     assert_eq!(rig.settles(doubt, true).await, SettleDone::Again);
 }
 
-/// X-4: a run that waits can be cancelled; what it asked for does not run.
+/// X-4: a waiting run can be cancelled, and its requested call does not run.
 #[tokio::test]
 async fn a_run_that_waits_is_cancelled_with_its_questions() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
@@ -1212,7 +1235,8 @@ async fn a_run_that_waits_is_cancelled_with_its_questions() {
     );
 }
 
-/// R-14, promise 3: whoever dies at whichever write, the approved call has its effect once, or is in doubt and never repeated.
+/// R-14, promise 3: if a process dies at any write, the approved call has its effect once, or is in doubt and never
+/// repeated.
 pub(crate) async fn whoever_dies_an_approved_call_is_never_made_twice(db: TestDb) {
     let mut rig = Rig::on(db, &[BOSS, CLERK]).await;
     let mut died = 0;

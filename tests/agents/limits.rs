@@ -1,4 +1,4 @@
-//! Steps, time and tokens: soft stop, hard stop, grace (X-5 to X-10).
+//! Steps, time and tokens: soft stop, hard stop, grace period (X-5 to X-10).
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::FaultKind;
@@ -10,7 +10,7 @@ use crate::model::{Asked, Piece, Say, call, fault, hangs, words};
 use crate::rig::{Rig, seconds};
 use crate::tools::Does;
 
-/// An agent with these limits, that ends in words.
+/// An agent with these limits that ends with text.
 fn worker(limits: &str) -> String {
     format!(
         r#"
@@ -24,7 +24,7 @@ runConfig: {limits}
     )
 }
 
-/// An agent with these limits, that hands in a number.
+/// An agent with these limits that submits a number as its output.
 fn counter(limits: &str) -> String {
     worker(limits) + "outputConfig: { outputName: n, description: A number., schema: { type: integer } }\n"
 }
@@ -47,7 +47,7 @@ fn told_to_stop(asked: &Asked, words: &str) {
     assert!(asked.last_words().starts_with(words), "{}", asked.last_words());
 }
 
-/// X-5
+/// X-5: an agent at the top level may take as many steps as it needs.
 #[tokio::test]
 async fn an_agent_that_nobody_called_may_take_as_many_steps_as_it_needs() {
     let rig = Rig::new(&[worker("{}").as_str()]).await;
@@ -60,7 +60,7 @@ async fn an_agent_that_nobody_called_may_take_as_many_steps_as_it_needs() {
     assert_eq!(rig.tools.calls("read"), 600);
 }
 
-/// X-6: the calls of the last step are run, then the model has one more turn, without functions, to sum up.
+/// X-6: the calls of the last step run; then the model has one more turn, without functions, to sum up.
 #[tokio::test]
 async fn at_the_last_step_the_model_is_told_to_sum_up_and_the_run_is_paused() {
     let rig = rig(
@@ -85,7 +85,7 @@ async fn at_the_last_step_the_model_is_told_to_sum_up_and_the_run_is_paused() {
     assert_eq!(asked[2].names(), ["read", "look", "send"], "the declarations stay");
 }
 
-/// X-6: who ends within the limit is not stopped at it.
+/// X-6: a run that ends within its limit is not stopped.
 #[tokio::test]
 async fn who_ends_with_the_last_step_is_completed() {
     let rig = rig(worker("{ max_turns: 2 }"), [read(1), words("Done.")]).await;
@@ -94,7 +94,8 @@ async fn who_ends_with_the_last_step_is_completed() {
     assert_eq!(run.row.recovered_from, None);
 }
 
-/// X-6: an agent with an output may still hand it in, and the run says that it came back from its limit.
+/// X-6: an agent with an output schema may still submit its output. The run then reports that it recovered from its
+/// limit.
 #[tokio::test]
 async fn a_valid_output_at_the_soft_stop_completes_the_run() {
     let rig = rig(
@@ -114,7 +115,7 @@ async fn a_valid_output_at_the_soft_stop_completes_the_run() {
     );
 }
 
-/// X-6, X-7: an invalid output at the soft stop is no output, and there is no second try.
+/// X-6, X-7: an invalid output at the soft stop does not count, and there is no second attempt.
 #[tokio::test]
 async fn an_invalid_output_at_the_soft_stop_pauses_the_run() {
     let bad = call("complete_task", json!({"n": "many"})).saying("About seven.");
@@ -126,7 +127,7 @@ async fn an_invalid_output_at_the_soft_stop_pauses_the_run() {
     assert_eq!(rig.model.asked().len(), 2);
 }
 
-/// X-7
+/// X-7: a call after the soft stop is refused, and the text beside it is kept.
 #[tokio::test]
 async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
     let stubborn = call("send", json!({})).saying("Halfway there, one more thing.");
@@ -146,7 +147,7 @@ async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
     );
 }
 
-/// X-7: where the call came without a word, the last words before it are the summary.
+/// X-7: if that turn has no text, the last text before it is the summary.
 #[tokio::test]
 async fn a_silent_call_after_the_soft_stop_leaves_the_words_before_it() {
     let rig = rig(
@@ -158,7 +159,7 @@ async fn a_silent_call_after_the_soft_stop_leaves_the_words_before_it() {
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I begin with one."));
 }
 
-/// X-6: a model that fails at the last call leaves the run paused, not failed.
+/// X-6: if the model fails at the last call, the run is paused, not failed.
 #[tokio::test]
 async fn a_model_that_cannot_sum_up_leaves_the_run_paused() {
     let rig = rig(
@@ -171,7 +172,7 @@ async fn a_model_that_cannot_sum_up_leaves_the_run_paused() {
     assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
 }
 
-/// X-8: the model is still at it when the time is over: it is told to sum up, with 30 s for that.
+/// X-8: if the time ends while the model is answering, it is asked to sum up and has 30 s to do so.
 #[tokio::test]
 async fn when_time_is_up_the_model_has_thirty_seconds_to_sum_up() {
     let script = [
@@ -190,7 +191,7 @@ async fn when_time_is_up_the_model_has_thirty_seconds_to_sum_up() {
     assert_eq!(run.row.duration_ms, Some(89_000));
 }
 
-/// X-8: a tool that runs when the time is over is cancelled and answered as an error, then the notice goes out.
+/// X-8: a tool that runs when the time ends is cancelled and reported as an error, then the model is asked to sum up.
 #[tokio::test]
 async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
     let script = [read(1).after(seconds(50)), words("The read did not come back.")];
@@ -208,7 +209,7 @@ async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
     assert_eq!(rig.clock.passed(), seconds(60));
 }
 
-/// X-8: the calls of a turn that came too late are not begun, and each has its answer.
+/// X-8: calls that the time limit leaves no time for are not started, and each gets a result.
 #[tokio::test]
 async fn calls_that_were_not_begun_in_time_are_refused() {
     let script = [
@@ -221,7 +222,7 @@ async fn calls_that_were_not_begun_in_time_are_refused() {
     rig.tools
         .script("send", [Does::Takes(seconds(14)), Does::Takes(seconds(14))]);
     let run = rig.run("worker", go()).await;
-    // The second had one second left: it may have had its effect, so the run does not go on by itself.
+    // The second call had one second left and may have had its effect, so the run does not continue by itself.
     assert_eq!(run.status(), RunStatus::Paused);
     assert_eq!(run.row.stop_reason, Some(StopReason::InDoubt));
     assert_eq!(run.row.in_doubt.len(), 1);
@@ -242,7 +243,7 @@ async fn calls_that_were_not_begun_in_time_are_refused() {
     assert_eq!(rig.tools.effects(), effects);
 }
 
-/// X-9
+/// X-9: without a summary in the grace period, the run is stopped and keeps its results.
 #[tokio::test]
 async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what_it_has() {
     let script = [
@@ -259,26 +260,26 @@ async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what
     assert_eq!(rig.clock.passed(), seconds(90));
 }
 
-/// X-8, X-9: words of a turn that the clock cuts are kept, whether at the time limit, in the grace period or in both; the model that sums up
-/// is shown its own words.
+/// X-8, X-9: the text of a turn that the clock interrupts is kept, at the time limit, in the grace period, or at both.
+/// The model that sums up is shown its own text.
 #[tokio::test]
 async fn the_words_of_a_turn_that_the_clock_cut_are_kept_and_shown_to_the_model_that_sums_up() {
     let begins = || read(1).saying("I begin.").after(seconds(40));
     let cut = |said: &str| hangs().saying(said);
     for (script, summary, own) in [
-        // Cut at the time limit; it sums up.
+        // Interrupted at the time limit; the model then sums up.
         (
             vec![begins(), cut("I was about"), words("In short.")],
             "In short.",
             &["I was about"][..],
         ),
-        // Cut at the time limit; nothing in the grace period.
+        // Interrupted at the time limit; no text in the grace period.
         (
             vec![begins(), cut("I was about"), hangs()],
             "I begin.\n\nI was about",
             &["I was about"],
         ),
-        // Cut in the grace period alone.
+        // Interrupted in the grace period only.
         (vec![begins(), hangs(), cut("To sum")], "I begin.\n\nTo sum", &[]),
         (
             vec![begins(), cut("I was about"), cut("To sum")],
@@ -299,11 +300,12 @@ async fn the_words_of_a_turn_that_the_clock_cut_are_kept_and_shown_to_the_model_
         });
         assert_eq!(shown.collect::<Vec<_>>(), own, "{what}");
         let last = asked.last().unwrap().last_words();
-        assert!(!last.is_empty() && last != "go", "it is told to sum up: {what}");
+        assert!(!last.is_empty() && last != "go", "the model is asked to sum up: {what}");
     }
 }
 
-/// X-9: also at the deadline of who called, for an agent that ends at its limit, and for one that hands in an output.
+/// X-9: this also holds at the caller's deadline, for an agent that ends at its limit, and for one with an output
+/// schema.
 #[tokio::test]
 async fn the_words_of_a_turn_are_kept_whatever_clock_cut_it() {
     let cut = || hangs().saying("I was about");
@@ -317,7 +319,7 @@ async fn the_words_of_a_turn_are_kept_whatever_clock_cut_it() {
     assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
 }
 
-/// X-10
+/// X-10: a timeout in the request replaces the timeout in the definition.
 #[tokio::test]
 async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
     let rig = rig(worker("{ deadline_seconds: 600 }"), [hangs(), words("Short.")]).await;
@@ -337,11 +339,11 @@ async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
     assert_eq!(
         rig.model.asked().last().unwrap().time,
         seconds(600),
-        "one call of a model takes ten minutes at most"
+        "one model call takes ten minutes at most"
     );
 }
 
-/// DESIGN.md section 2: tokens are a limit as well.
+/// DESIGN.md section 2: tokens are a limit too.
 #[tokio::test]
 async fn when_the_tokens_are_spent_the_model_sums_up() {
     let script = [
@@ -357,7 +359,7 @@ async fn when_the_tokens_are_spent_the_model_sums_up() {
     told_to_stop(&rig.model.asked()[2], "The tokens for this task are spent.");
 }
 
-/// DESIGN.md section 2: of one turn at most 16 calls run, identical ones counted one by one.
+/// DESIGN.md section 2: at most 16 calls of one turn run. Identical calls count one by one.
 #[tokio::test]
 async fn more_calls_than_sixteen_in_one_turn_are_refused() {
     let many = (2..=20).fold(read(1), |turn, n| turn.and("read", json!({"n": n})));
@@ -369,7 +371,7 @@ async fn more_calls_than_sixteen_in_one_turn_are_refused() {
     assert_eq!(failures[16..], [Some(FailureCode::TooManyCalls); 4]);
 }
 
-/// X-5, X-6: a run that goes on with a paused one has a fresh budget and the whole conversation.
+/// X-5, X-6: a run that resumes a paused one has a fresh budget and the whole conversation.
 #[tokio::test]
 async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
     let script = [
@@ -395,7 +397,7 @@ async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
     assert_eq!(rig.tools.calls("read"), 4);
 }
 
-/// X-13: so has the counter of identical calls.
+/// X-13: the counter of identical calls starts at zero too.
 #[tokio::test]
 async fn a_resumed_run_counts_identical_calls_anew() {
     let script = [
@@ -413,8 +415,8 @@ async fn a_resumed_run_counts_identical_calls_anew() {
     assert_eq!(rig.tools.calls("read"), 4);
 }
 
-/// X-8, X-15: whoever dies at whichever write, the next one gives the run at most the time of one call anew, and never a whole
-/// run's.
+/// X-8, X-15: if a process dies at any write, the next one adds at most the duration of one call to the run, never the
+/// whole time limit.
 #[tokio::test]
 async fn who_dies_after_the_time_is_over_leaves_no_more_of_it() {
     let mut fresh = Rig::new(&[worker("{ deadline_seconds: 100 }").as_str()]).await;

@@ -1,4 +1,5 @@
-//! A model that answers by a script, remembers what it was asked, and checks that a provider would have taken it.
+//! A model that answers from a script, records the requests it gets, and checks that a provider would have accepted
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::rig::ManualClock;
 
-/// What the model says once.
+/// One turn of the model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Say {
     words: String,
@@ -31,7 +32,7 @@ enum How {
     #[default]
     Turn,
     Fault(FaultKind),
-    /// Still at it at the deadline.
+    /// Still answering at the deadline.
     Hangs,
     /// Never answers.
     Never,
@@ -48,7 +49,7 @@ pub(crate) fn call(name: &str, arguments: Value) -> Say {
     Say::default().and(name, arguments)
 }
 
-/// A call with its arguments written exactly so.
+/// A call with exactly this JSON text as its arguments.
 pub(crate) fn call_text(name: &str, arguments: &str) -> Say {
     Say {
         calls: vec![(name.to_owned(), arguments.to_owned())],
@@ -78,13 +79,13 @@ pub(crate) fn never_answers() -> Say {
 }
 
 impl Say {
-    /// One more call in the same turn.
+    /// Adds a call to the same turn.
     pub(crate) fn and(mut self, name: &str, arguments: Value) -> Self {
         self.calls.push((name.to_owned(), arguments.to_string()));
         self
     }
 
-    /// With these words beside its calls.
+    /// Adds text beside the calls.
     pub(crate) fn saying(self, words: &str) -> Self {
         Self {
             words: words.to_owned(),
@@ -92,35 +93,35 @@ impl Say {
         }
     }
 
-    /// Takes so long.
+    /// Takes this long.
     pub(crate) fn after(self, takes: Duration) -> Self {
         Self { takes, ..self }
     }
 
-    /// Costs so many tokens.
+    /// Costs this many tokens.
     pub(crate) fn costing(self, tokens: u64) -> Self {
         Self { tokens, ..self }
     }
 }
 
-/// What the model was asked.
+/// A request that the model received.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) system: String,
-    /// Names and parameters of the functions offered.
+    /// Names and parameter schemas of the offered functions.
     pub(crate) functions: Vec<(String, Value)>,
     /// `auto`, `none`, or the names of the only functions allowed.
     pub(crate) mode: String,
     pub(crate) contents: Vec<Piece>,
-    /// Turns of the model in them, and calls that it failed.
+    /// Model turns in the contents, plus failed model calls.
     pub(crate) before: usize,
-    /// How long it may take.
+    /// The time limit of the request.
     pub(crate) time: Duration,
     pub(crate) temperature: Option<f64>,
     pub(crate) model: Option<String>,
 }
 
-/// The name of a function, and what came of its call.
+/// The name of a function, and the result of its call.
 pub(crate) type Response = (String, Result<Value, (FailureCode, String)>);
 
 /// One content.
@@ -137,12 +138,12 @@ impl Asked {
         self.functions.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// The first words, of the task.
+    /// The first text, which is the task.
     pub(crate) fn task(&self) -> &str {
         self.users().next().unwrap_or_default()
     }
 
-    /// The last words of the other side.
+    /// The last text that is not the model's.
     pub(crate) fn last_words(&self) -> &str {
         self.users().last().unwrap_or_default()
     }
@@ -154,7 +155,7 @@ impl Asked {
         })
     }
 
-    /// The answers to the last turn's calls.
+    /// The responses to the last turn's calls.
     pub(crate) fn responses(&self) -> &[Response] {
         let last = self.contents.iter().rev().find_map(|piece| match piece {
             Piece::Responses(responses) => Some(responses.as_slice()),
@@ -163,7 +164,7 @@ impl Asked {
         last.unwrap_or_default()
     }
 
-    /// How the last answers' calls failed; `None` for one that did not.
+    /// The failure of each of the last responses; `None` for one that succeeded.
     pub(crate) fn failures(&self) -> Vec<Option<FailureCode>> {
         let outcomes = self.responses().iter();
         outcomes
@@ -179,12 +180,12 @@ pub(crate) struct ScriptedModel {
     clock: Arc<ManualClock>,
     scripts: Mutex<HashMap<String, Arc<Script>>>,
     asked: Mutex<Vec<Asked>>,
-    /// Calls failed, by conversation.
+    /// Failed calls, by conversation.
     failed: Mutex<HashMap<String, usize>>,
-    /// Contents that this model has made: they come back verbatim.
+    /// Contents that this model produced: they must come back verbatim.
     said: Mutex<HashSet<String>>,
     wrong: Mutex<Vec<String>>,
-    /// Somebody waits for an answer that never comes.
+    /// Notified when a caller waits for an answer that never comes.
     pub(crate) waited_for: Notify,
 }
 
@@ -201,8 +202,8 @@ impl ScriptedModel {
         })
     }
 
-    /// What `agent` says, turn by turn. What it says is told from the conversation, so whoever asks again after a crash
-    /// is answered as before; behind the end of the script it has no answer.
+    /// What `agent` answers, turn by turn. The turn is derived from the conversation, so a request that is repeated
+    /// after a crash gets the same answer. After the end of the script there is no answer.
     pub(crate) fn script(&self, agent: &str, script: impl IntoIterator<Item = Say>) {
         let script: Vec<_> = script.into_iter().collect();
         self.answers(agent, move |asked| {
@@ -213,7 +214,7 @@ impl ScriptedModel {
         });
     }
 
-    /// What `agent` says, worked out from what it is asked.
+    /// What `agent` answers, computed from the request.
     pub(crate) fn answers(&self, agent: &str, script: impl Fn(&Asked) -> Say + Send + Sync + 'static) {
         let script: Script = Box::new(script);
         self.scripts.lock().unwrap().insert(agent.to_owned(), Arc::new(script));
@@ -227,7 +228,7 @@ impl ScriptedModel {
         self.asked().into_iter().filter(|asked| asked.system == agent).collect()
     }
 
-    /// Every request so far was one that a provider takes.
+    /// Asserts that a provider would have accepted every request so far.
     pub(crate) fn assert_well_formed(&self) {
         let wrong = self.wrong.lock().unwrap();
         assert!(wrong.is_empty(), "{wrong:#?}");
@@ -299,7 +300,7 @@ fn piece(content: &Content<'_>) -> Piece {
     }
 }
 
-/// The calls of a turn, as the provider's content has them: ids and names.
+/// The calls of a turn, as in the provider's content: ids and names.
 fn calls_of(turn: &RawValue) -> Vec<(Option<String>, String)> {
     let turn: Value = serde_json::from_str(turn.get()).unwrap();
     let parts = turn["parts"].as_array().cloned().unwrap_or_default();
@@ -313,8 +314,8 @@ fn calls_of(turn: &RawValue) -> Vec<(Option<String>, String)> {
         .collect()
 }
 
-/// What a provider would not take: every call has exactly one response, all of one turn stand in one content right after
-/// it, nothing else is in it, and a request ends with words or responses.
+/// Why a provider would reject the request, if it would. Every call needs exactly one response. All responses of one
+/// turn are alone in one content right after it, and a request ends with text or responses.
 fn well_formed(request: &ModelRequest<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut due: Vec<(Option<String>, String)> = Vec::new();

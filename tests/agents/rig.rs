@@ -1,4 +1,4 @@
-//! Everything a run needs, with the far ends scripted.
+//! Everything a run needs, with a scripted model and scripted tools.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, U
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::domain::policy::Policy;
 use gavel::engine::Engine;
-use gavel::engine::agent::{Agents, Bundle, Ended, Models, OnReject, Running, Settings};
+use gavel::engine::agent::{Agents, DefinitionSnapshot, Ended, Models, OnReject, Running, Settings};
 use gavel::engine::live::Live;
 use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
@@ -24,7 +24,7 @@ use crate::model::ScriptedModel;
 use crate::support::{T0, TestDb, tenant};
 use crate::tools::ScriptedTools;
 
-/// A clock that stands until it is moved.
+/// A clock that moves only when the test advances it.
 pub(crate) struct ManualClock {
     began: Instant,
     passed: Mutex<Duration>,
@@ -61,14 +61,14 @@ pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A run that is made and leased.
+/// A run that is created and leased.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
     pub(crate) id: RunId,
     pub(crate) lease: Lease,
 }
 
-/// A run as it stands in the store.
+/// A run as the store has it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) id: RunId,
@@ -124,7 +124,7 @@ pub(crate) struct Rig {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) model: Arc<ScriptedModel>,
     pub(crate) tools: Arc<ScriptedTools>,
-    /// Of the processes that begin from now on.
+    /// The policy of processes that start from now on.
     policy: Mutex<Arc<Policy>>,
     folder: Folder,
 }
@@ -144,7 +144,7 @@ impl Rig {
         });
         let checked = check(&sources.collect::<Vec<_>>(), &[]);
         assert!(checked.errors.is_empty(), "{:#?}", checked.errors);
-        // Nobody prolongs a lease here, and none runs out: a process that dies gives it up.
+        // No lease is renewed here and none expires: a process that dies releases its lease.
         let config = StoreConfig {
             run_lease: seconds(3600),
             ..db.config()
@@ -162,7 +162,7 @@ impl Rig {
         }
     }
 
-    /// The same store with a world that nothing has been done to, and a model without scripts.
+    /// The same store with unused tools and a model without scripts.
     pub(crate) fn afresh(self) -> Self {
         Self {
             model: ScriptedModel::new(Arc::clone(&self.clock)),
@@ -171,7 +171,7 @@ impl Rig {
         }
     }
 
-    /// What a process has, with its own way to the store.
+    /// The parts of a process, with its own access to the store.
     pub(crate) fn process(&self, runs: Arc<dyn Runs>) -> Arc<Agents> {
         Arc::new(Agents {
             engine: Engine {
@@ -184,12 +184,12 @@ impl Rig {
             models: Models::default(),
             runs,
             actions: self.store.clone(),
-            questions_stand: gavel::engine::leave::STANDS,
+            questions_stand: gavel::engine::approvals::STANDS,
             running: Running::default(),
         })
     }
 
-    /// The operator writes another policy file.
+    /// Replaces the operator's policy file.
     pub(crate) fn rules(&self, text: &str) {
         *self.policy.lock().unwrap() = Arc::new(Policy::read(text, "policy.yaml").unwrap());
     }
@@ -225,7 +225,7 @@ impl Rig {
             parent: None,
             resumes: None,
             settled: None,
-            snapshot: Bundle::of(agent, &self.folder).unwrap().snapshot(),
+            snapshot: DefinitionSnapshot::of(agent, &self.folder).unwrap().snapshot(),
             input: input.into(),
             settings: Settings::top(definition, timeout, None).to_raw(),
             queued: false,
@@ -242,12 +242,12 @@ impl Rig {
         }
     }
 
-    /// Makes a run.
+    /// Creates a run.
     pub(crate) async fn begin(&self, agent: &str, inputs: Value, timeout: Option<Duration>) -> Begun {
         self.create(self.new_run(agent, inputs, timeout)).await
     }
 
-    /// Makes a run of a new thread, as the surface does.
+    /// Creates a run in a new thread, as the surface does.
     pub(crate) async fn begin_in_thread(&self, agent: &str, inputs: Value) -> Begun {
         let new = self.new_run(agent, inputs, None);
         let settings = Settings::top(self.definition(agent), None, None).in_thread(OnReject::Continue);
@@ -265,7 +265,7 @@ impl Rig {
         .await
     }
 
-    /// Makes a run that goes on with a paused one, as the surface does.
+    /// Creates a run that resumes a paused one, as the surface does.
     pub(crate) async fn begin_resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Begun {
         let stored = self.store.load(paused).await.unwrap().unwrap();
         let definition = &self.folder[stored.agent.as_ref()].definition;
@@ -301,13 +301,13 @@ impl Rig {
         .await
     }
 
-    /// A process drives the run as far as it goes.
+    /// A process drives the run until the run stops.
     pub(crate) async fn drive(&self, process: &Arc<Agents>, begun: Begun) -> Result<Ended, Stop> {
         self.drive_until(process, begun, CancellationToken::new(), Halt::default())
             .await
     }
 
-    /// The same, with the means to cancel it and to stop it.
+    /// As `drive`, with a cancellation token and a halt signal.
     pub(crate) async fn drive_until(
         &self,
         process: &Arc<Agents>,
@@ -321,7 +321,7 @@ impl Rig {
         driven
     }
 
-    /// The lease as its holder knows it, which nobody prolongs.
+    /// The lease as its holder sees it; it is never renewed.
     pub(crate) fn hold(&self, begun: Begun, length: Duration) -> Hold {
         Hold::new(begun.lease, length, self.clock.clone(), self.clock.instant())
     }
@@ -330,7 +330,7 @@ impl Rig {
         self.clock.instant()
     }
 
-    /// The same under a lease that nobody prolongs, and that is not so long.
+    /// As `drive`, under a shorter lease that is not renewed.
     pub(crate) async fn drive_for(&self, process: &Arc<Agents>, begun: Begun, length: Duration) -> Result<Ended, Stop> {
         let (live, hold) = (Live::new(begun.id), self.hold(begun, length));
         process
@@ -338,39 +338,39 @@ impl Rig {
             .await
     }
 
-    /// The process is gone: another one takes the run up. `None` when it is over.
+    /// The process is dead, and another one claims the run. `None` if the run has ended.
     pub(crate) async fn take_over(&self, begun: Begun) -> Option<Begun> {
         self.store.release(vec![begun.lease]).await.unwrap();
         let lease = self.store.take(begun.id).await.unwrap()?;
         Some(Begun { lease, ..begun })
     }
 
-    /// Drives a run that is made to its end.
+    /// Drives a created run to its end.
     pub(crate) async fn finish(&self, begun: Begun) -> Outcome {
         let process = self.process(self.store.clone());
         self.drive(&process, begun).await.unwrap();
         self.outcome(begun.id).await
     }
 
-    /// Runs an agent from beginning to end.
+    /// Runs an agent from start to end.
     pub(crate) async fn run(&self, agent: &str, inputs: Value) -> Outcome {
         let begun = self.begin(agent, inputs, None).await;
         self.finish(begun).await
     }
 
-    /// Runs an agent with a timeout of the request's.
+    /// Runs an agent with a timeout in the request.
     pub(crate) async fn run_within(&self, agent: &str, inputs: Value, timeout: Duration) -> Outcome {
         let begun = self.begin(agent, inputs, Some(timeout)).await;
         self.finish(begun).await
     }
 
-    /// Goes on with a paused run to its end.
+    /// Resumes a paused run and drives it to its end.
     pub(crate) async fn resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Outcome {
         let begun = self.begin_resume(paused, settled).await;
         self.finish(begun).await
     }
 
-    /// A run as it stands in the store; every call of its journal has exactly one last result once it is over.
+    /// A run as the store has it. After its end, every call in its journal has exactly one last result.
     pub(crate) async fn outcome(&self, id: RunId) -> Outcome {
         let row = self.store.get(&tenant(), None, id).await.unwrap().unwrap();
         let stored = self.store.journal(id, 0, 100_000).await.unwrap();
@@ -380,13 +380,13 @@ impl Rig {
         Outcome { id, row, journal }
     }
 
-    /// Each run on the store: agent and status, the callers before the called.
+    /// Each run in the store: agent and status, callers before called runs.
     pub(crate) async fn runs(&self) -> Vec<String> {
         self.run_rows("SELECT agent_id, status FROM agent_run ORDER BY id")
             .await
     }
 
-    /// A run and all that were called in it.
+    /// A run and all runs that were called in it.
     pub(crate) async fn runs_of(&self, root: RunId) -> Vec<String> {
         let sql = format!("SELECT agent_id, status FROM agent_run WHERE root_id = '{root}' ORDER BY id");
         self.run_rows(&sql).await

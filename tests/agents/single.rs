@@ -1,4 +1,4 @@
-//! One agent: what goes in, what comes out, what is kept of it.
+//! A single agent: its inputs, its outputs, and its record.
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::FaultKind;
@@ -20,7 +20,7 @@ toolConfig: { tools: [read] }
 approval: never
 "#;
 
-/// Hands in an output that conforms to a schema.
+/// Submits an output that conforms to a schema.
 const REPORTER: &str = r#"
 name: reporter
 description: Reports.
@@ -36,7 +36,7 @@ outputConfig:
 toolConfig: { tools: [read, complete_task] }
 "#;
 
-/// X-1, D-R1 to D-R3: prompt, persona, model settings and exactly the tools that are granted.
+/// X-1, D-R1 to D-R3: prompt, persona, model settings and exactly the granted tools reach the model.
 #[tokio::test]
 async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_the_summary() {
     let rig = Rig::new(&[READER]).await;
@@ -72,7 +72,7 @@ async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_th
     );
 }
 
-/// X-4: `running` before execution; then how it came out, with times of the clock.
+/// X-4: the row is `running` before execution starts, then has the result, with times of the clock.
 pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(db: TestDb) {
     let rig = Rig::on(db, &[READER]).await;
     rig.model.script(
@@ -108,7 +108,8 @@ pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(
     assert_eq!(rig.db.count(decisions).await, 2);
 }
 
-/// X-4: steps and tokens of a run are those of its journal while it runs, and a flow's those of all its steps, also of the one that runs.
+/// X-4: steps and tokens of a running run come from its journal. Those of a flow include all its steps, also the one in
+/// progress.
 pub(crate) async fn what_a_running_run_has_used_up_is_known(db: TestDb) {
     let flow = "name: flow\ndescription: d\nflow_type: sequential\nsteps: [reader, { name: again, agent: reader }]\n";
     let outer = "name: outer\ndescription: d\nflow_type: sequential\nsteps: [reader, flow]\n";
@@ -147,7 +148,8 @@ pub(crate) async fn what_a_running_run_has_used_up_is_known(db: TestDb) {
     }
 }
 
-/// D-5: an output off the schema goes back with what is wrong with it; D-6: without a template the final text is JSON.
+/// D-5: an output that violates the schema is returned with its errors. D-6: without a template, the final text is
+/// JSON.
 #[tokio::test]
 async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -178,8 +180,8 @@ async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() 
     assert_eq!(run.row.steps, 4);
 }
 
-/// D-5: an output that does not conform goes back five times in a row at most, whatever is wrong with each; then the run has failed, and
-/// says what was wrong with the last. A turn that does something else begins the count anew.
+/// D-5: an invalid output is returned at most five times in a row, whatever its errors. Then the run fails and names
+/// the errors of the last one. Any other turn resets the count.
 #[tokio::test]
 async fn after_five_invalid_outputs_in_a_row_the_run_has_failed() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -202,7 +204,7 @@ async fn after_five_invalid_outputs_in_a_row_the_run_has_failed() {
         run.error()
     );
 
-    // The same five times, one beside another call, and one without the argument.
+    // The same five outputs, one beside another call, and one without the argument.
     let rig = Rig::new(&[REPORTER]).await;
     let same = || call("complete_task", json!({"report": {}}));
     let mixed = || call("read", json!({})).and("complete_task", json!({"report": {"title": "T", "count": 2}}));
@@ -258,7 +260,7 @@ async fn an_output_beside_other_calls_is_taken_for_neither() {
     assert_eq!(rig.tools.sent(), []);
 }
 
-/// D-5: one who ends in words has one last chance, and only the output to hand in.
+/// D-5: a run that ends with text gets one last chance, and may only submit its output.
 #[tokio::test]
 async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -274,7 +276,7 @@ async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
     assert!(asked[1].last_words().contains("Hand it in now with complete_task"));
 }
 
-/// D-5: a run without its output is not completed.
+/// D-5: a run without its required output is not completed.
 #[tokio::test]
 async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -291,7 +293,7 @@ async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
     assert_eq!(run.row.recovered_from, None);
 }
 
-/// D-5: words are told once; what the last chance brings counts, also where it is mended in between.
+/// D-5: ending with text is allowed once. The last chance counts, even if its output is repaired in between.
 #[tokio::test]
 async fn a_last_chance_may_be_mended_but_not_talked_away() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -310,7 +312,7 @@ async fn a_last_chance_may_be_mended_but_not_talked_away() {
 async fn a_tool_named_complete_task_works_beside_an_output() {
     let rig = Rig::new(&[REPORTER]).await;
     rig.tools.script("complete_task", [Does::Answers(json!("ticked off"))]);
-    // The output's name is taken by the engine, so the tool has a longer one.
+    // The engine reserves the output's name, so the tool has a longer one.
     rig.model.script(
         "reporter",
         [
@@ -329,7 +331,8 @@ async fn a_tool_named_complete_task_works_beside_an_output() {
     assert_eq!(rig.tools.calls("complete_task"), 1);
 }
 
-/// D-6: the output through the definition's template; what is no text is JSON in it, what is absent is nothing.
+/// D-6: the output goes through the definition's template. A value that is not text is inserted as JSON, an absent one
+/// as nothing.
 #[tokio::test]
 async fn process_output_makes_the_final_text() {
     let rig = Rig::new(&[r#"
@@ -361,7 +364,7 @@ processOutput: "accepted: ${accept}; at ${places}; ${note}| ${verdict}"
     assert_eq!(run.output(), json!({"accept": true, "places": [{"line": 3}]}));
 }
 
-/// D-4, D-7: inputs in query and persona: words as they are, the rest as JSON, an absent one as nothing.
+/// D-4, D-7: inputs in query and persona: text as it is, other values as JSON, an absent one as nothing.
 #[tokio::test]
 async fn structured_inputs_are_rendered_as_json() {
     let rig = Rig::new(&[r#"
@@ -390,7 +393,7 @@ promptConfig: { query: "Sort ${names}, at most ${most}. ${note}$${literal}", sys
     );
 }
 
-/// D-R4: everything that is wrong with the inputs is told at once; a `null` counts as absent.
+/// D-R4: all errors of the inputs are reported at once. A `null` counts as absent.
 #[tokio::test]
 async fn inputs_are_checked_against_their_types() {
     let rig = Rig::new(&[r#"
@@ -419,7 +422,7 @@ promptConfig: { query: "${names} ${most} ${share} ${strict}", systemPrompt: sort
         [
             "names: holds a number; allowed: string[]",
             "share: is a string; allowed: number",
-            "strikt: is no argument of sorter; allowed: did you mean `strict`?",
+            "strikt: is not an argument of sorter; allowed: did you mean `strict`?",
             "most: is missing; integer is required",
         ]
     );
@@ -432,7 +435,7 @@ promptConfig: { query: "${names} ${most} ${share} ${strict}", systemPrompt: sort
     );
 }
 
-/// X-4: an agent that cannot begin fails and says why.
+/// X-4: an agent that cannot start fails and names the reason.
 #[tokio::test]
 async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
     let rig = Rig::new(&[READER]).await;
@@ -441,12 +444,12 @@ async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(
         run.error(),
-        "tools that it needs are not there: read; `gavel doctor` says why"
+        "tools that it needs are unavailable: read; `gavel doctor` shows the reason"
     );
     assert_eq!(rig.model.asked().len(), 0);
 }
 
-/// X-1, promise 2: what is not granted does not run.
+/// X-1, promise 2: a tool that is not granted does not run.
 #[tokio::test]
 async fn what_is_not_granted_does_not_run() {
     let rig = Rig::new(&[r#"
@@ -464,7 +467,7 @@ toolConfig: { tools: [send] }
     assert_eq!(rig.tools.effects(), []);
 }
 
-/// X-1: side effects run one after another in the model's order, each on the record before it is begun.
+/// X-1: side effects run one after another in the model's order. Each is recorded before it starts.
 #[tokio::test]
 async fn the_calls_of_a_turn_run_in_order_and_a_failing_one_is_told() {
     let rig = Rig::new(&[r#"

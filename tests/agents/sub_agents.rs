@@ -50,7 +50,7 @@ fn help() -> crate::model::Say {
     call("helper", json!({"what": "count"}))
 }
 
-/// How the only call of an agent failed, as the caller's model was told.
+/// The error of an agent's only call, as the caller's model received it.
 fn told(rig: &Rig) -> (FailureCode, String) {
     let asked = rig.model.asked_of("boss");
     let (_, outcome) = &asked.last().unwrap().responses()[0];
@@ -61,8 +61,8 @@ async fn child(rig: &Rig, run: &Outcome) -> Outcome {
     rig.outcome(run.called()[0]).await
 }
 
-/// X-15, D-3, D-4: called like a tool, by its description and inputs; with a conversation of its own, and a run that names
-/// the one that called it.
+/// X-15, D-3, D-4: an agent is called like a tool, by its description and inputs. It has its own conversation, and its
+/// run names the caller.
 #[tokio::test]
 async fn an_agent_calls_another_one_like_a_tool() {
     let rig = rig("", "").await;
@@ -94,7 +94,7 @@ async fn an_agent_calls_another_one_like_a_tool() {
             "what": {"type": "string", "description": "With what."},
             "often": {"type": "integer", "description": "How often."},
             "timeout": {"type": "number", "minimum": 1,
-                "description": "Seconds that the agent may take at most. Leave it out for the agent's own limit."}}})
+                "description": "Time limit for the agent, in seconds. Omit it to use the agent's own limit."}}})
     );
     assert_eq!(
         asked[1].responses(),
@@ -104,7 +104,7 @@ async fn an_agent_calls_another_one_like_a_tool() {
     assert!(matches!(&asked[0].contents[..], [Piece::User(task)] if task.ends_with("\n\ncount ")));
 }
 
-/// X-15, D-R4: inputs are checked before anything is begun.
+/// X-15, D-R4: inputs are checked before the called agent starts.
 #[tokio::test]
 async fn an_agent_that_is_called_wrongly_is_not_begun() {
     let rig = rig("", "").await;
@@ -119,14 +119,14 @@ async fn an_agent_that_is_called_wrongly_is_not_begun() {
     for part in [
         "what: is missing",
         "often: is a string; allowed: integer",
-        "x: is no argument of helper",
+        "x: is not an argument of helper",
     ] {
         assert!(message.contains(part), "{message}");
     }
     assert_eq!(rig.runs().await, ["boss completed"]);
 }
 
-/// D-R4: a model that gives more wrong arguments than it can be told of is told of some, and its next prompt stays short.
+/// D-R4: of very many invalid arguments the model receives only some, so that its next prompt stays short.
 #[tokio::test]
 async fn of_a_thousand_wrong_arguments_a_model_is_told_few() {
     let rig = rig("", "").await;
@@ -139,13 +139,13 @@ async fn of_a_thousand_wrong_arguments_a_model_is_told_few() {
     assert_eq!(run.status(), RunStatus::Completed);
     let (_, message) = told(&rig);
     assert!(
-        message.contains("is no argument of helper; allowed: often, what"),
+        message.contains("is not an argument of helper; allowed: often, what"),
         "{message}"
     );
     assert!(message.len() <= 8 << 10, "{} bytes", message.len());
 }
 
-/// X-15: a failing one is a tool error, not a crash.
+/// X-15: a failing sub-agent is a tool error, not a crash.
 #[tokio::test]
 async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {
     let rig = rig("", "").await;
@@ -162,7 +162,7 @@ async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {
     assert_eq!(child(&rig, &run).await.status(), RunStatus::Failed);
 }
 
-/// X-15, X-6: one that was cut short has not done its job, and says how far it came. Its limits are its own.
+/// X-15, X-6: an interrupted sub-agent is an error that includes its progress. Its limits are its own.
 #[tokio::test]
 async fn a_sub_agent_that_is_cut_short_is_an_error_with_what_it_has() {
     let rig = rig("", "runConfig: { max_turns: 1 }").await;
@@ -174,13 +174,13 @@ async fn a_sub_agent_that_is_cut_short_is_an_error_with_what_it_has() {
     let (code, message) = told(&rig);
     assert_eq!(code, FailureCode::ToolError);
     assert!(
-        message.starts_with("helper was cut short: ") && message.ends_with("How far it came: One of two."),
+        message.starts_with("helper was cut short: ") && message.ends_with("Progress so far: One of two."),
         "{message}"
     );
     assert_eq!(child(&rig, &run).await.row.stop_reason, Some(StopReason::StepLimit));
 }
 
-/// X-5
+/// X-5: a sub-agent without a limit has fifty steps.
 #[tokio::test]
 async fn a_sub_agent_without_a_limit_has_fifty_steps() {
     let rig = rig("", "").await;
@@ -199,7 +199,7 @@ async fn a_sub_agent_without_a_limit_has_fifty_steps() {
     );
 }
 
-/// X-15, X-8: the caller's deadline reaches it, and the caller sums up what there is.
+/// X-15, X-8: the caller's deadline applies to the called agent, and the caller sums up the results so far.
 #[tokio::test]
 async fn the_deadline_of_the_caller_reaches_the_called() {
     let rig = rig(
@@ -225,11 +225,11 @@ async fn the_deadline_of_the_caller_reaches_the_called() {
     assert_eq!(times, [seconds(40), seconds(30)]);
     assert_eq!(rig.model.asked_of("boss")[1].time, seconds(30));
     assert_eq!(rig.clock.passed(), seconds(60));
-    assert!(told(&rig).1.ends_with("How far it came: I begin."));
+    assert!(told(&rig).1.ends_with("Progress so far: I begin."));
     assert_eq!(child(&rig, &run).await.status(), RunStatus::Paused);
 }
 
-/// X-15, X-8: one with less time than its caller sums up within its own grace.
+/// X-15, X-8: a sub-agent with less time than its caller sums up within its own grace period.
 #[tokio::test]
 async fn a_sub_agent_with_less_time_than_its_caller_sums_up_by_itself() {
     let rig = rig(
@@ -242,10 +242,14 @@ async fn a_sub_agent_with_less_time_than_its_caller_sums_up_by_itself() {
     let run = rig.run("boss", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Half is enough."));
     let times: Vec<_> = rig.model.asked_of("helper").iter().map(|asked| asked.time).collect();
-    assert_eq!(times, [seconds(50), seconds(10)], "no more than its caller has left");
+    assert_eq!(
+        times,
+        [seconds(50), seconds(10)],
+        "no more time than the caller has left"
+    );
 }
 
-/// X-15: agents call each other five deep; there it is an error that the model is told.
+/// X-15: agents call each other at most five levels deep. A deeper call is an error that the model receives.
 #[tokio::test]
 async fn agents_call_each_other_only_so_deep() {
     let definitions: Vec<_> = (0..8)
@@ -270,7 +274,7 @@ async fn agents_call_each_other_only_so_deep() {
     assert_eq!(deepest[1].failures(), [Some(FailureCode::LimitReached)]);
 }
 
-/// X-15, promise 3: what is in doubt below stops what is above, until a person has said what happened.
+/// X-15, promise 3: an in-doubt call in a called run stops its callers until a person has settled it.
 #[tokio::test]
 async fn a_call_in_doubt_below_pauses_the_run_above() {
     let rig = rig("", "").await;
@@ -306,7 +310,7 @@ async fn a_call_in_doubt_below_pauses_the_run_above() {
     assert!(told.contains("did not have its effect"), "{told}");
 }
 
-/// X-15, promise 3: also where the one that is called is a flow.
+/// X-15, promise 3: this also holds if the called agent is a flow.
 #[tokio::test]
 async fn a_call_in_doubt_in_a_flow_below_pauses_the_run_above() {
     let flow = r#"
@@ -335,7 +339,7 @@ approval: never
     assert_eq!(rig.runs().await, ["boss paused", "helper paused", "sender paused"]);
 }
 
-/// D-1, X-15: an agent that `tools` names is called as one of `sub_agents` is, beside the tools of servers.
+/// D-1, X-15: an agent named in `tools` is called like one in `sub_agents`, beside the tools of servers.
 #[tokio::test]
 async fn an_agent_that_tools_names_is_called_like_a_tool() {
     let boss = boss("toolConfig: { tools: [read, helper] }").replace("sub_agents: [helper]\n", "");
@@ -356,7 +360,7 @@ async fn an_agent_that_tools_names_is_called_like_a_tool() {
     assert_eq!(answered, [("helper".to_owned(), true), ("read".to_owned(), true)]);
 }
 
-/// D-1: which of two namesakes is meant is not known, so neither is called; the error names both.
+/// D-1: if an agent and a tool have the same name, neither is called, and the error names both.
 #[tokio::test]
 async fn an_agent_with_the_name_of_a_granted_tool_is_an_error_that_names_both() {
     let boss = boss("toolConfig: { tools: [look] }").replace("sub_agents: [helper]\n", "");
@@ -374,8 +378,8 @@ async fn an_agent_with_the_name_of_a_granted_tool_is_an_error_that_names_both() 
     assert_eq!(rig.model.asked().len(), 0);
 }
 
-/// X-10: the time of the one that is called is what its caller's model says, else what its caller's definition says, else its own; and
-/// never more than its caller has left.
+/// X-10: the time of a called agent is set by its caller's model, else by its caller's definition, else by its own. It
+/// never exceeds what the caller has left.
 #[tokio::test]
 async fn a_sub_agent_may_be_given_a_time_of_its_own() {
     for (sub_agents, argument, own, expected) in [
@@ -404,7 +408,7 @@ async fn a_sub_agent_may_be_given_a_time_of_its_own() {
         let asked = rig.model.asked_of("helper");
         let what = format!("{sub_agents} {argument}");
         assert_eq!(asked[0].time, seconds(expected), "{what}");
-        // It is no input.
+        // It is not an input of the agent.
         assert!(
             matches!(&asked[0].contents[..], [Piece::User(task)] if task.ends_with("\n\ncount ")),
             "{what}"
@@ -412,7 +416,7 @@ async fn a_sub_agent_may_be_given_a_time_of_its_own() {
     }
 }
 
-/// X-10: a time that is none is an error that the model is told, and nothing is begun.
+/// X-10: an invalid time is an error that the model receives, and no run starts.
 #[tokio::test]
 async fn a_time_that_is_none_begins_nothing() {
     let rig = rig("", "").await;
@@ -428,7 +432,7 @@ async fn a_time_that_is_none_begins_nothing() {
     assert_eq!(code, FailureCode::InvalidArguments);
     assert_eq!(
         message,
-        "timeout: is no time; allowed: a number of seconds from 1 to 2147483647"
+        "timeout: is not a duration; allowed: a number of seconds from 1 to 2147483647"
     );
     assert_eq!(rig.runs().await, ["boss completed"]);
 }

@@ -1,4 +1,4 @@
-//! Tools that do as they are told, and a log of what they have done to the world.
+//! Tools with scripted behavior, and a log of their effects.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -19,38 +19,38 @@ use crate::rig::ManualClock;
 /// What a tool does with a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
-    /// Answers so.
+    /// Returns this.
     Answers(Value),
-    /// Reports an error, and has done nothing.
+    /// Reports an error and has no effect.
     Fails(&'static str),
-    /// Does it; the answer is lost.
+    /// Has its effect, and the answer is lost.
     LosesTheAnswer,
-    /// The same, after so long.
+    /// As `LosesTheAnswer`, after this long.
     LosesTheAnswerAfter(Duration),
-    /// Is lost on the way there, and nobody knows.
+    /// The call is lost on its way, and the caller does not know.
     IsLost,
-    /// Is not reached at all.
+    /// The server is unreachable.
     IsAway,
-    /// Is still at it when its time is over.
+    /// Still running when its time ends.
     Hangs,
     /// Never answers.
     Never,
-    /// Answers after so long.
+    /// Answers after this long.
     Takes(Duration),
-    /// Answers when the test lets it, by `go_on`.
+    /// Answers when the test releases it with `go_on`.
     Waits,
-    /// Is lost then, and nothing was done.
+    /// Is lost when the test releases it, without an effect.
     WaitsAndIsLost,
 }
 
-/// A call as the server saw it.
+/// A call as the server received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) tool: String,
     pub(crate) arguments: String,
     pub(crate) key: String,
     pub(crate) run: String,
-    /// As the call says it, in microseconds.
+    /// From the call itself, in microseconds.
     pub(crate) first_attempt_us: Option<i64>,
     pub(crate) timeout: Duration,
 }
@@ -64,16 +64,16 @@ pub(crate) struct ScriptedTools {
     /// Tool and arguments of each effect, in order.
     effects: Mutex<Vec<(String, String)>>,
     keys: Mutex<HashSet<String>>,
-    /// A tool that is another one, of which nobody has heard yet.
+    /// A tool that has changed, which no process has read yet.
     unread: Mutex<Option<String>>,
-    /// A call began that never ends, or that the test lets end.
+    /// Notified when a call starts that never ends, or that the test releases.
     pub(crate) waited_for: Notify,
     pub(crate) go_on: Notify,
 }
 
 impl ScriptedTools {
-    /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often. `mail`,
-    /// `letter`, which is `mail` with a key, and `peek`, which only reads, name whom they reach, in `to`.
+    /// `read` and `look` only read. `send` has an effect each time, `book` once per key, `put` the same effect however
+    /// often it is called. `mail`, `letter` (`mail` with a key) and `peek` (only reads) name their recipients in `to`.
     pub(crate) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
         let tools = [
             ("read", false, Idempotency::None),
@@ -112,7 +112,7 @@ impl ScriptedTools {
         })
     }
 
-    /// What a tool does with its next calls; with those after them it does as it should.
+    /// What a tool does with its next calls. After those it succeeds.
     pub(crate) fn script(&self, tool: &str, does: impl IntoIterator<Item = Does>) {
         self.scripts
             .lock()
@@ -120,24 +120,24 @@ impl ScriptedTools {
             .insert(tool.to_owned(), does.into_iter().collect());
     }
 
-    /// Nobody offers this tool any more.
+    /// The tool is no longer offered.
     pub(crate) fn withdraw(&self, name: &str) {
         self.offer_instead(name, None);
     }
 
-    /// A tool with effects is offered again, as it was.
+    /// A tool with effects is offered again, unchanged.
     pub(crate) fn bring_back(&self, name: &str, idempotency: Idempotency) {
         self.offer_instead(name, Some(tool(name, true, idempotency)));
     }
 
-    /// The tool is another one now, under the same name.
+    /// The tool changes under the same name.
     pub(crate) fn redefine(&self, name: &str) {
         let mut tool = tool(name, true, Idempotency::Key);
         Arc::get_mut(&mut tool).unwrap().digest = "another digest".into();
         self.offer_instead(name, Some(tool));
     }
 
-    /// The same, and nobody hears of it before the server is asked.
+    /// As `redefine`, and no process knows of it until it asks the server.
     pub(crate) fn redefine_unheard(&self, name: &str) {
         *self.unread.lock().unwrap() = Some(name.to_owned());
     }
@@ -217,7 +217,7 @@ impl Tools for ScriptedTools {
         Box::pin(std::future::ready(()))
     }
 
-    fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn refresh_server<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
         if let Some(name) = self.unread.lock().unwrap().take() {
             self.redefine(&name);
         }
@@ -282,7 +282,7 @@ impl Tools for ScriptedTools {
                     self.go_on.notified().await;
                     CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
                 }
-                Does::IsAway => CallReply::NotSent(failure(FailureCode::Unavailable, "the server is away")),
+                Does::IsAway => CallReply::NotSent(failure(FailureCode::Unavailable, "the server is unavailable")),
                 Does::Never => {
                     self.have_effect(&request);
                     self.waited_for.notify_one();

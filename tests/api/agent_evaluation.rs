@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{Ended, binary, until};
 
-/// Reports the first place where grep found what it looked for; `path` takes the place of the true one.
+/// Reports the first place where grep found its match; `path` replaces the real path.
 fn investigator(path: Option<&'static str>) -> Vec<Reply> {
     vec![
         Reply::call("grep", json!({"pattern": "DEFAULT_LIMIT = "})),
@@ -44,7 +44,7 @@ async fn evaluate(script: Vec<Reply>) -> (Option<i32>, Vec<Value>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let gemini = Gemini::scripted(script).await;
     let folder = tempfile::tempdir().unwrap();
-    // One case, so that the script is at its end with it.
+    // One case only, which uses up the script.
     let cases = folder.path().join("cases");
     std::fs::create_dir(&cases).unwrap();
     let text = std::fs::read_to_string(root.join("evaluation/agents/codebase_investigator.yaml")).unwrap();
@@ -98,7 +98,7 @@ async fn a_report_with_another_place_is_not() {
     );
 }
 
-/// Answers, but where it is told to stall.
+/// Answers, except where it is asked to stall.
 fn helper() -> Vec<Reply> {
     vec![Reply::from(|request| {
         match request["contents"].to_string().contains("stall") {
@@ -108,7 +108,7 @@ fn helper() -> Vec<Reply> {
     })]
 }
 
-/// A folder with one agent and its cases, one a task.
+/// A directory with one agent and its cases, one per task.
 fn folder(tasks: &[&str], root: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |file: &str, text: &str| {
@@ -145,7 +145,7 @@ fn command(folder: &Path, gemini: &str, args: &[&str]) -> Command {
     command
 }
 
-/// A case that does not end is one that failed, and keeps no other from being judged.
+/// A case that does not end in time fails, and the other cases are still judged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
     let gemini = Gemini::scripted(helper()).await;
@@ -164,7 +164,7 @@ async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
         (&lines[0]["case"], &lines[0]["wrong"]),
         (
             &json!("stall"),
-            &json!(["it had not ended after 3 s, and was cancelled"])
+            &json!(["the run had not ended after 3 s, and was cancelled"])
         ),
         "{out}"
     );
@@ -176,8 +176,8 @@ async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
     assert_eq!(output.status.code(), Some(1), "{err}");
 }
 
-/// A case is told when it is judged, and not with the last one; whoever stops the evaluation learns how far it came, and nothing is
-/// left behind.
+/// A case is reported when it is judged, not with the last one. An evaluation that is stopped reports its progress and
+/// leaves nothing behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_case_is_told_at_once_and_an_evaluation_that_is_stopped_says_how_far_it_came() {
     let gemini = Gemini::scripted(helper()).await;
@@ -206,7 +206,7 @@ async fn a_case_is_told_at_once_and_an_evaluation_that_is_stopped_says_how_far_i
     .await
     .unwrap();
     assert!(
-        err.contains("interrupted: 1 of 2 cases were judged, 1 of them as expected"),
+        err.contains("interrupted: 1 of 2 cases were decided, 1 of them as expected"),
         "{err}"
     );
     assert_eq!(status, Some(130), "{err}");
@@ -217,7 +217,7 @@ async fn a_case_is_told_at_once_and_an_evaluation_that_is_stopped_says_how_far_i
     assert_eq!(left, [".keep"]);
 }
 
-/// A folder that other servers serve is not the one that the cases are about.
+/// Cases are refused if their directory is not the one that the tool servers serve.
 #[test]
 fn cases_about_a_folder_are_refused_beside_servers_of_one_s_own() {
     let folder = folder(&["answer"], "root: .\n");
@@ -227,13 +227,13 @@ fn cases_about_a_folder_are_refused_beside_servers_of_one_s_own() {
         .unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(
-        err.contains("the cases of helper are about the folder") && err.contains("mcp.json"),
+        err.contains("the cases of helper use the directory") && err.contains("mcp.json"),
         "{err}"
     );
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()), "{err}");
 }
 
-/// Every case that is shipped can be read, and its agent is shipped too.
+/// Every shipped case can be read, and its agent is shipped too.
 #[test]
 fn the_shipped_cases_are_right() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -243,7 +243,7 @@ fn the_shipped_cases_are_right() {
         .checked
         .agents;
     let with_cases: Vec<_> = files.iter().map(|file| file.agent.as_str()).collect();
-    // What `workspace` does happens in a person's mailbox, after that person's yes: no case can give either.
+    // The `workspace` agent acts in a user's mailbox after that user's approval; a case can provide neither.
     let expected: Vec<_> = shipped.keys().filter(|name| *name != "workspace").collect();
     assert_eq!(with_cases, expected);
     for file in &files {

@@ -1,5 +1,6 @@
-//! Killed with -9 within every single write of actions that a person approves, from their answer on (R-14, promises
-//! 3 and 7): each is done once, or it is not known whether it was, and then it is never repeated, and a person's word settles it.
+//! The process is killed with -9 within each single write of actions that a user approves, from the approval on (R-14,
+//! promises 3 and 7). Each action is done once, or its outcome is unknown, and then it is never repeated and a person
+//! settles it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,10 @@ use crate::crash::Process;
 use crate::gemini::Gemini;
 use crate::harness::until;
 
-/// Places worked at beside each other: most of a test is waiting for leases to run out.
+/// Cases that run in parallel: most of a test is waiting for leases to expire.
 const AT_ONCE: usize = 8;
 
-/// Every row that an answer, its action, its run and its thread get.
+/// Every row that a resolution, its action, its run and its thread write.
 const WRITES: [(&str, &str); 6] = [
     ("agent_action", "status"),
     ("agent_run", "status"),
@@ -28,7 +29,7 @@ const WRITES: [(&str, &str); 6] = [
     ("audit", "kind"),
 ];
 
-/// A person at a gavel, with a client that asks once more where nobody answers.
+/// A user with a client that repeats unanswered requests.
 struct Person {
     url: String,
     run: String,
@@ -47,10 +48,10 @@ impl Person {
         Some((answer.status().as_u16(), answer.json().await.ok()?))
     }
 
-    /// Approves whatever the run asks for, until it is over; `None` when the process has gone.
+    /// Approves every request of the run until the run ends; `None` if the process is dead.
     async fn approves(&self, given: &mut Vec<Value>) -> Option<Value> {
         loop {
-            // What was on its way when the process died is said again: it counts once.
+            // A request in flight when the process died is repeated, and counts once.
             for approval in given.clone() {
                 self.says_yes(&approval).await?;
             }
@@ -69,24 +70,24 @@ impl Person {
     async fn says_yes(&self, approval: &Value) -> Option<()> {
         let yes = json!({"approvalId": approval, "decision": "approve_once"});
         let (status, body) = self.post("approvals/resolve", yes).await?;
-        // 500: it went down meanwhile, and says that it does not know.
+        // 500: the process was shutting down and does not know the outcome.
         assert!([200, 500, 503].contains(&status), "{status}: {body}");
         Some(())
     }
 }
 
 struct Outcome {
-    /// Was there such a write?
+    /// Whether there was such a write.
     reached: bool,
     writes: i64,
     place: Place,
-    /// Of the process that is there now.
+    /// A user of the process that runs now.
     person: Person,
     run: Value,
     _process: Process,
 }
 
-/// A run that asks for leave twice, whose process dies within write `at` after the first question.
+/// Makes a run that requests approval twice, and whose process dies within write `at` after the first request.
 async fn dies_at(at: i64, write: Write, postgres: bool, settings: Value) -> Outcome {
     let place = Place::on(postgres).await;
     let gemini = Gemini::scripted(vec![adds_two(Arc::default()).reply]).await;
@@ -123,7 +124,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, settings: Value) -> Outc
         }
         assert!(
             begun.elapsed() < Duration::from_secs(30),
-            "{at}: it neither stands nor is over"
+            "{at}: the run neither blocks nor ends"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
@@ -136,7 +137,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, settings: Value) -> Outc
     let writes = brake.writes().await;
     let process = place.start_with(&gemini, &settings).await;
     person.url = process.url.clone();
-    let run = person.approves(&mut given).await.expect("nobody dies any more");
+    let run = person.approves(&mut given).await.expect("the process stays alive");
     Outcome {
         reached,
         writes,
@@ -147,7 +148,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, settings: Value) -> Outc
     }
 }
 
-/// Every write, each with a death of its own. `check` gives how many calls were in doubt.
+/// Kills the process at every write. `check` returns how many calls were in doubt.
 async fn at_every_write<F: Future<Output = usize> + Send + 'static>(
     (postgres, write): (bool, Write),
     settings: Value,
@@ -170,7 +171,7 @@ async fn at_every_write<F: Future<Output = usize> + Send + 'static>(
     deaths.join_all().await.into_iter().sum()
 }
 
-/// The tool takes a key: both are done once, and nobody sees that somebody died.
+/// The tool takes a key: both calls are done once, and the death does not show.
 async fn both_are_done_once(at: i64, outcome: Outcome) -> usize {
     let Outcome { place, run, .. } = outcome;
     assert_eq!(
@@ -185,10 +186,11 @@ async fn both_are_done_once(at: i64, outcome: Outcome) -> usize {
     0
 }
 
-/// The tool takes no key: what was sent and not heard of is in doubt until a person settles it, and never sent again.
+/// The tool takes no key: a call that was sent and not answered is in doubt until a person settles it, and is never
+/// sent again.
 async fn each_is_done_or_in_doubt(at: i64, outcome: Outcome) -> usize {
     let Outcome { place, person, run, .. } = outcome;
-    // The server that was asked may still have been at it when gavel died; it goes when its input ends.
+    // The tool server may still have been working when gavel died; it exits when its input closes.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let tasks = place.tasks().await;
     let actions = run["actions"].as_array().unwrap();
@@ -224,9 +226,9 @@ async fn each_is_done_or_in_doubt(at: i64, outcome: Outcome) -> usize {
     );
     let summary = run["summary"].as_str().unwrap();
     assert!(summary.starts_with("Added."), "killed at {at}: {run}");
-    assert_eq!(summary.contains("not known"), in_doubt > 0, "killed at {at}: {run}");
+    assert_eq!(summary.contains("unknown"), in_doubt > 0, "killed at {at}: {run}");
     assert!(in_doubt <= 1, "killed at {at}: {run}");
-    until("nothing to wait any more", || async {
+    until("no approval request to wait", || async {
         let pending = person.get("approvals/pending").await.unwrap();
         pending["approvals"].as_array().unwrap().is_empty()
     })
@@ -250,7 +252,7 @@ macro_rules! killed_within_every_write {
                 let tool = json!({"sideEffect": true, "idempotency": "none"});
                 let settings = json!({"trustHints": true, "tools": {"add_task": tool}});
                 let in_doubt = at_every_write(($postgres, Write::$write), settings, each_is_done_or_in_doubt).await;
-                assert!(in_doubt > 0, "somebody died while a call was under way");
+                assert!(in_doubt > 0, "a process died while a call was in flight");
             }
         }
     )*};
@@ -259,5 +261,5 @@ macro_rules! killed_within_every_write {
 killed_within_every_write! {
     on_sqlite: false, Lost;
     on_postgres: true, Lost;
-    on_postgres_unheard: true, Unheard;
+    on_postgres_unheard: true, OutcomeUnknown;
 }

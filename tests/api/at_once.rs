@@ -1,5 +1,5 @@
-//! Several people, with a word each, about the same question or the same doubt: whose counts, and what the others are told (R-14,
-//! DESIGN.md section 6).
+//! Concurrent answers of several people to one approval request or one in-doubt action: one answer counts, and the
+//! other callers are rejected (R-14, DESIGN.md section 6).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::console::rig::{ALL, Office, WORKSPACE, asks, key, keys, mail};
 use crate::crash::Process;
 use crate::gemini::Gemini;
 
-/// Who speaks: by which key, on behalf of whom.
+/// A caller: the key, and the user on whose behalf it acts.
 type Person = (&'static str, &'static str);
 
 const ANN: Person = ("desk", "ann");
@@ -22,7 +22,7 @@ const BOSS: Person = ("chief", "boss");
 const KIM: Person = ("chief", "kim");
 const LOU: Person = ("chief", "lou");
 
-/// An office, and the processes that serve it: two on one PostgreSQL; on SQLite there is one at a time.
+/// An office and the processes that serve it: two on PostgreSQL, one on SQLite.
 struct Served {
     place: Place,
     office: Office,
@@ -54,12 +54,12 @@ impl Served {
         }
     }
 
-    /// The n-th, in turn.
+    /// The url of the n-th process, in turn.
     fn url(&self, n: usize) -> String {
         self.processes[n % self.processes.len()].url.clone()
     }
 
-    /// Something is said for this user; the run waits for leave.
+    /// Sends a prompt for this user; the run waits for approval.
     async fn says(&self, user: &'static str) -> Value {
         let prompt = json!({"prompt": "E-mail Ann that I am late."});
         let (status, run) = post(self.url(0), ("web", user), "run".to_owned(), prompt).await;
@@ -71,7 +71,7 @@ impl Served {
         run
     }
 
-    /// What each of four people is told who say all of these at once, the four at each process in turn.
+    /// Sends all answers at once and returns each response. Four people answer at each process in turn.
     async fn at_once<W: Copy + Send + 'static>(
         &self,
         path: &str,
@@ -101,7 +101,8 @@ async fn post(url: String, (name, user): Person, path: String, body: Value) -> (
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
-/// One answer counts, and it is told to everybody who gave just that: this word, and what they were told.
+/// Exactly one answer counts, and every caller that sent the same one receives it. Returns this answer and its
+/// response.
 #[track_caller]
 fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
     answers: &[((Person, W), u16, Value)],
@@ -110,13 +111,13 @@ fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
     let (winner, _, told) = answers
         .iter()
         .find(|(_, status, _)| *status == 200)
-        .unwrap_or_else(|| panic!("nobody's word counts: {answers:?}"));
+        .unwrap_or_else(|| panic!("no answer counts: {answers:?}"));
     for (word, status, body) in answers {
         if word == winner {
             assert_eq!(
                 (*status, body),
                 (200, told),
-                "{word:?}: one answer, told to all who gave it"
+                "{word:?}: one answer, the same for every caller that gave it"
             );
         } else {
             assert_eq!((*status, &body["code"]), (409, &json!(late)), "{word:?}: {body}");
@@ -125,13 +126,13 @@ fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
     (*winner, told.clone())
 }
 
-/// DESIGN.md sections 6 and 8: of fifty who answer at once, to two processes, one counts, with one effect at most; the same
-/// answer by the same caller is answered with the same, at either process, and everybody else is too late.
+/// DESIGN.md sections 6 and 8: of fifty concurrent answers to two processes one counts, with one effect at
+/// most. The same answer by the same caller gets the same response, at either process. All others are too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_answers_to_two_processes_one_counts() {
     const WORDS: [&str; 3] = ["approve_once", "reject", "approve_and_always_allow_recipient"];
     let served = Served::on(true, mail()).await;
-    // The first one to come may always be of one kind.
+    // Otherwise the first answer to arrive might always be of one kind.
     for (round, user) in ["ann", "ben", "cleo", "dan", "eve", "fred"].into_iter().enumerate() {
         let run = served.says(user).await;
         let action = run["actions"][0]["actionId"].as_str().unwrap();
@@ -168,7 +169,7 @@ fn lost() -> Value {
 }
 
 impl Served {
-    /// A call of ann's of which nobody knows: its run, and the path that takes a word on it.
+    /// An in-doubt call of ann's: its run, and the path that settles it.
     async fn doubtful(&self) -> (Value, String) {
         let run = self.says("ann").await;
         let yes = json!({"approvalId": run["actions"][0]["approvalId"], "decision": "approve_once"});
@@ -178,7 +179,7 @@ impl Served {
         (told.clone(), format!("actions/{action}/settle"))
     }
 
-    /// One word was said on this doubt, by this person, and its call was not sent again.
+    /// The in-doubt action was settled once, by this person, and its call was not sent again.
     async fn is_settled(&self, run: &Value, by: Person, happened: bool, sent: usize) {
         let record = &self.place.record;
         let action = run["actions"][0]["actionId"].as_str().unwrap();
@@ -193,15 +194,15 @@ impl Served {
             [[state, by.as_str(), state].map(str::to_owned)]
         );
         let entered = format!("SELECT actor FROM audit WHERE kind = 'doubt_settled' AND action_id = '{action}'");
-        assert_eq!(rows(record, &entered).await, [[by]], "one word is entered");
+        assert_eq!(rows(record, &entered).await, [[by]], "one settlement is entered");
         let said = format!("SELECT body FROM thread_message WHERE action_id = '{action}' AND role = 'settlement'");
-        assert_eq!(rows(record, &said).await.len(), 1, "and the thread tells one");
+        assert_eq!(rows(record, &said).await.len(), 1, "and the thread shows one");
         assert_eq!(self.office.names().len(), sent, "nothing is sent again");
     }
 }
 
-/// R-14, DESIGN.md section 6: a doubt is settled once. The same word by the same person is answered as the first time; the other
-/// word, and anybody else's, is too late, and changes nothing.
+/// R-14, DESIGN.md section 6: an in-doubt action is settled once. The same report by the same person gets the same
+/// response. Another report, or another person's, is too late and changes nothing.
 async fn a_second_word_changes_nothing(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for (sent, (first, others, happened)) in [
@@ -243,12 +244,12 @@ async fn a_second_word_changes_nothing(postgres: bool) {
     audit_is_whole(&served.place.record, "settled twice").await;
 }
 
-/// R-14, DESIGN.md section 6: of twenty who settle a doubt at once, with either word, one counts.
+/// R-14, DESIGN.md section 6: of twenty concurrent and contradictory settlements, one counts.
 async fn of_twenty_words_one_counts(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for round in 0..4 {
         let (run, path) = served.doubtful().await;
-        // Everybody says both.
+        // Each person sends both outcomes.
         let words = (0..20).map(|n| ([ANN, BOSS, KIM, LOU][n % 4], (n / 8 + round) % 2 == 0));
         let answers = served
             .at_once(&path, words.collect(), |happened| json!({ "happened": happened }))

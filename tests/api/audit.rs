@@ -1,4 +1,5 @@
-//! What is on record of actions, and the audit of side effects, through the whole system and on both databases.
+//! The record of actions and the audit log of side effects, through the whole system and on both
+//! databases.
 
 use std::process::Output;
 
@@ -17,7 +18,7 @@ fn both() -> [Setup; 2] {
     [Setup::stdio_sqlite(), Setup::stdio_postgres()].map(|setup| setup.agent("workspace.md", WORKSPACE))
 }
 
-/// Rows of the record's database as text, nulls as `-`.
+/// Rows of gavel's database as text, nulls as `-`.
 pub async fn rows(url: &str, sql: &str) -> Vec<Vec<String>> {
     macro_rules! cells {
         ($rows:expr) => {
@@ -42,7 +43,7 @@ pub async fn rows(url: &str, sql: &str) -> Vec<Vec<String>> {
     }
 }
 
-/// `gavel audit …`, by the real binary, on a database.
+/// Runs `gavel audit …` with the real binary on a database.
 async fn audit(url: &str, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut gavel = Command::new(binary());
@@ -54,7 +55,7 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Verifies the audit of a database that may be in use.
+/// Verifies the audit log of a database that may be in use.
 pub async fn audit_is_whole(url: &str, when: &str) {
     let verified = audit(url, &["verify"]).await;
     assert_eq!(verified.status.code(), Some(0), "{when}: {}", told(&verified));
@@ -74,7 +75,7 @@ impl App {
     }
 }
 
-/// Asks for two calls at once, and then says that it is done.
+/// Makes two calls in one turn, and then ends.
 fn two(first: (&'static str, Value), second: (&'static str, Value)) -> Reply {
     Reply::from(move |request| match request["contents"].as_array().unwrap().len() {
         1 => Reply::Calls(vec![(first.0, first.1.clone()), (second.0, second.1.clone())]),
@@ -82,8 +83,8 @@ fn two(first: (&'static str, Value), second: (&'static str, Value)) -> Reply {
     })
 }
 
-/// of every action there are the model, the tool, the hash of its input, what the policy said, the approval, how it was
-/// carried out, why it failed, and when all that was; in its row, and in the run's own answer.
+/// the row of every action and the run's response have the model, the tool, the hash of its arguments, the policy
+/// decision, the approval, the execution, the error, and the times of all these.
 #[tokio::test]
 async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_came_of_it() {
     for setup in both() {
@@ -154,13 +155,13 @@ async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_
         let said = actions[1]["errorMessage"].as_str().unwrap();
         assert!(
             !said.starts_with('{') && rows[1][7].contains(said),
-            "in words: {said} of {rows:?}"
+            "as text: {said} of {rows:?}"
         );
     }
 }
 
-/// one approved, one rejected, a run cancelled, a chat; every effect is in the audit with who did it, and the
-/// audit verifies while gavel runs, in an export, and with a head that was kept.
+/// for an approved and a rejected action, a cancelled run and a chat, the audit log has every effect with its
+/// actor. It verifies while gavel runs, from an export, and against a kept head.
 #[tokio::test]
 async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it() {
     for setup in both() {
@@ -224,10 +225,10 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
         assert_eq!(
             again.status.code(),
             Some(2),
-            "an export is not written over: {}",
+            "an existing export is not overwritten: {}",
             told(&again)
         );
-        // With the database's own key, and in parts that join.
+        // With the key of the database, and in parts that join.
         let verified = audit(url, &["verify", "--export", &export]).await;
         assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
         let first: Value =
@@ -243,10 +244,10 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
         assert_eq!(
             alone.status.code(),
             Some(1),
-            "what was before it nobody knows: {}",
+            "the part before it is unknown: {}",
             told(&alone)
         );
-        // Whoever cuts rows off at its beginning makes it say that it begins later.
+        // An attacker who cuts rows off at the start of a part makes it begin later.
         let lines = std::fs::read_to_string(&part).unwrap();
         let second: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
         let mut last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
@@ -271,7 +272,7 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
         assert_eq!(none.status.code(), Some(2), "{}", told(&none));
         assert!(!nowhere.exists());
 
-        // Somebody who has the database.
+        // An attacker with access to the database.
         let number: i64 = head.split_once(':').unwrap().0.parse().unwrap();
         let guard = match url.starts_with("postgres") {
             true => "ALTER TABLE audit DISABLE TRIGGER ALL",
@@ -316,8 +317,8 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
     }
 }
 
-/// heads that were kept for years, many of them of the same row, all fit their rows; a single one that does not is named, wherever
-/// it stands among them.
+/// thousands of kept heads, many of the same row, all match their rows. A single mismatch is named, wherever it
+/// is in the list.
 #[tokio::test]
 async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
     for setup in both() {
@@ -334,7 +335,7 @@ async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
         let all = hashes.len();
         assert!(all >= 600, "{all}");
         let head = |number: usize| format!("{number}:{}", hashes[number - 1]);
-        // A head is printed by the clock, whether rows were entered since or not: eight of each row.
+        // Heads are printed on a schedule, whether or not rows were entered since: eight for each row.
         let right: Vec<_> = (1..=all).flat_map(|number| vec![head(number); 8]).collect();
         let file = app.folder.path().join("heads").display().to_string();
         let verified = async |heads: &[String], more: &[&str]| {
@@ -349,7 +350,7 @@ async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
             told(&whole)
         );
 
-        // In place of one of a row's, the first as well as the last; and of the first and the last row.
+        // The first and the last of a row's heads are replaced, and heads of the first and the last row.
         for at in [0, 8 * 250, 8 * 250 + 3, 8 * 501 - 1, right.len() - 1] {
             let (number, other) = (at / 8 + 1, "0".repeat(64));
             let mut heads = right.clone();
@@ -369,12 +370,12 @@ async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
         let mut heads = right;
         heads[8 * 250] = format!("251:{}", "0".repeat(64));
         let wrong = verified(&heads, &[]).await;
-        let words = format!("written anew: row 251 had the hash {}", "0".repeat(64));
+        let words = format!("rewritten: row 251 had the hash {}", "0".repeat(64));
         assert!(told(&wrong).contains(&words), "{}", told(&wrong));
     }
 }
 
-/// An export is verified with the key that was given, wherever the database is.
+/// An export is verified with the given key, wherever the database is.
 #[tokio::test]
 async fn an_export_verifies_with_the_key_alone() {
     const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -406,28 +407,34 @@ async fn an_export_verifies_with_the_key_alone() {
     let other = verify("another key, as long as the first one is").await;
     assert_eq!(other.status.code(), Some(1), "{}", told(&other));
     let words = told(&other);
-    assert!(words.contains("cannot be verified: rows 1 to 2 by the key"), "{words}");
+    assert!(
+        words.contains("cannot be verified: rows 1 to 2 with the key"),
+        "{words}"
+    );
     assert!(words.contains("audit.old_keys"), "{words}");
-    assert!(words.contains("none.db"), "where else a key was looked for: {words}");
+    assert!(
+        words.contains("none.db"),
+        "other places where a key was sought: {words}"
+    );
     let lines = std::fs::read_to_string(&export).unwrap();
     std::fs::write(&export, lines.replace("ann", "bob")).unwrap();
     let changed = verify(KEY).await;
-    // Its head stands in the same file.
+    // Its head is in the same file.
     let words = told(&changed);
     assert!(words.contains("changed, or added outside: row 2"), "{words}");
     std::fs::write(&export, lines.lines().skip(1).collect::<Vec<_>>().join("\n")).unwrap();
     assert!(told(&verify(KEY).await).contains("missing: row 1"));
-    // Put together of two.
+    // Joined from two exports.
     let rows: Vec<_> = lines.lines().collect();
     std::fs::write(&export, [&rows[..2], &rows].concat().join("\n")).unwrap();
     let twice = verify(KEY).await;
     assert_eq!(twice.status.code(), Some(3), "{}", told(&twice));
     let words = told(&twice);
-    assert!(words.contains("out of order: row 1 stands after row 2"), "{words}");
+    assert!(words.contains("out of order: row 1 follows row 2"), "{words}");
     assert!(!words.contains("missing"), "{words}");
 }
 
-/// The key that gavel makes beside a SQLite database is its owner's alone.
+/// Only the owner can read the key that gavel creates beside a SQLite database.
 #[cfg(unix)]
 #[tokio::test]
 async fn the_key_beside_the_database_is_its_owner_s_alone() {
@@ -439,7 +446,8 @@ async fn the_key_beside_the_database_is_its_owner_s_alone() {
     assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 64);
 }
 
-/// with a key file that was emptied or cut anybody could make the chain, so gavel does not start with it, and says what to do.
+/// with an emptied or truncated key file anyone could forge the chain, so gavel refuses to start and says what to
+/// do.
 #[tokio::test]
 async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
     let mut app = spawn_app(Setup::stdio_sqlite()).await;
@@ -465,12 +473,16 @@ async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
             "{}",
             told(&verified)
         );
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), short, "nobody writes over it");
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            short,
+            "the file is not overwritten"
+        );
     }
 }
 
-/// docs/audit.md, The key: with a key that is given, a file beside the database is of a time before that. Emptied or cut it stops neither
-/// gavel nor who verifies, and nothing is hashed with it.
+/// docs/audit.md, The key: if a key is given, a file beside the database is an older one. If it is emptied or
+/// truncated, it stops neither gavel nor the verification, and nothing is hashed with it.
 #[tokio::test]
 async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
     const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -501,7 +513,7 @@ async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
     let mut rows = 2;
     for short in ["", "\n", "0123456789abcdef0123456789abcde\n"] {
         std::fs::write(&file, short).unwrap();
-        // It begins, and does what it is told.
+        // Gavel starts and works.
         let setup = Setup::stdio_sqlite()
             .env("DATABASE_URL", &app.database_url)
             .env("GAVEL_AUDIT_KEY", KEY);
@@ -515,8 +527,8 @@ async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
         assert_eq!(verified.status.code(), Some(0), "{short:?}: {words}");
         assert!(words.contains(&format!("{rows} rows")), "{words}");
         assert!(
-            words.contains("gavel.db.audit-key") && words.contains("is left out, since another one is given"),
-            "nobody trusts such a file in silence: {words}"
+            words.contains("gavel.db.audit-key") && words.contains("is ignored, since audit.key is set"),
+            "an invalid key file is reported: {words}"
         );
         let _ = std::fs::remove_file(&export);
         for args in [
@@ -527,17 +539,21 @@ async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
             let read = gavel(given, args).await;
             assert_eq!(read.status.code(), Some(0), "{short:?} {args:?}: {}", told(&read));
         }
-        // An old key is none for new rows, so the file is the key there: it is refused.
+        // An old key does not apply to new rows, so the file would be the key: it is refused.
         for key in [None, Some(("GAVEL_AUDIT_OLD_KEYS", KEY))] {
             let refused = gavel(key, &["verify"]).await;
             assert_eq!(refused.status.code(), Some(1), "{short:?} {key:?}: {}", told(&refused));
             assert!(told(&refused).contains("put back the copy of it"), "{}", told(&refused));
         }
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), short, "nobody writes over it");
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            short,
+            "the file is not overwritten"
+        );
     }
 }
 
-/// An export holds what people wrote, as the database does: it is its owner's alone, whatever else is made there is open to.
+/// An export holds users' texts, as the database does: only its owner can read it, whatever the umask is.
 #[cfg(unix)]
 #[tokio::test]
 async fn an_export_is_its_owner_s_alone() {
@@ -555,7 +571,7 @@ async fn an_export_is_its_owner_s_alone() {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// Whoever loses the key beside the database is told: by the log at the next start, by the doctor, and by who verifies.
+/// A lost key beside the database is reported by the log at the next start, by the doctor, and by the verification.
 #[tokio::test]
 async fn a_lost_key_is_cried_out() {
     let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
@@ -590,10 +606,10 @@ async fn a_lost_key_is_cried_out() {
     );
     let doctor = gavel(&[], &["doctor"]).await;
     assert!(
-        doctor.contains("is not there, with which 2 rows were hashed"),
+        doctor.contains("is missing; 2 rows hashed with it cannot be verified"),
         "{doctor}"
     );
-    assert!(!gavel(&[&kept], &["doctor"]).await.contains("with which"));
+    assert!(!gavel(&[&kept], &["doctor"]).await.contains("hashed with it"));
     let verified = audit(&app.database_url, &["verify"]).await;
     assert_eq!(verified.status.code(), Some(1), "{}", told(&verified));
 }

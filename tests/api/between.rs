@@ -1,5 +1,5 @@
-//! Killed with -9 between any two steps of a call that a person has approved (R-14, promises 3 and 7). Here the tool's server is the
-//! test's own, which counts what reaches it; deaths within the writes themselves are those of [`crate::approved`].
+//! The process is killed with -9 between any two steps of an approved call (R-14, promises 3 and 7). The tool's server
+//! belongs to the test and counts the calls that it receives. [`crate::approved`] covers deaths within the writes.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,25 +16,25 @@ use crate::gemini::{Gemini, Reply};
 use crate::harness::until;
 use crate::raw::{Answer, RawServer};
 
-/// Places worked at beside each other: most of a test is waiting for leases to run out.
+/// Cases that run in parallel: most of a test is waiting for leases to expire.
 const AT_ONCE: usize = 6;
 
-/// What an action's row passes through from its answer on: approved, executing, and its end.
+/// The statuses of an action's row from its resolution on: approved, executing, and its end.
 const WRITES: [(&str, &str); 1] = [("agent_action", "status")];
 const END: i64 = 3;
 
-/// Between which two steps the process dies.
+/// The two steps between which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Death {
-    /// The intent is committed, and the call has not left: it waits for a place at its server.
+    /// The intent is committed, and the call has not been sent: it waits for a slot at its server.
     Intended,
-    /// The call has arrived, its effect is there, and it has not been answered.
+    /// The call has arrived and had its effect, and is not answered.
     Arrived,
-    /// The answer is there, and its result is not committed.
+    /// The answer has arrived, and the result is not committed.
     Answered,
 }
 
-/// What gavel may do with a call that was begun and not heard of.
+/// What gavel may do with a call that started and got no answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tool {
     Keyless,
@@ -52,10 +52,10 @@ impl Tool {
     }
 }
 
-/// A server with a tool that has consequences, and one that only reads.
+/// A server with a tool that has side effects, and one that only reads.
 struct Counting {
     server: RawServer,
-    /// What each call of the tool with consequences came with.
+    /// The metadata of each call of the tool with side effects.
     calls: Arc<Mutex<Vec<Value>>>,
     reads: Arc<Mutex<usize>>,
     /// The tool whose calls are not answered.
@@ -105,7 +105,7 @@ impl Counting {
         self.calls.lock().unwrap().len()
     }
 
-    /// Was it always the same call, under one key?
+    /// Whether every call was the same one, under one key.
     fn is_one(&self) -> bool {
         let calls = self.calls.lock().unwrap();
         let told = |call: &Value| {
@@ -136,14 +136,14 @@ async fn get(process: &Process, path: &str) -> Value {
     answer.json().await.unwrap()
 }
 
-/// `None` when the process has gone.
+/// `None` if the process is dead.
 async fn post(url: String, path: String, body: Value) -> Option<(u16, Value)> {
     let request = reqwest::Client::new().post(format!("{url}/api/agent/{path}"));
     let answer = request.json(&body).send().await.ok()?;
     Some((answer.status().as_u16(), answer.json().await.ok()?))
 }
 
-/// What came of it.
+/// The outcome of a case.
 struct Outcome {
     place: Place,
     server: Counting,
@@ -153,7 +153,7 @@ struct Outcome {
     before: usize,
 }
 
-/// An approved call whose process dies there; another process takes it up, and the person says yes once more.
+/// Kills the process of an approved call at this step. Another process claims the run, and the user approves once more.
 async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
     let place = Place::on(postgres).await;
     let server = Counting::start().await;
@@ -183,7 +183,7 @@ async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
         Death::Intended => {
             server.hold(Some("list_tasks"));
             holder = Some(tokio::spawn(say("Hold the place.")));
-            until("the place to be taken", || async { *server.reads.lock().unwrap() == 1 }).await;
+            until("the slot to be taken", || async { *server.reads.lock().unwrap() == 1 }).await;
         }
         Death::Arrived => server.hold(Some("add_task")),
         Death::Answered => brake.stop_at(END).await,
@@ -197,7 +197,7 @@ async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
                 rows(&place.record, intent).await.len() == 1
             })
             .await;
-            assert_eq!(server.sent(), 0, "it has not left");
+            assert_eq!(server.sent(), 0, "the call was not sent");
         }
         Death::Arrived => until("the call to arrive", || async { server.sent() == 1 }).await,
         Death::Answered => {
@@ -209,7 +209,7 @@ async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
     }
     one.child.0.kill().unwrap();
     one.child.0.wait().unwrap();
-    assert_eq!(answer.await.unwrap(), None, "nobody was answered");
+    assert_eq!(answer.await.unwrap(), None, "no client was answered");
     if let Some(holder) = holder {
         holder.await.unwrap();
     }
@@ -224,7 +224,7 @@ async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
         .unwrap();
     assert_eq!(status, 200, "the same answer counts once: {told}");
     let path = format!("runs/{}", asked["runId"].as_str().unwrap());
-    until("the run to be over", || async {
+    until("the run to end", || async {
         ["completed", "failed"].contains(&get(&process, &path).await["status"].as_str().unwrap())
     })
     .await;
@@ -264,7 +264,7 @@ async fn is_honest(death: Death, tool: Tool, postgres: bool) {
         "{when}"
     );
     let summary = text(&run["summary"]);
-    assert_eq!(summary.contains("not known"), tool == Tool::Keyless, "{when}");
+    assert_eq!(summary.contains("unknown"), tool == Tool::Keyless, "{when}");
     assert_eq!(
         get(&process, "approvals/pending").await["approvals"],
         json!([]),
@@ -272,9 +272,9 @@ async fn is_honest(death: Death, tool: Tool, postgres: bool) {
     );
     let doubts = get(&process, "actions/in-doubt").await;
     let sent = match tool {
-        // What left, or may have left, does not leave again.
+        // A call that was or may have been sent is not sent again.
         Tool::Keyless => before,
-        // What is sent again is the same call.
+        // The repeated call is identical.
         Tool::Natural | Tool::Keyed => before + 1,
     };
     assert_eq!(server.sent(), sent, "{when}");
@@ -309,14 +309,14 @@ async fn at_every_step(postgres: bool) {
     deaths.join_all().await;
 }
 
-/// R-14, promises 3 and 7: a tool without a key gets the call at most once, and where nobody can know, it is in doubt, and says so;
-/// one that takes our key, or may be called as often as one likes, has been called when the run is over.
+/// R-14, promises 3 and 7: a tool without a key gets the call at most once, and if its outcome is unknown the call is
+/// in doubt. A tool that takes a key or is idempotent has been called by the end of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_between_any_two_steps_an_approved_call_is_made_once_or_is_in_doubt_on_sqlite() {
     at_every_step(false).await;
 }
 
-/// The same.
+/// As on SQLite.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_between_any_two_steps_an_approved_call_is_made_once_or_is_in_doubt_on_postgres() {
     at_every_step(true).await;

@@ -1,23 +1,23 @@
-//! Stops a write of the record where it stands, so that its process can be killed within it. Nothing in the product helps: a
-//! trigger in the record's database counts the rows that are written.
+//! Blocks a write to gavel's database, so that the process can be killed within it. The product has no hook for this: a
+//! trigger in the database counts the written rows.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-/// How long no other writer gets in until the one that has the database counts as stopped: no write takes as long.
+/// The writer counts as blocked after no other writer could enter for this long: no write takes that long.
 const STOPPED: Duration = Duration::from_millis(700);
 
-/// A number that nobody else locks.
+/// A lock number that is used nowhere else.
 const LOCK: i64 = 4711;
 
 /// What becomes of the write in which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Write {
-    /// It never was.
+    /// It is rolled back.
     Lost,
-    /// It is there, and nobody heard of it.
-    Unheard,
+    /// It is committed, and no client receives the answer.
+    OutcomeUnknown,
 }
 
 /// The tables whose rows are counted, each with the column whose change counts.
@@ -28,7 +28,7 @@ const SQLITE: &str = "CREATE TABLE brake (n INTEGER NOT NULL, at INTEGER NOT NUL
     INSERT INTO brake VALUES (0, -1);
     CREATE VIEW without_end AS WITH RECURSIVE count (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count) SELECT x FROM count;";
 
-/// Deferred, so it stops at the commit: let go of, the commit goes through although its client is dead.
+/// Deferred, so it blocks at the commit. Once released, the commit succeeds although its client is dead.
 const POSTGRES: &str = "CREATE TABLE brake (n BIGINT NOT NULL, at BIGINT NOT NULL);
     INSERT INTO brake VALUES (0, -1);
     CREATE FUNCTION brake() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE now BOOLEAN; BEGIN
@@ -37,7 +37,7 @@ const POSTGRES: &str = "CREATE TABLE brake (n BIGINT NOT NULL, at BIGINT NOT NUL
         RETURN NULL;
     END $$;";
 
-/// The record's database, in which one write can be stopped.
+/// Gavel's database, in which one write can be blocked.
 pub enum Brake {
     Sqlite(String),
     /// Its connection holds the lock.
@@ -45,7 +45,7 @@ pub enum Brake {
 }
 
 impl Brake {
-    /// Built into a database whose tables are there.
+    /// Installed in a database that already has its tables.
     pub async fn new(url: &str, writes: &Writes) -> Self {
         if url.starts_with("sqlite") {
             let mut database = SqliteConnection::connect(url).await.unwrap();
@@ -101,12 +101,12 @@ impl Brake {
         self.number("SELECT n FROM brake").await
     }
 
-    /// Counts from here, and stops the write of row `at`.
+    /// Counts from here, and blocks the write of row `at`.
     pub async fn stop_at(&mut self, at: i64) {
         self.execute(format!("UPDATE brake SET n = 0, at = {at}")).await;
     }
 
-    /// Does a write stand?
+    /// Whether a write is blocked.
     pub async fn has_stopped(&mut self) -> bool {
         let url = match self {
             Self::Postgres(_) => {
@@ -132,7 +132,7 @@ impl Brake {
         true
     }
 
-    /// Its process is dead: what of the write that stands? Stops none any more.
+    /// Commits or rolls back the blocked write of the dead process, and blocks no further write.
     pub async fn release(&mut self, write: Write) {
         if let Self::Postgres(_) = self {
             match write {
@@ -143,7 +143,7 @@ impl Brake {
                     )
                     .await;
                 }
-                Write::Unheard => self.execute(format!("SELECT pg_advisory_unlock({LOCK})")).await,
+                Write::OutcomeUnknown => self.execute(format!("SELECT pg_advisory_unlock({LOCK})")).await,
             }
         }
         self.execute("UPDATE brake SET at = -1".to_owned()).await;

@@ -1,5 +1,5 @@
-//! The wire of threads as its specification has it (REQUIREMENTS R, Routes, R-16, R-17), read by a client with the specification's
-//! own types: in every state, on both databases.
+//! The wire format of threads as specified (REQUIREMENTS R, Routes, R-16, R-17), read by a client with the types of the
+//! specification: in every state, on both databases.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::gemini::Reply;
 use crate::harness::{Answer, App, spawn_app, until};
 use crate::threads::{add, both};
 
-/// What the specification promises; more fields may stand beside these.
+/// The specified fields; a response may have more.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Run {
@@ -144,7 +144,8 @@ impl App {
     }
 }
 
-/// R, Routes: `summary` is a string in every status, and says what is asked, what was done and why it ended.
+/// R, Routes: `summary` is a string in every status, and says what approval is requested, what was done, and why the
+/// run ended.
 #[tokio::test]
 async fn every_state_of_a_run_has_a_summary_that_says_how_it_stands() {
     for setup in both() {
@@ -168,7 +169,7 @@ async fn every_state_of_a_run_has_a_summary_that_says_how_it_stands() {
         assert_eq!(waiting.status, RunStatus::AwaitingConfirmation);
         let lines = app.thread(&asked).await;
         let request = lines.iter().find(|(what, _)| what == "approval_request").unwrap();
-        assert_eq!(waiting.summary, request.1, "as the thread has it");
+        assert_eq!(waiting.summary, request.1, "the same text as in the thread");
         assert!(waiting.summary.contains("add_task (description: milk)"), "{asked}");
         assert_eq!(waiting.actions[0].record.policy_decision, Some(Policy::RequireApproval));
 
@@ -204,7 +205,8 @@ async fn every_state_of_a_run_has_a_summary_that_says_how_it_stands() {
     }
 }
 
-/// R-12, R-16, R-17: also of a call that never ran it is told who proposed it, what the policy said and why it did not run.
+/// R-12, R-16, R-17: a call that never ran is recorded too, with its proposer, the policy decision and the reason why
+/// it did not run.
 #[tokio::test]
 async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
     for setup in both() {
@@ -244,7 +246,7 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
             "{told}"
         );
         assert_eq!(malformed.record.model_name, "gemini-3.5-flash");
-        // The analysts' view has them all, under the same names.
+        // The view for analysts has them all, under the same names.
         let view = crate::audit::rows(
             &app.database_url,
             "SELECT tool_name, policy_decision, execution_status, error_code, length(input_hash), \
@@ -271,7 +273,7 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
     }
 }
 
-/// R, Routes, R-16: the stream is lines of the specification's types, and problems of these routes name their class.
+/// R, Routes, R-16: the stream consists of lines of the specified types, and problems of these routes name their class.
 #[tokio::test]
 async fn a_stream_and_a_problem_are_what_a_typed_client_expects() {
     for setup in both() {
@@ -315,13 +317,13 @@ async fn a_stream_and_a_problem_are_what_a_typed_client_expects() {
         let chat = Answer::of(app.request("POST", "/v1/chat", &[]).json(&json!({"message": 7})))
             .await
             .expect(400);
-        assert_eq!(chat.get("errorClass"), None, "only where it is promised: {chat}");
+        assert_eq!(chat.get("errorClass"), None, "only where it is specified: {chat}");
         app.stop().await;
     }
 }
 
-/// R-3: with the next message the model is told what was asked for, what was answered with its reason, and what was done, with the id of
-/// what came of it: as data.
+/// R-3: with the next message the model receives, as data, what was requested, the answers with their reasons, and what
+/// was done, with the resulting ids.
 #[tokio::test]
 async fn the_next_message_knows_what_was_asked_answered_and_done() {
     for setup in both() {
@@ -379,10 +381,10 @@ async fn the_next_message_knows_what_was_asked_answered_and_done() {
         let id = &app.tasks().await[0].id;
         assert!(done.contains(&id.to_string()), "{done} has {id}");
         find("user", &["On record", "ann rejected add_task: We have enough salt."]);
-        // What a person or a model wrote cannot leave its place.
+        // Text of a person or a model cannot break out of its place.
         let request = find("model", &["May I call add_task", "salt"]);
         assert_eq!(request.lines().count(), 1, "{request}");
-        // The thread itself says what each line is.
+        // The thread itself shows the type of each line.
         let path = format!("/api/agent/threads/{}", thread.as_str().unwrap());
         let thread = app.get_by("ann", &path).await.expect(200);
         let kinds: Vec<_> = thread["messages"]
@@ -406,7 +408,7 @@ async fn the_next_message_knows_what_was_asked_answered_and_done() {
     }
 }
 
-/// R-5: an approval whose time has ended is not pending any more, whenever that is recorded.
+/// R-5: an expired approval request is no longer pending, even before its expiry is recorded.
 #[tokio::test]
 async fn an_expired_request_is_not_pending_any_more() {
     for setup in both() {

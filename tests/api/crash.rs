@@ -1,4 +1,4 @@
-//! Process faults: kill -9 under load, SIGTERM under load, a client that leaves.
+//! Process faults: kill -9 under load, SIGTERM under load, a client that disconnects.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,15 +24,15 @@ async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
     start_by(Command::new(binary()), &gemini.url, database, folder).await
 }
 
-/// A variable of the tests' own: who runs them may have set the server's.
+/// A variable of the tests' own, because the tester's environment may set that of the server.
 pub const TASKS: &str = "TASKS_OF_THIS_TEST";
 
-/// Starts it by another command than the program itself, which gets the same arguments.
+/// Starts gavel through another command, which gets the same arguments.
 pub async fn start_by(command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
     start_with(command, gemini, database, folder, &json!({"trustHints": true})).await
 }
 
-/// With what gavel is told of the tasks server.
+/// With these settings of the tasks server.
 pub async fn start_with(command: Command, gemini: &str, database: &str, folder: &Path, settings: &Value) -> Process {
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
@@ -42,9 +42,9 @@ pub async fn start_with(command: Command, gemini: &str, database: &str, folder: 
     start_beside(command, gemini, database, folder, &mcp).await
 }
 
-/// With these servers of tools.
+/// With these tool servers.
 pub async fn start_beside(mut command: Command, gemini: &str, database: &str, folder: &Path, mcp: &Value) -> Process {
-    // For the clients of this process, in which no gavel has set it up. An error says that one has.
+    // For the clients of this process, in which gavel did not install it. An error means that it is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
@@ -76,7 +76,7 @@ pub async fn start_beside(mut command: Command, gemini: &str, database: &str, fo
     }
 }
 
-/// Where gavel and its tasks server keep what they keep, each in a database of its own.
+/// The databases of gavel and of its tasks server, one each.
 struct Stores {
     folder: TempDir,
     record: String,
@@ -105,7 +105,7 @@ impl Stores {
         start_by(command, &gemini.url, &self.record, self.folder.path()).await
     }
 
-    /// The names of all tasks that the tasks server keeps, whoever's they are.
+    /// The names of all tasks of the tasks server, of all users.
     async fn tasks(&self) -> Vec<String> {
         let mut names: Vec<_> = tasks_in(&self.tasks)
             .await
@@ -118,7 +118,7 @@ impl Stores {
     }
 }
 
-/// A model that adds the task that a message names, and answers everything else in words, each time after `thought`.
+/// A model that adds the task that a message names, and answers everything else with text, each time after `thought`.
 fn busy_model(thought: Duration) -> Vec<Reply> {
     vec![Reply::from(move |request| {
         let last = request["contents"].as_array().unwrap().last().unwrap();
@@ -131,7 +131,7 @@ fn busy_model(thought: Duration) -> Vec<Reply> {
     })]
 }
 
-/// The answer to request `n`, which has a key of its own. An even number adds a task of its own, an odd one only talks.
+/// The answer to request `n`, which has its own key. An even number adds its own task, an odd one only talks.
 async fn send(client: &reqwest::Client, url: &str, n: usize) -> Option<Value> {
     let message = if n.is_multiple_of(2) {
         format!("add task {n}")
@@ -149,12 +149,12 @@ async fn send(client: &reqwest::Client, url: &str, n: usize) -> Option<Value> {
     answer.json().await.ok()
 }
 
-/// What each request was answered, if it was.
+/// The answer to each request, if there was one.
 type Sent = BTreeMap<usize, Option<Value>>;
 
 const CLIENTS: usize = 16;
 
-/// So many clients at once, each of which sends one request after another until it gets its `last` answer, or none.
+/// Runs this many clients at once. Each sends one request after another until it gets its `last` answer, or none.
 fn load(
     http: &reqwest::Client,
     url: &str,
@@ -232,8 +232,8 @@ pub fn signal(name: &str, pid: u32) -> bool {
     sent.unwrap().status.success()
 }
 
-/// C-SC-3, C-FR-007, promises 1 and 3: what was answered is on the record, what was done has its row, what nobody knows the
-/// end of says so, and no key runs anything twice.
+/// C-SC-3, C-FR-007, promises 1 and 3: every answer is in the decision log, every effect has its row, every unknown
+/// outcome is recorded as such, and no key runs anything twice.
 async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
     let mut process = stores.start(&gemini).await;
@@ -242,14 +242,14 @@ async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
     let stop = Arc::clone(&stopped);
     let clients = load(&http, &process.url, move |_| stop.load(Ordering::Relaxed));
     until("some load", || async { gemini.requests().len() > 300 }).await;
-    // It stops in the middle of its work, so every client that adds tasks ends with a call that has no result.
+    // The server is paused within its work, so every client that adds tasks ends with a call that has no result.
     let tasks_server = child_of(process.child.0.id());
     assert!(signal("-STOP", tasks_server));
     let begun = format!(
         "{}/v1/tool-invocations?filter=status%20%3D%20%22started%22",
         process.url
     );
-    until("every call to be under way", || async {
+    until("every call to be in flight", || async {
         get(&http, &begun).await["tool_invocations"].as_array().unwrap().len() == CLIENTS / 2
     })
     .await;
@@ -257,7 +257,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
     process.child.0.wait().unwrap();
     stopped.store(true, Ordering::Relaxed);
     let sent = all_sent(clients).await;
-    // Refused when it has ended already, as the kernel ends what was stopped and lost its parent.
+    // The signal is rejected if the server has already exited: the kernel ends a stopped process that lost its parent.
     signal("-CONT", tasks_server);
     until("the tasks server to end", || async { living(tasks_server).is_none() }).await;
     let answered: Vec<&Value> = sent.values().flatten().collect();
@@ -270,7 +270,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
         assert_eq!(
             (&record["status"], &record["recovered"]),
             (&json!("closed"), &json!(false)),
-            "answered decision {id} is not on the record: {record}"
+            "answered decision {id} is not in the log: {record}"
         );
     }
     let open = format!("{}/v1/decisions?filter=status%20%3D%20%22open%22", again.url);
@@ -303,7 +303,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
         match before {
             Some(before) => assert_eq!(&answer, before, "another answer to the same key"),
             None if n % 2 == 0 => assert_eq!(answer["code"], "outcome_unrecorded", "{answer}"),
-            // A request without an effect may not have got as far as its claim.
+            // A request without an effect may not have reached its claim.
             None => {}
         }
     }
@@ -321,7 +321,7 @@ async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
     nothing_is_lost_and_nothing_is_done_twice(Stores::postgres().await).await;
 }
 
-/// docs/operations.md, Meters: an alarm on the store's meter needs it from the start, not from the first trouble on.
+/// docs/operations.md, Metrics: an alarm on the store's metric needs it from the start, not from the first failure on.
 #[tokio::test]
 async fn the_store_s_meter_is_there_before_any_trouble() {
     let folder = tempfile::tempdir().unwrap();
@@ -333,10 +333,10 @@ async fn the_store_s_meter_is_there_before_any_trouble() {
     assert!(page.lines().any(|line| line == "gavel_store_up 1"), "{page}");
 }
 
-/// Promises 1, 3 and 7, graceful drain under the load of the tests above: what is under way is finished, answered and
-/// recorded, what comes later is shed and recorded, and nobody is left without an answer to what was decided.
+/// Promises 1, 3 and 7: with a graceful drain under load, requests in progress are finished, answered and recorded.
+/// Later ones are shed and recorded, and every decision is answered.
 async fn sigterm_answers_all_that_is_decided(stores: Stores) {
-    // So long that every client waits for an answer when the signal comes.
+    // Long enough that every client waits for an answer when the signal arrives.
     let gemini = Gemini::scripted(busy_model(Duration::from_millis(50))).await;
     let mut process = stores.start(&gemini).await;
     let http = reqwest::Client::new();
@@ -353,7 +353,7 @@ async fn sigterm_answers_all_that_is_decided(stores: Stores) {
         .filter_map(|(n, answer)| Some((n, answer.as_ref()?)))
         .collect();
     let (shed, finished): (Vec<_>, Vec<_>) = answers.iter().partition(|(_, answer)| is_shed(answer));
-    assert!(!shed.is_empty(), "nobody came during the drain");
+    assert!(!shed.is_empty(), "no request arrived during the drain");
     let mut added = Vec::new();
     for (n, answer) in finished {
         let expected = match *n % 2 {
@@ -374,7 +374,7 @@ async fn sigterm_answers_all_that_is_decided(stores: Stores) {
     let mut recorded = decisions(&http, &again.url).await;
     for (_, answer) in answers {
         let record = recorded.remove(answer["decision_id"].as_str().unwrap());
-        let record = record.unwrap_or_else(|| panic!("answered and not on the record: {answer}"));
+        let record = record.unwrap_or_else(|| panic!("answered and not in the log: {answer}"));
         assert_eq!(
             (&record["status"], &record["recovered"], &record["outcome_category"]),
             (&json!("closed"), &json!(false), &answer["outcome_category"]),
@@ -383,7 +383,7 @@ async fn sigterm_answers_all_that_is_decided(stores: Stores) {
     }
     assert!(
         recorded.is_empty(),
-        "decided, and its client was not told: {recorded:?}"
+        "decided, and its client got no answer: {recorded:?}"
     );
     let mut rows: Vec<_> = invocations(&http, &again.url)
         .await
@@ -407,7 +407,8 @@ async fn sigterm_under_load_answers_all_that_is_decided_on_postgres() {
     sigterm_answers_all_that_is_decided(Stores::postgres().await).await;
 }
 
-/// Promise 1, C-FR-006: what outlasts the time to drain is cut short, and that is told and recorded, with what was done.
+/// Promise 1, C-FR-006: a request that outlasts the drain time is interrupted. This is answered and recorded, with what
+/// was done.
 #[tokio::test]
 async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
     for database in [Database::Sqlite, Database::Postgres] {
@@ -441,7 +442,7 @@ async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let mut answered = Vec::new();
         for one in under_way {
-            let answer = one.await.unwrap().expect("what is cut short is answered");
+            let answer = one.await.unwrap().expect("an interrupted request is answered");
             assert_eq!(answer["outcome_category"], "ERROR:INTERNAL", "{answer}");
             answered.push(answer);
         }
@@ -470,7 +471,7 @@ async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
     }
 }
 
-/// C-FR-006: a client that hangs up cannot lose a decision.
+/// C-FR-006: a client that disconnects cannot lose a decision.
 #[tokio::test]
 async fn a_client_that_leaves_in_mid_request_loses_no_record() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -485,11 +486,11 @@ async fn a_client_that_leaves_in_mid_request_loses_no_record() {
             app.gemini.requests().len() == 2
         })
         .await;
-        // Dropped, the client hangs up.
+        // Aborting the task closes the client's connection.
         request.abort();
         assert!(
             request.await.is_err_and(|error| error.is_cancelled()),
-            "it left before the answer"
+            "the client disconnected before the answer"
         );
         until("the decision to be recorded", || async {
             let (_, page) = app.get("/v1/decisions").await;
@@ -505,7 +506,7 @@ async fn a_client_that_leaves_in_mid_request_loses_no_record() {
     }
 }
 
-/// C-FR-006: the same for a stream whose reader leaves in the middle.
+/// C-FR-006: the same for a stream whose reader disconnects within it.
 #[tokio::test]
 async fn a_reader_that_leaves_a_stream_loses_no_record() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

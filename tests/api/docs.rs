@@ -1,5 +1,6 @@
-//! What the pages tell to paste works when pasted: the quick start of the README from its first command to its last, every `curl`
-//! command of the other pages, against a gavel with nothing set, and every SQL statement, on both databases.
+//! The commands in the documentation work when pasted: the quick start of the README from the first command to
+//! the last, every `curl` command of the other pages against a gavel without configuration, and every SQL statement on
+//! both databases.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,7 +31,7 @@ fn pages() -> Vec<(String, String)> {
     paths.into_iter().map(page).collect()
 }
 
-/// The blocks of code of a page: what stands between fences, and what is indented.
+/// The code blocks of a page: between fences, or indented.
 fn blocks(page: &str) -> Vec<String> {
     let (mut blocks, mut block, mut fenced) = (Vec::new(), String::new(), false);
     for line in page.lines().chain([""]) {
@@ -47,7 +48,7 @@ fn blocks(page: &str) -> Vec<String> {
     blocks
 }
 
-/// The commands of a page that begin with `curl`.
+/// The commands of a page that start with `curl`.
 fn curls(page: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for block in blocks(page) {
@@ -78,7 +79,7 @@ impl Served {
         Self::start_in(tempfile::tempdir().unwrap(), environment).await
     }
 
-    /// As a page has it started: with the agent that it writes.
+    /// Started as a page describes: with the agent that it writes.
     async fn with_agent(page: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let blocks = blocks(page);
@@ -115,7 +116,7 @@ impl Served {
             _child: Ended(child),
         };
         ready(&format!("http://127.0.0.1:{port}")).await;
-        // The commands stay as they are: curl's own configuration leads the documented address to this gavel.
+        // The commands stay as written: curl's own configuration maps the documented address to this gavel.
         let settings = format!(
             "connect-to = \"localhost:8080:127.0.0.1:{port}\"\nwrite-out = \"%{{stderr}}%{{http_code}}\"\nnoproxy = \"*\"\n"
         );
@@ -123,7 +124,7 @@ impl Served {
         served
     }
 
-    /// Pastes a command into a shell: the status and the body of the answer.
+    /// Runs a command in a shell; returns the status and the body of the response.
     async fn paste(&self, command: &str, key: Option<&str>) -> (u16, String) {
         let mut shell = tokio::process::Command::new("sh");
         shell.args(["-c", command]).current_dir(self.folder.path());
@@ -136,11 +137,11 @@ impl Served {
         let status = String::from_utf8(ran.stderr).unwrap();
         let status = status
             .parse()
-            .unwrap_or_else(|_| panic!("{command}said {status:?} beside its answer"));
+            .unwrap_or_else(|_| panic!("{command} returned {status:?} beside its answer"));
         (status, String::from_utf8(ran.stdout).unwrap())
     }
 
-    /// The id of a run that is over, of an agent that the page has put before.
+    /// The id of an ended run, of an agent that the page has put before.
     async fn run(&self) -> String {
         let trigger = "api/projects/demo/agents/greeter/trigger";
         let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/{trigger}", self.port));
@@ -149,7 +150,7 @@ impl Served {
         run["id"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned()
     }
 
-    /// The id of the run of a thread in which ann said something last.
+    /// The id of the run of a thread with a message of ann's.
     async fn run_of_thread(&self) -> String {
         let threads = format!("http://127.0.0.1:{}/api/agent/threads", self.port);
         let request = reqwest::Client::new().get(threads).header("x-gavel-user", "ann");
@@ -169,7 +170,7 @@ impl Served {
         approval["approvalId"].as_str().unwrap().to_owned()
     }
 
-    /// The id of a decision that is on the record.
+    /// The id of a decision in the log.
     async fn decision(&self) -> String {
         let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/v1/chat", self.port));
         let answer = request.json(&json!({"message": "hello", "user_id": "ann"}));
@@ -178,7 +179,8 @@ impl Served {
     }
 }
 
-/// Has `found` all that is shown? Texts and numbers may be others; `{` and `[` are compared inside.
+/// Whether `found` has everything that is shown. Texts and numbers may differ; objects and arrays are compared
+/// recursively.
 fn fits(shown: &Value, found: &Value) -> bool {
     match (shown, found) {
         (Value::Object(shown), Value::Object(found)) => shown
@@ -198,14 +200,14 @@ fn names(object: &Value) -> Vec<&String> {
     names
 }
 
-/// The first block of JSON of a page.
+/// The first JSON block of a page.
 fn shown(page: &str) -> Value {
     let blocks = blocks(page);
     let block = blocks.iter().find(|block| block.trim_start().starts_with('{'));
     serde_json::from_str(block.unwrap()).unwrap()
 }
 
-/// Is the answer what its route answers? A command of another kind has to be added here.
+/// Whether the response is the documented one of its route. A new kind of command must be added here.
 fn is_right(command: &str, status: u16, body: &str, page: &str) {
     let told = format!("{command}{status} {body}");
     let json = || serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{told}"));
@@ -228,7 +230,7 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
     }
     let is_async = command.contains("prefer: respond-async");
     let expected = match () {
-        // It may be over by then.
+        // The run may have ended by then.
         () if is_async => &[200, 202][..],
         () if command.contains("-X PUT") => &[201],
         () => &[200],
@@ -263,7 +265,7 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
             assert_eq!(kinds.first().map(String::as_str), Some("started"), "{told}");
             assert_eq!(kinds.last().map(String::as_str), Some("decision"), "{told}");
             for kind in kinds {
-                assert!(page.contains(&format!("`{kind}`")), "{kind} is not told: {told}");
+                assert!(page.contains(&format!("`{kind}`")), "{kind} is not documented: {told}");
             }
         }
         "/v1/decisions" => list("decisions"),
@@ -289,9 +291,9 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
                 .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone());
             let kinds: Vec<_> = kinds.map(|kind| kind.as_str().unwrap().to_owned()).collect();
             assert_eq!(kinds.last().map(String::as_str), Some("end"), "{told}");
-            // The page of threads leads to that of agents for them.
+            // The page of threads links to that of agents for them.
             for kind in kinds.iter().filter(|_| one.starts_with("/api/runs/")) {
-                assert!(page.contains(&format!("`{kind}`")), "{kind} is not told: {told}");
+                assert!(page.contains(&format!("`{kind}`")), "{kind} is not documented: {told}");
             }
         }
         one if one.starts_with("/api/runs/") => assert!(command.contains(json()["id"].as_str().unwrap()), "{told}"),
@@ -317,11 +319,11 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
             assert_eq!(json()["status"], "completed", "{told}");
             assert_eq!(json()["actions"][0]["state"], "completed", "{told}");
         }
-        other => panic!("what {other} should answer is not known here: {told}"),
+        other => panic!("the expected answer of {other} is not known here: {told}"),
     }
 }
 
-/// The first thing that somebody does with a page is to paste from it.
+/// The first use of a page is to paste from it.
 #[tokio::test]
 async fn every_curl_of_the_pages_works_when_pasted() {
     let sha256: String = Sha256::digest(KEY).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -378,7 +380,7 @@ async fn every_curl_of_the_pages_works_when_pasted() {
     );
 }
 
-/// A shell with `gavel` in its path, in the folder where somebody tries the README.
+/// A shell with `gavel` in its path, in the directory of a reader of the README.
 struct Shell {
     folder: PathBuf,
     port: u16,
@@ -413,7 +415,7 @@ impl Shell {
     }
 }
 
-/// Somebody who has never seen gavel pastes the quick start, block after block: serve, ask, approve, see the evidence.
+/// A new user pastes the quick start, block after block: serve, ask, approve, see the evidence.
 #[tokio::test]
 async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_to_its_last() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
@@ -422,7 +424,7 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
     let start = start.split("\n## ").next().unwrap();
     let blocks = blocks(start);
     let [install, serve, ask, approve, evidence] = &blocks[..] else {
-        panic!("other blocks than this test knows: {blocks:#?}")
+        panic!("the blocks differ from those this test knows: {blocks:#?}")
     };
     assert_eq!(install, "cargo install --path . --locked\n", "as the image is built");
 
@@ -440,8 +442,8 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
         .spawn()
         .unwrap();
     ready(&format!("http://127.0.0.1:{}", shell.port)).await;
-    // The other terminal is in the same directory. The commands stay as they are: curl's own configuration leads the documented
-    // address to this gavel.
+    // The other terminal is in the same directory. The commands stay as written: curl's own configuration maps the
+    // documented address to this gavel.
     shell.folder.push("gavel-demo");
     let port = shell.port;
     let settings = format!("connect-to = \"localhost:8080:127.0.0.1:{port}\"\nnoproxy = \"*\"\nfail-with-body\n");
@@ -463,7 +465,7 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
     ] {
         assert!(evidence.contains(entry), "{entry}: {evidence}");
     }
-    assert!(evidence.contains("✓ the audit is whole: 4 rows"), "{evidence}");
+    assert!(evidence.contains("✓ the audit log is intact: 4 rows"), "{evidence}");
 }
 
 /// Runs statements as an operator's shell does.
@@ -495,7 +497,7 @@ fn every_code_of_a_call_and_of_a_failed_run_is_in_the_list() {
     for code in FailureCode::ALL {
         assert_eq!(named(2, code.as_str()), 1, "{code:?} of an action");
     }
-    // A refusal, a limit and what the edge refuses make no run that failed.
+    // Refusals, limits and rejections at the edge make no failed run.
     for outcome in Outcome::ALL {
         let of_a_run = match outcome {
             Outcome::TaskCompleted | Outcome::ResponseGiven | Outcome::UnclearIntent | Outcome::MultipleMatches => 0,
@@ -506,7 +508,7 @@ fn every_code_of_a_call_and_of_a_failed_run_is_in_the_list() {
     }
 }
 
-/// docs/operations.md, What is kept: the statements that delete what is too old do so, and nothing else, while gavel runs.
+/// docs/operations.md, What is kept: the documented statements delete only old data, while gavel runs.
 #[tokio::test]
 async fn the_sql_that_the_pages_give_deletes_what_is_too_old_on_both_databases() {
     const LIMIT: i64 = 1_767_225_600_000_000;
@@ -519,7 +521,7 @@ async fn the_sql_that_the_pages_give_deletes_what_is_too_old_on_both_databases()
         .flat_map(|(_, page)| blocks(page).into_iter().filter(is_sql))
         .collect();
     let [statements] = found.as_slice() else {
-        panic!("other SQL than this test knows: {found:?}");
+        panic!("the SQL differs from what this test knows: {found:?}");
     };
     assert_eq!(statements.matches(&LIMIT.to_string()).count(), 2, "{statements}");
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -541,7 +543,7 @@ async fn the_sql_that_the_pages_give_deletes_what_is_too_old_on_both_databases()
         }
         execute(&app.database_url, statements).await;
         let path = format!("/v1/decisions/{}", old["decision_id"].as_str().unwrap());
-        assert_eq!(app.get(&path).await.0, 404, "the old one is gone");
+        assert_eq!(app.get(&path).await.0, 404, "the old one is deleted");
         assert!(app.tool_invocations(&old["decision_id"]).await.is_empty());
         assert_eq!(app.decision(&new["decision_id"]).await["status"], "closed");
         assert_eq!(app.tool_invocations(&new["decision_id"]).await.len(), 1);

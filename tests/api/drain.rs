@@ -1,4 +1,5 @@
-//! What a stop does to requests: those under way are finished, or cut short and told; those that come are sent elsewhere.
+//! What a shutdown does to requests: those in progress are finished, or interrupted and answered as such; new ones are
+//! shed.
 
 use std::process::Command;
 use std::time::Duration;
@@ -53,8 +54,8 @@ fn message(text: &str) -> Value {
     json!({"message": text, "user_id": "ann"})
 }
 
-/// Promise 1, C-FR-006: nobody waits for the answer any more, and the service is told to stop.
-// Threads, since waiting for the process blocks one and the model answers on another.
+/// Promise 1, C-FR-006: the client has disconnected, and the service is asked to stop.
+// Two threads, because waiting for the process blocks one while the model answers on the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decision_whose_client_has_left_outlives_the_stop() {
     for place in places().await {
@@ -67,7 +68,7 @@ async fn a_decision_whose_client_has_left_outlives_the_stop() {
         let request = reqwest::Client::new().post(format!("{}/v1/chat", process.url));
         let request = tokio::spawn(request.json(&message("hi")).send());
         until("the model to be asked", || async { gemini.requests().len() == 1 }).await;
-        // Dropped, the client hangs up.
+        // Aborting the task closes the client's connection.
         request.abort();
         terminate(&process);
         assert!(process.child.0.wait().unwrap().success());
@@ -80,7 +81,7 @@ async fn a_decision_whose_client_has_left_outlives_the_stop() {
     }
 }
 
-/// DESIGN.md section 3: shed, and on the record; section 9: `Retry-After`.
+/// DESIGN.md section 3: a request during the drain is shed and recorded; section 9: `Retry-After`.
 #[tokio::test]
 async fn what_comes_during_the_drain_is_shed_and_recorded_while_the_rest_is_finished() {
     for place in places().await {
@@ -95,7 +96,7 @@ async fn what_comes_during_the_drain_is_shed_and_recorded_while_the_rest_is_fini
         until("the model to be asked", || async { gemini.requests().len() == 1 }).await;
         terminate(&process);
         let ready = format!("{}/readyz", process.url);
-        until("readiness to say that it stops", || async {
+        until("readiness to report the shutdown", || async {
             reqwest::get(&ready).await.is_ok_and(|answer| answer.status() == 503)
         })
         .await;
@@ -108,7 +109,11 @@ async fn what_comes_during_the_drain_is_shed_and_recorded_while_the_rest_is_fini
             .unwrap();
         assert_eq!(shed.status(), 503);
         assert_eq!(shed.headers()[RETRY_AFTER], "1");
-        assert_eq!(shed.headers()[CONNECTION], "close", "the next request goes elsewhere");
+        assert_eq!(
+            shed.headers()[CONNECTION],
+            "close",
+            "the next request goes to another replica"
+        );
         let shed: Value = shed.json().await.unwrap();
         assert_eq!(shed["outcome_category"], "REFUSAL:OVERLOADED", "{shed}");
         let finished: Value = under_way.await.unwrap().unwrap().json().await.unwrap();
@@ -127,11 +132,11 @@ async fn what_comes_during_the_drain_is_shed_and_recorded_while_the_rest_is_fini
     }
 }
 
-/// Promises 3 and 7: of a turn that is cut short, each call tells how far it came.
+/// Promises 3 and 7: each call of an interrupted turn reports how far it came.
 #[tokio::test]
 async fn calls_of_a_run_that_is_cut_short_tell_the_truth() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
-        // `look` only reads, `act` does not; neither is ever answered. Side effects come one after another.
+        // `look` only reads, `act` does not; neither is ever answered. Side effects run one after another.
         let mut server = RawServer::start(|request| match request.method() {
             "tools/list" => Some(Answer::Result(json!({"tools": [
                 {"name": "look", "inputSchema": {"type": "object"}},

@@ -1,4 +1,4 @@
-//! What the surroundings can do to a request: no tools, no database; and what callers may see.
+//! Faults around a request: no tools, no database; and the data that callers may see.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::gemini::Reply;
 use crate::harness::{Setup, binary, spawn_app, until};
 use crate::postgres;
 
-/// DESIGN.md section 5: a request goes on without a server that is not there, and says so.
+/// DESIGN.md section 5: a request continues without an unavailable server, and the model receives that.
 #[tokio::test]
 async fn without_its_tool_server_gavel_still_answers_and_tells_the_model() {
     let mcp = json!({"mcpServers": {"tasks": {"command": "/no/such/program"}}});
@@ -38,7 +38,7 @@ async fn without_its_tool_server_gavel_still_answers_and_tells_the_model() {
     app.stop().await;
 }
 
-/// Promise 1: what cannot be recorded is not done, and the caller is told.
+/// Promise 1: an effect that cannot be recorded does not run, and the caller receives an error.
 #[tokio::test]
 async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_well() {
     let add = || Reply::call("add_task", json!({"description": "milk"}));
@@ -68,11 +68,11 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_
         "{problem}"
     );
     assert!(headers.contains_key("retry-after"));
-    // The intent is waited for, 2 s, and then nothing else.
+    // The write of the intent is waited for, 2 s, and nothing else.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
 
-    until("the record to be available again", || async {
+    until("the store to be available again", || async {
         app.post(&json!({"message": "hello", "user_id": "ann"})).await.0 == 200
     })
     .await;
@@ -84,7 +84,7 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_
     );
 }
 
-/// DESIGN.md section 9: tenants do not see each other; no key, no answer.
+/// DESIGN.md section 9: tenants are separate, and a request without a key is rejected.
 #[tokio::test]
 async fn keys_are_asked_for_and_tenants_are_kept_apart() {
     let entry = |name: &str, key: &str, tenant: &str| {
@@ -127,7 +127,7 @@ async fn keys_are_asked_for_and_tenants_are_kept_apart() {
     assert_eq!(page["decisions"], json!([]));
 }
 
-/// DESIGN.md section 9: the events of the journal as they happen, last the decision.
+/// DESIGN.md section 9: a stream has the events of the journal as they happen, and ends with the decision.
 #[tokio::test]
 async fn a_stream_tells_what_happens_and_ends_with_the_decision() {
     let script = vec![
@@ -153,7 +153,7 @@ async fn a_stream_tells_what_happens_and_ends_with_the_decision() {
     app.decision(&decision["decision_id"]).await;
 }
 
-/// Secrets never reach a record: `records.content = none` keeps no words at all.
+/// With `records.content = none` the database holds no text of a message, and no secret.
 #[tokio::test]
 async fn with_content_none_the_database_holds_none_of_the_words() {
     let script = vec![
@@ -178,20 +178,20 @@ async fn with_content_none_the_database_holds_none_of_the_words() {
     }
 }
 
-/// What is done to the next COMMIT of a client of PostgreSQL.
+/// What happens to the next COMMIT of a PostgreSQL client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Nothing,
-    /// The connection is cut before it arrives.
+    /// The connection is cut before the COMMIT arrives.
     Before,
-    /// The connection is cut when it has been carried out, before the client hears of it.
+    /// The connection is cut after the COMMIT, before the client receives the answer.
     After,
-    /// The same, and from then on nobody can connect.
+    /// As `After`, and no later connection succeeds.
     AfterForGood,
     Away,
 }
 
-/// The database `url` by way of a proxy that does what is asked of it.
+/// The database `url` behind a proxy that applies `cut`.
 async fn cutting(url: &str, cut: Arc<Mutex<Cut>>) -> String {
     let (before, rest) = url.split_once("127.0.0.1:").unwrap();
     let (port, database) = rest.split_once('/').unwrap();
@@ -238,8 +238,8 @@ async fn between(mut client: TcpStream, mut server: TcpStream, cut: Arc<Mutex<Cu
     }
 }
 
-/// Promises 3 and 7: a commit whose end is not known is no failure. The call is sent again under its key, which settles it;
-/// where that cannot be done it is in doubt. There is one task in the end, never two.
+/// Promises 3 and 7: a commit with an unknown result is not a failure. The call is sent again under its key, which
+/// settles it. If that is not possible, it is in doubt. Exactly one task exists in the end.
 #[tokio::test]
 async fn a_task_whose_commit_was_cut_off_is_there_once_and_not_told_as_failed() {
     for (mode, outcome) in [
@@ -283,7 +283,7 @@ async fn a_task_whose_commit_was_cut_off_is_there_once_and_not_told_as_failed() 
     }
 }
 
-/// A line without words is no part that Gemini takes; the other lines go out as they came.
+/// A history line without text is not a part that Gemini accepts. The other lines are sent unchanged.
 #[tokio::test]
 async fn an_empty_line_of_the_history_is_left_out() {
     let app = spawn_app(Setup::stdio_sqlite()).await;

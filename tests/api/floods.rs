@@ -1,5 +1,5 @@
-//! MCP servers that send requests without end, over each way there is: gavel answers, other servers are called, memory stays
-//! bounded, and the server is listed as down with the reason.
+//! MCP servers that send requests without end, over each transport: gavel answers, other servers are called, memory
+//! stays bounded, and the server is listed as down with the reason.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::slow::resident;
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream";
-/// What the floods may cost together.
+/// The memory that all floods may cost together.
 const MOST: u64 = 100 << 20;
 
-/// A server in a few lines of shell, which floods as soon as there is a file `go`.
+/// A server in a few lines of shell that floods once the file `go` exists.
 const CHILD: &str = r#"
 say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while IFS= read -r line; do
@@ -35,7 +35,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// A server over HTTP with the tool `name`; `answer` decides on everything but handshake and list.
+/// A server over HTTP with the tool `name`; `answer` handles everything but handshake and list.
 async fn server(name: &'static str, answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> RawServer {
     RawServer::start(move |request| match request.method() {
         "initialize" => {
@@ -53,7 +53,7 @@ async fn server(name: &'static str, answer: impl Fn(&Request) -> Option<Answer> 
     .await
 }
 
-/// Promise 5
+/// Promise 5: servers that flood gavel with requests do not delay other servers.
 #[tokio::test]
 async fn servers_that_flood_with_requests_take_nothing_from_others() {
     let flood = format!("data: {PING}\n\n").repeat(20_000);

@@ -1,6 +1,6 @@
-//! A scripted stand-in for Gemini that speaks the real wire (WIRE.md): unary and SSE.
+//! A scripted stand-in for Gemini that speaks the real wire format (WIRE.md): unary and SSE.
 //!
-//! A script is a list of answers; there is nothing to patch. Every request is kept as it came.
+//! A script is a list of answers. The stand-in stores every request unchanged.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,21 +23,21 @@ type Dynamic = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 /// One answer of the script.
 #[derive(Clone)]
 pub enum Reply {
-    /// Words.
+    /// Text.
     Text(&'static str),
-    /// Words in pieces, one after each so long; a request that is not streamed gets them at once.
+    /// Text in pieces with this delay after each. A request that is not streamed gets them at once.
     Words(Duration, &'static [&'static str]),
-    /// Words that a test says one by one (`Mouth`); only a request that is streamed hears them.
+    /// Text that a test sends piece by piece (`Mouth`); only a streamed request receives it.
     Spoken(Spoken),
     /// Function calls, in one content.
     Calls(Vec<(&'static str, Value)>),
-    /// Made from the request's body when it is there.
+    /// Computed from the request's body.
     From(Dynamic),
-    /// An HTTP answer as it is.
+    /// A raw HTTP response.
     Raw(u16, String),
-    /// The same, later.
+    /// An answer after a delay.
     After(Duration, Box<Reply>),
-    /// The same, once it is let go.
+    /// An answer that waits for a release.
     Held(Arc<Notify>, Box<Reply>),
     /// Never answers.
     Hang,
@@ -46,14 +46,14 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The same; `look` gets each request's body first.
+    /// The same reply; `look` gets each request's body first.
     pub fn seen_by(self, look: impl Fn(&Value) + Send + Sync + 'static) -> Self {
         match self {
             Self::From(made) => Self::from(move |request| {
                 look(request);
                 made(request)
             }),
-            _ => panic!("only what is made from a request"),
+            _ => panic!("only a reply that is computed from the request"),
         }
     }
 
@@ -84,18 +84,19 @@ fn usage() -> Value {
 
 type Spoken = Arc<Mutex<Option<mpsc::UnboundedReceiver<Piece>>>>;
 
-/// A piece of what is said.
+/// A piece of a streamed answer.
 #[derive(Debug)]
 pub struct Piece {
     part: Value,
     is_last: bool,
 }
 
-/// Says the words of one answer when the test wants it to. Dropped before the last of them, it breaks the connection.
+/// Sends the text of one answer when the test asks for it. If it is dropped before the last piece, the connection
+/// breaks.
 pub struct Mouth(mpsc::UnboundedSender<Piece>);
 
 impl Mouth {
-    /// With the answer that it says, to one request.
+    /// With the reply that it sends, to one request.
     pub fn new() -> (Self, Reply) {
         let (sender, pieces) = mpsc::unbounded_channel();
         (Self(sender), Reply::Spoken(Arc::new(Mutex::new(Some(pieces)))))
@@ -105,12 +106,12 @@ impl Mouth {
         self.piece(json!({"text": text}), false);
     }
 
-    /// Summarizes some of its thinking.
+    /// Sends a summary of its thinking.
     pub fn thinks(&self, text: &str) {
         self.piece(json!({"text": text, "thought": true}), false);
     }
 
-    /// Says the last of it.
+    /// Sends the last piece.
     pub fn ends(self, text: &str) {
         self.piece(json!({"text": text}), true);
     }
@@ -120,14 +121,14 @@ impl Mouth {
     }
 }
 
-/// The stand-in. It lives as long as the test's runtime.
+/// The stand-in. It lives until the test's runtime ends.
 pub struct Gemini {
     pub url: String,
     requests: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Gemini {
-    /// Answers in order; the last answer is given again when the script is at its end.
+    /// Answers in order; after the end of the script, the last answer repeats.
     pub async fn scripted(script: Vec<Reply>) -> Self {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
@@ -194,7 +195,7 @@ async fn answer(
         return Ok(in_pieces(n, *pause, words));
     }
     if let (Reply::Spoken(spoken), true) = (&reply, stream) {
-        let pieces = spoken.lock().unwrap().take().expect("one request alone hears it");
+        let pieces = spoken.lock().unwrap().take().expect("only one request receives it");
         return Ok(as_it_is_said(n, pieces));
     }
     let (status, text) = match reply {
@@ -207,7 +208,7 @@ async fn answer(
             unreachable!()
         }
         Reply::Close => return Err(io::Error::other("closed by the script")),
-        Reply::Spoken(_) => panic!("only a request that is streamed hears it"),
+        Reply::Spoken(_) => panic!("only a streamed request receives it"),
         Reply::From(_) | Reply::After(..) | Reply::Held(..) => unreachable!(),
     };
     let (kind, text) = if stream && status == 200 {
@@ -222,7 +223,7 @@ async fn answer(
         .unwrap())
 }
 
-/// Server-sent events, one a piece, as Gemini streams: the last one says why it is the last.
+/// Server-sent events, one per piece, as Gemini streams: the last one has the finish reason.
 fn in_pieces(n: usize, pause: Duration, words: &'static [&'static str]) -> Response<BoxBody<Bytes, io::Error>> {
     let chunk = move |(at, word): (usize, &&str)| chunk(n, json!({"text": word}), at + 1 == words.len());
     let chunks: Vec<_> = words.iter().enumerate().map(chunk).collect();
@@ -234,7 +235,7 @@ fn in_pieces(n: usize, pause: Duration, words: &'static [&'static str]) -> Respo
     events(body)
 }
 
-/// The same, with pieces that come when they come.
+/// As `in_pieces`, with pieces that are sent when the test sends them.
 fn as_it_is_said(n: usize, pieces: mpsc::UnboundedReceiver<Piece>) -> Response<BoxBody<Bytes, io::Error>> {
     let body = futures_util::stream::unfold(Some(pieces), move |pieces| async move {
         let mut pieces = pieces?;
@@ -266,7 +267,7 @@ fn chunk(n: usize, part: Value, is_last: bool) -> Bytes {
     Bytes::from(format!("data: {chunk}\r\n\r\n"))
 }
 
-/// The body of an answer that is these parts, the `n`th of its stand-in.
+/// The body of the `n`th answer, which consists of these parts.
 pub fn turn(n: usize, parts: &[Value]) -> String {
     json!({
         "candidates": [{"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}],
@@ -277,7 +278,7 @@ pub fn turn(n: usize, parts: &[Value]) -> String {
     .to_string()
 }
 
-/// The first call of a turn carries the signature, as Gemini 3 does.
+/// The first call of a turn carries the signature, as with Gemini 3.
 fn call_parts(n: usize, calls: Vec<(&str, Value)>) -> Vec<Value> {
     calls
         .into_iter()
@@ -292,7 +293,7 @@ fn call_parts(n: usize, calls: Vec<(&str, Value)>) -> Vec<Value> {
         .collect()
 }
 
-/// What the last tool answered, out of a request's body: the data under `untrusted_data`.
+/// The last tool's result from a request's body: the data under `untrusted_data`.
 pub fn last_tool_data(request: &Value) -> Value {
     let last = request["contents"].as_array().unwrap().last().unwrap();
     let response = &last["parts"][0]["functionResponse"]["response"];
@@ -304,7 +305,7 @@ pub fn last_tool_data(request: &Value) -> Value {
     }
 }
 
-/// The id of the task whose description contains `text`, out of a `list_tasks` result.
+/// The id of the task whose description contains `text`, from a `list_tasks` result.
 pub fn id_of(request: &Value, text: &str) -> Value {
     let data = last_tool_data(request);
     let tasks = data["tasks"].as_array().unwrap_or_else(|| panic!("no tasks in {data}"));

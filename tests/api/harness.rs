@@ -14,21 +14,21 @@ use crate::gemini::{Gemini, Reply};
 use crate::postgres;
 pub(crate) use crate::postgres::free_port;
 
-/// How the tasks server is reached.
+/// The transport of the tasks server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Stdio,
     Http,
 }
 
-/// Which database holds the record, and another one of its kind the tasks.
+/// The kind of both databases: gavel's, and that of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Database {
     Sqlite,
     Postgres,
 }
 
-/// What an app is made of.
+/// The parts of an app.
 #[derive(Clone)]
 pub struct Setup {
     transport: Transport,
@@ -38,7 +38,7 @@ pub struct Setup {
     toml: String,
     mcp: Option<Value>,
     beside: Vec<(String, Value)>,
-    /// What gavel is told of the tasks server's tools.
+    /// The settings of the tasks server's tools.
     tools: Value,
     constitution: Option<String>,
     agents: Vec<(String, String)>,
@@ -82,31 +82,31 @@ impl Setup {
         self.env.push((name.to_owned(), value.into()));
         self
     }
-    /// More lines of `gavel.toml`.
+    /// Adds lines to `gavel.toml`.
     pub fn toml(mut self, lines: &str) -> Self {
         self.toml.push_str(lines);
         self.toml.push('\n');
         self
     }
-    /// Another `mcp.json`.
+    /// Replaces `mcp.json`.
     pub fn mcp(mut self, config: Value) -> Self {
         self.mcp = Some(config);
         self
     }
-    /// One more server in the `mcp.json`.
+    /// Adds a server to `mcp.json`.
     pub fn beside(mut self, name: &str, entry: Value) -> Self {
         self.beside.push((name.to_owned(), entry));
         self
     }
-    /// What gavel is told of a tool of the tasks server.
+    /// Settings of a tool of the tasks server.
     pub fn tool(mut self, name: &str, settings: Value) -> Self {
         self.tools[name] = settings;
         self
     }
-    /// A constitution that grants these tools and nothing else, with so much time for one message.
+    /// A constitution that grants only these tools, with this time limit for a message.
     pub fn grant(self, tools: &[&str], deadline_seconds: u32) -> Self {
         self.constitution(&format!(
-            "---\nname: tester\ndescription: Calls what it is told to call.\ntools: {tools:?}\n\
+            "---\nname: tester\ndescription: Calls the requested tools.\ntools: {tools:?}\n\
              run_config:\n  deadline_seconds: {deadline_seconds}\napproval: never\n---\n\nCall the tools.\n"
         ))
     }
@@ -114,7 +114,7 @@ impl Setup {
         self.constitution = Some(text.to_owned());
         self
     }
-    /// A file in the folder of agents; with none the folder is the repository's own.
+    /// Adds a file to the directory of agents. Without any, the directory is the repository's own.
     pub fn agent(mut self, file: &str, text: &str) -> Self {
         self.agents.push((file.to_owned(), text.to_owned()));
         self
@@ -125,7 +125,7 @@ impl Setup {
     }
 }
 
-/// An answer: status, headers, body as JSON (text where it is none).
+/// A response: status, headers, body as JSON, or as text if it is not JSON.
 pub struct Answer {
     pub status: u16,
     pub headers: reqwest::header::HeaderMap,
@@ -145,14 +145,14 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The body of an answer of this status.
+    /// The body of a response with this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.body);
         self.body
     }
 
-    /// A problem of this status and code.
+    /// A problem with this status and code.
     #[track_caller]
     pub fn problem(self, status: u16, code: &str) -> Value {
         assert_eq!(
@@ -172,14 +172,14 @@ pub struct App {
     pub gemini: Gemini,
     pub folder: TempDir,
     pub database_url: String,
-    /// Where the tasks server keeps its tasks.
+    /// The database of the tasks server.
     tasks_url: String,
     client: reqwest::Client,
     service: Option<(Service, Serving)>,
     _tasks: Option<Ended>,
 }
 
-/// A task as the tasks server keeps it.
+/// A task as the tasks server stores it.
 #[derive(Debug)]
 pub struct Task {
     pub id: String,
@@ -187,7 +187,7 @@ pub struct Task {
     pub done: bool,
 }
 
-/// All tasks in the tasks server's database, whoever's they are, in the order of their names.
+/// All tasks in the tasks server's database, of all users, in the order of their names.
 pub async fn tasks_in(url: &str) -> Vec<Task> {
     const ALL: &str = "SELECT id, description, done FROM tasks ORDER BY description";
     let rows: Vec<(String, String, bool)> = if url.starts_with("postgres") {
@@ -201,7 +201,7 @@ pub async fn tasks_in(url: &str) -> Vec<Task> {
     rows.into_iter().map(task).collect()
 }
 
-/// A child that is ended with its owner.
+/// A child process that ends with its owner.
 pub struct Ended(pub Child);
 
 impl Drop for Ended {
@@ -294,7 +294,7 @@ fn write(path: &Path, text: &str) -> PathBuf {
     path.to_owned()
 }
 
-/// The real tasks server, as a child of gavel over stdio or as a server of its own over HTTP.
+/// The real tasks server, as a child of gavel over stdio or as a separate server over HTTP.
 async fn tasks_server(setup: &Setup, database: &str) -> (Option<Ended>, Value) {
     if let Some(config) = &setup.mcp {
         return (None, config.clone());
@@ -330,7 +330,7 @@ async fn tasks_server(setup: &Setup, database: &str) -> (Option<Ended>, Value) {
     }
 }
 
-/// Waits until the service at `url` says that it is ready.
+/// Waits until the service at `url` is ready.
 pub async fn ready(url: &str) {
     let probe = format!("{url}/readyz");
     until("gavel to be ready", || async {
@@ -347,11 +347,11 @@ pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() ->
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("waited in vain for {what}");
+    panic!("timed out waiting for {what}");
 }
 
 impl App {
-    /// A message of the user `ann`; any answer but 200 fails the test.
+    /// A message of the user `ann`; any status but 200 fails the test.
     pub async fn chat(&self, message: &str) -> Value {
         self.chat_as("ann", message).await
     }
@@ -409,7 +409,7 @@ impl App {
         (response.status().as_u16(), response.json().await.unwrap_or(Value::Null))
     }
 
-    /// The whole text of a streamed answer.
+    /// The whole text of a streamed response.
     pub async fn stream(&self, body: &Value) -> String {
         let request = self.client.post(format!("{}/v1/chat/stream", self.url)).json(body);
         let response = request.send().await.unwrap();
@@ -417,10 +417,10 @@ impl App {
         response.text().await.unwrap()
     }
 
-    /// The record of a decision; it must be there.
+    /// The decision in the log; it must exist.
     pub async fn decision(&self, id: &Value) -> Value {
         let (status, record) = self.get(&format!("/v1/decisions/{}", id.as_str().unwrap())).await;
-        assert_eq!(status, 200, "decision {id} is not on the record: {record}");
+        assert_eq!(status, 200, "decision {id} is not in the log: {record}");
         record
     }
 
@@ -434,23 +434,23 @@ impl App {
             .clone()
     }
 
-    /// What the tasks server keeps, read in its database.
+    /// The tasks, read from the tasks server's database.
     pub async fn tasks(&self) -> Vec<Task> {
         tasks_in(&self.tasks_url).await
     }
 
-    /// What is served.
+    /// The app's service.
     pub fn service(&self) -> &Service {
         &self.service.as_ref().unwrap().0
     }
 
-    /// Begins to end the service as SIGTERM does.
+    /// Starts the shutdown of the service as SIGTERM does.
     pub fn begin_stop(&mut self) -> tokio::task::JoinHandle<()> {
         let (service, serving) = self.service.take().unwrap();
         tokio::spawn(service.shutdown(Some(serving)))
     }
 
-    /// Ends the service as SIGTERM does.
+    /// Shuts the service down as SIGTERM does.
     pub async fn stop(mut self) {
         if let Some((service, serving)) = self.service.take() {
             service.shutdown(Some(serving)).await;

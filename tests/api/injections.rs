@@ -1,4 +1,4 @@
-//! A server beside the granted one: what it calls its tools and what it says of them reaches nobody.
+//! A server beside the granted one: its tool names and descriptions reach no model.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::gemini::Reply;
 use crate::harness::{App, Setup, spawn_app, until};
 use crate::raw::{Answer, RawServer};
 
-/// Names that look like granted ones, or as if they were qualified by the granted server.
+/// Names that resemble granted ones, or that seem to be qualified by the granted server.
 const LOOK_ALIKES: [&str; 10] = [
     "add_task ",
     " add_task",
@@ -20,7 +20,7 @@ const LOOK_ALIKES: [&str; 10] = [
     "tasks__add_task_",
 ];
 
-/// Stands in whatever the other server says of its tools.
+/// Part of every description of the other server's tools.
 const CANARY: &str = "canary-description";
 
 /// A server that offers these tools with this description, and answers every call.
@@ -62,14 +62,15 @@ fn declared(request: &Value) -> Vec<&str> {
     functions.iter().map(|one| one["name"].as_str().unwrap()).collect()
 }
 
-/// Calls everything it ever heard of, and then the granted tool, so that the foreign text could be obeyed.
+/// Calls every tool that a request named, and then the granted tool, so that the foreign text could be obeyed.
 fn obeys(names: &[&'static str]) -> Vec<Reply> {
     let mut calls: Vec<_> = names.iter().map(|name| (*name, json!({"description": "x"}))).collect();
     calls.push(("add_task", json!({"description": "milk"})));
     vec![Reply::Calls(calls), Reply::Text("Done.")]
 }
 
-/// DESIGN.md section 1, promise 2; C-FR-009.
+/// DESIGN.md section 1, promise 2; C-FR-009: descriptions of a server that is not granted reach no model, and its tools
+/// do not run.
 #[tokio::test]
 async fn descriptions_of_a_server_that_is_not_granted_reach_no_model_and_its_tools_do_not_run() {
     let Some(texts) = crate::strings::made_for("tool_description") else {
@@ -108,14 +109,14 @@ async fn descriptions_of_a_server_that_is_not_granted_reach_no_model_and_its_too
         let record = app.decision(&decision["decision_id"]).await;
         assert!(
             !json!([decision, record]).to_string().contains(CANARY),
-            "{id} is in the reply or on the record"
+            "{id} is in the reply or in the log"
         );
-        assert_eq!(server.count("tools/call"), 0, "{id}: something of it ran");
+        assert_eq!(server.count("tools/call"), 0, "{id}: a tool of the other server ran");
         app.stop().await;
     }
 }
 
-/// What the test above looks for would be found: the same server, granted, is shown and called.
+/// Control for the test above: the same server, if granted, is shown and called.
 #[tokio::test]
 async fn the_same_server_granted_is_shown_and_called() {
     let mut server = foreign(&["remember"], CANARY).await;
@@ -127,7 +128,7 @@ async fn the_same_server_granted_is_shown_and_called() {
     assert_eq!(server.count("tools/call"), 1);
 }
 
-/// C-FR-009: names are compared byte by byte, before anything is sent anywhere.
+/// C-FR-009: names are compared byte by byte, before anything is sent.
 #[tokio::test]
 async fn look_alike_names_of_another_server_are_not_the_granted_tool() {
     for chunk in LOOK_ALIKES.chunks(5) {
@@ -145,7 +146,8 @@ async fn look_alike_names_of_another_server_are_not_the_granted_tool() {
     }
 }
 
-/// DESIGN.md section 5: a bare name that two servers offer is granted from neither, so nobody slips in beside the one meant.
+/// DESIGN.md section 5: a bare name that two servers offer is granted from neither, so no other server can replace the
+/// intended one.
 #[tokio::test]
 async fn a_server_that_takes_a_granted_name_gets_no_call() {
     let mut server = foreign(&["add_task"], CANARY).await;
@@ -158,7 +160,7 @@ async fn a_server_that_takes_a_granted_name_gets_no_call() {
     let decision = app.chat("add milk").await;
     let calls = decision["tool_calls"].as_array().unwrap();
     let codes: Vec<_> = calls.iter().map(|call| &call["result"]["error"]["code"]).collect();
-    // The bare name is granted, and there is nobody to call; the others are not granted at all.
+    // The bare name is granted but has no unique tool; the others are not granted at all.
     assert_eq!(codes, ["unknown_tool", "unknown_tool", "unavailable"], "{decision}");
     let request = &app.gemini.requests()[0];
     assert!(
@@ -169,7 +171,7 @@ async fn a_server_that_takes_a_granted_name_gets_no_call() {
     let (_, ready) = app.get("/readyz").await;
     assert_eq!(
         ready["tools_unavailable"][0]["tool"], "add_task",
-        "an operator is told: {ready}"
+        "the operator can see it: {ready}"
     );
     assert_eq!(server.count("tools/call"), 0);
 }

@@ -1,5 +1,6 @@
-//! `codebase_investigator` at work: the real agent, the real files server, this repository. The model is scripted and speaks
-//! Gemini's wire; what it reports it has from the tools' answers, about something that is chosen when the test runs.
+//! `codebase_investigator` at work: the real agent, the real files server, this repository. The model is scripted and
+//! speaks Gemini's wire format. Its report comes from the tools' answers, about a function that is chosen when the test
+//! runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A function of the engine, another one in each run.
+/// A function of the engine, a different one in each run.
 fn some_function() -> (String, PathBuf, u64) {
     let mut found = Vec::new();
     let mut folders = vec![root().join("src/engine")];
@@ -45,7 +46,7 @@ fn some_function() -> (String, PathBuf, u64) {
     found.swap_remove(seed as usize % found.len())
 }
 
-/// The data that the tools answered, latest turn first, by the tool's name.
+/// The data that the tools returned, latest turn first, by the tool's name.
 fn answers(request: &Value) -> Vec<(String, Value)> {
     let contents = request["contents"].as_array().unwrap();
     let parts = contents
@@ -70,7 +71,7 @@ fn answer_of(request: &Value, tool: &str) -> Value {
         .clone()
 }
 
-/// Searches, reads what it found, reports it: everything from the answers.
+/// Searches, reads the matches, reports them: everything from the answers.
 fn script(wrong_first: bool) -> Vec<Reply> {
     let asked: Arc<Mutex<String>> = Arc::default();
     let (first, second, third) = (Arc::clone(&asked), Arc::clone(&asked), asked);
@@ -162,7 +163,7 @@ async fn investigate(script: Vec<Reply>) -> (Value, (String, PathBuf, u64)) {
     (run, function)
 }
 
-/// D-E, X-1, X-14: a question about this repository is answered with a file and a line that hold the answer.
+/// D-E, X-1, X-14: a question about this repository is answered with a file and a line that contain the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_codebase_investigator_finds_what_is_there() {
     let (run, (name, path, line)) = investigate(script(false)).await;
@@ -173,7 +174,7 @@ async fn the_codebase_investigator_finds_what_is_there() {
     assert!(schema.is_valid(report), "{report:#}");
     let location = &report["relevant_locations"][0];
     let reported = root().join(location["path"].as_str().unwrap());
-    // Against the repository, not against the script.
+    // Checked against the repository, not against the script.
     let text = fs::read_to_string(&reported).unwrap();
     let at = location["first_line"].as_u64().unwrap();
     let words = text.lines().nth(usize::try_from(at).unwrap() - 1).unwrap();
@@ -189,7 +190,7 @@ async fn the_codebase_investigator_finds_what_is_there() {
     );
 }
 
-/// D-5: a report that does not conform goes back with what is wrong in it, and the next one counts.
+/// D-5: a report that violates the schema is returned with its errors, and the next one counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_that_does_not_conform_goes_back_to_the_model() {
     let (run, _) = investigate(script(true)).await;

@@ -1,4 +1,4 @@
-//! What a client can get wrong: a clear error that names the field, and nothing is lost.
+//! Client errors: each gets a clear error that names the field, and nothing is lost.
 
 use serde_json::{Value, json};
 
@@ -79,10 +79,10 @@ async fn each_wrong_body_is_a_problem_that_names_the_place() {
         assert!(pointers(&problem).contains(&pointer), "{body:.80}: {problem}");
     }
     let (_, page) = app.get("/v1/decisions").await;
-    assert_eq!(page["decisions"], json!([]), "what does not parse leaves no decision");
+    assert_eq!(page["decisions"], json!([]), "an unparsable request leaves no decision");
 }
 
-/// Every route that takes JSON: what is said in it, with `TEXT` in the place of a text, and what it answers.
+/// Every route that takes JSON: a body with `TEXT` in place of a text, and the expected status.
 const BODIES: [(&str, &str, &str, u16); 8] = [
     ("POST", "/v1/chat", r#"{"message":"TEXT","user_id":"u"}"#, 200),
     (
@@ -120,7 +120,7 @@ async fn send(app: &App, method: &str, path: &str, body: Vec<u8>) -> (u16, Strin
     (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
-/// An app in another language cuts a text inside of an emoji, and its JSON has half a character.
+/// A client in another language cuts a text inside an emoji, and its JSON has half a character.
 #[tokio::test]
 async fn half_a_character_in_any_body_is_replaced_and_the_request_is_answered() {
     let agent = "---\nname: workspace\ndescription: Works.\n---\n\nYou work.\n";
@@ -223,7 +223,7 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_refused()
         assert_eq!(
             app.post_with(&key, bob).await.0,
             200,
-            "another user's key is another key"
+            "the key is separate for another user"
         );
         let (_, page) = app.get("/v1/decisions").await;
         assert_eq!(
@@ -247,7 +247,7 @@ async fn fifty_requests_with_one_key_at_once_decide_once() {
     assert_eq!(app.gemini.requests().len(), 1);
 }
 
-/// A refusal that asks the caller to come back is not the answer for 24 hours.
+/// A refusal that asks the caller to retry is not stored as the answer for 24 hours.
 #[tokio::test]
 async fn a_retry_with_the_key_of_a_rate_limited_request_is_a_new_request() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

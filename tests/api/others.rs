@@ -1,5 +1,4 @@
-//! What is somebody else's is not there, by every route there is, of the API and of the console (DESIGN.md section 9,
-//! Callers).
+//! Another user's data is not found, by any route of the API or of the console (DESIGN.md section 9, Callers).
 
 use std::collections::BTreeSet;
 
@@ -44,10 +43,10 @@ async fn ask(app: &App, token: &str, method: &str, path: &str, body: Option<Valu
     .await
 }
 
-/// What ann has: each with the id that others may try.
+/// Ann's resources, each with the id that others may try.
 struct Hers {
     thread: String,
-    /// Waits for leave.
+    /// Waits for approval.
     run: String,
     action: String,
     approval: String,
@@ -77,7 +76,7 @@ impl Hers {
         }
     }
 
-    /// The path with what is hers in it, and a body that its route takes; `None` where nothing in it is anybody's.
+    /// The path with her ids, and a body that its route takes; `None` if it has no data of a user.
     fn at(&self, method: &str, path: &str) -> Option<(String, Option<Value>)> {
         let with = |id: &str| path.replace("{id}", id);
         let in_thread = || Some(json!({"prompt": "Mine now.", "threadId": self.thread}));
@@ -102,7 +101,7 @@ impl Hers {
         })
     }
 
-    /// The same of the console, with what its form has.
+    /// The same for the console, with the fields of its form.
     fn in_console(&self, method: &str, path: &str) -> Option<(String, &'static [Field])> {
         let with = |id: &str| path.replace("{id}", id);
         Some(match (method, path) {
@@ -119,12 +118,12 @@ impl Hers {
         [&self.thread, &self.run, &self.action, &self.approval, &self.grant].map(String::as_str)
     }
 
-    /// Is anything of hers told in this?
+    /// Whether the text contains anything of hers.
     fn is_in(&self, text: &str) -> bool {
         self.ids().into_iter().any(|id| text.contains(id))
     }
 
-    /// The same with ids that nobody has.
+    /// The same text with ids that do not exist.
     fn nobodys(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for id in self.ids() {
@@ -137,10 +136,11 @@ impl Hers {
 /// A field of a form.
 type Field = (&'static str, &'static str);
 
-/// An id like any other, which nothing has.
+/// A valid id that does not exist.
 const NOBODY: &str = "019300aa-0000-7000-8000-000000000000";
 
-/// Routes with nothing of a user's in them: what a tenant's users share, what everybody may see, and what makes something new.
+/// Routes without data of a single user: what a tenant's users share, what every caller may see, and what creates
+/// something new.
 const NOBODYS: [&str; 8] = [
     "/docs",
     "/openapi.json",
@@ -153,7 +153,7 @@ const NOBODYS: [&str; 8] = [
 ];
 const SHARED: &str = "/api/projects/{project}/agents";
 
-/// Every route there is, method and path: the table from which all of them are served, since no page lists those of the console.
+/// Every route, method and path: from the table that serves them, because no page lists those of the console.
 fn routes() -> Vec<(String, String)> {
     let table = include_str!("../../src/http/routes.rs");
     let table = table
@@ -174,7 +174,7 @@ fn routes() -> Vec<(String, String)> {
         .collect()
 }
 
-/// All that is kept of people's threads, runs, questions and leave, and what is on record of it.
+/// All stored threads, runs, approval requests and grants, and their log.
 async fn kept(app: &App) -> Vec<Vec<Vec<String>>> {
     let mut kept = Vec::new();
     for table in [
@@ -212,8 +212,8 @@ async fn look(browser: &Browser, method: &str, path: &str, fields: &[Field]) -> 
     (page.status, page.text)
 }
 
-/// by no route, of the API or of the console, does another user, or the approver of another tenant, see or touch what is ann's:
-/// it is as what does not exist, and stays as it was. She sees all of it, by the same routes.
+/// no route of the API or of the console lets another user, or an approver of another tenant, see or change ann's
+/// data: it answers as for a missing resource. Ann sees all of it by the same routes.
 #[tokio::test]
 async fn nobody_sees_or_touches_what_is_somebody_elses_by_any_route() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -277,7 +277,7 @@ async fn nobody_sees_or_touches_what_is_somebody_elses_by_any_route() {
                     if path.starts_with("/console") {
                         let (_, page) = look(&browser, method, &path, &[]).await;
                         assert!(!hers.is_in(&page), "{told}: {page}");
-                        // What a page is about, it tells of one's own alone.
+                        // The subject of a page is shown only if it is the user's own.
                         let about = hers.ids().map(|id| format!("about={id}&settled={id}&user=ann"));
                         for query in about {
                             let (_, page) = look(&browser, method, &format!("{path}?{query}"), &[]).await;
@@ -289,19 +289,19 @@ async fn nobody_sees_or_touches_what_is_somebody_elses_by_any_route() {
                     }
                 } else {
                     let nobodys = NOBODYS.iter().any(|one| path.starts_with(one));
-                    assert!(nobodys || path.starts_with(SHARED), "{told}: whose is it?");
+                    assert!(nobodys || path.starts_with(SHARED), "{told}: who is its owner?");
                 }
             }
         }
         assert!(tried > 40 && looked > 16, "{tried} {looked}");
         assert_eq!(kept(&app).await, before, "nothing has changed");
         let threads = ask(&app, &ann, "GET", "/api/agent/threads", None).await.expect(200);
-        assert!(hers.is_in(&threads.to_string()), "her own are there: {threads}");
+        assert!(hers.is_in(&threads.to_string()), "her own are listed: {threads}");
         let yes = json!({"approvalId": hers.approval, "decision": "approve_once"});
         let done = ask(&app, &ann, "POST", "/api/agent/approvals/resolve", Some(yes)).await;
         assert_eq!(done.expect(200)["status"], "completed");
         assert_eq!(app.tasks().await.len(), 2);
-        // To her, what is tried leads to what is hers.
+        // Control: the same paths lead ann to her own data.
         let browser = browser(&app, &ann).await;
         for (method, path) in &routes {
             let status = if let Some((path, fields)) = hers.in_console(method, path) {

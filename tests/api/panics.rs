@@ -1,7 +1,7 @@
-//! A panic anywhere in the work of a request: promise 1 holds all the same (DESIGN.md section 1; section 7).
+//! A panic anywhere in the work of a request: promise 1 still holds (DESIGN.md section 1; section 7).
 //!
-//! The ports between edge and store have a fuse: one touch of them panics, and so the code that touched it does. Every
-//! touch of a request gets its turn.
+//! The ports between edge and store have a fuse: one call of them panics, and so does the code that made it. The tests
+//! cover every call that a request makes.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ use crate::fakes::{Around, Fixed, OneTool, Scripted};
 use crate::harness::{Database, until};
 use crate::postgres;
 
-/// Panics once, at the touch it is set to. Touches are counted from the first one of the quota, the first port that a
-/// request meets once it has its id.
+/// Panics once, at the call that it is set to. Calls are counted from the first one of the quota, the first port that a
+/// request uses once it has its id.
 #[derive(Default)]
 struct Fuse {
     touches: AtomicUsize,
@@ -85,7 +85,7 @@ impl Tools for Fused<OneTool> {
         self.0.touch();
         self.1.ready(names, deadline)
     }
-    fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn refresh_server<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -106,7 +106,7 @@ impl Clock for Fused<SystemClock> {
     }
 }
 
-/// Calls a tool when it is asked to, and has a last word on what came of it.
+/// Calls a tool if it is asked to, and then ends with text about the result.
 impl Model for Fused<Scripted> {
     fn generate<'a>(
         &'a self,
@@ -136,7 +136,7 @@ impl Drop for Served {
     }
 }
 
-/// One that may call the tool.
+/// An agent that may call the tool.
 fn agents() -> definition::Agents {
     let text = "---\nname: helper\ndescription: Helps.\napproval: never\ntools: [add_task]\n---\n\nHelp.\n";
     let source = Source {
@@ -181,7 +181,7 @@ async fn serve(database: Database) -> Served {
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        questions_stand: gavel::engine::leave::STANDS,
+        questions_stand: gavel::engine::approvals::STANDS,
         running: agent::Running::default(),
     });
     let files = FileAgents {
@@ -275,19 +275,19 @@ impl Served {
         page[what.replace('-', "_")].as_array().unwrap().clone()
     }
 
-    /// Sends the message again and again, and each time the next touch panics, until none is left. Gives how each
+    /// Sends the message repeatedly, with a panic at the next port call each time, until none is left. Returns how each
     /// request ended.
     async fn blow_at_every_touch(&self, message: &str, keyed: bool) -> Vec<String> {
         let mut ends = Vec::new();
         for touch in 1.. {
-            assert!(touch < 100, "a request has so many touches? {ends:?}");
+            assert!(touch < 100, "does a request make so many port calls? {ends:?}");
             let before = self.list("decisions").await.len();
             self.fuse.set(touch);
             let key = format!("{}-{touch}", message.replace(' ', "-"));
             let key = keyed.then_some(key.as_str());
             let (status, body) = self.post(message, key).await;
             let whole = self.fuse.touches.load(Ordering::SeqCst) < touch;
-            // Exactly one row, and it is closed as what the caller was told.
+            // Exactly one row, closed with the same result that the caller received.
             let closed = || async {
                 let rows = self.list("decisions").await;
                 rows.len() == before + 1 && rows[0]["status"] == "closed"
@@ -327,14 +327,14 @@ impl Served {
     }
 }
 
-/// X-4, DESIGN.md sections 1 and 7: wherever a run breaks down, it has failed by the time its caller is answered, with its
-/// decision closed, and nobody takes it up; the service goes on.
+/// X-4, DESIGN.md sections 1 and 7: a run that panics has failed when its caller is answered. Its decision is closed,
+/// no worker claims it, and the service continues.
 async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
     let served = serve(database).await;
     for query in ["hi", "call the tool"] {
         let mut ends = Vec::new();
         for touch in 1.. {
-            assert!(touch < 200, "a run has so many touches? {ends:?}");
+            assert!(touch < 200, "does a run make so many port calls? {ends:?}");
             let before = served.list("decisions").await.len();
             served.fuse.set(touch);
             let (status, body) = served.trigger(query).await;
@@ -348,8 +348,8 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
                 break;
             }
             assert!(!body.to_string().contains("fuse"), "{body}");
-            // The lease's timer looks at the clock when the run first waits. On PostgreSQL that can be for its end to be written: it
-            // blows, and finds a run that is over.
+            // The lease timer reads the clock when the run first waits. On PostgreSQL that may be while its end is
+            // written: the panic then hits a run that has ended.
             if (status, &body["status"]) == (200, &json!("completed")) {
                 assert_eq!(
                     row["outcome_category"].as_str().unwrap().split(':').next(),
@@ -373,7 +373,7 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
             }
             ends.push(status);
         }
-        // In the quota, and when the clock is asked since when the lease counts, there is no run yet.
+        // In the quota, and when the clock is read for the start of the lease, there is no run yet.
         let none_yet = ends.iter().take_while(|end| **end == 500).count();
         assert!((1..=2).contains(&none_yet), "{ends:?}");
         assert!(
@@ -388,7 +388,7 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
         assert!(calls.iter().any(|call| call["status"] == ended), "{calls:?}");
     }
     let open = calls.iter().find(|call| call["status"] == "started");
-    assert_eq!(open, None, "a call that nobody settles");
+    assert_eq!(open, None, "a call without a final state");
     served.store.shutdown().await;
 }
 
@@ -405,14 +405,14 @@ async fn on_postgres_a_panic_anywhere_in_a_run_ends_it() {
 async fn a_panic_anywhere_leaves_one_row_and_an_answer(database: Database) {
     let served = serve(database).await;
     for keyed in [false, true] {
-        // Nothing is done, so the caller gets a decision, wherever it broke: in the quota, in the tools' catalog, in
-        // the run, after it.
+        // Nothing is done, so the caller gets a decision wherever the panic was: in the quota, in the tool catalog, in
+        // the run, or after it.
         let ends = served.blow_at_every_touch("hi", keyed).await;
         assert!(ends.len() >= 5, "{ends:?}");
         assert!(ends.iter().all(|end| end == "200 ERROR:INTERNAL"), "{ends:?}");
         assert_eq!(served.list("tool-invocations").await.len(), 0);
     }
-    // With an effect the record alone can tell what was done, if it broke outside of the run.
+    // After an effect and a panic outside of the run, only the log shows what was done.
     let ends = served.blow_at_every_touch("call the tool", false).await;
     let unrecorded = ends.iter().filter(|end| *end == "500 ERROR:INTERNAL").count();
     let decided = ends.iter().filter(|end| *end == "200 ERROR:INTERNAL").count();
@@ -422,7 +422,7 @@ async fn a_panic_anywhere_leaves_one_row_and_an_answer(database: Database) {
     let done = calls.iter().filter(|call| call["status"] == "completed").count();
     assert!(done > 0, "{calls:?}");
     let open = calls.iter().find(|call| call["status"] == "started");
-    assert_eq!(open, None, "a call that nobody settles");
+    assert_eq!(open, None, "a call without a final state");
     served.store.shutdown().await;
 }
 

@@ -1,4 +1,5 @@
-//! Words of a parser reach no caller and no model: what is malformed is named by its member and what is allowed (R-16; C-FR-004).
+//! Messages of a parser reach no caller and no model: an error names the malformed member and what is allowed (R-16;
+//! C-FR-004).
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::gemini::Reply;
 use crate::harness::{App, Setup, spawn_app};
 use crate::threads::{WORKSPACE, said};
 
-/// How serde and its like put things.
+/// Phrases of serde and similar parsers.
 pub(crate) const PARSERS: [&str; 16] = [
     "invalid type",
     "invalid value",
@@ -139,7 +140,7 @@ async fn a_malformed_body_is_answered_in_gavels_own_words() {
     app.stop().await;
 }
 
-/// D: a definition in any form.
+/// D: a definition in any format.
 #[tokio::test]
 async fn a_malformed_definition_is_answered_in_gavels_own_words() {
     let app = spawn_app(Setup::stdio_sqlite()).await;
@@ -175,8 +176,8 @@ async fn a_malformed_definition_is_answered_in_gavels_own_words() {
     app.stop().await;
 }
 
-/// DESIGN.md section 2, Verdict functions: what a model writes amiss is told it in words of its own terms, and what a tool's server
-/// writes amiss as well.
+/// DESIGN.md section 2, Verdict functions: errors in a model's output are reported to it in gavel's own words. So are
+/// errors in the output of a tool's server.
 #[tokio::test]
 async fn what_a_model_writes_amiss_is_told_it_in_gavels_own_words() {
     let calls: Vec<(&'static str, Value)> = vec![

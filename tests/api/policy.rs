@@ -1,4 +1,4 @@
-//! The policy file and the checks of parameters, on the chat surface: nobody can be asked there.
+//! The policy file and the argument checks, on the chat surface, where no approval can be requested.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn policy(text: &str) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// The tasks server, with a description that is a list of recipients: what the arguments of a tool mean, settings say.
+/// The tasks server, with a description field that is configured as a list of recipients.
 fn addressed() -> Value {
     json!({"mcpServers": {"tasks": {
         "command": binary(), "args": ["mcp-server", "tasks"], "env": {"TASKS_DATABASE_URL": "sqlite://tasks.db"},
@@ -47,7 +47,7 @@ tests:
     rule: no-secrets
 "#;
 
-/// R-10, R-16, R-17: a rule that denies denies on every surface, and on this one the outcome says so.
+/// R-10, R-16, R-17: a deny rule denies on every surface, and here the outcome shows it.
 #[tokio::test]
 async fn a_rule_that_denies_keeps_the_call_from_running_and_tells_the_model_why() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -71,7 +71,7 @@ async fn a_rule_that_denies_keeps_the_call_from_running_and_tells_the_model_why(
     }
 }
 
-/// A rule is about the calls it names, and about no others.
+/// A rule applies only to the calls it names.
 #[tokio::test]
 async fn a_call_that_no_rule_is_about_runs() {
     let (_folder, path) = policy(DENY);
@@ -80,7 +80,8 @@ async fn a_call_that_no_rule_is_about_runs() {
     assert_eq!(app.tasks().await.len(), 1);
 }
 
-/// DESIGN.md section 6: on C what needs leave is denied, also where a rule asks for it.
+/// DESIGN.md section 6: on the chat surface a call that requires approval is denied, even if a rule requires the
+/// approval.
 #[tokio::test]
 async fn a_rule_that_asks_for_leave_denies_where_nobody_can_be_asked() {
     let text = "rules:\n- {name: ask, tools: add_task, then: require_approval, reason: tasks are looked at}\n";
@@ -97,7 +98,7 @@ async fn a_rule_that_asks_for_leave_denies_where_nobody_can_be_asked() {
     assert!(app.tasks().await.is_empty());
 }
 
-/// Promise 2: a rule that cannot be evaluated for a call denies it, and says so.
+/// Promise 2: a rule that cannot be evaluated for a call denies it, and the error says so.
 #[tokio::test]
 async fn a_rule_that_cannot_be_evaluated_denies() {
     let text = "rules:\n- {name: odd, tools: add_task, when: arguments.priority > 3, then: allow, reason: r}\n";
@@ -113,7 +114,8 @@ async fn a_rule_that_cannot_be_evaluated_denies() {
     assert!(app.tasks().await.is_empty());
 }
 
-/// Promise 5: what the conditions of all rules take for one call is bounded, and what exceeds it is denied by name.
+/// Promise 5: the cost of all rule conditions for one call is bounded. A call that exceeds it is denied, and the error
+/// names the rule.
 #[tokio::test]
 async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
     let numbers = (0..60).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
@@ -134,13 +136,14 @@ async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
     );
     assert!(
         !message.contains("(rule \"slow-0\")"),
-        "the first are within what all may take: {message}"
+        "the first ones are within the limit for all: {message}"
     );
     assert!(app.tasks().await.is_empty());
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
-/// R-12: refused in the gate, with words that name the place, and the model can put it right.
+/// R-12: an invalid recipient is refused before approval with an error that names the location, and the model can
+/// correct it.
 #[tokio::test]
 async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +185,7 @@ async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
 }
 
-/// Every mistake, and a test that fails, stops the start.
+/// Every error in the file, and every failing test, stops the start.
 #[tokio::test]
 async fn a_policy_that_is_wrong_or_whose_test_fails_stops_the_start() {
     let refused = async |text: &str| {
@@ -203,20 +206,20 @@ async fn a_policy_that_is_wrong_or_whose_test_fails_stops_the_start() {
         refused("rules:\n- {name: a, tools: x, then: maybe}\n- {name: b, tool: x, then: deny, reason: r}\n").await;
     assert_eq!(
         wrong,
-        "the policy is wrong:\n\
+        "the policy is invalid:\n\
          policy.yaml:2: rules[0].then: found \"maybe\"; allowed: allow, require_approval, deny\n\
          policy.yaml:2: rules[0].reason: found nothing; allowed: why, in words for approvers and the model\n\
-         policy.yaml:3: rules[1].tool: found a key that is not known; allowed: did you mean `tools`?"
+         policy.yaml:3: rules[1].tool: found an unknown key; allowed: did you mean `tools`?"
     );
     let failing = refused(&DENY.replace("expect: deny", "expect: allow")).await;
     assert_eq!(
         failing,
-        "the policy is wrong:\npolicy.yaml:9: test \"a password\": found deny by rule no-secrets (denied by the policy: \
+        "the policy is invalid:\npolicy.yaml:9: test \"a password\": found deny by rule no-secrets (denied by the policy: \
          passwords are no tasks (rule \"no-secrets\")); allowed: allow by rule \"no-secrets\""
     );
 }
 
-/// The past of a thread, on both databases: what a person approved, what they rejected, and what ran in a chat.
+/// The history on both databases: what a user approved, what they rejected, and what ran in a chat.
 #[tokio::test]
 async fn simulate_compares_with_what_people_have_answered() {
     let workspace = "---\nname: workspace\ndescription: Works.\ntools: [add_task]\n---\n\nYou are the workspace.\n";

@@ -1,5 +1,5 @@
-//! Approvals are answered at once: nothing that polls lies between a yes and its call, nor between the
-//! call and the answer; and what has expired is asked of nobody.
+//! Approvals take effect at once: no polling delays the call after the approval, or the answer after the
+//! call. An expired approval request is no longer pending.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::harness::{Setup, spawn_app};
 use crate::raw::{Answer as Raw, RawServer};
 use crate::threads::{WORKSPACE, add, both, said};
 
-/// What the tool takes.
+/// The duration of the tool's call.
 const TAKES: Duration = Duration::from_millis(5);
-/// A pause between two looks takes longer than this; all work there is takes less, on a busy machine too.
+/// A polling interval is longer than this. The actual work is shorter, even on a busy machine.
 const POLLED: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 11;
 
@@ -23,7 +23,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The median of many: from the yes to the call, and from the yes to the answer.
+/// The median of many: from the approval to the call, and from the approval to the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approved_call_begins_at_once_and_its_result_is_the_answer() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -66,7 +66,8 @@ async fn an_approved_call_begins_at_once_and_its_result_is_the_answer() {
     }
 }
 
-/// DESIGN.md section 6: from the moment at which it expires an approval is pending no longer, though nobody has looked for it yet.
+/// DESIGN.md section 6: an approval request is no longer pending from its expiry on, even before the sweep has found
+/// it.
 #[tokio::test]
 async fn what_has_expired_is_pending_no_longer() {
     for setup in both() {
@@ -75,7 +76,7 @@ async fn what_has_expired_is_pending_no_longer() {
             _ => Reply::Text("It expired."),
         });
         let app = spawn_app(setup.script(vec![model])).await;
-        // Of the user for whom a console without logins stands.
+        // The user of a console without logins.
         let console = async || {
             let page = app.request("GET", "/console/approvals", &[]).send().await.unwrap();
             assert_eq!(page.status(), 200);
@@ -91,7 +92,7 @@ async fn what_has_expired_is_pending_no_longer() {
                 "UPDATE agent_action SET expires_at = created_at WHERE status = 'awaiting_confirmation'",
             )
             .await;
-            // At once: long before it is looked for.
+            // At once: long before the sweep finds it.
             assert_eq!(app.pending("local").await.len(), 0, "{round}");
             assert!(!console().await.contains("milk"), "{round}");
             let late = json!({"approvalId": asked["actions"][0]["approvalId"], "decision": "approve_once"});

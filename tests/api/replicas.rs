@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{App, Setup, spawn_app};
 use crate::postgres;
 
-/// How many of so many messages of a user each of the two admits, in turn; with what the last one admitted was told.
+/// How many of these messages of a user each process admits, in turn; and the last rejection of each.
 async fn admitted(apps: &[App; 2], user: &str, messages: usize) -> (usize, Option<String>) {
     let (mut admitted, mut told) = (0, None);
     for n in 0..messages {
@@ -26,15 +26,15 @@ async fn admitted(apps: &[App; 2], user: &str, messages: usize) -> (usize, Optio
     (admitted, told)
 }
 
-/// C-US5-3, DESIGN.md section 8: two replicas allow a user what one does, not twice that.
+/// C-US5-3, DESIGN.md section 8: two replicas share one user limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_replicas_share_the_limit_of_a_user() {
     let database = postgres::database().await;
     let setup = Setup::stdio_postgres().env("DATABASE_URL", database).rate(1, 6);
     let apps = [spawn_app(setup.clone()).await, spawn_app(setup).await];
     let mut counted = Vec::new();
-    // On a machine so busy that the database takes 50 ms to answer each counts by itself, as it should. So one user of
-    // five has to meet the shared limit; without one there would be none.
+    // On a machine so busy that the database takes 50 ms to answer, each process counts by itself, as it should. So
+    // only one user of five has to meet the shared limit; without a shared limit none would.
     for user in ["ann", "bob", "cleo", "dan", "eve"] {
         let (admitted, told) = admitted(&apps, user, 20).await;
         assert!((6..=12).contains(&admitted), "{admitted} of {user}");
@@ -47,5 +47,5 @@ async fn two_replicas_share_the_limit_of_a_user() {
         }
         counted.push(admitted);
     }
-    panic!("each counted by itself: {counted:?} admitted");
+    panic!("each process counted by itself: {counted:?} admitted");
 }

@@ -1,5 +1,5 @@
-//! What an MCP server says of its own trouble, and where those words are read: by the model and in the tool-call log, never by a
-//! caller (REQUIREMENTS R-16, C-FR-004; DESIGN.md section 5, Results).
+//! Error texts of an MCP server: the model and the tool-call log get them, callers never do (REQUIREMENTS R-16,
+//! C-FR-004; DESIGN.md section 5, Results).
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -10,13 +10,13 @@ use crate::harness::{App, Setup, binary, spawn_app};
 use crate::raw::{Answer as Raw, RawServer};
 use crate::threads::said;
 
-/// The first line, which may be shown where the operator says so, and what never may.
+/// The first line, which callers may see if the operator allows it, and the part that they never may.
 const FIRST: &str = "canary-first: the database does not answer";
 const SECRETS: [&str; 3] = ["Traceback", "canary-password", "postgres://"];
 const WORDS: &str = "canary-first: the database does not answer\nTraceback (most recent call last):\n  \
                      File \"server.py\", line 7, in act\nOperationalError: postgres://app:canary-password@db.internal/app";
 
-/// How a server says it to this request.
+/// How a server reports an error to this request.
 type Says = fn(&Value) -> Raw;
 
 const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
@@ -28,7 +28,8 @@ fn rpc(head: &'static str, request: &Value, error: Value) -> Raw {
     )
 }
 
-/// Ways whose words are not even read: a page is a gateway's as likely as the server's, and what a server asks of a person is not answered.
+/// Errors whose text is not used: a page may come from a gateway as well as from the server, and a server's request to
+/// the user is not answered.
 const UNHEARD: [&str; 4] = [
     "a question of the server",
     "a page of a fault",
@@ -96,7 +97,7 @@ fn ways() -> Vec<(&'static str, Says)> {
     ]
 }
 
-/// A server of a tool that reads, one that acts and one that tells of neither; each call ends as `says` has it.
+/// A server of a tool that reads, one that acts and one without hints; each call ends as `says` defines.
 async fn server(says: Says) -> RawServer {
     let tool = |name: &str, reads: bool| {
         json!({"name": name, "description": "Does.", "annotations": {"readOnlyHint": reads},
@@ -111,7 +112,8 @@ async fn server(says: Says) -> RawServer {
     .await
 }
 
-/// The model calls the tool that the last message names, and has then seen what came of it; an agent above has its sub-agent do it.
+/// The model calls the tool that the last message names, then reports the result. A calling agent delegates to its
+/// sub-agent.
 fn model() -> Reply {
     Reply::from(|request| {
         let text = request["contents"].to_string();
@@ -149,7 +151,7 @@ async fn text(app: &App, method: &str, path: &str, body: Option<Value>) -> Strin
     text
 }
 
-/// Everything a caller can have of a call that failed, by the place it was read at.
+/// Everything that a caller can read of a failed call, by the place it was read at.
 async fn all_that_callers_get(app: &App) -> Vec<(String, String)> {
     let mut got = Vec::new();
     for message in ["look", "act"] {
@@ -160,7 +162,7 @@ async fn all_that_callers_get(app: &App) -> Vec<(String, String)> {
         let body = json!({"message": message, "user_id": "ann"});
         got.push((format!("chat stream {message}"), app.stream(&body).await));
 
-        // A thread: what reads runs at once, what acts after a yes.
+        // A thread: a read runs at once, an effect after approval.
         let mut run = app.say(message).await;
         if message == "act" {
             run = app.resolve(&run["actions"][0]["approvalId"], "approve_once").await;
@@ -213,8 +215,8 @@ async fn all_that_callers_get(app: &App) -> Vec<(String, String)> {
     got
 }
 
-/// R-16: in whatever way a third-party server says it, callers of every surface get a fixed text; the model and the tool-call
-/// log have the server's words.
+/// R-16: however a third-party server reports an error, callers of every surface get a fixed text. The model and the
+/// tool-call log have the server's text.
 #[tokio::test]
 async fn the_words_of_a_server_of_others_reach_the_model_and_the_log_and_no_caller() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -240,7 +242,7 @@ async fn the_words_of_a_server_of_others_reach_the_model_and_the_log_and_no_call
     }
 }
 
-/// R-16: with `exposeErrors` callers get the first line of the words, and nothing more of them.
+/// R-16: with `exposeErrors` callers get the first line of the text, and no more.
 #[tokio::test]
 async fn of_a_server_whose_errors_are_exposed_callers_get_the_first_line_alone() {
     for (how, says) in ways() {
@@ -251,7 +253,7 @@ async fn of_a_server_whose_errors_are_exposed_callers_get_the_first_line_alone()
         let app = spawn_app(setup.script(vec![model()])).await;
         let got = all_that_callers_get(&app).await;
         for (place, text) in &got {
-            // What is one line, as JSON is, has no rest to leave out.
+            // A single line, such as JSON, has no rest to omit.
             let is_json = how == "the structure of a result";
             for secret in SECRETS.iter().filter(|_| !is_json) {
                 assert!(!text.contains(secret), "{how}: {secret} in {place}: {text}");

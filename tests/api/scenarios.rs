@@ -1,6 +1,5 @@
-//! Every acceptance scenario and edge case of surface C, end to end: real server, real tasks
-//! server over stdio and over HTTP, SQLite and PostgreSQL. Only Gemini is a stand-in, and it
-//! speaks the real wire.
+//! Every acceptance scenario and edge case of surface C, end to end: real server, real tasks server over stdio and over
+//! HTTP, SQLite and PostgreSQL. Only Gemini is a stand-in, and it speaks the real wire format.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +76,7 @@ async fn seeded(setup: Setup, tasks: &[&str], script: Vec<Reply>) -> App {
     app
 }
 
-/// The names of all tasks, each with whether it is done.
+/// The names of all tasks, each with whether it is completed.
 async fn kept(app: &App) -> Vec<(String, bool)> {
     let tasks = app.tasks().await;
     tasks.into_iter().map(|task| (task.description, task.done)).collect()
@@ -189,7 +188,7 @@ async fn a_reminder_for_tomorrow_becomes_a_task_with_a_date(setup: Setup) {
         Reply::call("list_tasks", json!({})),
         Reply::Text("1. buy groceries"),
     ];
-    // Looked at before and after, since a day may end in between.
+    // Computed before and after, because the day may change in between.
     let tomorrow = || (chrono::Utc::now().date_naive() + chrono::Days::new(1)).to_string();
     let before = tomorrow();
     let app = spawn_app(setup.script(script)).await;
@@ -374,7 +373,7 @@ async fn the_first_one_is_the_first_of_the_list(setup: Setup) {
     );
 }
 
-/// What a person is told when there is no model: the words of the template, and nothing of what went wrong.
+/// The reply without a model: the text of the template, without details of the failure.
 const NO_MODEL: &str = "I can't work on your message just now, because a service I depend on isn't answering. \
                         I won't guess what to do, so please try again in a few minutes.";
 const TOO_SLOW: &str = "Working on your message took longer than I can wait, so I stopped. \
@@ -397,13 +396,13 @@ async fn while_gemini_is_down_the_answer_is_friendly_and_logged(setup: Setup) {
     let record = app.decision(&decision["decision_id"]).await;
     assert_eq!(record["outcome_category"], "ERROR:MODEL_UNAVAILABLE");
     assert_eq!(kept(&app).await, [], "nothing was guessed");
-    assert_eq!(app.get("/livez").await.0, 200, "the service goes on");
+    assert_eq!(app.get("/livez").await.0, 200, "the service continues");
     let afterwards = app.chat("hi").await;
     assert_eq!(afterwards["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{afterwards}");
 }
 
 async fn a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record(setup: Setup) {
-    // Taken, and nobody listens: what is sent there is refused.
+    // Reserved but not listening: connections to it are refused.
     let held = TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let dead = format!("http://{}", held.local_addr().unwrap());
@@ -415,7 +414,7 @@ async fn a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_r
         let app = spawn_app(setup).await;
         let begun = Instant::now();
         let decision = app.chat("add a task to call mom").await;
-        // The time for a message is 30 s.
+        // The time limit of a message is 30 s.
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         assert_eq!(
             (&decision["decision_type"], &decision["outcome_category"]),
@@ -430,7 +429,7 @@ async fn a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_r
             "{record}"
         );
         assert_eq!(kept(&app).await, []);
-        assert_eq!(app.get("/livez").await.0, 200, "the service goes on");
+        assert_eq!(app.get("/livez").await.0, 200, "the service continues");
     }
 }
 
@@ -499,7 +498,7 @@ async fn a_very_long_message_or_history_is_a_logged_decision_and_is_not_sent_to_
         );
     }
     assert_eq!(app.gemini.requests().len(), 0);
-    // What is just within its limits is read.
+    // Values just within the limits are accepted.
     for (message, history) in [
         ("x".repeat(32 * KIB), history(0, 0)),
         ("hi".to_owned(), history(200, 1)),
@@ -575,7 +574,7 @@ async fn a_model_that_takes_two_seconds_leaves_the_answer_within_three(setup: Se
     assert!((2000..3000).contains(&told), "{decision}");
 }
 
-/// Without what is another one each time.
+/// Removes the values that differ each time.
 fn structure(mut value: Value) -> Value {
     fn strip(value: &mut Value) {
         match value {

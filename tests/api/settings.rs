@@ -1,4 +1,4 @@
-//! Settings whose effect only the whole system shows: Vertex AI, places, the patience for a connection.
+//! Settings whose effect only the whole system shows: Vertex AI, request slots, the connection timeout.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::harness::{App, Setup, spawn_app, until};
 const PRIVATE: &str = include_str!("../fixtures/gemini/service-account.test-key.pem");
 const PUBLIC: &str = include_str!("../fixtures/gemini/service-account.test-key.pub.pem");
 
-/// A far end that has the task `call mom` added, and says so.
+/// A stand-in that has the task `call mom` added, and reports that.
 async fn vertex() -> Far {
     let call = json!({"functionCall": {"name": "add_task", "args": {"description": "call mom"}}});
     let turns = [call, json!({"text": "Added."})];
     Far::start(turns.map(|part| json(200, &turn(1, &[part])))).await
 }
 
-/// Asks for that task, and gives the two requests that Vertex AI got for it.
+/// Requests that task, and returns the two requests that Vertex AI got for it.
 async fn adds_a_task_by(far: &Far, app: &App) -> [Seen; 2] {
     let decision = app.chat("add a task to call mom").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
@@ -28,7 +28,7 @@ async fn adds_a_task_by(far: &Far, app: &App) -> [Seen; 2] {
     assert_eq!(app.tasks().await[0].description, "call mom");
     assert!(
         app.gemini.requests().is_empty(),
-        "the Developer API is not asked, though there is a key for it"
+        "the Developer API is not asked, although it has a key"
     );
     let seen: [Seen; 2] = far.seen().try_into().unwrap();
     let [first, second] = [seen[0].json(), seen[1].json()];
@@ -43,7 +43,8 @@ async fn adds_a_task_by(far: &Far, app: &App) -> [Seen; 2] {
     seen
 }
 
-/// P-E, DESIGN.md section 10: project and location win over a key; the service account is exchanged for a token.
+/// P-E, DESIGN.md section 10: project and location take precedence over a key. The service account is exchanged for a
+/// token.
 #[tokio::test]
 async fn vertex_ai_by_its_settings_is_asked_with_the_token_of_a_service_account() {
     let token = r#"{"access_token":"ya29.granted","expires_in":3599,"token_type":"Bearer"}"#;
@@ -99,8 +100,8 @@ async fn vertex_ai_with_a_key_of_its_own_is_asked_with_that_key() {
     }
 }
 
-/// C-FR-006, promise 1, DESIGN.md section 9: beyond `GAVEL_MAX_IN_FLIGHT` a request is shed, which is a decision on the
-/// record; a place that is free again is given to the next.
+/// C-FR-006, promise 1, DESIGN.md section 9: beyond `GAVEL_MAX_IN_FLIGHT` a request is shed and recorded as a decision.
+/// A freed slot is given to the next request.
 #[tokio::test]
 async fn beyond_the_places_for_requests_one_is_shed_and_recorded() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -112,7 +113,7 @@ async fn beyond_the_places_for_requests_one_is_shed_and_recorded() {
         })];
         let app = spawn_app(setup.env("GAVEL_MAX_IN_FLIGHT", "2").script(script)).await;
         let shed = async {
-            until("both places to be taken", || async { app.gemini.requests().len() == 2 }).await;
+            until("both slots to be taken", || async { app.gemini.requests().len() == 2 }).await;
             app.post(&json!({"message": "hi", "user_id": "bob"})).await
         };
         let (one, two, (status, headers, shed)) = tokio::join!(app.chat("slow"), app.chat("slow"), shed);
@@ -137,7 +138,7 @@ async fn beyond_the_places_for_requests_one_is_shed_and_recorded() {
     }
 }
 
-/// An address at which connections are begun and never made: its queue of two is full.
+/// An address at which connections start and never complete: its queue of two is full.
 async fn full() -> (TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -150,7 +151,7 @@ async fn full() -> (TcpListener, Vec<TcpStream>) {
     (listener, queued)
 }
 
-/// C-EC-1: how long a connection is waited for is `GAVEL_MODEL_CONNECT_SECONDS`, for each of three attempts.
+/// C-EC-1: `GAVEL_MODEL_CONNECT_SECONDS` limits the time for a connection, for each of three attempts.
 #[tokio::test]
 async fn a_connection_that_is_not_made_is_waited_for_as_long_as_was_set() {
     let (listener, _queued) = full().await;

@@ -1,4 +1,4 @@
-//! Many readers who hardly read (promise 5): what they have not taken yet is not kept for each of them.
+//! Many readers that hardly read (promise 5): unread data is not buffered separately for each of them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::gemini::{Gemini, Reply};
 use crate::harness::until;
 
 const READERS: usize = 500;
-/// Services that read for them; each may have 64 streams open.
+/// Services that read on the users' behalf; each may have 64 streams open.
 const SERVICES: usize = 8;
-/// Of them come together.
+/// Number of readers that connect at the same time.
 const AT_ONCE: usize = 20;
-/// What the model says: so many pieces of so many bytes.
+/// The model's output: this many chunks of this many bytes.
 const PIECES: usize = 64;
 const PIECE: usize = 64 * 1024;
-/// What all readers together may cost, beside what the run itself does. Each keeping its own would be 2 GB.
+/// The memory that all readers together may cost, beyond that of the run itself. Separate buffers would take 2 GB.
 const MOST: u64 = 300 << 20;
 
 /// Resident memory of a process, in bytes.
@@ -32,7 +32,7 @@ pub fn resident(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Asks, with hardly any room for what is answered.
+/// Sends a request with a very small receive buffer for the response.
 async fn ask(url: &str, request: &str) -> BufReader<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -45,7 +45,7 @@ async fn ask(url: &str, request: &str) -> BufReader<TcpStream> {
     BufReader::with_capacity(1024, stream)
 }
 
-/// The next line that holds this.
+/// The next line that contains this.
 async fn line_with(reader: &mut BufReader<TcpStream>, what: &str) -> String {
     let (mut line, mut before) = (String::new(), String::new());
     loop {
@@ -61,10 +61,10 @@ async fn line_with(reader: &mut BufReader<TcpStream>, what: &str) -> String {
     }
 }
 
-/// The whole text is there for whoever reads on, and the process stays small while nobody does.
+/// A reader that resumes receives the whole text, and the process stays small while no client reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_who_hardly_read_cost_little_and_miss_nothing() {
-    // One after the other: what is measured is a whole process.
+    // One after the other, because the measurement covers the whole process.
     for postgres in [false, true] {
         hardly_read(Place::on(postgres).await).await;
     }
@@ -113,7 +113,7 @@ async fn hardly_read(place: Place) {
     let most = Cell::new(0);
     let look = || most.set(most.get().max(resident(pid).saturating_sub(before)));
     let path = format!("{}/api/agent/runs/{run}", process.url);
-    until("the run to be over, whoever reads", || async {
+    until("the run to end, whatever clients read", || async {
         look();
         let asked = reqwest::Client::new().get(&path).header("x-api-key", "reader-0");
         let run: Value = asked.send().await.unwrap().json().await.unwrap();
@@ -126,7 +126,7 @@ async fn hardly_read(place: Place) {
     }
     let most = most.get();
     assert!(most < MOST, "{READERS} readers cost {} MiB", most >> 20);
-    // Who reads on gets all of it.
+    // A reader that resumes gets all of it.
     let mut rest = Vec::new();
     let both = async {
         tokio::join!(
@@ -135,7 +135,7 @@ async fn hardly_read(place: Place) {
         )
     };
     let both = tokio::time::timeout(Duration::from_secs(150), both).await;
-    let (_, end) = both.expect("they come to their ends");
+    let (_, end) = both.expect("both reach their end");
     let text = String::from_utf8_lossy(&rest);
     assert!(
         text.contains("\"type\":\"result\""),

@@ -1,5 +1,5 @@
-//! D and X as their specifications have them, read by a client with the specification's own types (REQUIREMENTS D-1 to D-10, X-4, X-14,
-//! X-15; DESIGN.md section 9): every answer of every state, and nothing in it that no type knows.
+//! D and X as specified, read by a client with the types of the specification (REQUIREMENTS D-1 to D-10, X-4, X-14,
+//! X-15; DESIGN.md section 9): every response in every state, without a field that the types lack.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::harness::{Answer, App, Setup, spawn_app, until};
 use crate::raw::{Answer as Raw, RawServer};
 use crate::threads::said;
 
-///
+/// the statuses of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -25,7 +25,7 @@ enum Status {
     Paused,
 }
 
-/// An AgentRun: the fields of the specification, and behind them those of gavel.
+/// An AgentRun: the fields of the specification, followed by gavel's own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)]
@@ -74,7 +74,7 @@ struct Usage {
     cached_tokens: u64,
 }
 
-/// D-1 to D-10 in the portable form.
+/// D-1 to D-10 in the portable format.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(dead_code)]
@@ -124,7 +124,7 @@ struct PromptConfig {
     system_prompt: String,
 }
 
-/// D-8.
+/// D-8: the model's settings.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelConfig {
@@ -153,7 +153,7 @@ fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"))
 }
 
-/// what each state has.
+/// the fields of each state.
 fn run(value: &Value) -> AgentRun {
     let run: AgentRun = read(value);
     let over = matches!(
@@ -184,7 +184,7 @@ impl App {
         .await
     }
 
-    /// The run that a trigger made, and the same run as its own route has it.
+    /// The run that a trigger created, and the same run from its own route.
     async fn run_of(&self, agent: &str, query: &str, status: Status) -> AgentRun {
         let body = json!({"query": query});
         let told = self.said_by_ann("POST", &path_of(agent), &[], Some(body)).await;
@@ -203,7 +203,8 @@ impl App {
     }
 }
 
-/// The specification's reference example, whole: what is put comes back value for value, and its hash is that of its runs.
+/// The specification's complete reference example: the stored definition equals the one that was put, value by value,
+/// and its runs have its hash.
 #[tokio::test]
 async fn the_reference_definition_is_read_back_by_a_client_of_the_specification() {
     let example = json!({
@@ -237,7 +238,7 @@ async fn the_reference_definition_is_read_back_by_a_client_of_the_specification(
         let definition: AgentDefinition = read(&got["definition"]);
         let Value::Object(given) = &example else { unreachable!() };
         for (name, value) in given {
-            // A schema that is named stands by its name or whole, as the specification allows.
+            // A named schema may be returned by name or in full, as the specification allows.
             if name != "outputConfig" && name != "runConfig" {
                 assert_eq!(&got["definition"][name], value, "{name}");
             }
@@ -310,7 +311,7 @@ async fn every_answer_about_a_run_is_read_by_a_client_of_the_specification() {
         assert_eq!(doubtful.in_doubt.len(), 1);
         app.run_of("careful", "go", Status::AwaitingConfirmation).await;
 
-        // the one that was called names its caller.
+        // the called run names its caller.
         let chief = app.run_of("chief", "go", Status::Completed).await;
         let filter = format!("?filter=parent_run_id%20%3D%20%22{}%22", chief.id);
         let path = format!("/api/projects/default/runs{filter}");
@@ -318,7 +319,7 @@ async fn every_answer_about_a_run_is_read_by_a_client_of_the_specification() {
         let called: Vec<AgentRun> = called["runs"].as_array().unwrap().iter().map(run).collect();
         assert_eq!((called.len(), called[0].parent_run_id.as_ref()), (1, Some(&chief.id)));
 
-        // X-6, and gone on with.
+        // paused, then resumed.
         let paused = app.run_of("short", "go", Status::Paused).await;
         assert_eq!(
             (paused.stop_reason.as_deref(), paused.resumed_by),

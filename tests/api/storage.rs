@@ -1,5 +1,6 @@
-//! A database that is locked, full, gone and back, seen from outside: what cannot be recorded is not done, the caller is
-//! told, and afterwards all is well without a restart (DESIGN.md section 1, promise 1; section 7).
+//! A database that is locked, full, or down and up again, seen from outside. An effect that cannot be recorded does not
+//! run, the caller gets an error, and afterwards everything works without a restart (DESIGN.md section 1, promise 1;
+//! section 7).
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::gemini::{Gemini, Reply};
 use crate::harness::{App, Setup, binary, spawn_app, until};
 use crate::postgres::Server;
 
-/// A model that adds the task in a message that begins with `add`, and else lists tasks. In a message with `late` it
-/// takes its time before it calls, with `slow` before it answers.
+/// A model that adds the task in a message that starts with `add`, and else lists tasks. With `late` in the message it
+/// delays the call, with `slow` the final text.
 fn model() -> Vec<Reply> {
     let wait = |reply| Reply::After(Duration::from_millis(1500), Box::new(reply));
     vec![Reply::from(move |request| {
@@ -66,8 +67,8 @@ async fn tasks(url: &str) -> Vec<String> {
         .collect()
 }
 
-/// Nothing can be recorded: the caller is told in bounded time and may come back, readiness says so, and once that is
-/// known the model is not even asked.
+/// Nothing can be recorded: the caller gets a retryable error in bounded time, and readiness reports it. Once that is
+/// known, the model is not asked.
 async fn refuses(url: &str, gemini: &Gemini) {
     let begun = Instant::now();
     let (status, retry, problem) = post(url, "add milk").await;
@@ -91,7 +92,7 @@ async fn refuses(url: &str, gemini: &Gemini) {
         (503, &json!("record_unavailable")),
         "{problem}"
     );
-    assert_eq!(gemini.requests().len(), asked, "nothing is asked of the model");
+    assert_eq!(gemini.requests().len(), asked, "the model is not asked");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     let (status, ready) = get(url, "/readyz").await;
     assert_eq!(
@@ -102,10 +103,10 @@ async fn refuses(url: &str, gemini: &Gemini) {
     assert_eq!(reqwest::get(format!("{url}/livez")).await.unwrap().status(), 200);
 }
 
-/// All is well again, by itself, and what was refused was not done.
+/// The service works again without a restart, and the refused requests had no effect.
 async fn recovers(url: &str, expected: &[&str]) {
     until("readiness", || async { get(url, "/readyz").await.0 == 200 }).await;
-    until("requests to be taken", || async { post(url, "list").await.0 == 200 }).await;
+    until("requests to be accepted", || async { post(url, "list").await.0 == 200 }).await;
     assert_eq!(tasks(url).await, expected);
     let open = "/v1/decisions?filter=status%20%3D%20%22open%22";
     until("nothing to be open", || async {
@@ -116,7 +117,7 @@ async fn recovers(url: &str, expected: &[&str]) {
     assert_eq!(added["outcome_category"], "SUCCESS:TASK_COMPLETED", "{added}");
 }
 
-/// A PostgreSQL of the test's own, so that it can be stopped.
+/// A PostgreSQL server of the test's own, which can be stopped.
 async fn own_postgres() -> Arc<Server> {
     Arc::new(tokio::task::spawn_blocking(Server::start_new).await.unwrap())
 }
@@ -135,14 +136,14 @@ async fn app_on(database: &str) -> App {
     spawn_app(Setup::stdio_sqlite().env("DATABASE_URL", database).script(model())).await
 }
 
-/// C-FR-006, C-FR-007: PostgreSQL crashes under requests in every stage, and comes back.
+/// C-FR-006, C-FR-007: PostgreSQL crashes while requests are in every stage, and restarts.
 #[tokio::test]
 async fn postgres_gone_and_back_hides_no_effect_and_does_nothing_unrecorded() {
     let server = own_postgres().await;
     let app = app_on(&server.database().await).await;
     assert_eq!(tasks(&app.url).await, [""; 0]);
     let asked = app.gemini.requests().len();
-    // One that has had its effect and waits for its last words, one whose call is not proposed yet.
+    // One request has had its effect and waits for its final text; the call of the other is not proposed yet.
     let acted = post_with_key(&app.url, "add this slow");
     let not_yet = post_with_key(&app.url, "add that late");
     let crash = async {
@@ -185,7 +186,7 @@ async fn postgres_gone_and_back_hides_no_effect_and_does_nothing_unrecorded() {
     );
     assert_eq!(app.tool_invocations(&decision).await[0]["status"], "completed");
 
-    // Sent again with their keys: what was done is told and not done twice, what was not done is done.
+    // Repeated with their keys: a completed effect is reported and not repeated, a missing one is made.
     let (status, _, again) = post_with_key(&app.url, "add this slow").await;
     assert_eq!((status, &again["decision_id"]), (200, &decision), "{again}");
     let (status, _, again) = post_with_key(&app.url, "add that late").await;
@@ -213,7 +214,7 @@ async fn gavel_started_before_its_postgres_refuses_and_then_works() {
     app.stop().await;
 }
 
-/// A restart of the database between two requests (or an administrator) costs connections, not requests.
+/// A restart of the database between two requests, or an administrator, costs connections, not requests.
 #[tokio::test]
 async fn connections_that_postgres_has_cut_are_replaced_unnoticed() {
     let server = own_postgres().await;
@@ -227,7 +228,7 @@ async fn connections_that_postgres_has_cut_are_replaced_unnoticed() {
         .fetch_one(&mut admin)
         .await
         .unwrap();
-        assert!(cut > 0, "there was nothing to cut");
+        assert!(cut > 0, "no connection was cut");
         let (status, _, decision) = post(&app.url, &format!("add {n}")).await;
         assert_eq!(status, 200, "{decision}");
         app.decision(&decision["decision_id"]).await;
@@ -249,7 +250,7 @@ async fn while_postgres_is_locked_no_side_effect_runs_and_afterwards_all_is_well
     recovers(&app.url, &["add first"]).await;
 }
 
-/// The words of PostgreSQL for a full disk, from a trigger.
+/// A trigger that raises PostgreSQL's error for a full disk.
 #[tokio::test]
 async fn while_postgres_is_full_no_side_effect_runs_and_afterwards_all_is_well() {
     let server = own_postgres().await;
@@ -271,7 +272,7 @@ async fn while_postgres_is_full_no_side_effect_runs_and_afterwards_all_is_well()
     recovers(&app.url, &["add first"]).await;
 }
 
-/// A disk that takes no more bytes: the operating system refuses every write of the process, and then no longer.
+/// A full disk: the operating system refuses every write of the process for a while.
 #[tokio::test]
 async fn while_the_disk_takes_nothing_sqlite_refuses_and_afterwards_all_is_well() {
     let folder = tempfile::tempdir().unwrap();
@@ -295,7 +296,7 @@ async fn while_the_disk_takes_nothing_sqlite_refuses_and_afterwards_all_is_well(
     assert_eq!(
         (status, page["decisions"].as_array().map(Vec::len)),
         (200, Some(1)),
-        "what is there can be read: {page}"
+        "existing data can be read: {page}"
     );
     limit("unlimited:unlimited");
     recovers(&process.url, &["add first"]).await;

@@ -1,5 +1,5 @@
-//! `POST /api/agent/run/stream` while it goes on (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams): what stands between a
-//! model that speaks and a client that listens.
+//! `POST /api/agent/run/stream` while the run is in progress (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams):
+//! the path from a streaming model to a reading client.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::gemini::{Mouth, Reply};
 use crate::harness::{Answer, App, spawn_app, until};
 use crate::threads::{add, both, no_leave, said};
 
-/// Long enough for a sign of life, on a busy machine too.
+/// Long enough for a heartbeat, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A stream of lines that is read one by one. Dropped, its connection is cut.
-pub(crate) struct Told {
+/// A stream that is read line by line. Dropping it cuts the connection.
+pub(crate) struct PlacedEvent {
     answer: reqwest::Response,
     read: Vec<u8>,
 }
 
-impl Told {
+impl PlacedEvent {
     pub(crate) async fn of(request: reqwest::RequestBuilder) -> Self {
         let answer = request.send().await.unwrap();
         assert_eq!(answer.status(), 200);
@@ -29,7 +29,7 @@ impl Told {
         Self { answer, read }
     }
 
-    /// What ann's words come to, as it comes.
+    /// The stream for a prompt of ann's.
     pub(crate) async fn by(app: &App, prompt: &str) -> Self {
         let request = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
         Self::of(request.json(&json!({"prompt": prompt}))).await
@@ -53,7 +53,7 @@ impl Told {
         }
     }
 
-    /// The next line that is no sign of life.
+    /// The next line that is not a heartbeat.
     pub(crate) async fn line(&mut self) -> Value {
         loop {
             let line = self.next().await.expect("a line, and not the end");
@@ -63,7 +63,7 @@ impl Told {
         }
     }
 
-    /// All that is left of it, without signs of life.
+    /// The rest of the stream, without heartbeats.
     pub(crate) async fn rest(mut self) -> Vec<Value> {
         let mut rest = Vec::new();
         while let Some(line) = self.next().await {
@@ -82,7 +82,7 @@ pub(crate) fn run_path(begun: &Value) -> String {
     format!("/api/agent/runs/{}", begun["runId"].as_str().unwrap())
 }
 
-/// How many have left before the end of such a stream.
+/// How many clients have disconnected before the end of such a stream.
 async fn left(app: &App) -> u64 {
     let (_, page) = app.get("/metrics").await;
     let page = page.as_str().unwrap_or_default();
@@ -95,15 +95,15 @@ async fn left(app: &App) -> u64 {
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
-/// R, Routes: "real streaming, not a finished text cut up". The thread is told before the model has said anything, and the model
-/// says no further piece before the last one has arrived.
+/// R, Routes: "real streaming, not a finished text cut up". The thread line arrives before any model output, and the
+/// model sends no chunk before the previous one has arrived.
 #[tokio::test]
 async fn each_word_arrives_before_the_model_has_said_the_next_one() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = Told::by(&app, "Hello.").await;
-        assert!(told.answer.headers().contains_key("ratelimit"), "as of any message");
+        let mut told = PlacedEvent::by(&app, "Hello.").await;
+        assert!(told.answer.headers().contains_key("ratelimit"), "as for any message");
         let first = told.line().await;
         assert_eq!(
             (&first["type"], &first["status"]),
@@ -126,7 +126,7 @@ async fn each_word_arrives_before_the_model_has_said_the_next_one() {
         let rest = told.rest().await;
         assert_eq!(types(&rest), ["result"], "{rest:?}");
         let run = app.get_by("ann", &run_path(&first)).await.expect(200);
-        assert_eq!(rest[0]["result"], run, "the result is the run's answer");
+        assert_eq!(rest[0]["result"], run, "the result is the run's response");
         assert_eq!(
             (&run["status"], &run["summary"], &run["threadId"]),
             (&json!("completed"), &json!("What shall I write?"), &first["threadId"]),
@@ -136,38 +136,38 @@ async fn each_word_arrives_before_the_model_has_said_the_next_one() {
     }
 }
 
-/// DESIGN.md section 9, Streams: a client that leaves does not cancel. Cut off while the model speaks, it fetches the run, and is
-/// told all that it has missed from the place on where it was.
+/// DESIGN.md section 9, Streams: a disconnect does not cancel the run. A client that is cut off within a turn fetches
+/// the run, and receives everything since its last event.
 #[tokio::test]
 async fn who_is_cut_off_in_the_middle_of_a_turn_finds_the_rest_of_it() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = Told::by(&app, "Tell me.").await;
+        let mut told = PlacedEvent::by(&app, "Tell me.").await;
         let first = told.line().await;
         mouth.says("Once ");
         assert_eq!(told.line().await, delta("Once "));
         let before = left(&app).await;
         drop(told);
-        // That the line is dead is seen where something is said on it.
+        // A dead connection is only noticed when data is sent on it.
         let mut words = "Once ".to_owned();
         while left(&app).await == before {
-            assert!(words.len() < 20_000, "nobody sees that the client has gone");
+            assert!(words.len() < 20_000, "the disconnect is never noticed");
             mouth.says("upon ");
             words.push_str("upon ");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let path = run_path(&first);
         let run = app.get_by("ann", &path).await.expect(200);
-        assert_eq!(run["status"], "planning", "it goes on: {run}");
+        assert_eq!(run["status"], "planning", "the run continues: {run}");
 
         let headers = [("x-gavel-user", "ann"), ("last-event-id", "1")];
-        let mut again = Told::of(app.request("GET", &format!("{path}/events"), &headers)).await;
+        let mut again = PlacedEvent::of(app.request("GET", &format!("{path}/events"), &headers)).await;
         let heard = again.line().await;
         assert_eq!(
             (&heard["type"], &heard["text"]),
             (&json!("delta"), &json!(words)),
-            "what was said so far, and not the task once more: {heard}"
+            "the text so far, without the task again: {heard}"
         );
         mouth.ends("a time.");
         words.push_str("a time.");
@@ -191,13 +191,13 @@ async fn who_is_cut_off_in_the_middle_of_a_turn_finds_the_rest_of_it() {
     }
 }
 
-/// R, Routes, docs/threads.md: where nothing is new for a while the stream says that the run goes on, and then tells the rest of it.
+/// R, Routes, docs/threads.md: during a pause the stream sends heartbeats, and then the rest of the run.
 #[tokio::test]
 async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = Told::by(&app, "Think about it.").await;
+        let mut told = PlacedEvent::by(&app, "Think about it.").await;
         assert_eq!(told.next().await.unwrap()["type"], "status");
         app.asked(1).await;
         assert_eq!(told.next().await.unwrap(), json!({"type": "heartbeat"}));
@@ -206,7 +206,7 @@ async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
         assert_eq!(
             told.next().await.unwrap(),
             json!({"type": "heartbeat"}),
-            "in mid-turn too"
+            "within a turn too"
         );
         mouth.ends("no.");
         let rest = told.rest().await;
@@ -216,14 +216,14 @@ async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
     }
 }
 
-/// DESIGN.md section 9, Streams: once a delta has left, an attempt is not repeated in silence. What follows the last `reset` is the
-/// whole text, however often the model broke off.
+/// DESIGN.md section 9, Streams: after a delta was sent, a retry of the attempt is announced. The text after the last
+/// `reset` is the complete text, however often the model broke off.
 #[tokio::test]
 async fn what_follows_the_last_reset_is_the_whole_text() {
     for setup in both() {
         let [(first, a), (second, b), (third, c)] = [(); 3].map(|()| Mouth::new());
         let app = spawn_app(setup.script(vec![a, b, c])).await;
-        let mut told = Told::by(&app, "Hello.").await;
+        let mut told = PlacedEvent::by(&app, "Hello.").await;
         let begun = told.line().await;
         assert_eq!(begun["type"], "status");
         for (mouth, piece) in [(first, "Hel"), (second, "Good mor")] {
@@ -243,21 +243,21 @@ async fn what_follows_the_last_reset_is_the_whole_text() {
         assert_eq!(
             app.thread(&begun).await[1..],
             [("assistant".to_owned(), "Good evening.".to_owned())],
-            "nothing of what did not count is kept"
+            "nothing of a discarded attempt is kept"
         );
         app.stop().await;
     }
 }
 
-/// Promise 1, DESIGN.md section 9, Streams: where the model breaks off for good, what was told of its last attempt is taken back
-/// before the end: no reader keeps a text that stands in no answer.
+/// Promise 1, DESIGN.md section 9, Streams: if the model fails for good, the text of its last attempt is reset before
+/// the end. No reader keeps a text that is part of no answer.
 #[tokio::test]
 async fn what_a_model_said_that_breaks_off_for_good_is_taken_back_before_the_result() {
     for setup in both() {
         let attempts = [(); 3].map(|()| Mouth::new());
         let (mouths, script): (Vec<_>, Vec<_>) = attempts.into_iter().unzip();
         let app = spawn_app(setup.script(script)).await;
-        let mut told = Told::by(&app, "Hello.").await;
+        let mut told = PlacedEvent::by(&app, "Hello.").await;
         let begun = told.line().await;
         let mut mouths = mouths.into_iter();
         for piece in ["Hel", "Good mor"] {
@@ -289,10 +289,10 @@ async fn what_a_model_said_that_breaks_off_for_good_is_taken_back_before_the_res
     }
 }
 
-/// A stream whose run cannot be read any more, from the middle of a turn on, which comes after a task was added. With the stream's
-/// last line its request's id; the run is over by then, the record being there again.
+/// The stream of a run that becomes unreadable within the turn after a task was added. Returns its last line and
+/// request id; by then the store is readable again and the run has ended.
 async fn a_run_that_cannot_be_told(app: &App, mouth: Mouth) -> (Value, String, Value) {
-    let mut told = Told::by(app, "Put milk on my list.").await;
+    let mut told = PlacedEvent::by(app, "Put milk on my list.").await;
     let id = told.answer.headers()["x-request-id"].to_str().unwrap().to_owned();
     let begun = told.line().await;
     app.asked(2).await;
@@ -313,17 +313,18 @@ async fn a_run_that_cannot_be_told(app: &App, mouth: Mouth) -> (Value, String, V
     .await;
     let last = rest.last().unwrap().clone();
     assert_eq!(last["type"], "error", "{rest:?}");
-    assert_eq!(last["error"], last["detail"], "the words, as the problem has them");
+    assert_eq!(last["error"], last["detail"], "the text, as the problem has it");
     assert!(!types(&rest).contains(&"result"), "{rest:?}");
     let path = run_path(&begun);
-    until("the run to be over", || async {
+    until("the run to end", || async {
         app.get_by("ann", &path).await.body["status"] == "completed"
     })
     .await;
     (last, id, app.get_by("ann", &path).await.body)
 }
 
-/// The model adds a task, which needs no leave, and what it says of it is told by the test; it is asked once more when that is lost.
+/// The model adds a task without approval, and the test streams its final text. The model is asked once more if that
+/// text is lost.
 fn adds_and_tells(spoken: Reply) -> Vec<Reply> {
     let again = Reply::from(|request| {
         assert!(said(request) > 1, "{request}");
@@ -332,8 +333,8 @@ fn adds_and_tells(spoken: Reply) -> Vec<Reply> {
     vec![add("milk"), spoken, again]
 }
 
-/// R, Routes: in place of the result the stream ends with a problem as of any other route where the run cannot be told; the run
-/// itself loses nothing by that.
+/// R, Routes: if the run cannot be read, the stream ends with a problem as on any other route, instead of the result.
+/// The run itself is not affected.
 #[tokio::test]
 async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() {
     for setup in both() {
@@ -357,8 +358,8 @@ async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() 
     }
 }
 
-/// Promise 1, R-14: who said something is not told that nothing was done, and that it may be said again, of a run that is there and
-/// has done something; the problem names the run to look at.
+/// Promise 1, R-14: for a run that exists and has had an effect, the problem does not say that nothing was done or that
+/// the request may be repeated. It names the run.
 #[tokio::test]
 async fn a_stream_that_breaks_off_after_an_effect_does_not_say_that_nothing_was_done() {
     for setup in both() {
@@ -373,17 +374,17 @@ async fn a_stream_that_breaks_off_after_an_effect_does_not_say_that_nothing_was_
     }
 }
 
-/// Longer than a look at the record takes, and shorter than a reader is patient with one that cannot be read.
+/// Longer than one read of the store, and shorter than a reader's tolerance for an unreadable one.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// DESIGN.md section 9, Streams: who was told all of it so far is not sent away over a moment in which the record cannot be read,
-/// neither at the end of a stream nor at the beginning of a reader's.
+/// DESIGN.md section 9, Streams: a reader is not disconnected by a short moment in which the store cannot be read,
+/// neither at the end of a stream nor at its start.
 #[tokio::test]
 async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = Told::by(&app, "Hello.").await;
+        let mut told = PlacedEvent::by(&app, "Hello.").await;
         let begun = told.line().await;
         mouth.says("Hello ");
         assert_eq!(told.line().await, delta("Hello "));
@@ -395,7 +396,7 @@ async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
         )
         .await;
         let path = run_path(&begun);
-        let mut joins = Told::of(app.request("GET", &format!("{path}/events"), &by_ann)).await;
+        let mut joins = PlacedEvent::of(app.request("GET", &format!("{path}/events"), &by_ann)).await;
         let early = tokio::time::timeout(MOMENT, joins.line()).await;
         execute(
             &app.database_url,
@@ -405,7 +406,7 @@ async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
         assert!(early.is_err(), "it waits for the journal: {early:?}");
         assert_eq!(joins.line().await["type"], "input");
 
-        // Nothing is written there by a run that calls nothing, and its answer is read there.
+        // A run without calls writes nothing to this table, and its response is read from it.
         execute(
             &app.database_url,
             "ALTER TABLE agent_action RENAME COLUMN input_hash TO hidden",
@@ -431,21 +432,21 @@ async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
     }
 }
 
-/// Promise 5: streams are bounded by user, so that one who opens many shuts nobody else out. For a stream that has no room nothing is
-/// made, and what goes on loses nothing by it.
+/// Promise 5: streams are limited per user, so one user cannot block others. A refused stream creates nothing, and
+/// existing streams are unaffected.
 #[tokio::test]
 async fn one_stream_too_many_of_a_user_is_refused_before_anything_is_made_and_others_are_served() {
     let [setup, _] = both();
     let (mouth, spoken) = Mouth::new();
     let model = vec![spoken, Reply::Text("Hello, Bob."), Reply::Text("Hello again.")];
     let app = spawn_app(setup.script(model)).await;
-    let mut told = Told::by(&app, "Take your time.").await;
+    let mut told = PlacedEvent::by(&app, "Take your time.").await;
     let begun = told.line().await;
     let (path, by_ann) = (format!("{}/events", run_path(&begun)), [("x-gavel-user", "ann")]);
     let mut open = Vec::new();
-    // One is told already.
+    // One stream is open already.
     for _ in 1..64 {
-        open.push(Told::of(app.request("GET", &path, &by_ann)).await);
+        open.push(PlacedEvent::of(app.request("GET", &path, &by_ann)).await);
     }
     let refused = Answer::of(app.request("GET", &path, &by_ann)).await;
     assert_eq!(refused.header("retry-after"), "1");
@@ -470,16 +471,19 @@ async fn one_stream_too_many_of_a_user_is_refused_before_anything_is_made_and_ot
     let shed = shed
         .filter(|row| row["outcome_category"] == "REFUSAL:OVERLOADED")
         .count();
-    assert_eq!(shed, 2, "every request that parses is on record: {page}");
+    assert_eq!(shed, 2, "every request that parses is recorded: {page}");
 
     let bob = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "bob")]);
-    let rest = Told::of(bob.json(&json!({"prompt": "Hello."}))).await.rest().await;
+    let rest = PlacedEvent::of(bob.json(&json!({"prompt": "Hello."})))
+        .await
+        .rest()
+        .await;
     assert_eq!(rest.last().unwrap()["type"], "result", "{rest:?}");
     mouth.ends("Done.");
     let rest = told.rest().await;
     assert_eq!(rest.last().unwrap()["result"]["status"], "completed", "{rest:?}");
     drop(open);
-    until("the places of those who left to be free", || async {
+    until("the slots of disconnected clients to be free", || async {
         let request = app.request("POST", "/api/agent/run/stream", &by_ann);
         request
             .json(&json!({"prompt": "One more."}))

@@ -72,12 +72,12 @@ pub(crate) fn add(task: &str) -> Reply {
     Reply::call("add_task", json!({"description": task}))
 }
 
-/// How often something was said to the model in this run.
+/// How many contents the model has received in this run.
 pub(crate) fn said(request: &Value) -> usize {
     request["contents"].as_array().unwrap().len()
 }
 
-/// What an owner lets happen without leave: `add_task`.
+/// A policy that lets `add_task` run without approval.
 pub(crate) fn no_leave() -> tempfile::NamedTempFile {
     let policy = tempfile::NamedTempFile::new().unwrap();
     let rule = "rules:\n- {name: tasks, tools: add_task, then: allow, reason: harmless}\n";
@@ -85,7 +85,7 @@ pub(crate) fn no_leave() -> tempfile::NamedTempFile {
     policy
 }
 
-/// After the first a table takes no rows of which this holds, after the second it does again.
+/// The first statement makes a table reject rows for which this condition holds, the second removes that.
 pub(crate) fn refusal(url: &str, table: &str, when: &str) -> [String; 2] {
     if url.starts_with("postgres") {
         let refuse = format!(
@@ -100,7 +100,8 @@ pub(crate) fn refusal(url: &str, table: &str, when: &str) -> [String; 2] {
     [refuse, "DROP TRIGGER refuse".to_owned()]
 }
 
-/// R-2, R-3, R-4: without tools the answer is the reply; the thread keeps both lines, and the next message is answered with them.
+/// R-2, R-3, R-4: without tools the answer is the reply. The thread keeps both lines, and the model receives them with
+/// the next message.
 #[tokio::test]
 async fn a_thread_keeps_what_was_said_and_the_model_is_told() {
     for setup in both() {
@@ -136,7 +137,8 @@ async fn a_thread_keeps_what_was_said_and_the_model_is_told() {
     }
 }
 
-/// R-5, R-11, R-14, R-17: a side effect waits for leave whatever the definition says; approved it is done once, and all of it is told.
+/// R-5, R-11, R-14, R-17: a side effect requires approval whatever the definition says. Once approved it is done once,
+/// and the response reports all of it.
 #[tokio::test]
 async fn a_side_effect_waits_for_leave_and_is_done_once() {
     for setup in both() {
@@ -163,7 +165,7 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
             ),
             "{waiting}"
         );
-        assert!(app.task_names().await.is_empty(), "nothing runs without leave");
+        assert!(app.task_names().await.is_empty(), "nothing runs without approval");
         let pending = app.pending("ann").await;
         assert_eq!(pending.len(), 1);
         for (field, value) in [
@@ -183,7 +185,7 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
         );
         assert_eq!(app.task_names().await, ["milk"]);
         let again = app.resolve(&action["approvalId"], "approve_once").await;
-        assert_eq!(again, done, "a retried resolve gives the same answer");
+        assert_eq!(again, done, "a repeated resolve gives the same answer");
         let late = app
             .resolve_as("ann", json!({"approvalId": action["approvalId"], "decision": "reject"}))
             .await;
@@ -191,7 +193,7 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
         assert_eq!(
             late["outcome"],
             json!({"state": "completed", "decision": "approve_once", "resolved_by": "service:local for user:ann"}),
-            "a program needs not read the words"
+            "a program need not parse the text"
         );
         assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (1, 0));
         let roles: Vec<_> = app.thread(&done).await.into_iter().map(|(role, _)| role).collect();
@@ -199,8 +201,8 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
     }
 }
 
-/// Promise 7: what was done before a run ended otherwise than in words of its model is told to its user, in its thread, and to the model that
-/// is asked next, which would do it again else.
+/// Promise 7: if a run has effects and ends without text of its model, the thread shows them to the user. The model
+/// receives them with the next message, so that it does not repeat them.
 #[tokio::test]
 async fn what_a_failed_run_has_done_is_told_to_whoever_reads_of_its_end() {
     for setup in both() {
@@ -241,7 +243,8 @@ async fn what_a_failed_run_has_done_is_told_to_whoever_reads_of_its_end() {
     }
 }
 
-/// R-13: where a no ends the run, nobody is asked about the rest of the turn any more; what was approved before is done, and is told.
+/// R-13: if a rejection ends the run, the other approval requests of the turn end too. Calls that were approved before
+/// are done and reported.
 #[tokio::test]
 async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
     for (mode, status) in [("complete", "completed"), ("fail", "failed")] {
@@ -273,19 +276,22 @@ async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
             )
             .await;
             let told = if mode == "fail" {
-                vec![["a person rejected a call"]]
+                vec![["the user rejected a call"]]
             } else {
                 vec![]
             };
-            assert_eq!(detail, told, "words of arguments stand where records.content says");
+            assert_eq!(
+                detail, told,
+                "the text of arguments appears where records.content allows it"
+            );
             audit_is_whole(&app.database_url, mode).await;
             app.stop().await;
         }
     }
 }
 
-/// DESIGN.md section 1, promise 7: who waits for a run that cannot be recorded is told so, however long that lasts, and the run goes on where
-/// it stood when it can be.
+/// DESIGN.md section 1, promise 7: a client that waits for a run that cannot be recorded is answered after a bounded
+/// time. The run resumes where it stopped once it can be recorded.
 #[tokio::test]
 async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
     for setup in both() {
@@ -313,14 +319,17 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
             "{streamed}"
         );
         assert!(last["error"].is_string(), "{streamed}");
-        // The answer itself is on record.
+        // The resolution itself is recorded.
         let resolved = resolved.expect(200);
         assert_eq!(resolved["actions"][0]["state"], "approved", "{resolved}");
-        assert!(app.task_names().await.is_empty(), "what is not on record is not done");
+        assert!(
+            app.task_names().await.is_empty(),
+            "an effect that is not recorded is not done"
+        );
 
         execute(&app.database_url, &allow).await;
         let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
-        until("the run to be over", || async {
+        until("the run to end", || async {
             app.get_by("ann", &path).await.expect(200)["status"] == "completed"
         })
         .await;
@@ -333,8 +342,8 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
     }
 }
 
-/// R-11: a tool's own setting lifts no leave in threads, where only a rule, leave for good or a person's answer does; for a run of the
-/// trigger it does. R-17: the record says in each case what decided.
+/// R-11: in threads, a setting of a tool does not replace an approval; only a rule, a grant or a resolution does. For a
+/// triggered run it does. R-17: the record names in each case what decided.
 #[tokio::test]
 async fn a_setting_of_the_tool_lets_nothing_run_unasked_in_a_thread() {
     for setup in both() {
@@ -349,7 +358,7 @@ async fn a_setting_of_the_tool_lets_nothing_run_unasked_in_a_thread() {
         let app = spawn_app(setup.script(vec![model])).await;
         let waiting = app.say("Put milk on my list.").await;
         assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
-        assert!(app.task_names().await.is_empty(), "nothing runs without leave");
+        assert!(app.task_names().await.is_empty(), "nothing runs without approval");
         let triggered = app.request(
             "POST",
             "/api/projects/default/agents/keeper/trigger",
@@ -377,8 +386,8 @@ async fn a_setting_of_the_tool_lets_nothing_run_unasked_in_a_thread() {
     }
 }
 
-/// R-6: what the policy lifts the leave of, and what only reads, runs at once; the effect is in the audit, what each call gave is on
-/// record, and the thread ends with the answer.
+/// R-6: a read, or a call that the policy exempts from approval, runs at once. The effect is in the audit log, the
+/// result of each call is recorded, and the thread ends with the answer.
 #[tokio::test]
 async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
     const POLICY: &str = "rules:\n  - name: own-list\n    tools: [tasks__add_task]\n    then: allow\n    reason: it is their own list\n\
@@ -452,8 +461,8 @@ async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
     }
 }
 
-/// DESIGN.md section 9: with an `Idempotency-Key` the same answer, or cancel, sent again is answered as before, and another one under the
-/// key is refused before it does anything.
+/// DESIGN.md section 9: with an `Idempotency-Key`, a repeated resolve or cancel gets the same response. A different one
+/// under the same key is refused before it has an effect.
 #[tokio::test]
 async fn a_key_of_an_answer_stands_for_that_answer() {
     for setup in both() {
@@ -487,7 +496,7 @@ async fn a_key_of_an_answer_stands_for_that_answer() {
             (app.task_names().await, app.pending("ann").await.len()),
             (vec!["milk".to_owned()], 1)
         );
-        // A key is its user's; and who may not see the question claims nothing by it.
+        // A key belongs to its user, and a user who may not see the approval request claims nothing with it.
         resolve("k-1", "bob", &ids[1], "approve_once")
             .await
             .problem(404, "not_found");
@@ -497,7 +506,7 @@ async fn a_key_of_an_answer_stands_for_that_answer() {
         for _ in 0..2 {
             let headers = [("x-gavel-user", "ann"), ("idempotency-key", "k-1")];
             let cancelled = Answer::of(app.request("POST", &path, &headers)).await.expect(200);
-            assert_eq!(cancelled["status"], "completed", "it was over: {cancelled}");
+            assert_eq!(cancelled["status"], "completed", "it had ended: {cancelled}");
         }
         assert_eq!(app.task_names().await, ["eggs", "milk"]);
         let claims = rows(&app.database_url, "SELECT fingerprint FROM idempotency_key").await;
@@ -505,7 +514,7 @@ async fn a_key_of_an_answer_stands_for_that_answer() {
     }
 }
 
-/// R-16: a run that failed says why in a code of the closed list, and so does one that was cancelled.
+/// R-16: a failed or cancelled run has an error code of the closed list.
 #[tokio::test]
 async fn a_run_that_failed_has_a_code_of_its_class() {
     let bad_key = r#"{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid.",
@@ -547,7 +556,7 @@ async fn a_run_that_failed_has_a_code_of_its_class() {
     }
 }
 
-/// R-13: a no with its reason reaches the model, or ends the run as configured.
+/// R-13: a rejection with its reason reaches the model, or ends the run, as configured.
 #[tokio::test]
 async fn a_rejection_reaches_the_model_or_ends_the_run() {
     for (mode, status, summary) in [
@@ -594,7 +603,7 @@ async fn a_rejection_reaches_the_model_or_ends_the_run() {
     }
 }
 
-/// R-1: another user's thread, run and approval are not there, by every route; who has the role may answer.
+/// R-1: another user's thread, run and approval are not found, by every route. An approver may resolve the approval.
 #[tokio::test]
 async fn somebody_elses_thread_run_and_approval_are_not_there() {
     for setup in both() {
@@ -634,8 +643,8 @@ async fn somebody_elses_thread_run_and_approval_are_not_there() {
     }
 }
 
-/// R-1, R-2: a user finds their threads again, the latest active first, page by page, each by what it began with and how it stands;
-/// nobody else's are among them.
+/// R-1, R-2: a user's threads are listed, the latest active first, page by page, each with its first message and its
+/// status. No other user's threads are listed.
 #[tokio::test]
 async fn a_user_finds_their_threads_again() {
     for setup in both() {
@@ -717,7 +726,7 @@ async fn a_user_finds_their_threads_again() {
         let cancelled = Answer::of(cancelled).await.expect(200);
         assert_eq!(
             cancelled["state"], "cancelled",
-            "it is told when it is over: {cancelled}"
+            "it is reported after its end: {cancelled}"
         );
         let list = app.get_by("ann", "/api/agent/threads").await.expect(200);
         let latest = json!({"runId": waiting["runId"], "status": "failed", "state": "cancelled"});
@@ -725,7 +734,7 @@ async fn a_user_finds_their_threads_again() {
     }
 }
 
-/// Promise 1: a message that is too long is refused, and on record as far as one may be long.
+/// Promise 1: a message that is too long is refused, and recorded up to the maximum length.
 #[tokio::test]
 async fn a_message_that_is_too_long_leaves_a_record() {
     for setup in both() {
@@ -753,8 +762,8 @@ async fn a_message_that_is_too_long_leaves_a_record() {
     }
 }
 
-/// R-17, R-18: what is done while its neighbour still waits for a person is told as done by the log of tools too, which the audit
-/// agrees with all the while.
+/// R-17, R-18: an effect that is done while its neighbor still waits for approval is completed in the tool-call log
+/// too, as in the audit log.
 #[tokio::test]
 async fn what_is_done_is_told_so_while_the_rest_of_its_turn_waits() {
     for setup in both() {
@@ -771,7 +780,7 @@ async fn what_is_done_is_told_so_while_the_rest_of_its_turn_waits() {
         assert_eq!(run["state"], "awaiting_confirmation", "{run}");
         until("the first to be done", || async { app.task_names().await == ["milk"] }).await;
         let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
-        until("it to be told", || async {
+        until("the result to be logged", || async {
             app.get_by("ann", &path).await.expect(200)["actions"][0]["state"] == "completed"
         })
         .await;
@@ -788,7 +797,7 @@ async fn what_is_done_is_told_so_while_the_rest_of_its_turn_waits() {
     }
 }
 
-/// R-1: what is refused before anybody has looked whose thread it names does not stand on record under that thread.
+/// R-1: a request that is refused before the owner of its thread is checked is not recorded under that thread.
 #[tokio::test]
 async fn what_is_refused_stands_under_nobody_elses_thread() {
     for setup in both() {
@@ -802,8 +811,8 @@ async fn what_is_refused_stands_under_nobody_elses_thread() {
     }
 }
 
-/// Promise 1, R-7: messages are answered by one agent, which has to be there and works alone; where it cannot, each message is
-/// refused, told why, and on record.
+/// Promise 1, R-7: messages are answered by one agent, which must be available. Otherwise each message is refused with
+/// the reason, and recorded.
 #[tokio::test]
 async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
     const CALLS: &str =
@@ -815,9 +824,9 @@ async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
     const KEEPER: &str = "---\nname: keeper\ndescription: Keeps.\n---\n\nYou keep.\n";
     for (boss, says) in [
         (None, "there is no agent boss"),
-        (Some(CALLS), "the agent boss has other agents work for it"),
-        (Some(FLOW), "the agent boss has other agents work for it"),
-        (Some(ASKS), "the agent boss is given a query alone"),
+        (Some(CALLS), "the agent boss delegates to other agents"),
+        (Some(FLOW), "the agent boss delegates to other agents"),
+        (Some(ASKS), "the agent boss gets only a query here"),
     ] {
         for setup in both() {
             let setup = setup.agent("keeper.md", KEEPER).env("GAVEL_RUNS_AGENT", "boss");
@@ -842,7 +851,7 @@ async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
     }
 }
 
-/// R-4: a message while a run of the thread is going is refused with that run's id, or waits its turn.
+/// R-4: a message during a run of the thread is refused with that run's id, or waits its turn.
 #[tokio::test]
 async fn a_second_message_is_refused_or_waits_its_turn() {
     for setup in both() {
@@ -884,7 +893,7 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
             .await
             .expect(202);
         assert_eq!(queued["status"], "queued", "{queued}");
-        // One that is cancelled before its turn leaves a line of its own: what was said is not left without an end.
+        // A run that is cancelled before its turn leaves its own line, so its message does not stay without an end.
         let third = json!({"prompt": "And flour.", "threadId": waiting["threadId"]});
         let third = Answer::of(app.request("POST", "/api/agent/run", &headers).json(&third))
             .await
@@ -896,14 +905,14 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
         assert_eq!(app.thread(&third).await.last(), Some(&line));
         app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
         let path = format!("/api/agent/runs/{}", queued["runId"].as_str().unwrap());
-        until("the queued run to be over", || async {
+        until("the queued run to end", || async {
             app.get_by("ann", &path).await.body["status"] == "completed"
         })
         .await;
     }
 }
 
-/// R-4: who has to wait for their turn is told so at once, does not keep others from being taken up, and goes on in order.
+/// R-4: a waiting message is answered as waiting at once, does not delay other runs, and continues in order.
 #[tokio::test]
 async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
     for setup in both() {
@@ -926,22 +935,22 @@ async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
             assert_eq!(run["status"], "queued", "{run}");
             queued.push(run["runId"].as_str().unwrap().to_owned());
         }
-        // As if its job had been lost: only who looks for forgotten runs finds it.
+        // As if its job were lost: only the sweep for forgotten runs finds it.
         let headers = [("x-gavel-user", "bob"), ("prefer", "respond-async")];
         let other = app.request("POST", "/api/agent/run", &headers);
         let other = Answer::of(other.json(&json!({"prompt": "And I?"}))).await.expect(202);
         let path = format!("/api/agent/runs/{}", other["runId"].as_str().unwrap());
-        until("another thread's run to be over", || async {
+        until("another thread's run to end", || async {
             app.get_by("bob", &path).await.body["status"] == "completed"
         })
         .await;
         app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
         let path = format!("/api/agent/runs/{}", queued.last().unwrap());
-        until("the last of the queue to be over", || async {
+        until("the last queued run to end", || async {
             app.get_by("ann", &path).await.body["status"] == "completed"
         })
         .await;
-        // What waited is answered after what it waited for, and the model sees it so.
+        // The waiting message is answered after the first, and the model sees them in that order.
         let requests = app.gemini.requests();
         let last = |request: &Value| request["contents"].as_array().unwrap().last().unwrap().to_string();
         let first = requests
@@ -954,7 +963,7 @@ async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
             .iter()
             .map(|line| &line["role"])
             .collect();
-        // The message, the request, the answer and what was done, the last words; then this message.
+        // The message, the approval request, the resolution, the effect, and the final text; then this message.
         assert_eq!(before, ["user", "model", "user", "user", "model", "user"], "{first}");
         let said = app.thread(&waiting).await;
         let answers = said.iter().filter(|(role, _)| role == "assistant").count();
@@ -962,8 +971,8 @@ async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
     }
 }
 
-/// R-4, DESIGN.md section 9: a message that is sent again is answered as it was: at once while its run waits its turn, and with the end
-/// of one that nothing in its thread comes before, however long that is queued.
+/// R-4, DESIGN.md section 9: a repeated message is answered as the first: at once while its run waits its turn, and
+/// with the end of a run that is first in its thread, however long that is queued.
 #[tokio::test]
 async fn a_message_that_is_sent_again_waits_for_no_other_run() {
     for setup in both() {
@@ -996,7 +1005,7 @@ async fn a_message_that_is_sent_again_waits_for_no_other_run() {
         let slow = json!({"prompt": "Do it slowly."});
         let slow = send("bob", "\"slow\"", &later, &slow).await.expect(202);
         let path = format!("/api/agent/runs/{}", slow["runId"].as_str().unwrap());
-        until("the only place in the background to be taken", || async {
+        until("the only background slot to be taken", || async {
             app.get_by("bob", &path).await.body["status"] == "planning"
         })
         .await;
@@ -1012,8 +1021,8 @@ async fn a_message_that_is_sent_again_waits_for_no_other_run() {
     }
 }
 
-/// DESIGN.md section 6: what nobody answers in time is over by itself: it does not run, the agent goes on and says so, and who
-/// comes late is told.
+/// DESIGN.md section 6: an approval request without an answer expires. The call does not run, the agent continues and
+/// reports that, and a late answer is rejected.
 #[tokio::test]
 async fn a_question_that_nobody_answers_ends_by_itself() {
     for setup in both() {
@@ -1021,14 +1030,14 @@ async fn a_question_that_nobody_answers_ends_by_itself() {
             1 => add("milk"),
             _ => {
                 assert!(request["contents"].to_string().contains("expired"), "{request}");
-                Reply::Text("Nobody answered.")
+                Reply::Text("No answer came.")
             }
         });
         let app = spawn_app(setup.script(vec![model])).await;
         let waiting = app.say("Put milk on my list.").await;
         execute(&app.database_url, "UPDATE agent_action SET expires_at = created_at").await;
         let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
-        until("the run to be over", || async {
+        until("the run to end", || async {
             app.get_by("ann", &path).await.body["status"] == "completed"
         })
         .await;
@@ -1039,7 +1048,7 @@ async fn a_question_that_nobody_answers_ends_by_itself() {
                 &over["actions"][0]["status"],
                 &over["actions"][0]["state"]
             ),
-            (&json!("Nobody answered."), &json!("failed"), &json!("expired")),
+            (&json!("No answer came."), &json!("failed"), &json!("expired")),
             "{over}"
         );
         assert_eq!(over["actions"][0]["errorCode"], "expired", "{over}");
@@ -1049,8 +1058,8 @@ async fn a_question_that_nobody_answers_ends_by_itself() {
     }
 }
 
-/// `runs.background`: however many questions end at once, no more of their runs are worked on at once than of others in the
-/// background.
+/// `runs.background`: however many approval requests expire at once, no more of their runs are in progress at once than
+/// other background runs.
 #[tokio::test]
 async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
     const TAKES: Duration = Duration::from_millis(700);
@@ -1061,7 +1070,7 @@ async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
             1 => add("milk"),
             _ => {
                 at.lock().unwrap().push(Instant::now());
-                Reply::After(TAKES, Box::new(Reply::Text("Nobody answered.")))
+                Reply::After(TAKES, Box::new(Reply::Text("No answer came.")))
             }
         });
         let app = spawn_app(setup.env("GAVEL_RUNS_BACKGROUND", "1").script(vec![model])).await;
@@ -1072,7 +1081,7 @@ async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
         execute(&app.database_url, "UPDATE agent_action SET expires_at = created_at").await;
         for run in runs {
             let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
-            until("the run to be over", || async {
+            until("the run to end", || async {
                 app.get_by("ann", &path).await.body["status"] == "completed"
             })
             .await;
@@ -1085,8 +1094,8 @@ async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
     }
 }
 
-/// `GAVEL_MAX_IN_FLIGHT`, `runs.background`: with all places taken what was answered goes on all the same, and no more at once
-/// than of other runs that nobody works on.
+/// `GAVEL_MAX_IN_FLIGHT`, `runs.background`: with all slots taken, resolved runs continue all the same, but no more at
+/// once than other background runs.
 #[tokio::test]
 async fn what_is_answered_while_all_places_are_taken_goes_on_a_few_at_a_time() {
     const TAKES: Duration = Duration::from_millis(700);
@@ -1123,8 +1132,8 @@ async fn what_is_answered_while_all_places_are_taken_goes_on_a_few_at_a_time() {
     }
 }
 
-/// DESIGN.md section 9: a stream that is asked for again with its key ends where the run rests now, and not at a question that was
-/// answered since.
+/// DESIGN.md section 9: a stream that is requested again with its key ends where the run waits now, and not at an
+/// approval request that was resolved since.
 #[tokio::test]
 async fn a_stream_that_is_asked_for_again_goes_on_past_what_was_answered() {
     for setup in both() {
@@ -1158,7 +1167,7 @@ async fn a_stream_that_is_asked_for_again_goes_on_past_what_was_answered() {
     }
 }
 
-/// R-7: three model calls at most; a run that needs more has failed, and says so.
+/// R-7: a run of a thread has at most three model calls. One that needs more fails, with an error that says so.
 #[tokio::test]
 async fn three_rounds_are_all_a_run_of_a_thread_has() {
     for setup in both() {
@@ -1170,7 +1179,7 @@ async fn three_rounds_are_all_a_run_of_a_thread_has() {
     }
 }
 
-/// R, Routes: the thread first, then the model's own words as they come, at last the run's answer.
+/// R, Routes: the stream has the thread first, then the model's text as it comes, and at the end the run's response.
 #[tokio::test]
 async fn a_run_is_told_as_it_goes_on() {
     for setup in both() {
@@ -1204,7 +1213,8 @@ async fn a_run_is_told_as_it_goes_on() {
     }
 }
 
-/// R, Routes: whoever joins while the model speaks is told all its words, from the first one on, and each once; in whichever turn.
+/// R, Routes: a reader that joins while the model answers receives all its text from the start, each chunk once, in any
+/// turn.
 #[tokio::test]
 async fn no_word_is_lost_to_who_joins_while_the_model_speaks() {
     const WORDS: &[&str] = &["What ", "shall ", "I ", "write?"];

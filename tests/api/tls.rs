@@ -1,5 +1,6 @@
-//! Gemini over TLS, as it is in the field: HTTP/2 or HTTP/1.1 by ALPN, checked against the roots of the machine, which
-//! `SSL_CERT_FILE` names (DESIGN.md section 11). The service is a process of its own, since that variable is one's.
+//! Gemini over TLS, as in production: HTTP/2 or HTTP/1.1 by ALPN, verified against the machine's roots, which
+//! `SSL_CERT_FILE` names (DESIGN.md section 11). The service is a separate process, because that variable applies to a
+//! whole process.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::crash::{Process, start_by};
 use crate::harness::binary;
 
-/// An authority that nobody knows, and a certificate that it issued.
+/// A certificate authority that is not trusted by default, and a certificate that it issued.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -58,7 +59,8 @@ impl Authority {
     }
 }
 
-/// A stand-in for Gemini behind TLS. It greets in two pieces; in a stream the second is held back until it is let go.
+/// A stand-in for Gemini behind TLS. It greets in two chunks; in a stream the second is held back until the test
+/// releases it.
 struct Gemini {
     url: String,
     versions: Arc<Mutex<Vec<Version>>>,
@@ -101,7 +103,7 @@ async fn converse(
     versions: Arc<Mutex<Vec<Version>>>,
     second: Arc<Semaphore>,
 ) {
-    // A client that does not trust us ends it here.
+    // A client that does not trust the certificate ends the connection here.
     let Ok(stream) = acceptor.accept(stream).await else {
         return;
     };
@@ -112,7 +114,7 @@ async fn converse(
         async move { Ok::<_, Infallible>(answer(request, second).await) }
     });
     let stream = TokioIo::new(stream);
-    // A client that leaves ends its connection.
+    // A client that disconnects ends its connection.
     if h2 {
         let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(stream, service)
@@ -163,7 +165,7 @@ async fn answer(request: Request<Incoming>, second: Arc<Semaphore>) -> Response<
         .unwrap()
 }
 
-/// Starts the service with `trusted` as the roots of its machine; what it logs goes to `log` in the folder.
+/// Starts the service with `trusted` as the roots of its machine; its log goes to `log` in the directory.
 async fn start(gemini: &Gemini, trusted: &Authority, folder: &Path) -> Process {
     let mut command = Command::new("sh");
     command
@@ -184,7 +186,7 @@ async fn post(process: &Process, route: &str) -> reqwest::Response {
     answer
 }
 
-/// C-FR-001
+/// C-FR-001: over TLS, Gemini is called with the best protocol that it supports.
 #[tokio::test]
 async fn over_tls_gemini_is_asked_in_the_best_protocol_it_speaks() {
     let authority = Authority::new("ours");
@@ -205,7 +207,7 @@ async fn over_tls_gemini_is_asked_in_the_best_protocol_it_speaks() {
     }
 }
 
-/// DESIGN.md section 11: a stream of parts, each handed on as it comes.
+/// DESIGN.md section 11: each chunk of a stream is passed on as it arrives.
 #[tokio::test]
 async fn over_http_2_words_are_handed_on_as_they_come() {
     let authority = Authority::new("ours");
@@ -217,7 +219,7 @@ async fn over_http_2_words_are_handed_on_as_they_come() {
     let mut let_go = false;
     while let Some(piece) = answer.chunk().await.unwrap() {
         text.push_str(std::str::from_utf8(&piece).unwrap());
-        // The rest is not sent before the beginning has come through.
+        // The rest is not sent before the beginning has arrived at the client.
         if !let_go && text.contains("\"Hello \"") {
             assert!(!text.contains("there."), "{text}");
             gemini.second.add_permits(1);
@@ -231,7 +233,8 @@ async fn over_http_2_words_are_handed_on_as_they_come() {
     assert_eq!(gemini.versions(), [Version::HTTP_2]);
 }
 
-/// C-EC-1, C-FR-010: whoever answers in Gemini's place is not believed, the caller gets safe words, operators the cause.
+/// C-EC-1, C-FR-010: an untrusted server in Gemini's place is rejected. The caller gets a fixed text, and the log has
+/// the cause.
 #[tokio::test]
 async fn a_certificate_that_is_not_trusted_is_a_model_that_is_unavailable() {
     let (authority, other) = (Authority::new("ours"), Authority::new("another"));
@@ -245,7 +248,7 @@ async fn a_certificate_that_is_not_trusted_is_a_model_that_is_unavailable() {
         let decision: Value = post(&process, "/v1/chat").await.json().await.unwrap();
         assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{decision}");
         assert!(!decision.to_string().contains("certificate"), "{decision}");
-        assert_eq!(gemini.versions(), [], "nothing is said to a stranger");
+        assert_eq!(gemini.versions(), [], "nothing is sent to an untrusted server");
         let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
         let line = log
             .lines()

@@ -1,5 +1,5 @@
-//! Users' tokens against an issuer that serves its keys over HTTP: good ones, rotated keys, unknown keys, an issuer
-//! that is away (DESIGN.md section 9, Callers).
+//! Users' tokens against an issuer that serves its keys over HTTP: valid ones, rotated keys, unknown keys, an
+//! unavailable issuer (DESIGN.md section 9, Callers).
 
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -45,7 +45,7 @@ impl Pair {
         json!({"kty": "OKP", "crv": "Ed25519", "kid": self.id, "use": "sig", "alg": "EdDSA", "x": x})
     }
 
-    /// A token of the user `ann`, signed by this key, that names the key `id`.
+    /// A token of the user `ann`, signed with this key, that names the key `id`.
     fn token_naming(&self, id: &str) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let claims = json!({"iss": "https://issuer.example", "aud": "gavel", "sub": "ann", "exp": now + 600});
@@ -63,7 +63,7 @@ impl Pair {
     }
 }
 
-/// Serves a key set, and counts how often it was asked for.
+/// Serves a key set, and counts the requests for it.
 struct Issuer {
     url: String,
     state: Arc<Mutex<Published>>,
@@ -71,7 +71,7 @@ struct Issuer {
 
 #[derive(Default)]
 struct Published {
-    /// Nothing: connections are closed without an answer.
+    /// `None`: connections are closed without an answer.
     keys: Option<Vec<Value>>,
     asked: usize,
 }
@@ -144,8 +144,8 @@ async fn a_token_counts_while_its_issuer_publishes_its_key() {
     let (status, _, problem) = app.post_with(&[("authorization", &authorization)], bob).await;
     assert_eq!((status, &problem["code"]), (403, &json!("user_mismatch")), "{problem}");
 
-    // A key nobody published, and a known key's name over another key's signature. However many come, the issuer is
-    // not asked for each.
+    // An unpublished key, and a known key's name over another key's signature. However many arrive, the issuer is not
+    // asked for each.
     for _ in 0..20 {
         for token in [NEW.token(), NEW.token_naming("old"), OLD.token_naming("new")] {
             let (status, problem) = says_hi(&app, &token).await;
@@ -166,14 +166,14 @@ async fn a_token_counts_while_its_issuer_publishes_its_key() {
     assert_eq!(
         says_hi(&app, &OLD.token()).await.0,
         401,
-        "the key is not published any more"
+        "the key is no longer published"
     );
 
     issuer.is_away();
     assert_eq!(
         says_hi(&app, &NEW.token()).await.0,
         200,
-        "what was fetched is good while the issuer is away"
+        "fetched keys remain valid while the issuer is unavailable"
     );
     assert_eq!(says_hi(&app, &OLD.token()).await.0, 401);
     assert_eq!(app.gemini.requests().len(), 3, "no refused request reached the model");

@@ -1,4 +1,5 @@
-//! What the far ends of a thread's run are told, and what is on record before they are (REQUIREMENTS ).
+//! The data that the model and the tool servers receive in a run of a thread, and what is recorded before that
+//! (REQUIREMENTS ).
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +12,7 @@ use crate::harness::{Answer, Setup, spawn_app};
 use crate::raw::{Answer as Raw, RawServer};
 use crate::threads::{add, both, refusal, said};
 
-/// A body that an endpoint has got, with its roles and the words of each line, one part each.
+/// A request body that the model received, as the role and the text of each line, one part each.
 fn said_by(request: &Value) -> Vec<(String, String)> {
     let line = |content: &Value| {
         let parts = content["parts"].as_array().unwrap();
@@ -24,7 +25,7 @@ fn said_by(request: &Value) -> Vec<(String, String)> {
     request["contents"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// while the model has not yet answered, the message stands in its thread and the run is there, which is planned.
+/// before the model has answered, the message is in its thread, and the run exists with the status `planning`.
 #[tokio::test]
 async fn the_message_and_the_run_are_on_record_while_the_model_thinks() {
     for setup in both() {
@@ -65,8 +66,8 @@ async fn the_message_and_the_run_are_on_record_while_the_model_thinks() {
     }
 }
 
-/// R-2, promise 1: where the message or its run cannot be kept, nobody is asked anything, who said it is told so, and there is no
-/// half of either.
+/// R-2, promise 1: if the message or its run cannot be stored, the model is not asked, the caller gets an error, and
+/// nothing of either is stored.
 #[tokio::test]
 async fn the_model_is_not_asked_what_is_not_on_record() {
     for setup in both() {
@@ -86,8 +87,8 @@ async fn the_model_is_not_asked_what_is_not_on_record() {
     }
 }
 
-/// DESIGN.md section 11: "tomorrow" is what it is for the user, in a thread and for a run that is triggered; where nobody has said in
-/// which time zone that is, the model is told so.
+/// DESIGN.md section 11: "tomorrow" is meant in the user's time zone, in a thread and in a triggered run. If the time
+/// zone is unknown, the model receives that.
 #[tokio::test]
 async fn the_model_is_told_the_day_of_the_user() {
     for setup in both() {
@@ -110,7 +111,7 @@ async fn the_model_is_told_the_day_of_the_user() {
         assert_eq!(day(0), auckland);
         let next = json!({"prompt": "Hello.", "threadId": first["threadId"]});
         app.say_as("ann", next).await.expect(200);
-        assert_eq!(day(1), unknown, "it counts for its message");
+        assert_eq!(day(1), unknown, "it applies to its message only");
         let triggered = async |zone: &str| {
             let path = format!("/api/projects/default/agents/workspace/trigger?time_zone={zone}");
             let request = app.request("POST", &path, &[("x-gavel-user", "ann")]);
@@ -130,8 +131,8 @@ async fn the_model_is_told_the_day_of_the_user() {
     }
 }
 
-/// the model gets the agent's instructions, what was said in the thread before as plain turns, whatever was done and asked
-/// meanwhile, the prompt with the day, and the tools of the agent with their schemas.
+/// the model receives the agent's instructions, the earlier messages of the thread as plain turns, the prompt with
+/// the date, and the agent's tools with their schemas.
 #[tokio::test]
 async fn the_model_is_told_who_it_is_what_was_said_and_what_it_can_do() {
     for setup in both() {
@@ -158,7 +159,7 @@ async fn the_model_is_told_who_it_is_what_was_said_and_what_it_can_do() {
         let (day, words) = prompt.split_once("\n\n").unwrap();
         assert!(day.starts_with("Today is ") && !day.contains("Unavailable"), "{prompt}");
         assert_eq!(words, "Again?");
-        // What was asked for, answered and done stands between, as tests/api/contract.rs says.
+        // Requests, answers and effects are in between; tests/api/contract.rs tests them.
         lines.retain(|(_, text)| !text.starts_with("[On record") && !text.starts_with("May I call"));
         let before = [("user", "Put milk on my list."), ("model", "It is on the list.")];
         assert_eq!(lines, before.map(|(role, text)| (role.to_owned(), text.to_owned())));
@@ -189,7 +190,7 @@ async fn the_model_is_told_who_it_is_what_was_said_and_what_it_can_do() {
     }
 }
 
-/// A server of one tool that reads and one that acts, which keeps the `params` of each call.
+/// A server with a tool that reads and one that acts; it stores the `params` of each call.
 async fn kept(calls: Arc<Mutex<Vec<Value>>>) -> RawServer {
     let tool = |name: &str, reads: bool| {
         json!({
@@ -209,8 +210,8 @@ async fn kept(calls: Arc<Mutex<Vec<Value>>>) -> RawServer {
     .await
 }
 
-/// a tool's server is told on whose behalf, from where, in which run and by which action it is called, and a key that is that
-/// call's alone: of what runs at once and of what a person has approved, in threads and elsewhere. The model has no word in it.
+/// a tool's server receives the acting user, the origin, the run, the action, and a key for that call alone. This
+/// holds for calls with and without approval, in threads and elsewhere. The model cannot influence it.
 #[tokio::test]
 async fn a_tools_server_is_told_who_calls_from_where_in_which_run_and_by_which_action() {
     const AGENT: &str =
@@ -227,7 +228,7 @@ async fn a_tools_server_is_told_who_calls_from_where_in_which_run_and_by_which_a
         let app = spawn_app(setup.script(vec![model])).await;
         let waiting = app.say("Do it.").await;
         assert_eq!(waiting["actions"][1]["status"], "awaiting_confirmation", "{waiting}");
-        assert_eq!(calls.lock().unwrap().len(), 1, "what acts waits");
+        assert_eq!(calls.lock().unwrap().len(), 1, "the tool that acts waits");
         let thread = app.resolve(&waiting["actions"][1]["approvalId"], "approve_once").await;
         assert_eq!(thread["status"], "completed", "{thread}");
 
@@ -262,7 +263,7 @@ async fn a_tools_server_is_told_who_calls_from_where_in_which_run_and_by_which_a
         assert!(keys.iter().all(|key| !key.is_empty()), "{keys:?}");
         keys.sort_unstable();
         keys.dedup();
-        assert_eq!(keys.len(), 4, "a key each");
+        assert_eq!(keys.len(), 4, "one key for each call");
         let arguments: Vec<_> = calls.iter().map(|call| &call["arguments"]).collect();
         let (look, act) = (json!({"n": 1}), json!({"n": 2}));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Outcomes that do not mislead (DESIGN.md section 3): a server that is down is no denial, a valid output is a success, and who
-//! cancels has refused.
+//! Outcomes that do not mislead (DESIGN.md section 3): a server that is down is not a denial, a valid output is a
+//! success, and a cancellation is a refusal.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn triggered(app: &App, agent: &str) -> Value {
     Answer::of(request.json(&json!({"query": "Go."}))).await.expect(200)
 }
 
-/// C-FR-004, C-FR-009: the model asks for a tool that it is granted; its server, a real one, is not there, or is no longer.
+/// C-FR-004, C-FR-009: the model calls a granted tool whose real server is not running, or no longer.
 #[tokio::test]
 async fn a_granted_tool_whose_server_is_down_is_unavailable_and_not_denied() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -54,7 +54,7 @@ async fn a_granted_tool_whose_server_is_down_is_unavailable_and_not_denied() {
                 let record = app.decision(&decision["decision_id"]).await;
                 let detail = record["error_detail"].as_str().unwrap_or_else(|| panic!("{record}"));
                 assert!(detail.contains("echo") && detail.contains("far"), "{detail}");
-                // An agent that cannot have its tools does not begin, and says which.
+                // An agent with missing tools does not start, and names them.
                 let run = triggered(&app, "helper").await;
                 assert_eq!(run["outcome_category"], "ERROR:TOOL_INVOCATION", "{run}");
                 let record = app.decision(&run["id"]).await;
@@ -66,7 +66,7 @@ async fn a_granted_tool_whose_server_is_down_is_unavailable_and_not_denied() {
     }
 }
 
-/// X-6, D-5: what was asked for is there; that a tool failed, or was asked for in vain, on the way does not count.
+/// X-6, D-5: the required output exists; tool failures before it do not count.
 #[tokio::test]
 async fn a_run_with_a_valid_output_is_a_success_whatever_failed_on_the_way() {
     const COUNTER: &str = "---\nname: helper\ndescription: Counts.\napproval: never\ntools: [look]\noutputConfig: \
@@ -106,7 +106,7 @@ async fn a_run_with_a_valid_output_is_a_success_whatever_failed_on_the_way() {
     }
 }
 
-/// X-4, R, P: a person who stops a run has refused, whatever it was at.
+/// X-4, R, P: a run that a user cancels has the outcome of a refusal, in any state.
 #[tokio::test]
 async fn a_run_that_a_person_cancels_is_a_refusal_of_its_own() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -116,10 +116,10 @@ async fn a_run_that_a_person_cancels_is_a_refusal_of_its_own() {
             _ => Reply::Text("Done."),
         });
         let app = spawn_app(setup.agent("workspace.md", WORKSPACE).script(vec![model])).await;
-        // One that waits for an answer.
+        // A run that waits for an approval.
         let asked = app.say("Add milk.").await;
         assert_eq!(asked["status"], "awaiting_confirmation", "{asked}");
-        // One that waits for its model.
+        // A run that waits for its model.
         let headers = [("x-gavel-user", "ann"), ("prefer", "respond-async")];
         let request = app.request("POST", &path_of("workspace"), &headers);
         let begun = Answer::of(request.json(&json!({"query": "wait"}))).await.expect(202);

@@ -1,4 +1,4 @@
-//! What Gemini can get wrong: a named outcome and safe words, within the deadline, on the record.
+//! Faults of Gemini: each gets a named outcome and a fixed text, within the deadline, and is recorded.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn daily() -> Value {
     ])
 }
 
-/// C-EC-1, C-EC-2, C-FR-006, C-FR-007, C-FR-010: (what, answer, outcome, is it asked again?)
+/// C-EC-1, C-EC-2, C-FR-006, C-FR-007, C-FR-010: (fault, response, outcome, whether it is retried).
 fn table() -> Vec<(&'static str, Reply, &'static str, bool)> {
     let unavailable = "ERROR:MODEL_UNAVAILABLE";
     let malformed = "ERROR:MALFORMED_OUTPUT";
@@ -181,7 +181,7 @@ async fn every_fault_of_gemini_is_a_named_outcome_with_safe_words_and_a_record()
     }
 }
 
-/// C-EC-1, C-SC-7
+/// C-EC-1, C-SC-7: a hanging model ends in a timeout within the deadline.
 #[tokio::test]
 async fn a_model_that_hangs_ends_in_a_timeout_within_the_deadline() {
     let app = spawn_app(
@@ -203,7 +203,7 @@ async fn a_gemini_that_is_not_there_is_unavailable() {
     }
 }
 
-/// Promise 3: what happened before the fault is not hidden.
+/// Promise 3: effects before the fault are reported.
 #[tokio::test]
 async fn a_fault_after_a_tool_ran_says_that_something_was_done() {
     let script = vec![
@@ -268,7 +268,7 @@ async fn the_second_request_echoes_the_turn_and_answers_each_call_by_its_id() {
     assert_eq!(ids, [json!("c1x0"), json!("c1x1")]);
 }
 
-/// C-FR-004, DESIGN.md section 2
+/// C-FR-004, DESIGN.md section 2: a verdict beside a call runs nothing.
 #[tokio::test]
 async fn a_verdict_beside_a_call_runs_nothing() {
     let mixed = vec![
@@ -284,7 +284,7 @@ async fn a_verdict_beside_a_call_runs_nothing() {
     assert_eq!(decision["iterations"], 2);
 }
 
-/// C-EC-1, C-EC-2: answers that begin well and go wrong on the way, as only a raw socket gives them.
+/// C-EC-1, C-EC-2: responses that start well and fail later, which only a raw socket can send.
 #[tokio::test]
 async fn an_answer_that_breaks_off_or_never_ends_is_a_named_outcome_in_time() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
@@ -344,7 +344,7 @@ async fn an_answer_that_breaks_off_or_never_ends_is_a_named_outcome_in_time() {
     }
 }
 
-/// DESIGN.md section 9: once a delta has left, an attempt is not repeated in silence.
+/// DESIGN.md section 9: after a delta was sent, a retry is announced.
 #[tokio::test]
 async fn a_cut_stream_is_taken_back_repeated_and_recorded_once() {
     let words = |text: &str, end: &str| {
@@ -383,8 +383,8 @@ fn lines(text: &str) -> Vec<Value> {
     filled.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// WIRE.md section 3: nothing runs of a candidate that did not end well, however good its call looks. A name is all that
-/// is told apart: a reason of tomorrow is no success.
+/// WIRE.md section 3: a call in a candidate with an unsuccessful finish reason never runs. An unknown future reason
+/// does not count as success.
 #[tokio::test]
 async fn a_call_in_a_candidate_that_did_not_end_well_never_runs() {
     let blocked = "SAFETY PROHIBITED_CONTENT BLOCKLIST SPII RECITATION IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT \

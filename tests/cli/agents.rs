@@ -9,7 +9,7 @@ use super::harness::{Place, Running};
 
 const HELPER: &str = "---\nname: helper\ndescription: Helps.\ntools: [add_task]\n---\nBe kind.\n";
 
-/// A place with a folder `agents`.
+/// A place with a directory `agents`.
 fn agents(files: &[(&str, &str)]) -> Place {
     let place = Place::new();
     fs::create_dir_all(place.path().join("agents/schemas")).unwrap();
@@ -29,7 +29,7 @@ fn agents_validate_finds_the_file_however_its_path_is_written() {
     }
 }
 
-/// A tool that no server offers is told of beside the other mistakes, of right definitions and of wrong ones.
+/// A tool that no server offers is reported beside the other errors, in valid and invalid definitions.
 #[test]
 fn agents_validate_asks_the_servers_for_the_tools() {
     let place = agents(&[
@@ -56,11 +56,12 @@ fn agents_validate_asks_the_servers_for_the_tools() {
         "{text}"
     );
     assert!(lines[2].contains("the placeholder ${x}"), "{text}");
-    // An agent whose tool nobody offers is not told as right.
-    assert_eq!(lines.last(), Some(&"2 files, 0 agents right, 3 errors"), "{text}");
+    // An agent with a missing tool does not count as valid.
+    assert_eq!(lines.last(), Some(&"2 files, 0 agents valid, 3 errors"), "{text}");
 }
 
-/// D-1: an agent that `tools` names is no tool to look for; where a server has a tool of that name, the error names both.
+/// D-1: an agent named in `tools` is not looked up as a tool. If a server has a tool of that name, the error names
+/// both.
 #[test]
 fn agents_validate_knows_the_agents_that_tools_name() {
     let place = agents(&[
@@ -73,7 +74,7 @@ fn agents_validate_knows_the_agents_that_tools_name() {
         ),
     ]);
     let text = place.run(&["agents", "validate", "--tools"]).ended(0);
-    assert!(text.ends_with("2 files, 2 agents right, 0 errors\n"), "{text}");
+    assert!(text.ends_with("2 files, 2 agents valid, 0 errors\n"), "{text}");
     let place = agents(&[
         ("list_tasks.md", &HELPER.replace("helper", "list_tasks")),
         (
@@ -96,7 +97,7 @@ fn agents_validate_knows_the_agents_that_tools_name() {
     );
 }
 
-/// Names that Gemini CLI and Claude Code have for their tools are told by those of the bundled servers.
+/// Tool names of Gemini CLI and Claude Code are answered with those of the bundled servers.
 #[test]
 fn agents_validate_knows_the_tools_of_other_programs() {
     let tools = "list_directory, grep_search, Read, Bash, Task";
@@ -133,7 +134,7 @@ fn agents_validate_knows_the_tools_of_other_programs() {
     }
 }
 
-/// A required field that is null is a mistake like any other: the agent would not be there, and nothing would say why.
+/// A required field that is null is an error like any other; otherwise the agent would be missing without a reason.
 #[test]
 fn agents_validate_tells_of_a_required_field_that_is_null() {
     for (field, line) in [("name: helper", 2), ("description: Helps.", 3)] {
@@ -145,18 +146,18 @@ fn agents_validate_tells_of_a_required_field_that_is_null() {
                 text.starts_with(&format!("agents/helper.md:{line}: {name}: found nothing; allowed: ")),
                 "{text}"
             );
-            assert!(text.ends_with("1 file, 0 agents right, 1 error\n"), "{text}");
+            assert!(text.ends_with("1 file, 0 agents valid, 1 error\n"), "{text}");
         }
     }
 }
 
-/// D-E, D-5: the schemas that are built in are there for every folder; one of its own goes before.
+/// D-E, D-5: the built-in schemas exist for every directory; a directory's own schema takes precedence.
 #[test]
 fn the_built_in_schemas_are_found_beside_a_folder() {
     let example = include_str!("../../agents/codebase_investigator.md");
     let place = agents(&[("codebase_investigator.md", example)]);
     let text = place.run(&["agents", "validate"]).ended(0);
-    assert_eq!(text, "1 file, 1 agent right, 0 errors\n");
+    assert_eq!(text, "1 file, 1 agent valid, 0 errors\n");
     let own = place
         .path()
         .join("agents/schemas/CodebaseInvestigationReportSchema.json");
@@ -168,18 +169,18 @@ fn the_built_in_schemas_are_found_beside_a_folder() {
     );
 }
 
-/// A build that looks into the wrong folder is told that nothing was there.
+/// A build that checks a directory without agents gets an error.
 #[test]
 fn agents_validate_says_that_a_folder_holds_no_definition() {
     let place = agents(&[("README.md", "# none"), ("notes.txt", "x")]);
     let text = place.run(&["agents", "validate", "agents"]).ended(0);
     assert!(
-        text.starts_with("warning: agents: no definition was found; the file of one ends in .md, .yaml"),
+        text.starts_with("warning: agents: no definition was found; definition files end in .md, .yaml"),
         "{text}"
     );
 }
 
-/// All mistakes of all files at once, each with its place, and an exit status that a build can go by.
+/// All errors of all files are reported at once, each with its location, and the exit status can fail a build.
 #[test]
 fn agents_validate_tells_every_mistake_of_every_file() {
     let place = agents(&[
@@ -211,17 +212,17 @@ fn agents_validate_tells_every_mistake_of_every_file() {
             "allowed": "did you mean `description`?",
         })
     );
-    // One file alone, beside the others of its folder.
+    // A single file, checked together with the others of its directory.
     let alone = place.run(&["agents", "validate", "agents/helper.md"]).ended(0);
-    assert_eq!(alone, "1 file, 1 agent right, 0 errors\n");
+    assert_eq!(alone, "1 file, 1 agent valid, 0 errors\n");
     let two = place
         .run(&["agents", "validate", "agents/a.yaml", "agents/_draft.md"])
         .ended(2);
     assert!(two.contains(
-        "agents/a.yaml:4: sub_agents[0]: found \"helpr\"; allowed: an agent that is there: did you mean `helper`?"
+        "agents/a.yaml:4: sub_agents[0]: found \"helpr\"; allowed: an existing agent: did you mean `helper`?"
     ));
     assert!(
-        two.contains("agents/_draft.md:1: front matter: ") && two.ends_with("2 files, 0 agents right, 3 errors\n"),
+        two.contains("agents/_draft.md:1: front matter: ") && two.ends_with("2 files, 0 agents valid, 3 errors\n"),
         "{two}"
     );
 }
@@ -233,7 +234,7 @@ fn agents_validate_says_what_is_wrong_with_a_path() {
         .run(&["agents", "validate", "nowhere", "agents/notes.txt"])
         .ended(2);
     assert!(
-        told.contains("nowhere: the path: found nothing; allowed: a folder or a file that is there"),
+        told.contains("nowhere: the path: found nothing; allowed: an existing directory or file"),
         "{told}"
     );
     assert!(
@@ -241,22 +242,22 @@ fn agents_validate_says_what_is_wrong_with_a_path() {
             "agents/notes.txt: the path: found a file of another kind; allowed: a name that ends in one of .md"
         )
     );
-    // A path of one's own needs no configuration.
+    // A given path needs no configuration.
     let broken = place.run_with(&["agents", "validate", "agents"], &[("GAVEL_LISTEN", "no address")]);
-    assert_eq!(broken.ended(0), "1 file, 1 agent right, 0 errors\n");
+    assert_eq!(broken.ended(0), "1 file, 1 agent valid, 0 errors\n");
     let named = place.run_with(&["agents", "validate"], &[("GAVEL_AGENTS", "agents/helper.md")]);
     assert!(
         named
             .err
-            .contains("the folder of agents agents/helper.md cannot be listed"),
+            .contains("the agents directory agents/helper.md cannot be listed"),
         "{}",
         named.err
     );
     assert_eq!(named.status, 1);
 }
 
-/// DESIGN.md section 4: an agent whose tools no server offers, or whose model nobody can ask, is listed with the reason, and stops
-/// nothing. `gavel doctor` says the same.
+/// DESIGN.md section 4: an agent with missing tools, or whose model has no provider, is listed with the reason and
+/// blocks nothing. `gavel doctor` reports the same.
 #[test]
 fn agents_list_says_which_agents_cannot_run_and_why() {
     let place = agents(&[
@@ -278,7 +279,7 @@ fn agents_list_says_which_agents_cannot_run_and_why() {
             "name: top\ndescription: d\nflow_type: sequential\nsteps: [boss]\n",
         ),
     ]);
-    // With the demo model in the place of all, no provider is missed.
+    // If the demo model replaces all models, no provider is missing.
     let demo = place.run(&["agents", "list", "--json"]).json();
     let cloud = |json: &Value| {
         json["agents"]
@@ -290,7 +291,7 @@ fn agents_list_says_which_agents_cannot_run_and_why() {
             .clone()
     };
     assert_eq!(cloud(&demo)["available"], true);
-    // Nothing listens on the discard port.
+    // No server listens on the discard port.
     let environment = [("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9")];
     let list = place.run_with(&["agents", "list"], &environment).ended(0);
     let doctor = place
@@ -315,7 +316,7 @@ fn agents_list_says_which_agents_cannot_run_and_why() {
         ("top", "it leads to lost, which is unavailable: fly: "),
         (
             "cloud",
-            "its model provider vertex is not set up; set VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION",
+            "its model provider vertex is not configured; set VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION",
         ),
     ] {
         assert!(line(name).contains(" unavailable "), "{list}");
@@ -346,7 +347,7 @@ fn agents_list_says_which_agents_cannot_run_and_why() {
     assert_eq!(offline["agents"][0]["available"], Value::Null);
 }
 
-/// DESIGN.md section 10: the binary alone has its agents; a folder that is there, or is named, takes their place.
+/// DESIGN.md section 10: the binary contains its agents; a directory that exists or is configured replaces them.
 #[test]
 fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
     let built_in = Place::new().run(&["agents", "list", "--offline", "--json"]).json();
@@ -362,8 +363,8 @@ fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
     assert_eq!(named.ended(0), "no agents (other)\n");
 }
 
-/// DESIGN.md section 4: a folder that gavel only finds may be anybody's. What is wrong in it is told, with the command that
-/// checks it; the agents that are right and need no wrong one are there. One that a setting names is served whole or not at all.
+/// DESIGN.md section 4: errors in a directory that gavel finds by default are reported with the command that checks it,
+/// and its valid agents are served. A directory that is configured is served completely or not at all.
 #[test]
 fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
     let boss = "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [wrong]\n";
@@ -395,12 +396,12 @@ fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
         let run = place.run_with(&["agents", "run", "boss", "x"], environment);
         told(&run.err);
         assert!(
-            run.err.contains("no agent of the project default is called \"boss\""),
+            run.err.contains("the project default has no agent \"boss\""),
             "{}",
             run.err
         );
         run.ended(2);
-        // One that is right runs beside them.
+        // A valid agent runs beside them.
         let run = place.run_with(&["agents", "run", "helper", "hello"], environment);
         told(&run.err);
         assert!(run.err.contains("completed ("), "{}", run.err);
@@ -414,7 +415,7 @@ fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
     told(&fs::read_to_string(place.path().join("log")).unwrap());
     let refused = place.run_with(&listen, &[("GAVEL_AGENTS", "agents")]);
     told(&refused.err);
-    assert!(refused.err.contains("the agents are wrong"), "{}", refused.err);
+    assert!(refused.err.contains("the agents are invalid"), "{}", refused.err);
     refused.ended(2);
 }
 
@@ -432,7 +433,7 @@ fn agents_show_prints_one_agent_and_helps_with_its_name() {
         serde_json::json!({"temp": 0.1, "thinkingBudget": -1})
     );
     assert_eq!(json["output_schema"]["type"], "object");
-    // One that is built in can be kept in a folder of one's own, whole in itself.
+    // A built-in agent can be saved to another directory, complete in itself.
     let text = place
         .run(&["agents", "show", "codebase_investigator", "--definition"])
         .ended(0);
@@ -458,7 +459,7 @@ fn agents_show_prints_one_agent_and_helps_with_its_name() {
     unknown.ended(2);
 }
 
-/// D: every form, through files and pipes, and the hash it had.
+/// D: through every format, by files and pipes, a definition keeps its hash.
 #[test]
 fn agents_convert_goes_through_every_form_and_back() {
     let place = agents(&[("helper.md", HELPER)]);
@@ -490,7 +491,7 @@ fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
     let place = agents(&[("wrong.md", "---\nname: a b\n---\nx\n")]);
     let ran = place.run(&["agents", "convert", "agents/wrong.md", "--to", "yaml", "-o", "out.yaml"]);
     assert!(
-        ran.err.contains("agents/wrong.md:2: name: ") && ran.err.contains("is not converted: 2 mistakes"),
+        ran.err.contains("agents/wrong.md:2: name: ") && ran.err.contains("is not converted: 2 errors"),
         "{}",
         ran.err
     );
@@ -501,8 +502,7 @@ fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
     unclear.ended(2);
 }
 
-/// Nobody loses a definition by a slip: what is there is written over only when that is asked for, and no file holds another form
-/// than its name says.
+/// An existing file is overwritten only on request, and no file gets another format than its extension says.
 #[test]
 fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
     let place = agents(&[("helper.md", HELPER), ("other.yaml", "name: mine\n")]);
@@ -513,7 +513,7 @@ fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
     let text = |file: &str| fs::read_to_string(place.path().join(file)).unwrap();
     let there = convert("agents/other.yaml", &[]);
     assert!(
-        there.err.contains("agents/other.yaml is there already; --force"),
+        there.err.contains("agents/other.yaml already exists; --force"),
         "{}",
         there.err
     );
@@ -523,7 +523,7 @@ fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
         assert!(
             wrong
                 .err
-                .contains("agents/helper.md would hold yaml, and its ending says md"),
+                .contains("agents/helper.md would contain yaml, but its ending means md"),
             "{}",
             wrong.err
         );
@@ -538,7 +538,7 @@ fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
     convert("anything", &[]).ended(0);
 }
 
-/// Promise 5: what never ends is read no further than tells that it is too long.
+/// Promise 5: endless input is read only until it is known to be too long.
 #[test]
 fn a_file_that_never_ends_is_too_long() {
     let place = agents(&[("helper.md", HELPER)]);

@@ -1,4 +1,4 @@
-//! `gavel approvals`, and the question that `gavel agents run` puts to the person at the terminal.
+//! `gavel approvals`, and the approval prompt of `gavel agents run` at the terminal.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn place() -> Place {
 
 const ASK: [&str; 4] = ["agents", "run", "todo", "add a task to call mom"];
 
-/// The question that waits, as JSON.
+/// The waiting approval request, as JSON.
 fn waiting(place: &Place, place_of: &[&str]) -> Value {
     let list = [&["approvals", "list", "--json"], place_of].concat();
     let out = place.run(&list).ended(0);
@@ -28,7 +28,8 @@ fn waiting(place: &Place, place_of: &[&str]) -> Value {
     question
 }
 
-/// with nobody there to ask, the question is shown whole, with the commands that answer it, and the run waits.
+/// without a terminal, the approval request is printed in full with the commands that resolve it, and the run
+/// waits.
 #[test]
 fn a_run_that_needs_leave_says_how_to_give_it_and_goes_on_with_the_answer() {
     let place = place();
@@ -39,7 +40,7 @@ fn a_run_that_needs_leave_says_how_to_give_it_and_goes_on_with_the_answer() {
     for line in [
         "add_task",
         "  description   call mom",
-        "waits for a person",
+        "waits for an approval",
         &format!("gavel approvals approve {id}"),
         &format!("gavel approvals reject {id} --reason"),
     ] {
@@ -66,7 +67,10 @@ fn a_run_that_needs_leave_says_how_to_give_it_and_goes_on_with_the_answer() {
         .json();
     assert_eq!(run["actions"][0]["state"], "completed", "{run}");
     let again = place.run(&["approvals", "approve", id, "--json"]).json();
-    assert_eq!(again["status"], "completed", "once more changes nothing: {again}");
+    assert_eq!(
+        again["status"], "completed",
+        "a repeated answer changes nothing: {again}"
+    );
     let late = place.run(&["approvals", "reject", id]);
     assert!(
         late.err.contains("answered approve_once by service:gavel-cli:uid-"),
@@ -77,13 +81,13 @@ fn a_run_that_needs_leave_says_how_to_give_it_and_goes_on_with_the_answer() {
     let none = place.run(&["approvals", "list"]);
     assert_eq!(
         (none.status, none.err.as_str()),
-        (0, "nothing of the tenant default waits for a person\n")
+        (0, "no approval requests of the tenant default\n")
     );
     let tasks = place.run(&["mcp", "call", "tasks", "list_tasks", "{}", "--user", "local"]);
     assert_eq!(tasks.out.matches("call mom").count(), 1, "{}{}", tasks.out, tasks.err);
 }
 
-/// Who asked for JSON gets the run as it waits.
+/// With `--json`, the waiting run is printed.
 #[test]
 fn a_run_that_waits_is_printed_as_json() {
     let place = place();
@@ -94,7 +98,7 @@ fn a_run_that_waits_is_printed_as_json() {
     assert_eq!(run["actions"][0]["approvalId"], waiting(&place, &[])["approvalId"]);
 }
 
-/// a no with its reason; nothing runs.
+/// a rejection carries its reason, and nothing runs.
 #[test]
 fn a_rejection_is_told_and_nothing_runs() {
     let place = place();
@@ -113,19 +117,23 @@ fn a_rejection_is_told_and_nothing_runs() {
     place.run(&["audit", "verify"]).ended(0);
     let unknown = place.run(&["approvals", "reject", "01980000-0000-7000-8000-000000000000"]);
     assert_eq!(unknown.status, 1);
-    assert!(unknown.err.contains("there is no such one"), "{}", unknown.err);
+    assert!(
+        unknown.err.contains("no such approval request or action"),
+        "{}",
+        unknown.err
+    );
     let wrong = place.run(&["approvals", "approve", "x"]);
     assert_eq!(wrong.status, 2);
     assert!(wrong.err.contains("gavel approvals list"), "{}", wrong.err);
 }
 
-/// at a terminal the person is asked, and the run goes on in the same process.
+/// at a terminal the user is asked, and the run continues in the same process.
 #[test]
 fn the_person_at_the_terminal_is_asked() {
     for (typed, shown, status) in [
         ("y\n", "completed", 0),
         ("maybe\nn not today\n", "completed", 0),
-        ("l\n", "waits for a person", 6),
+        ("l\n", "waits for an approval", 6),
     ] {
         let place = place();
         let mut terminal = Terminal::start(&place, &ASK, &[]);
@@ -145,7 +153,7 @@ fn the_person_at_the_terminal_is_asked() {
     }
 }
 
-/// The same against a gavel elsewhere; a user sees their own alone.
+/// The same against another gavel; a user sees only their own requests.
 #[test]
 fn a_gavel_elsewhere_is_answered_as_well() {
     let place = place();
@@ -164,8 +172,8 @@ fn a_gavel_elsewhere_is_answered_as_well() {
     let question = waiting(&place, &there);
     let id = question["approvalId"].as_str().unwrap();
     let bob = place.run(&[&["approvals", "list", "--user", "bob"], &there[..]].concat());
-    assert_eq!(bob.err, "nothing of the user bob waits for a person\n");
-    // Its policy and its servers count, and not those of whoever answers beside it.
+    assert_eq!(bob.err, "no approval requests of the user bob\n");
+    // The policy and servers of that gavel apply, not those of the answering machine.
     let beside = place.run(&["approvals", "approve", id]);
     assert_eq!(beside.status, 2, "{}", beside.err);
     assert!(
@@ -173,7 +181,7 @@ fn a_gavel_elsewhere_is_answered_as_well() {
         "{}",
         beside.err
     );
-    // So the commands that are told go through it.
+    // So the printed commands go through it.
     let run = question["runId"].as_str().unwrap();
     let through = format!(
         "approvals approve --server http://{} --user local {id}",
@@ -186,10 +194,10 @@ fn a_gavel_elsewhere_is_answered_as_well() {
     let done = place.run(&through.split(' ').collect::<Vec<_>>()).ended(0);
     assert!(
         done.contains("add_task: completed") && done.contains(": completed\n"),
-        "it is waited for: {done}"
+        "the command waits for it: {done}"
     );
     place.run(&[&["runs", "watch", run], &there[..]].concat()).ended(0);
     let grants = place.run(&[&["approvals", "grants"], &there[..]].concat());
-    assert_eq!(grants.err, "nobody has given leave for good\n");
+    assert_eq!(grants.err, "there are no grants\n");
     serving.stop();
 }

@@ -84,7 +84,7 @@ fn ctrl_c_drops_the_line_that_is_typed_and_ends_a_conversation_on_an_empty_one()
     terminal.types("\u{3}");
     let keys = terminal.keys.try_clone().unwrap();
     assert_eq!(terminal.ends(), Some(130));
-    // The terminal is as it was before.
+    // The terminal is in its original mode.
     let codes = tcgetattr(&keys).unwrap().special_codes;
     assert_eq!((codes[SpecialCodeIndex::VINTR], codes[SpecialCodeIndex::VEOL]), (3, 0));
     let asked = place.run(&["decisions", "list", "--json"]).json();
@@ -114,7 +114,7 @@ fn ctrl_c_gives_up_waiting_for_an_answer_and_goes_on() {
     terminal.types("hello\n");
     let _asked = silent.accept().unwrap();
     terminal.types("\u{3}");
-    terminal.shows("not waited for");
+    terminal.shows("stopped waiting");
     terminal.shows("> ");
     terminal.types("\u{3}");
     assert_eq!(terminal.ends(), Some(130));

@@ -20,7 +20,7 @@ fn tail_prints_what_is_there_and_then_what_comes() {
     assert_eq!(tail.stop(), Some(130));
 }
 
-/// As the API has it, whose words `--page-size` and `--page-token` are.
+/// As in the API, whose parameters `--page-size` and `--page-token` are.
 #[test]
 fn the_next_page_is_what_the_tip_says() {
     let place = Place::new();
@@ -49,17 +49,20 @@ fn the_next_page_is_what_the_tip_says() {
     let second = second.json();
     assert_eq!((&first["user_id"], &second["user_id"]), (&"ann".into(), &"ann".into()));
     assert!(first["created_at"].as_str() > second["created_at"].as_str());
-    // The token belongs to the question.
+    // The token is bound to its query.
     let other = place.run(&[&["decisions", "list"][..], &rest].concat());
     assert_eq!(other.status, 2);
-    assert!(other.err.contains("belongs to another question"), "{}", other.err);
+    assert!(other.err.contains("belongs to another query"), "{}", other.err);
 }
 
 #[test]
 fn migrate_brings_the_schema_and_status_tells_whether_something_is_pending() {
     let place = Place::new();
     assert!(place.run(&["migrate", "--status"]).ended(1).contains("pending"));
-    assert!(!place.path().join("gavel.db").exists(), "a question changes nothing");
+    assert!(
+        !place.path().join("gavel.db").exists(),
+        "a status query changes nothing"
+    );
     assert!(place.run(&["migrate"]).ended(0).contains("applied"));
     assert!(!place.run(&["migrate", "--status"]).ended(0).contains("pending"));
 }

@@ -25,7 +25,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
             "{part}: {healthy}"
         );
     }
-    // What lacks a setting is off, and stops nothing.
+    // A part without its setting is off, and blocks nothing.
     assert!(
         healthy.contains("! agent codebase_investigator is unavailable: ls, read_file, glob, grep: ")
             && healthy.contains("FILES_ROOT"),
@@ -39,15 +39,15 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
                  - {name: t, call: {tool: add_task}, expect: EXPECT}\n";
     for (expect, status, says) in [
         ("deny", 0, "✓ policy: policy.yaml, 1 rule, 1 test"),
-        ("allow", 1, "✗ the policy is wrong:\npolicy.yaml:4: test \"t\""),
-        ("alow", 1, "✗ the policy is wrong:\npolicy.yaml:4"),
+        ("allow", 1, "✗ the policy is invalid:\npolicy.yaml:4: test \"t\""),
+        ("alow", 1, "✗ the policy is invalid:\npolicy.yaml:4"),
     ] {
         fs::write(place.path().join("policy.yaml"), rules.replace("EXPECT", expect)).unwrap();
         let told = place.run(&["doctor", "--listen", "127.0.0.1:0", "--policy", "policy.yaml"]);
         assert!(told.ended(status).contains(says), "{expect}");
     }
     assert!(healthy.contains("! model: the demo model answers"), "{healthy}");
-    assert!(!place.path().join("gavel.db").exists(), "a look changes no record");
+    assert!(!place.path().join("gavel.db").exists(), "the doctor changes no data");
 
     fs::create_dir(place.path().join("agents")).unwrap();
     fs::write(place.path().join("agents/wrong.md"), "---\nnmae: x\n---\nhello\n").unwrap();
@@ -76,7 +76,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
     assert!(!ill.contains("canary"), "{ill}");
     for part in [
         "address: 192.0.2.1:8080: ",
-        "the constitution is wrong",
+        "the constitution is invalid",
         "database: postgres://me:********@",
         "agents: agents/wrong.md:2: nmae: found an unknown field",
         "model: Gemini cannot be reached",
@@ -86,8 +86,8 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         assert!(lines.any(|line| line.trim_start().starts_with("→ ")), "{part}: {ill}");
     }
     for part in [
-        "google: what was sent stands in the file google.db, and the records in PostgreSQL",
-        "google: GOOGLE_CALLBACK_URL ends in /callback, and gavel answers at /oauth/google/callback",
+        "google: sent actions are recorded in the file google.db, but decisions in PostgreSQL",
+        "google: GOOGLE_CALLBACK_URL ends in /callback, but gavel answers at /oauth/google/callback",
     ] {
         assert!(ill.contains(&format!("! {part}")), "{part}: {ill}");
     }
@@ -113,7 +113,7 @@ fn doctor_tells_who_has_its_address() {
     let taken = other.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in other.incoming() {
-            // 200, as anybody may answer to any path.
+            // 200, because other programs may answer any path.
             let _ = stream
                 .unwrap()
                 .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
@@ -126,7 +126,7 @@ fn doctor_tells_who_has_its_address() {
     );
 }
 
-/// Users of one name in several tenants are one user to a server that is not told the tenant.
+/// Users with the same name in several tenants are one user to a server that does not receive the tenant.
 #[test]
 fn doctor_warns_of_servers_that_know_no_tenants_where_there_are_several() {
     let place = Place::new();
@@ -156,14 +156,14 @@ fn doctor_warns_of_servers_that_know_no_tenants_where_there_are_several() {
     assert_eq!(seen.matches("tenantUsers").count(), 1, "{seen}");
     assert!(!run(&one).contains("tenantUsers"));
 
-    // One that acts as the user it is told must not take two people for one.
+    // A server that acts as the given user must not confuse two users.
     let servers = serde_json::json!({"mcpServers": {"s": entry(
         serde_json::json!({"identity": {"argument": "user"}, "tenantUsers": false}),
     )}});
     fs::write(place.path().join("mcp.json"), servers.to_string()).unwrap();
     let refused = run(&several);
     assert!(
-        refused.contains("mcpServers/s/gavel/tenantUsers: false, and there may be"),
+        refused.contains("mcpServers/s/gavel/tenantUsers: false, and users of several"),
         "{refused}"
     );
     assert!(!run(&one).contains("tenantUsers"));
@@ -197,14 +197,10 @@ fn doctor_says_what_it_found_once_and_names_every_server_that_is_away() {
         assert!(tool.contains(&format!("{server} (")), "{tool}");
     }
     let asked = place.run_with(&args, &[("RUST_LOG", "warn")]);
-    assert!(
-        asked.err.contains("WARN"),
-        "whoever asks for a log gets it: {}",
-        asked.err
-    );
+    assert!(asked.err.contains("WARN"), "a requested log is printed: {}", asked.err);
 }
 
-/// What to do about many mistakes of one kind is said once; and nobody is sent to a file that is not there.
+/// The advice for many errors of one kind is printed once, and it names no missing file.
 #[test]
 fn doctor_says_once_what_to_do_and_names_no_file_that_is_not_there() {
     let place = Place::new();
@@ -219,7 +215,7 @@ fn doctor_says_once_what_to_do_and_names_no_file_that_is_not_there() {
     let mistakes = seen.lines().filter(|line| line.starts_with("✗ agents: ")).count();
     assert!(mistakes >= 3, "{seen}");
     assert_eq!(
-        seen.matches("`gavel agents validate` tells every mistake").count(),
+        seen.matches("`gavel agents validate` shows every error").count(),
         1,
         "{seen}"
     );

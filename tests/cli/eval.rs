@@ -45,7 +45,7 @@ fn an_evaluation_reports_gates_and_leaves_nothing_behind() {
     assert!(
         failed
             .err
-            .contains("not met: 1 of 2 clear requests succeeded, 50.0 % (clear 1/2); at least 90 % are asked for"),
+            .contains("not met: 1 of 2 clear requests succeeded, 50.0 % (clear 1/2); at least 90 % are required"),
         "{}",
         failed.err
     );

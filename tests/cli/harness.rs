@@ -1,4 +1,4 @@
-//! A place to run `gavel` in, what a run left, and a terminal with somebody who types.
+//! A directory to run `gavel` in, the result of a run, and a terminal with a user who types.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
@@ -12,12 +12,12 @@ use rustix::pty::{self, OpenptFlags};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A working directory with nothing in it and nothing of the tester's environment.
+/// An empty working directory, without the tester's environment.
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
 }
 
-/// What a run left.
+/// The output and status of an ended process.
 pub(crate) struct Ran {
     pub(crate) status: i32,
     pub(crate) out: String,
@@ -86,7 +86,7 @@ impl Ran {
         ran
     }
 
-    /// Asserts the exit status and gives standard output.
+    /// Asserts the exit status and returns standard output.
     #[track_caller]
     pub(crate) fn ended(self, status: i32) -> String {
         assert_eq!(self.status, status, "stdout: {}\nstderr: {}", self.out, self.err);
@@ -99,7 +99,7 @@ impl Ran {
     }
 }
 
-/// A process that goes on until it is told to stop.
+/// A process that runs until it is stopped.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) lines: Lines<BufReader<ChildStdout>>,
@@ -110,14 +110,14 @@ impl Running {
         Self::start_logging(command, Stdio::null())
     }
 
-    /// With its log, which is standard error, going there.
+    /// With its log, which is standard error, written to this file.
     pub(crate) fn start_logging(mut command: Command, log: impl Into<Stdio>) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
 
-    /// The next line that holds `text`.
+    /// The next line that contains `text`.
     #[track_caller]
     pub(crate) fn line_with(&mut self, text: &str) -> String {
         let found = self
@@ -125,7 +125,7 @@ impl Running {
             .by_ref()
             .map(|line| line.unwrap())
             .find(|line| line.contains(text));
-        found.unwrap_or_else(|| panic!("the process ended without a line that holds {text:?}"))
+        found.unwrap_or_else(|| panic!("the process ended without a line that contains {text:?}"))
     }
 
     /// Sends SIGTERM and waits for the end.
@@ -146,24 +146,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail when it has ended already, as it should have.
+        // Both fail if it has already ended, as it should have.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A terminal with a process in it, and somebody who types.
+/// A terminal with a process in it, and a user who types.
 pub(crate) struct Terminal {
     pub(crate) child: Child,
-    /// The person's side.
+    /// The user's side.
     pub(crate) keys: fs::File,
     pub(crate) screen: mpsc::Receiver<Vec<u8>>,
-    /// What was shown and not looked for yet.
+    /// Output that no check has consumed yet.
     pub(crate) shown: String,
 }
 
 impl Terminal {
-    /// `gavel ARGS`, which the terminal controls: Ctrl-C reaches it as a person's does.
+    /// `gavel ARGS`, controlled by the terminal: Ctrl-C reaches it as from a user.
     pub(crate) fn start(place: &Place, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let keys = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         pty::grantpt(&keys).unwrap();
@@ -186,7 +186,7 @@ impl Terminal {
         let (mut reader, (sender, screen)) = (keys.try_clone().unwrap(), mpsc::channel());
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error: the last process has left the terminal.
+            // An error: the last process has closed the terminal.
             while let Ok(read @ 1..) = reader.read(&mut bytes)
                 && sender.send(bytes[..read].to_vec()).is_ok()
             {}
@@ -203,10 +203,11 @@ impl Terminal {
         self.keys.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits until `text` is shown; what stands before it is gone then, and is returned.
+    /// Waits until `text` is shown; consumes and returns what precedes it.
     #[track_caller]
     pub(crate) fn shows(&mut self, text: &str) -> String {
-        // A line that lives goes on for as long as what it is about, so it is no sign that the text will come.
+        // A progress line is redrawn for as long as the work lasts, so output alone does not mean that the text will
+        // come.
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some((before, after)) = self.shown.split_once(text) {
@@ -234,13 +235,13 @@ impl Terminal {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("it goes on, and shows {:?}", self.shown);
+        panic!("it does not end, and shows {:?}", self.shown);
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Both fail when it has ended already, as it should have.
+        // Both fail if it has already ended, as it should have.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

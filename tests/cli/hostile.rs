@@ -1,5 +1,5 @@
-//! What other people, models and servers say, as commands print it: nothing of it drives a terminal, turns what it says around, or
-//! stands there unseen; and a server that is none takes neither the key nor the time.
+//! External text as commands print it, from users, models and servers: it cannot control a terminal, reverse the text,
+//! or hide. A server that is not a gavel gets neither the key nor unlimited time.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Place;
 
-/// Moves the cursor, sets a title, by C0 and by C1; turns the direction; is not seen.
+/// Moves the cursor and sets a title, by C0 and by C1; changes the direction; invisible characters.
 const EVIL: &str =
     "a\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}2J\u{7f}\r\u{202e}b\u{2066}c\u{200f}\u{61c}\u{200b}\u{e0041}\u{feff}z";
 
@@ -24,7 +24,7 @@ fn assert_harmless(command: &[&str], text: &str) {
 
 type Answer = Arc<dyn Fn(&str, &mut TcpStream) + Send + Sync>;
 
-/// A server that answers as it is told, and its URL. Keeps the requests.
+/// A server that answers with the given response, and its URL. It stores the requests.
 fn server(answer: Answer) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -62,13 +62,13 @@ fn says(status: u16, body: &Value) -> Answer {
         let _ = stream
             .write_all(head.as_bytes())
             .and_then(|()| stream.write_all(body.as_bytes()));
-        // What is left of the request is read, or the answer would be lost with it.
+        // The rest of the request is read, or the response would be lost with it.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     })
 }
 
-/// Every command that asks another gavel. The others print by the same functions, which `tests/architecture.rs` sees to.
+/// Every command that calls another gavel. The others print by the same functions, as `tests/architecture.rs` checks.
 const ASKING: [&[&str]; 11] = [
     &["chat", "hi"],
     &["runs", "list"],
@@ -134,11 +134,11 @@ fn what_a_server_answers_is_printed_escaped_and_its_json_is_the_same() {
         page[list] = json!([one]);
     }
     let (url, _) = server(says(200, &page));
-    // A stream that breaks off is joined again for two minutes.
+    // A stream that breaks off is reconnected for two minutes.
     for command in ASKING.iter().filter(|command| command[1] != "watch") {
         for more in [&[][..], &["--json"]] {
             let args = [*command, &["--server", &url], more].concat();
-            // It may find the answer wanting; that, too, is told without harm.
+            // The command may reject the response; that error must be harmless too.
             let ran = place.command(&args, &[]).output().unwrap();
             assert_harmless(&args, &String::from_utf8(ran.stdout).unwrap());
             assert_harmless(&args, &String::from_utf8(ran.stderr).unwrap());

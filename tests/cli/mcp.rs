@@ -12,7 +12,7 @@ use super::harness::Place;
 fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     let place = Place::new();
     let listed = place.run(&["mcp", "list", "--json"]).json();
-    // A bundled server that lacks a setting is off, which is no failure.
+    // A bundled server without its setting is off, which is not a failure.
     let [files, google, tasks] = [0, 1, 2].map(|n| &listed["servers"][n]);
     assert_eq!(
         (&files["status"]["name"], &files["status"]["state"]),
@@ -44,7 +44,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
         place
             .run(&["mcp", "inspect", "tasks"])
             .ended(0)
-            .contains("as Gemini is shown it")
+            .contains("input schema for Gemini")
     );
 
     fs::write(
@@ -72,7 +72,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     );
 }
 
-/// DESIGN.md section 10: any secret also as `NAME_FILE`, and the bundled `mcp.json` hands it on.
+/// DESIGN.md section 10: any secret can also be given as `NAME_FILE`, and the bundled `mcp.json` passes it on.
 #[test]
 fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
     let place = Place::new();
@@ -91,7 +91,7 @@ fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
     assert!(path("third.db").exists());
 }
 
-/// DESIGN.md section 5, `pin: true`: each command is a process of its own, so what is accepted outlasts them.
+/// DESIGN.md section 5, `pin: true`: each command is a separate process, so an acceptance is persistent.
 #[test]
 fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     const ACCEPT: [&str; 4] = ["mcp", "accept", "tasks", "add_task"];
@@ -113,7 +113,7 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     let seen = pins();
     assert_eq!(seen["tasks"].as_object().unwrap().len(), 5, "{seen}");
 
-    // Another definition was accepted than the one the server gives.
+    // The accepted definition differs from the server's.
     let (digest, before) = (seen["tasks"]["add_task"].as_str().unwrap(), "0".repeat(64));
     fs::write(path("gavel-pins.json"), seen.to_string().replacen(digest, &before, 1)).unwrap();
     let listed = place.run(&["mcp", "list", "--json"]).json();
@@ -128,7 +128,7 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     );
     assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 4);
 
-    // It can be looked at, and what was looked at is accepted, or nothing.
+    // It can be inspected, and only the inspected definition can be accepted.
     let seen_now = place.run(&["mcp", "inspect", "tasks", "add_task", "--json"]).json();
     assert_eq!(seen_now.as_array().unwrap().len(), 1, "{seen_now}");
     assert_eq!(seen_now[0]["digest"], digest);
@@ -182,22 +182,22 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
         assert!(ran.err.contains(words), "{}", ran.err);
     }
 
-    // What was accepted is not known any more: nothing is taken for a first sight.
+    // The accepted definitions are lost: no tool counts as seen for the first time.
     fs::write(path("gavel-pins.json"), "{").unwrap();
     let broken = place.run(&["mcp", "list"]);
     assert_ne!(broken.status, 0);
     assert!(broken.err.contains("gavel-pins.json"), "{}", broken.err);
 }
 
-/// DESIGN.md section 10, R-9: with credentials the bundled google server is there, with what the agent of threads needs; half of them
-/// are told of, with what is missing.
+/// DESIGN.md section 10, R-9: with credentials the bundled google server is available, with the tools that the agent of
+/// threads needs. Incomplete credentials are reported, with what is missing.
 #[test]
 fn the_bundled_google_server_is_there_once_it_has_credentials() {
     let place = Place::new();
     let half = [("GOOGLE_CLIENT_ID", "id"), ("GOOGLE_CLIENT_SECRET_FILE", "secret")];
     let listed = place.run_with(&["mcp", "list"], &half).ended(0);
     assert!(
-        listed.contains("google: off: needs GOOGLE_TOKEN_KEY beside GOOGLE_CLIENT_ID and GOOGLE_CLIENT_SECRET"),
+        listed.contains("google: off: needs GOOGLE_TOKEN_KEY in addition to GOOGLE_CLIENT_ID and GOOGLE_CLIENT_SECRET"),
         "{listed}"
     );
     for verb in [&["google", "list"][..], &["google", "connect", "ann"]] {
@@ -239,7 +239,7 @@ fn the_bundled_google_server_is_there_once_it_has_credentials() {
     assert!(!healthy.contains("canary"), "{healthy}");
 }
 
-/// whoever lets traffic out by a gateway alone sets where Google is, and no token goes anywhere else.
+/// an operator behind a gateway configures the address of Google, and no token is sent anywhere else.
 #[test]
 fn the_bundled_google_server_is_told_where_google_is() {
     let place = Place::new();

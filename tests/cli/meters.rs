@@ -1,4 +1,4 @@
-//! The meters of a fresh process.
+//! The metrics of a fresh process.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::harness::{Place, Running};
 
-/// DESIGN.md section 9, `/metrics`: an alert on an increase sees the first event only if there was a line before it.
+/// DESIGN.md section 9, `/metrics`: an alert on an increase sees the first event only if the line existed before it.
 #[test]
 fn each_meter_of_the_operations_page_has_a_line_from_the_start() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
@@ -18,7 +18,7 @@ fn each_meter_of_the_operations_page_has_a_line_from_the_start() {
         .filter_map(|row| row.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name)
         .collect();
-    // The families that the page says have none, as `gavel_http_…`.
+    // The families that the page lists as initially absent, as `gavel_http_…`.
     let later: Vec<_> = text
         .split("\n## ")
         .next()

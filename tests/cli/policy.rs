@@ -39,7 +39,7 @@ fn place(policy: &str) -> Place {
     place
 }
 
-/// R-10
+/// R-10: `check` prints the decision, what decided, and the result of every check.
 #[test]
 fn check_tells_the_answer_what_decided_and_what_every_check_says() {
     let place = place(POLICY);
@@ -53,25 +53,22 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
         told.starts_with("deny, decided by rule no-milk\n  denied by the policy: nobody here drinks milk"),
         "{told}"
     );
-    assert!(
-        told.contains("rule look-at-deletes  -     not about this call"),
-        "{told}"
-    );
+    assert!(told.contains("rule look-at-deletes  -     does not apply"), "{told}");
 
     fs::write(place.path().join("call.json"), r#"{"description": "buy bread"}"#).unwrap();
     let bread = check(&["--tool", "tasks__add_task", "--arguments", "@call.json", "--json"]).json();
     assert_eq!((&bread["answer"], &bread["by"]), (&json!("allow"), &json!([])));
     assert_eq!(bread["arguments"], json!({"description": "buy bread"}));
 
-    // What the model is not offered it cannot call.
+    // The model cannot call a tool that it is not offered.
     for (more, says) in [
         (
             &["--tool", "add_task", "--agent", "workspace"][..],
-            "unknown_tool, before anybody is asked: workspace grants no tasks__add_task",
+            "unknown_tool, without an approval request: workspace does not grant tasks__add_task",
         ),
         (
             &["--tool", "add_task", "--surface", "thread"],
-            "workspace grants no tasks__add_task",
+            "workspace does not grant tasks__add_task",
         ),
     ] {
         let told = check(more).ended(4);
@@ -86,13 +83,13 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
 
     let delete = check(&["--tool", "delete_task", "--arguments", r#"{"id": "x"}"#]);
     assert!(
-        delete.err.contains("on the chat surface nobody can be asked"),
+        delete.err.contains("the chat surface cannot request approval"),
         "{}",
         delete.err
     );
     delete.ended(3);
 
-    // A definition that says nothing asks for leave where there are side effects, and the rule for ann lifts that.
+    // A definition without `approval` requires it for side effects, and the rule for ann lifts that.
     fs::create_dir(place.path().join("agents")).unwrap();
     let agent = "---\nname: helper\ndescription: Helps.\ntools: [add_task]\n---\nHelp.\n";
     fs::write(place.path().join("agents/helper.md"), agent).unwrap();
@@ -122,7 +119,7 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
 
     let wrong = check(&["--tool", "add_task", "--arguments", r#"{"description": 7}"#]).ended(4);
     assert!(
-        wrong.starts_with("invalid_arguments, before anybody is asked: /description"),
+        wrong.starts_with("invalid_arguments, without an approval request: /description"),
         "{wrong}"
     );
     for (more, status, says) in [
@@ -134,7 +131,7 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
         (
             &["--tool", "add_task", "--agent", "nobody"],
             2,
-            "no agent of this configuration is called \"nobody\"",
+            "this configuration has no agent \"nobody\"",
         ),
         (
             &["--tool", "add_task", "--arguments", "{"],
@@ -178,7 +175,7 @@ fn check_shows_whom_a_call_reaches_and_what_looks_like_something_else() {
     assert!(told.contains("mixes letters of Latin and Cyrillic"), "{told}");
 }
 
-/// R-11: what a person has allowed for good counts, for that person and these recipients alone.
+/// R-11: a grant counts, for that user and these recipients only.
 #[test]
 fn check_counts_what_was_allowed_for_good() {
     let place = place("");
@@ -201,7 +198,7 @@ fn check_counts_what_was_allowed_for_good() {
     let before = check("ann", "bea@example.org");
     assert_eq!(before.status, 3, "{}", before.err);
     assert!(
-        before.err.contains("leave for good is not looked at"),
+        before.err.contains("grants are ignored"),
         "no database yet: {}",
         before.err
     );
@@ -272,14 +269,14 @@ fn test_runs_the_tests_of_the_file() {
     ran.ended(2);
     let none = wrong.run(&["policy", "test"]);
     assert!(
-        none.err.contains("no policy file is named; give --policy PATH"),
+        none.err.contains("there is no policy file; set --policy PATH"),
         "{}",
         none.err
     );
     none.ended(2);
 }
 
-/// What it would have allowed, asked, denied, as a difference to what happened.
+/// `simulate` prints what the policy would have allowed, put up for approval or denied, compared with what happened.
 #[test]
 fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record() {
     let place = place(POLICY);
@@ -308,13 +305,13 @@ fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record(
     );
     let text = simulate(&[]).ended(0);
     assert!(
-        text.contains("nobody here drinks milk") && text.contains("3 calls, 1 would be answered otherwise"),
+        text.contains("nobody here drinks milk") && text.contains("3 calls, 1 would have a different answer"),
         "{text}"
     );
     let later = simulate(&["--since", "2100-01-01", "--json"]).ended(0);
     assert_eq!(lines(&later)[0]["summary"]["calls"], 0);
 
-    // More than two pages, at one moment: none is left out and none is counted twice.
+    // More than two pages at the same timestamp: no call is omitted or counted twice.
     let database = rusqlite::Connection::open(place.path().join("gavel.db")).unwrap();
     let copied = database
         .execute(
@@ -331,8 +328,8 @@ fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record(
     assert_eq!(told.len(), 1202);
 }
 
-/// A call that the tool's own schema refused would be refused again, whatever the policy; one that the checks of parameters refused
-/// is judged anew, since how many recipients are too many is the policy's to say.
+/// A call that the tool's own schema refused is refused again under any policy. A call that the argument checks refused
+/// is decided again, because the policy sets the maximum number of recipients.
 #[test]
 fn simulate_judges_no_call_again_that_its_schema_refused() {
     let place = place(POLICY);
@@ -352,7 +349,7 @@ fn simulate_judges_no_call_again_that_its_schema_refused() {
     let told: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     let counts = json!([
         {"happened": "invalid_arguments", "now": "allow", "calls": 1, "changed": true},
-        {"happened": "not_as_the_tool_takes_it", "now": "allow", "calls": 1, "changed": false},
+        {"happened": "schema_mismatch", "now": "allow", "calls": 1, "changed": false},
         {"happened": "ran", "now": "allow", "calls": 1, "changed": false},
     ]);
     assert_eq!(told["summary"]["counts"], counts);
@@ -369,6 +366,6 @@ fn simulate_says_how_many_calls_it_cannot_judge() {
     ];
     place.run_with(&["chat", "add a task to buy milk"], &hash).ended(0);
     let ran = place.run(&["policy", "simulate", "--policy", "policy.yaml"]);
-    assert!(ran.err.contains("2 calls could not be judged"), "{}", ran.err);
-    assert!(ran.ended(0).contains("2 calls, 0 would be answered otherwise"));
+    assert!(ran.err.contains("2 calls could not be checked"), "{}", ran.err);
+    assert!(ran.ended(0).contains("2 calls, 0 would have a different answer"));
 }

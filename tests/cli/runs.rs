@@ -1,5 +1,5 @@
-//! `gavel agents run` and `gavel runs`: real processes and, where a conversation is needed, a stand-in for Gemini that
-//! speaks its wire.
+//! `gavel agents run` and `gavel runs`: real processes and, for conversations, a stand-in for Gemini that speaks its
+//! wire format.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ pub(crate) fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
-/// The environment in which that Gemini answers.
+/// The environment that points to that Gemini.
 pub(crate) fn asking(gemini: &Gemini) -> Vec<(&str, &str)> {
     vec![
         ("GEMINI_API_KEY", "test"),
@@ -33,19 +33,19 @@ pub(crate) fn asking(gemini: &Gemini) -> Vec<(&str, &str)> {
     ]
 }
 
-/// An address that nobody has.
+/// An unused address.
 pub(crate) fn free() -> String {
     format!("127.0.0.1:{}", crate::ports::free_port())
 }
 
-/// A service that answers.
+/// A running service.
 pub(crate) fn serve(place: &Place, address: &str, environment: &[(&str, &str)]) -> Running {
     let mut serving = Running::start(place.command(&["--listen", address], environment));
     serving.line_with("Tools:");
     serving
 }
 
-/// `gavel ARGS`, while the test goes on.
+/// `gavel ARGS`, while the test continues.
 fn meanwhile(place: &Place, args: &[&str], environment: &[(&str, &str)]) -> JoinHandle<Ran> {
     let mut command = place.command(args, environment);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -67,7 +67,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// D-R6, X-14: what the agent does is told while it does it; what comes of it is all that a pipe gets.
+/// D-R6, X-14: progress is printed while the agent works; standard output gets only the result.
 #[test]
 fn an_agents_progress_goes_to_standard_error_and_its_result_alone_to_standard_output() {
     let place = agents(&[("helper.md", HELPER)]);
@@ -102,7 +102,7 @@ fn an_agents_progress_goes_to_standard_error_and_its_result_alone_to_standard_ou
     assert_eq!(of_ann["id"], json["id"]);
 
     let told = place.run(&["agents", "run", "--events", "helper", "show my tasks"]);
-    // The events are the progress; beside them stands only who answers.
+    // Progress consists of the events, plus the name of the model.
     assert!(
         told.err
             .starts_with("No credentials are set: the demo model answers. It understands no agents")
@@ -129,13 +129,13 @@ fn an_agents_progress_goes_to_standard_error_and_its_result_alone_to_standard_ou
     let id = events[0]["run_id"].as_str().unwrap();
     let shown = place.run(&["runs", "show", id]).ended(0);
     assert!(shown.contains("call 1  tasks / list_tasks  completed"), "{shown}");
-    // Watched afterwards, it tells the same, but for what is never kept.
+    // A later watch prints the same, except for ephemeral events.
     let again = lines(&place.run(&["runs", "watch", "--events", id]).ended(0));
     let kept: Vec<_> = events.into_iter().filter(|event| event["type"] != "delta").collect();
     assert_eq!(again, kept);
 }
 
-/// D-4, D-R4: inputs have the types of the definition, from whichever option they come.
+/// D-4, D-R4: inputs have the types of the definition, from any option.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_inputs_are_typed_by_the_definition_and_every_mistake_is_told_before_anything_runs() {
     let place = agents(&[(
@@ -177,8 +177,8 @@ async fn the_inputs_are_typed_by_the_definition_and_every_mistake_is_told_before
         "words",
     ]);
     for mistake in [
-        "--input year: \"soon\" is no integer",
-        "drafts: is no argument of report; allowed: did you mean `draft`?",
+        "--input year: \"soon\" is not of type integer",
+        "drafts: is not an argument of report; allowed: did you mean `draft`?",
         "TEXT: report takes more than one text, or none",
         "report takes:",
         "regions (string[]): r",
@@ -209,7 +209,7 @@ async fn the_inputs_are_typed_by_the_definition_and_every_mistake_is_told_before
     assert_eq!(runs.lines().count(), 2, "{runs}");
 }
 
-/// X-4, X-6: the states a run ends in, as a script sees them; a paused one says how to go on.
+/// X-4, X-6: each final status has an exit status for scripts; a paused run prints how to resume it.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_the_command_it_names() {
     let place = agents(&[(
@@ -239,29 +239,25 @@ async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_t
     let words = paused.err.clone();
     assert!(words.starts_with("paused: It used all of its 2 steps"), "{words}");
     assert_eq!(paused.ended(5), "So far: nothing.\n");
-    let command = words.trim().rsplit("to go on with it: gavel ").next().unwrap();
+    let command = words.trim().rsplit("to resume it: gavel ").next().unwrap();
     let command: Vec<_> = command.split(' ').collect();
     let id = command[2];
     assert_eq!(command, ["runs", "resume", id]);
     let shown = place.run(&["runs", "show", id]).ended(0);
     assert!(
-        shown.contains(&format!("to go on with it: gavel runs resume {id}")),
+        shown.contains(&format!("to resume it: gavel runs resume {id}")),
         "{shown}"
     );
 
     let resumed = place.run_with(&command, &environment);
-    assert!(
-        resumed.err.contains(&format!("goes on with run {id}")),
-        "{}",
-        resumed.err
-    );
+    assert!(resumed.err.contains(&format!("continues run {id}")), "{}", resumed.err);
     assert_eq!(resumed.ended(0), "All done.\n");
     let by = place.run(&["runs", "list", "--limit", "1", "--json"]).json();
     assert_eq!(by["resumed_from"], id);
     let again = place.run_with(&command, &environment);
     assert!(
         again.err.contains(&format!(
-            "the run was resumed already, by run {}",
+            "the run was already resumed by run {}",
             by["id"].as_str().unwrap()
         )),
         "{}",
@@ -275,7 +271,7 @@ async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_t
     nobody.ended(1);
 }
 
-/// X-4: cancelled with Ctrl-C, as people do; the run knows of it.
+/// X-4: Ctrl-C cancels the run, and the run records it.
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_cancels_the_run_and_waits_for_its_end() {
     let place = agents(&[("helper.md", HELPER)]);
@@ -284,7 +280,7 @@ async fn ctrl_c_cancels_the_run_and_waits_for_its_end() {
     let mut terminal = Terminal::start(&place, &["agents", "run", "helper", "go"], &environment);
     terminal.shows("→ list_tasks {}");
     asked(&gemini, 2).await;
-    terminal.shows("model call 2: asks the model");
+    terminal.shows("model call 2: waiting for the model");
     terminal.types("\u{3}");
     terminal.shows("cancelling the run");
     terminal.shows("cancelled (");
@@ -293,7 +289,7 @@ async fn ctrl_c_cancels_the_run_and_waits_for_its_end() {
     assert_eq!(run["status"], "cancelled");
 }
 
-/// Whoever presses Ctrl-C twice gets the terminal back, even when nobody hears of the cancellation.
+/// Pressing Ctrl-C twice returns the terminal, even if the cancellation gets no answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_twice_leaves_the_run_and_says_where_it_is() {
     let place = agents(&[("helper.md", HELPER)]);
@@ -302,7 +298,7 @@ async fn ctrl_c_twice_leaves_the_run_and_says_where_it_is() {
     let serving = serve(&place, &address, &asking(&gemini));
     let server = format!("http://{address}");
     let mut terminal = Terminal::start(&place, &["agents", "run", "--server", &server, "helper", "go"], &[]);
-    // A terminal that is not known to move its cursor gets lines.
+    // A terminal without known cursor control gets plain lines.
     terminal.shows("run 0");
     asked(&gemini, 1).await;
     let tell = |signal: &str| {
@@ -314,13 +310,13 @@ async fn ctrl_c_twice_leaves_the_run_and_says_where_it_is() {
     terminal.types("\u{3}");
     terminal.shows("cancelling the run");
     terminal.types("\u{3}");
-    terminal.shows("is to be cancelled, by whoever works on it or else by the next `gavel serve`");
+    terminal.shows("will be cancelled by its worker, or by the next `gavel serve`");
     terminal.shows(&format!("`gavel runs watch --server {server} "));
     assert_eq!(terminal.ends(), Some(130));
     assert!(tell("-CONT").unwrap().success());
 }
 
-/// `--server` that is no server's URL is a mistake of the command line, whatever there is.
+/// A `--server` that is not a server's URL is a usage error.
 #[test]
 fn a_server_that_is_no_url_of_one_is_a_mistake() {
     let ran = Place::new().run(&["runs", "list", "--server", "ftp://x"]);
@@ -328,7 +324,7 @@ fn a_server_that_is_no_url_of_one_is_a_mistake() {
     ran.ended(2);
 }
 
-/// X-15: what an agent that was called does stands under its caller.
+/// X-15: progress of a called agent is indented below its caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_sub_agent_does_is_told_indented_under_its_caller() {
     let boss = "---\nname: boss\ndescription: d\nsub_agents: [helper]\n---\nDelegate.\n";
@@ -357,10 +353,10 @@ async fn what_a_sub_agent_does_is_told_indented_under_its_caller() {
     );
     assert_eq!(ran.ended(0), "Nothing to do.\n");
     let listed = place.run(&["runs", "list", "--json"]).json();
-    assert_eq!(listed["agent_id"], "boss", "runs that were called are not listed");
+    assert_eq!(listed["agent_id"], "boss", "called runs are not listed");
 }
 
-/// DESIGN.md section 4: an agent whose tools nobody offers says what is to be set, and with that it works; D-E.
+/// DESIGN.md section 4: an agent with missing tools names the setting that is missing, and works once it is set; D-E.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_unavailable_says_what_to_set_and_then_works() {
     let place = Place::new();
@@ -390,7 +386,7 @@ async fn an_agent_that_is_unavailable_says_what_to_set_and_then_works() {
     assert!(told.contains("only.txt"), "{told}");
 }
 
-/// X-14, section 9: another gavel's runs, in the background.
+/// X-14, section 9: background runs of another gavel.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_elsewhere_are_begun_listed_watched_and_cancelled() {
     let place = agents(&[("helper.md", HELPER)]);
@@ -448,8 +444,8 @@ async fn runs_elsewhere_are_begun_listed_watched_and_cancelled() {
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// Promise 3 on the command line: the server is killed while a call is under way; who follows the run joins it again when
-/// the server is back, and is told of the call in doubt and what to do. It is not called again.
+/// Promise 3 on the command line: the server is killed while a call is in flight. A follower reconnects when the server
+/// is back, and prints the in-doubt call and how to settle it. The call is not repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt_is_settled() {
     let mut raw = RawServer::start(|request| (request.method() == "tools/call").then_some(Answer::Hang)).await;
@@ -481,7 +477,7 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
     for words in [
         "! connection lost",
         "→ act {\"n\":1}",
-        "paused: It is not known",
+        "paused: The outcome of a call is unknown",
         "in doubt: act {\"n\":1}",
     ] {
         assert_eq!(followed.err.matches(words).count(), 1, "{words}: {}", followed.err);
@@ -495,7 +491,7 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
     let unsettled = place.run(&["runs", "resume", "--server", &server, id]);
     let command = format!("gavel runs resume --server {server} {id} --settled '{action}=happened|did_not_happen'");
     assert!(unsettled.err.contains(&command), "{}", unsettled.err);
-    // The hint as it stands is no answer: nobody settles a call by pasting it.
+    // The hint is not valid as printed, so no user settles a call by pasting it.
     let pasted = Command::new("sh")
         .arg("-c")
         .arg(command.replacen("gavel", env!("CARGO_BIN_EXE_gavel"), 1))
@@ -512,7 +508,7 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
         assert!(ran.err.contains("did_not_happen"), "{}", ran.err);
         ran.ended(2);
     }
-    // With one of the two words left it is.
+    // With only one of the two outcomes left it is valid.
     let command = command.replace('\'', "").replace("|did_not_happen", "");
     let args: Vec<_> = command.split(' ').skip(1).collect();
     assert_eq!(place.run(&args).ended(0), "It is done.\n");
@@ -520,11 +516,11 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// A process that was started for one run is no worker: it would leave the runs of others half done at its end.
+/// A process that was started for one run claims no other: it would abandon them at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_runs_one_agent_takes_up_no_other_run() {
     let place = agents(&[("helper.md", HELPER)]);
-    // Longer than the lease of the dead, and than the time between two looks for what nobody works on.
+    // Longer than the lease of the dead process, and than the interval of the sweep.
     let later = Reply::After(Duration::from_secs(4), Box::new(Reply::Text("Done.")));
     let gemini = Gemini::scripted(vec![Reply::Hang, later]).await;
     let environment = [asking(&gemini), vec![("GAVEL_RUNS_LEASE_SECONDS", "1")]].concat();

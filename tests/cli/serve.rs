@@ -35,7 +35,7 @@ fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_
     assert!(asked.contains("call mom"), "{asked}");
     assert!(
         !elsewhere.path().join("gavel.db").exists(),
-        "a remote chat keeps no record of its own"
+        "a remote chat keeps no database of its own"
     );
     let refused = elsewhere.run(&["chat", "--server", &server, "--time-zone", "Mars/Olympus", "hi"]);
     assert_eq!(refused.status, 1);
@@ -44,7 +44,7 @@ fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_
     let seen = place.run(&["doctor", "--listen", &address]).ended(0);
     let told = address.replace("localhost", "127.0.0.1");
     assert!(
-        seen.contains(&format!("✓ address: {told} is in use by a gavel, which answers")),
+        seen.contains(&format!("✓ address: {told} is in use by a gavel that answers")),
         "{seen}"
     );
     assert_eq!(serving.stop(), Some(0));
@@ -53,8 +53,8 @@ fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_
     assert!(dead.err.contains("/livez does not answer"), "{}", dead.err);
 }
 
-/// DESIGN.md section 9, Callers: a service's key, from the environment or a file; without one that counts the way out is
-/// told, and no key is ever repeated.
+/// DESIGN.md section 9, Callers: a service's key comes from the environment or a file. Without a valid key the error
+/// says how to give one, and no key is ever printed.
 #[test]
 fn a_key_goes_along_to_a_gavel_elsewhere_and_without_one_the_way_out_is_told() {
     let place = Place::new();
@@ -106,12 +106,12 @@ fn a_key_goes_along_to_a_gavel_elsewhere_and_without_one_the_way_out_is_told() {
     assert_eq!(
         records.lines().count(),
         2,
-        "who is not known leaves no record: {records}"
+        "an unauthenticated caller leaves no record: {records}"
     );
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// DESIGN.md section 10: `GAVEL_LOG_FORMAT`; by itself a log that goes to no terminal is JSON.
+/// DESIGN.md section 10: `GAVEL_LOG_FORMAT`; by default a log that does not go to a terminal is JSON.
 #[test]
 fn a_log_is_one_json_object_a_line_unless_text_is_asked_for() {
     for (format, json) in [(None, true), (Some("json"), true), (Some("text"), false)] {
@@ -123,7 +123,7 @@ fn a_log_is_one_json_object_a_line_unless_text_is_asked_for() {
         serving.line_with("tasks:");
         assert_eq!(serving.stop(), Some(0));
         let text = fs::read_to_string(&log).unwrap();
-        let serves: Vec<_> = text.lines().filter(|line| line.contains("gavel serves")).collect();
+        let serves: Vec<_> = text.lines().filter(|line| line.contains("gavel is serving")).collect();
         assert_eq!(serves.len(), 1, "{text}");
         for line in text.lines() {
             let parsed = serde_json::from_str::<Value>(line);
@@ -139,7 +139,10 @@ fn a_log_is_one_json_object_a_line_unless_text_is_asked_for() {
             let serves: Value = serde_json::from_str(serves[0]).unwrap();
             assert_eq!(
                 (&serves["message"], &serves["version"]),
-                (&Value::from("gavel serves"), &Value::from(env!("CARGO_PKG_VERSION")))
+                (
+                    &Value::from("gavel is serving"),
+                    &Value::from(env!("CARGO_PKG_VERSION"))
+                )
             );
         }
     }

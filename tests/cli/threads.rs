@@ -1,4 +1,4 @@
-//! `gavel threads`, and calls in doubt in `gavel approvals list` (R-1, R-2; promise 3).
+//! `gavel threads`, and in-doubt calls in `gavel approvals list` (R-1, R-2; promise 3).
 
 use std::fs;
 use std::process::Command;
@@ -10,9 +10,9 @@ use super::harness::{Place, Ran, Running};
 use super::raw::{Answer, RawServer};
 use super::runs::{agents, asking, free, serve};
 
-/// Says something at the service, on behalf of the user; gives the run.
+/// Sends a prompt to the service on behalf of the user; returns the run.
 async fn say(server: &str, user: &str, body: Value) -> Value {
-    // Fails only when it is installed already.
+    // Fails only if it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let request = reqwest::Client::new().post(format!("{server}/api/agent/run"));
     let answer = request.header("x-gavel-user", user).json(&body).send().await.unwrap();
@@ -21,7 +21,7 @@ async fn say(server: &str, user: &str, body: Value) -> Value {
     run
 }
 
-/// The model asks for one call and is then done; the server loses its answer.
+/// The model makes one call and then ends; the server loses its answer.
 struct Lost {
     place: Place,
     server: String,
@@ -71,8 +71,8 @@ impl Lost {
     }
 }
 
-/// threads are listed, and one is read as it was said with what became of what was asked: the same from the database and
-/// from a gavel elsewhere.
+/// threads are listed, and a thread shows its messages and the results of its requests. The output is the
+/// same from the database and from another gavel.
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
     let lost = Lost::start().await;
@@ -97,7 +97,7 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
     assert_eq!(
         ids,
         [bobs["threadId"].as_str().unwrap(), id],
-        "who may open the database sees everybody's"
+        "a user with access to the database sees all threads"
     );
     assert_eq!(lost.place.run(&["threads", "list", "--user", "ann"]).ended(0), list);
     let first = lost.place.run(&["threads", "list", "--limit", "1", "--json"]);
@@ -155,8 +155,8 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
     assert_eq!(lost.serving.stop(), Some(0));
 }
 
-/// Promise 3: a call in doubt is listed below the questions with how to settle it, which nobody can paste unread; settled it is
-/// listed no more, and it was sent once.
+/// Promise 3: in-doubt calls are listed below the approval requests with a hint for settling them that cannot be pasted
+/// unread. A settled call is no longer listed, and was sent once.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_in_doubt_are_listed_and_settled() {
     let mut lost = Lost::start().await;
@@ -165,7 +165,7 @@ async fn calls_in_doubt_are_listed_and_settled() {
     let none = lost.place.run(&["approvals", "list", "--in-doubt"]);
     assert_eq!(
         (none.status, none.err.as_str()),
-        (0, "nothing of the tenant default is in doubt\n")
+        (0, "no in-doubt actions of the tenant default\n")
     );
     let approved = lost.there(&["approvals", "approve", "--user", "ann", approval]);
     assert_eq!(
@@ -196,7 +196,7 @@ async fn calls_in_doubt_are_listed_and_settled() {
             "{listed}"
         );
         assert!(doubts.contains(command.as_str()), "{listed}");
-        // The hint as it stands is no answer: nobody settles a call by pasting it.
+        // The hint is not valid as printed, so no user settles a call by pasting it.
         let pasted = Command::new("sh")
             .arg("-c")
             .arg(command.replacen("gavel", env!("CARGO_BIN_EXE_gavel"), 1))
@@ -207,10 +207,10 @@ async fn calls_in_doubt_are_listed_and_settled() {
     let bob = lost.there(&["approvals", "list", "--user", "bob"]);
     assert_eq!(
         (bob.out.as_str(), bob.err.as_str()),
-        ("", "nothing of the user bob waits for a person\n")
+        ("", "no approval requests of the user bob\n")
     );
     let questions = lost.place.run(&["approvals", "list", "--json"]).json();
-    assert_eq!(questions["approvalId"], question, "questions alone");
+    assert_eq!(questions["approvalId"], question, "approval requests only");
     for doubts in [
         lost.place.run(&["approvals", "list", "--json", "--in-doubt"]),
         lost.there(&["approvals", "list", "--json", "--in-doubt", "--user", "ann"]),

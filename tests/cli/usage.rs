@@ -1,4 +1,4 @@
-//! The words of the help, wrong usage, and the settings.
+//! Help texts, invalid usage, and the settings.
 
 use std::fs;
 use std::net::TcpListener;
@@ -29,7 +29,7 @@ fn the_help_teaches_with_examples() {
     }
 }
 
-/// The servers are programs of their own as well; here they are started by another name.
+/// The servers are also separate programs; here they are started under another name.
 #[test]
 fn the_help_of_a_server_names_the_command_that_was_typed() {
     let place = Place::new();
@@ -78,7 +78,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
             &["decisions", "list", "--page-token", "-x"],
             "error: page_token: is not a token",
         ),
-        (&["eval", "/nope"], "error: the cases are wrong:\n  /nope"),
+        (&["eval", "/nope"], "error: the cases are invalid:\n  /nope"),
         (&["mcp", "call", "tasks", "add_task", "-"], "give a JSON object"),
     ] {
         let ran = place.run(args);
@@ -102,7 +102,7 @@ fn a_file_that_a_setting_names_and_that_is_wrong_ends_with_2() {
     }
 }
 
-/// What is no URL of a database is a mistake in the configuration; a database that is away is none.
+/// A value that is not a database URL is an error in the configuration; an unavailable database is not.
 #[test]
 fn a_database_url_that_is_wrong_ends_with_2_and_is_not_printed() {
     let place = Place::new();
@@ -197,7 +197,7 @@ fn config_shows_every_value_with_its_origin_and_no_secret() {
     assert_eq!(listen["origin"], "default");
 }
 
-/// A newcomer puts the key into `.env`, as for other programs.
+/// A new user puts the key into `.env`, as for other programs.
 #[test]
 fn a_file_dotenv_in_the_working_directory_is_read_below_the_environment() {
     const KEY: &str = "canary-of-the-file";

@@ -12,19 +12,19 @@ await logsIn(page, told);
 
 // It takes two steps, and the second one says what it does.
 const mail = page.getByRole('article', { name: 'Gmail send' });
-const always = mail.getByRole('button', { name: 'Approve, and always for these' });
+const always = mail.getByRole('button', { name: 'Approve and always allow' });
 assert.equal(await always.isVisible(), false, 'nobody allows anything for good by one click');
 await mail.getByText('Always for these recipients…').click();
 const words = await mail.innerText();
 assert.ok(words.includes('may go out for ann without asking') && words.includes('ann@example.org'), words);
 await always.click();
 await page.getByRole('status').filter({ hasText: 'and always allowed for these recipients, and done.' }).waitFor();
-await page.getByText('Nothing waits for an answer.').waitFor();
+await page.getByText('No action waits for approval.').waitFor();
 
 await page.getByRole('link', { name: 'Always allowed' }).click();
 const leave = page.getByRole('article', { name: 'Gmail send' });
 const shown = await leave.innerText();
 assert.ok(shown.includes('ann@example.org') && shown.includes('0 times'), shown);
-assert.equal(await leave.getByRole('button', { name: 'Take back' }).count(), 1);
+assert.equal(await leave.getByRole('button', { name: 'Revoke' }).count(), 1);
 assert.deepEqual(problems, []);
 await browser.close();

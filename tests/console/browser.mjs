@@ -36,7 +36,7 @@ assert.equal(new URL(page.url()).pathname, '/console/login');
 await shot('login');
 await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill('wrong');
 await page.getByRole('button', { name: 'Log in' }).click();
-await page.getByText('That was not accepted.').waitFor();
+await page.getByText('Login failed.').waitFor();
 await logsIn(page, told);
 assert.match(await page.title(), /^\(2\) Approvals/);
 assert.equal(await page.evaluate(() => document.cookie), '', 'no script sees the cookie');
@@ -45,7 +45,7 @@ assert.equal(await page.evaluate(() => document.cookie), '', 'no script sees the
 const mail = page.getByRole('article', { name: 'Gmail send' });
 const text = await mail.innerText();
 for (const seen of ['Ann Lee <ann@example.org>', 'bob@bücher.example', 'bob@xn--bcher-kva.example', 'archive@example.org',
-  'I am late', 'Dear Ann,\n\nI am late, by about ten minutes.', '<script>alert("planted")</script>', 'U+202E', 'Look twice']) {
+  'I am late', 'Dear Ann,\n\nI am late, by about ten minutes.', '<script>alert("planted")</script>', 'U+202E', 'Check carefully']) {
   assert.ok(text.includes(seen), `${JSON.stringify(seen)} is not in ${text}`);
 }
 assert.equal(await mail.locator('img, script').count(), 0);
@@ -66,7 +66,7 @@ await page.goto(`${told.url}/console/approvals`);
 
 // By keyboard: past the header, to what one came for.
 await page.keyboard.press('Tab');
-assert.equal(await page.evaluate(() => document.activeElement.textContent), 'To the content');
+assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
 
 // Another origin: not in a frame, not by a form; on the same machine too, where the browser sends the cookie along.
 const evil = createServer((_, answer) => answer.writeHead(200, { 'content-type': 'text/html' }).end(
@@ -96,10 +96,10 @@ assert.match(await page.title(), /^\(2\) Approvals/, 'nothing was approved from 
 await mail.getByRole('button', { name: 'Approve once' }).click();
 await page.getByRole('status').filter({ hasText: /Gmail send to .*: Approved by/ }).filter({ hasText: 'and done.' }).waitFor();
 await meeting.getByText('Reject…').click();
-await meeting.getByLabel('Why?').fill('Not on a Monday.');
+await meeting.getByLabel('Reason').fill('Not on a Monday.');
 await meeting.getByRole('button', { name: 'Reject', exact: true }).click();
 await page.getByRole('status').filter({ hasText: 'Not on a Monday.' }).waitFor();
-await page.getByText('Nothing waits for an answer.').waitFor();
+await page.getByText('No action waits for approval.').waitFor();
 await shot('answered');
 await page.goto(`${told.url}/console/approvals/${told.approval}`);
 await page.getByText('and done.').waitFor();
@@ -107,7 +107,7 @@ await page.getByRole('link', { name: 'Read the thread' }).click();
 await page.getByText('That is all.').waitFor();
 await shot('thread');
 await page.getByRole('link', { name: 'Always allowed' }).click();
-await page.getByText('There is none.').waitFor();
+await page.getByText('There are no grants.').waitFor();
 await page.getByRole('button', { name: 'Log out' }).click();
 await page.getByRole('heading', { name: 'Log in' }).waitFor();
 await page.goto(`${told.url}/console/grants`);

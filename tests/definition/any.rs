@@ -1,4 +1,4 @@
-//! Any definition there may be, as the portable JSON that a person could have written.
+//! Any possible definition, as portable JSON that a person could have written.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 pub(crate) fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-zA-Z0-9_-]{1,12}",
-        // Names that YAML could take for something else.
+        // Names that YAML could read as other values.
         proptest::sample::select(vec![
             "null",
             "true",
@@ -24,8 +24,8 @@ pub(crate) fn name() -> impl Strategy<Value = String> {
     .prop_filter("it is the function's", |name| name != "complete_task")
 }
 
-/// Text that is not blank and has no placeholders: numbers, booleans, dates and anchors
-/// of YAML among it, several lines, every script, what cannot be seen.
+/// Text that is not blank and has no placeholders: it includes YAML's numbers, booleans, dates and anchors, several
+/// lines, every script, and invisible characters.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     let odd = proptest::sample::select(vec![
         "~",
@@ -94,7 +94,7 @@ pub(crate) fn text() -> impl Strategy<Value = String> {
     })
 }
 
-/// A value inside of a schema.
+/// A value within a schema.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -116,7 +116,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A schema with anything in the places where JSON Schema takes anything, and properties of the names given.
+/// A schema with arbitrary values where JSON Schema allows any, and properties with the given names.
 fn schema() -> impl Strategy<Value = Value> {
     let inline = (any_json(), any_json(), prop::collection::vec(text(), 0..3)).prop_map(|(default, constant, texts)| {
         json!({
@@ -152,13 +152,13 @@ fn limits() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Each input named, after some text.
+/// References to each input, after some text.
 fn query(text: &str, inputs: &Map<String, Value>) -> String {
     let named: Vec<_> = inputs.keys().map(|name| format!("${{{name}}}")).collect();
     format!("{text} {} end", named.join("\n"))
 }
 
-/// An agent that asks a model.
+/// An agent with a model.
 fn working() -> impl Strategy<Value = Value> {
     let model = (
         proptest::option::of(text().prop_filter("Gemini CLI's word", |model| model != "inherit")),
@@ -250,7 +250,7 @@ fn flowing() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any definition, with nulls where it says nothing.
+/// Any definition, with nulls for omitted fields.
 pub(crate) fn definition() -> impl Strategy<Value = Value> {
     let rest = (name(), proptest::option::of(text()), text(), limits());
     (prop_oneof![3 => working().boxed(), 1 => flowing().boxed()], rest).prop_map(

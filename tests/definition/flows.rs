@@ -1,4 +1,4 @@
-//! X-1 to X-3: how flows are written down.
+//! X-1 to X-3: the syntax of flows.
 
 use gavel::domain::definition::{Definition, Flow, Form, Step};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::forms::from_json;
 
 fn errors(text: &str) -> Vec<String> {
     let text = format!("name: f\ndescription: d\n{text}");
-    let errors = Definition::read(text.as_bytes(), Form::Yaml, "f.yaml").expect_err("the flow is wrong");
+    let errors = Definition::read(text.as_bytes(), Form::Yaml, "f.yaml").expect_err("the flow is invalid");
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -16,7 +16,7 @@ fn read(text: &str) -> Definition {
     Definition::read(text.as_bytes(), Form::Yaml, "f.yaml").unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
-/// X-1
+/// X-1: an agent without a flow type is single.
 #[test]
 fn an_agent_that_says_nothing_of_flows_is_single() {
     assert_eq!(read("system_prompt: s").flow, Flow::Single);
@@ -27,7 +27,7 @@ fn an_agent_that_says_nothing_of_flows_is_single() {
     );
 }
 
-/// X-2
+/// X-2: a step is the name of an agent, or an object with more fields.
 #[test]
 fn a_step_is_the_name_of_an_agent_or_says_more() {
     let definition =
@@ -50,7 +50,7 @@ fn a_step_is_the_name_of_an_agent_or_says_more() {
             steps: vec![plain, more]
         }
     );
-    assert_eq!(definition.prompt, None, "a flow of steps asks no model itself");
+    assert_eq!(definition.prompt, None, "a flow of steps has no prompt for a model");
     assert_eq!(definition.calls(|_| false), ["a", "b"]);
     assert_eq!(
         definition.to_json()["steps"],
@@ -58,7 +58,8 @@ fn a_step_is_the_name_of_an_agent_or_says_more() {
     );
 }
 
-/// X-2: an agent with a prompt of its own and no steps is its own only step, so all that D has can stand beside the flow's type.
+/// X-2: an agent with its own prompt and no steps is its own only step. All fields of D are allowed beside the flow's
+/// type.
 #[test]
 fn a_sequential_agent_without_steps_is_its_own_only_step() {
     let definition = read("flow_type: sequential\nsystem_prompt: s\ntools: [x]\nmodelConfig: {temp: 0.5}");
@@ -71,7 +72,7 @@ fn a_sequential_agent_without_steps_is_its_own_only_step() {
     );
 }
 
-/// X-3
+/// X-3: a loop has three rounds unless its definition sets another number.
 #[test]
 fn a_loop_goes_round_three_times_unless_it_says_otherwise() {
     let rounds = |definition: &Definition| match &definition.flow {
@@ -90,7 +91,7 @@ fn a_loop_goes_round_three_times_unless_it_says_otherwise() {
     );
 }
 
-/// In a loop a step sees what the round before left, so it may name a later one.
+/// In a loop a step sees the outputs of the previous round, so it may name a later step.
 #[test]
 fn a_step_names_what_is_there_by_then() {
     let steps = "steps:\n- {agent: a, input: {x: \"${b}\"}}\n- {agent: b, input: {x: \"${a} ${query} ${c}\"}}";
@@ -129,8 +130,8 @@ fn what_does_not_go_together_is_told() {
              includeThoughts: false"
         ),
         [
-            "f.yaml:5: system_prompt: found `system_prompt`, `toolConfig.tools`, `approval`, `temp`, `includeThoughts` beside `steps`; allowed: steps alone, \
-             whose agents have prompts, models and tools of their own; or these, without steps: the agent is its own only step then"
+            "f.yaml:5: system_prompt: found `system_prompt`, `toolConfig.tools`, `approval`, `temp`, `includeThoughts` beside `steps`; allowed: only steps, \
+             whose agents have their own prompts, models and tools; or only these, without steps: then the agent itself is the only step"
         ]
     );
     assert_eq!(
@@ -148,8 +149,8 @@ fn a_wrong_step_is_told_by_its_number() {
         [
             "f.yaml:6: steps[1]: found 5; allowed: the name of an agent, or a map of name, agent, input and timeout",
             "f.yaml:7: steps[2].agnt: found an unknown field; allowed: did you mean `agent`?",
-            "f.yaml:8: steps[3].name: found \"a\"; another step has this name too; allowed: a `name` of its own for each step, since later steps name its output",
-            "f.yaml:9: steps[4].name: found \"query\"; an input has this name too; allowed: a `name` of its own for each step, since later steps name its output",
+            "f.yaml:8: steps[3].name: found \"a\"; another step has this name too; allowed: a unique `name` for each step, because later steps refer to its output by name",
+            "f.yaml:9: steps[4].name: found \"query\"; an input has this name too; allowed: a unique `name` for each step, because later steps refer to its output by name",
             "f.yaml:10: steps[5].agent: found \"c d\"; allowed: 1 to 64 letters, digits, `_` or `-`",
             "f.yaml:10: steps[5].input.x: found 1; allowed: a text that is not blank",
         ]

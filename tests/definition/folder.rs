@@ -1,4 +1,4 @@
-//! Definitions that belong together: what one of them cannot know of itself.
+//! Definitions that belong together: errors that no definition shows alone.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn names(checked: &Checked) -> Vec<&str> {
     checked.agents.keys().map(String::as_str).collect()
 }
 
-/// D-7: twenty mistakes of many kinds, in files of three forms, are twenty errors: none hides another, none begets another.
+/// D-7: twenty errors of many kinds, in files of three formats, give twenty messages: none hides or causes another.
 #[test]
 fn a_folder_with_twenty_mistakes_gets_twenty_precise_errors() {
     let checked = folder(&[
@@ -109,7 +109,7 @@ steps:
     assert_eq!(names(&checked), [""; 0]);
 }
 
-/// D-7: one mistake hides no other, neither within a file nor between files, and begets none.
+/// D-7: no error hides another, within a file or between files, and none causes another.
 #[test]
 fn no_mistake_hides_another() {
     let schema = "outputConfig: {outputName: report, description: d, schema: Broken}";
@@ -161,7 +161,7 @@ fn no_mistake_hides_another() {
         shown(&checked.errors),
         [
             "broken_placeholder.md:5: query: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
-            "broken_placeholder.md:5: query: found the placeholder ${zz}; allowed: an input: a; or `$${` where the text means `${`",
+            "broken_placeholder.md:5: query: found the placeholder ${zz}; allowed: an input: a; or `$${` for a literal `${`",
             "flow.yaml:5: steps[0].input.quary: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
             "flow.yaml:5: steps[0].input.quary: found the placeholder ${nix}; allowed: an input of the flow or an earlier step: query",
             "flow.yaml:5: steps[0].input.quary: found an argument that worker does not take; allowed: n",
@@ -170,7 +170,7 @@ fn no_mistake_hides_another() {
             "output.md:5: processOutput: found the placeholder ${x}; allowed: the output or a property of it: o",
             "schema.md:5: processOutput: found the placeholder ${sumary}; allowed: the output or a property of it: did you mean `summary`?",
             "schema.md:6: temp: found 3; allowed: a number from 0 to 2",
-            "schema_alone.md:4: outputConfig.schema: found \"Broken\", which is wrong; allowed: a schema that is right",
+            "schema_alone.md:4: outputConfig.schema: found \"Broken\", which is invalid; allowed: a valid schema",
             "schema_alone.md:5: processOutput: found the placeholder ${sumary}; allowed: the output or a property of it: did you mean `summary`?",
             "schemas/Broken.json:1: the schema.type: found \"objct\"; allowed: array, boolean, integer, null, number, object, string, or a list of these",
             "two_names.md:4: temp: found 3; allowed: a number from 0 to 2",
@@ -183,7 +183,7 @@ fn no_mistake_hides_another() {
     );
 }
 
-/// A key that is given twice is one mistake, and the rest of the file is read; in every form, and in a schema.
+/// A duplicate key is one error, and the rest of the file is read; in every format, and in a schema.
 #[test]
 fn a_key_that_is_given_twice_hides_nothing() {
     let checked = folder(&[
@@ -216,14 +216,14 @@ fn a_key_that_is_given_twice_hides_nothing() {
             "b.json:2: description: found the key a second time; allowed: each key once",
             "b.json:2: tmep: found an unknown field; allowed: did you mean `temp`?",
             "c.yaml:4: name: found the key a second time; allowed: each key once",
-            "c.yaml:5: sub_agents[2]: found \"none\"; allowed: an agent that is there: a, b",
+            "c.yaml:5: sub_agents[2]: found \"none\"; allowed: an existing agent: a, b",
             "schemas/S.json:2: type: found the key a second time; allowed: each key once",
             "schemas/S.json:2: the schema.minItems: found -1; allowed: what JSON Schema allows there: -1 is less than the minimum of 0",
         ]
     );
 }
 
-/// What a file is taken for that cannot be read keeps its callers from being wrong as well; nobody is told to name it.
+/// A file that cannot be read causes no errors in the agents that call it, and no error suggests its name.
 #[test]
 fn a_file_that_cannot_be_read_is_nothing_to_name() {
     let checked = folder(&[
@@ -235,14 +235,14 @@ fn a_file_that_cannot_be_read_is_nothing_to_name() {
     assert_eq!(
         shown(&checked.errors),
         [
-            "boss.md:4: sub_agents[1]: found \"losst\"; allowed: an agent that is there: helper",
+            "boss.md:4: sub_agents[1]: found \"losst\"; allowed: an existing agent: helper",
             "lost.md:1: front matter: found \"no front matter\"; allowed: a first line `---`, the fields, and a closing line `---`",
             "two.yaml:3: the file: found text that is not YAML (only single YAML document expected but multiple found); allowed: YAML",
         ]
     );
 }
 
-/// The line is the placeholder's own, wherever the text has lines in the file.
+/// The line is that of the placeholder itself, wherever its text is in the file.
 #[test]
 fn a_placeholder_has_its_own_line() {
     let checked = folder(&[
@@ -267,7 +267,7 @@ fn a_placeholder_has_its_own_line() {
     assert_eq!(places, ["a.yaml:6", "a.yaml:9", "a.yaml:10", "b.json:2", "c.yaml:9"]);
 }
 
-/// X-2, D-R4: what a step is given has the type that its agent takes, as far as that is known before anything runs.
+/// X-2, D-R4: the input of a step has the type that its agent requires, as far as that is known before a run.
 #[test]
 fn a_step_gives_no_text_where_a_number_is_taken() {
     let counts = "inputConfig: {inputs: {n: {description: d, type: integer, required: true}}}\nquery: ${n}";
@@ -318,7 +318,7 @@ fn names_are_unique_over_all_files() {
     assert_eq!(names(&checked), ["a", "c"]);
 }
 
-/// D-5: a schema is named or stands there, and it is one.
+/// D-5: a schema that is named must exist, and a schema must be valid.
 #[test]
 fn a_named_schema_is_there_and_is_one() {
     let output = |schema: &str| format!("outputConfig: {{outputName: report, description: d, schema: {schema}}}");
@@ -348,11 +348,11 @@ fn a_named_schema_is_there_and_is_one() {
     assert_eq!(
         shown(&checked.errors),
         [
-            "b.md:4: outputConfig.schema: found \"Reprot\"; allowed: a schema that is there: did you mean `Report`?",
-            "c.md:4: outputConfig.schema: found \"Broken\", which is wrong; allowed: a schema that is right",
+            "b.md:4: outputConfig.schema: found \"Reprot\"; allowed: a registered schema: did you mean `Report`?",
+            "c.md:4: outputConfig.schema: found \"Broken\", which is invalid; allowed: a valid schema",
             "d.md:5: processOutput: found the placeholder ${sumary}; allowed: the output or a property of it: did you mean `summary`?",
             "e.md:4: processOutput: found no outputConfig; allowed: an outputConfig with it: without one the output is plain text, as the agent wrote it",
-            "f.md:4: outputConfig.schema: found Pointer '/$defs/missing' does not exist; allowed: a schema whole in itself, each $ref to a part of it",
+            "f.md:4: outputConfig.schema: found Pointer '/$defs/missing' does not exist; allowed: a self-contained schema in which each $ref points to a part of it",
             "schemas/Broken.json:4: the schema.properties.a.minLength: found -1; allowed: what JSON Schema allows there: -1 is less than the minimum of 0",
         ]
     );
@@ -363,7 +363,7 @@ fn a_named_schema_is_there_and_is_one() {
     );
 }
 
-/// X-15: sub-agents and the agents of steps are there, and none leads back to the one that calls it.
+/// X-15: sub-agents and the agents of steps must exist, and none may lead back to its caller.
 #[test]
 fn sub_agents_are_there_and_lead_nowhere_back() {
     let checked = folder(&[
@@ -381,8 +381,8 @@ fn sub_agents_are_there_and_lead_nowhere_back() {
         shown(&checked.errors),
         [
             "a.md:6: sub_agents[1]: found the cycle a → b → c → a; allowed: agents that do not lead back to the one that calls them",
-            "alone.md:4: sub_agents[0]: found \"helpr\"; allowed: an agent that is there: did you mean `helper`?",
-            "name.md:2: name: found \"complete_task\"; allowed: another name: a function by which agents end has this one",
+            "alone.md:4: sub_agents[0]: found \"helpr\"; allowed: an existing agent: did you mean `helper`?",
+            "name.md:2: name: found \"complete_task\"; allowed: another name: it is reserved for a function that ends an agent",
             "self.md:4: sub_agents[0]: found the cycle self → self; allowed: agents that do not lead back to the one that calls them",
             "tool.md:4: sub_agents[0]: found \"helper\", which is granted as a tool too; allowed: each name in one of the two: an agent that `tools` names is called as a tool too",
         ]
@@ -390,11 +390,11 @@ fn sub_agents_are_there_and_lead_nowhere_back() {
     assert_eq!(
         names(&checked),
         ["helper"],
-        "what calls a wrong agent cannot work either"
+        "an agent that calls an invalid agent is invalid too"
     );
 }
 
-/// An agent that is there and wrong is no unknown one.
+/// An invalid agent is not reported as an unknown one.
 #[test]
 fn a_wrong_agent_is_told_of_once_and_not_by_those_that_call_it() {
     let checked = folder(&[
@@ -409,7 +409,7 @@ fn a_wrong_agent_is_told_of_once_and_not_by_those_that_call_it() {
     assert_eq!(names(&checked), [""; 0]);
 }
 
-/// X-2: a step hands its agent what that needs, and no more.
+/// X-2: a step passes its agent all required inputs, and no unknown ones.
 #[test]
 fn a_step_gives_its_agent_what_that_requires() {
     let inputs = "inputConfig: {inputs: {topic: {description: d, type: string, required: true}, depth: {description: d, type: integer}}}\n\
@@ -459,8 +459,8 @@ fn a_step_gives_its_agent_what_that_requires() {
     assert_eq!(names(&right), ["f", "q", "w"]);
 }
 
-/// D-1, X-15: an agent that `tools` names is called as a tool, and is checked as sub-agents are: what is wrong takes its callers
-/// with it, and no chain of calls comes back. A name that is no agent's is a tool, of which nobody here knows.
+/// D-1, X-15: an agent named in `tools` is called as a tool and checked as a sub-agent: its errors affect its callers,
+/// and no cycle is allowed. A name that is no agent's is a tool, which cannot be checked here.
 #[test]
 fn an_agent_that_tools_names_is_checked_as_a_sub_agent() {
     let checked = folder(&[
@@ -483,7 +483,7 @@ fn an_agent_that_tools_names_is_checked_as_a_sub_agent() {
     assert_eq!(
         shown(&checked.warnings),
         [
-            "boss.md:4: tools[1]: found helper with 120 s, in an agent with 60 s; allowed: no more time than the agent that calls it has: it is cut short with that one"
+            "boss.md:4: tools[1]: found helper with 120 s, in an agent with 60 s; allowed: no more time than its caller has: it is stopped together with its caller"
         ]
     );
     assert_eq!(names(&checked), ["boss", "helper"]);
@@ -504,7 +504,8 @@ fn an_agent_that_tools_names_is_checked_as_a_sub_agent() {
     );
 }
 
-/// D-7: an input that no prompt names is a warning, and so is one of a flow that no step takes; each at its own line.
+/// D-7: an input that no prompt uses is a warning, and so is an input of a flow that no step uses; each with its own
+/// line.
 #[test]
 fn an_input_that_no_prompt_names_is_warned_of() {
     let inputs =
@@ -528,7 +529,8 @@ fn an_input_that_no_prompt_names_is_warned_of() {
     assert_eq!(names(&checked), ["a", "b", "c"]);
 }
 
-/// D-6: a definition is data, so its `processOutput` is a template; anything else is shown the form, with its own names.
+/// D-6: a definition is data, so its `processOutput` is a template. For any other value the error shows a template with
+/// the definition's own names.
 #[test]
 fn what_is_no_template_of_the_output_is_shown_the_form() {
     let output =
@@ -562,7 +564,7 @@ fn what_is_no_template_of_the_output_is_shown_the_form() {
     assert_eq!(errors("Accepted: ${accept}"), [""; 0]);
 }
 
-/// X-5, X-8: limits that cannot do what they say are told of and stop nothing.
+/// X-5, X-8: limits that cannot have an effect are warnings only.
 #[test]
 fn limits_that_cannot_work_are_warned_of() {
     let checked = folder(&[
@@ -583,7 +585,7 @@ fn limits_that_cannot_work_are_warned_of() {
     assert_eq!(
         shown(&checked.warnings),
         [
-            "a.md:4: sub_agents[0]: found slow with 360 s, in an agent with 300 s; allowed: no more time than the agent that calls it has: it is cut short with that one",
+            "a.md:4: sub_agents[0]: found slow with 360 s, in an agent with 300 s; allowed: no more time than its caller has: it is stopped together with its caller",
             "a.md:6: max_turns: found 501; allowed: at most 500: a run ends there over all its resumes",
             "quick.md:6: max_turns: found 1, so the model never sees the result of a tool; allowed: 2 or more for an agent with tools",
             "t.md:4: modelConfig.thinkingBudget: found 1000, which leaves nothing of 1000 output tokens for an answer; allowed: less than maxOutputTokens, which counts thinking too",

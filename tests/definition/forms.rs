@@ -1,4 +1,4 @@
-//! D: four forms, one definition.
+//! D: four formats, one definition.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) fn from_json(value: &Value) -> Definition {
 }
 
 fn errors(text: impl AsRef<[u8]>, form: Form) -> Vec<String> {
-    let errors = Definition::read(text.as_ref(), form, "x").expect_err("the definition is wrong");
+    let errors = Definition::read(text.as_ref(), form, "x").expect_err("the definition is invalid");
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -31,7 +31,8 @@ fn again(definition: &Definition, form: Form) -> Definition {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// D, D-P: converted through the forms in any order, as often as one likes, a definition is what it was, value for value.
+    /// D, D-P: converted through the formats in any order, any number of times, a definition stays the same, value for
+    /// value.
     #[test]
     fn any_definition_goes_through_all_four_forms_without_loss(
         given in any::definition(),
@@ -49,7 +50,7 @@ proptest! {
         }
     }
 
-    /// Written twice, the bytes are the same: a file under version control changes only where the definition does.
+    /// Written twice, the bytes are equal: a file under version control changes only where the definition does.
     #[test]
     fn a_definition_is_written_the_same_each_time(given in any::definition()) {
         let definition = from_json(&given);
@@ -96,7 +97,7 @@ fn each_form_is_pretty() {
     insta::assert_snapshot!("json", text(Form::Json));
 }
 
-/// D-P: the fixed numbers, as any other program has them.
+/// D-P: the fixed field numbers, as any other program has them.
 #[derive(Clone, PartialEq, Message)]
 struct Theirs {
     #[prost(string, tag = "1")]
@@ -210,7 +211,7 @@ fn theirs() -> Theirs {
     }
 }
 
-/// D-P, D-8
+/// D-P, D-8: another program's message is read by the fixed numbers, and its floats are decimal as people write them.
 #[test]
 fn a_message_of_another_program_is_read_by_the_fixed_numbers_and_its_floats_are_as_people_write_them() {
     let definition = Definition::read(&theirs().encode_to_vec(), Form::Proto, "x.binpb").unwrap();
@@ -223,7 +224,7 @@ fn a_message_of_another_program_is_read_by_the_fixed_numbers_and_its_floats_are_
     );
     assert_eq!(portable["runConfig"], json!({"max_time_minutes": 5, "max_turns": 15}));
     assert_eq!(definition.tools, ["ls"]);
-    // And what gavel writes is what the other program reads, its own additions aside.
+    // The other program reads what gavel writes, except for gavel's own fields.
     let mut back = Theirs::decode(definition.write(Form::Proto).as_slice()).unwrap();
     let output = back.output_config.as_mut().unwrap();
     output.schema = output.schema.replace(':', ": ").replace(",\"", ", \"");
@@ -240,10 +241,10 @@ fn a_message_with_fields_that_gavel_does_not_know_is_refused() {
     // Field 55, a varint.
     bytes.extend([0xb8, 0x03, 0x01]);
     assert!(errors(&bytes, Form::Proto)[0].contains("fields that this version does not know"));
-    assert!(errors([0xff, 0xff], Form::Proto)[0].contains("no such message"));
+    assert!(errors([0xff, 0xff], Form::Proto)[0].contains("not this message"));
 }
 
-/// A mistake in a form without lines is told without one.
+/// An error in a format without lines is reported without one.
 #[test]
 fn a_wrong_message_is_told_by_field() {
     let mut given = theirs();
@@ -256,14 +257,14 @@ fn a_wrong_message_is_told_by_field() {
         shown,
         [
             "x: output_config.schema.type: found 5; allowed: array, boolean, integer, null, number, object, string, or a list of these",
-            "x: prompt_config.query: found the placeholder ${topic}; allowed: an input: query; or `$${` where the text means `${`",
+            "x: prompt_config.query: found the placeholder ${topic}; allowed: an input: query; or `$${` for a literal `${`",
             "x: model_config.temperature: found NaN; allowed: a number from 0 to 2",
             "x: run_config.max_turns: found -1; allowed: a whole number from 1",
         ]
     );
 }
 
-/// JSON is JSON and nothing more; a tab, and an emoji as a pair of escapes, are JSON.
+/// JSON is parsed strictly; a tab, and an emoji as a pair of escapes, are valid JSON.
 #[test]
 fn json_is_read_strictly_and_its_mistakes_have_lines() {
     let right = "{\n\t\"name\": \"a\",\r\n\t\"description\": \"\\ud83d\\ude00\\t!\",\n\t\"system_prompt\": \"x\"\n}\n";
@@ -313,7 +314,7 @@ fn yaml_has_its_lines_and_no_number_that_json_has_not() {
     );
     assert!(
         errors(b"name: a\ndescription: \xff\n", Form::Yaml)[0]
-            .starts_with("x:2: the file: found bytes that are no UTF-8")
+            .starts_with("x:2: the file: found bytes that are not UTF-8")
     );
 }
 
@@ -331,7 +332,7 @@ fn the_line_ends_of_a_checkout_change_nothing() {
     }
 }
 
-/// D-4: fields that came later are absent from the canonical form where they are not used, so hashes that were recorded stay.
+/// D-4: newer fields are omitted from the canonical form if they are unused, so recorded hashes stay valid.
 #[test]
 fn a_definition_without_the_newer_fields_keeps_the_hash_it_always_had() {
     let canonical = concat!(
@@ -344,7 +345,7 @@ fn a_definition_without_the_newer_fields_keeps_the_hash_it_always_had() {
     assert_eq!((definition.flow, definition.provider), (Flow::Single, None::<Provider>));
 }
 
-/// The largest definition that is taken is told of in a moment, however many things it lists.
+/// The largest accepted definition is checked in a moment, however many entries it lists.
 #[test]
 fn a_definition_that_lists_too_much_is_refused_at_once() {
     let names: Vec<_> = (0..5_000).map(|n| format!("t{n}")).collect();
@@ -379,8 +380,8 @@ fn a_definition_that_lists_too_much_is_refused_at_once() {
     );
 }
 
-/// D-7: text is what was written, white space included, in all four forms. In Markdown one blank line before the text and the last
-/// line end are the file's.
+/// D-7: text is kept as written, white space included, in all four formats. In Markdown one blank line before the text
+/// and the last line end belong to the file.
 #[test]
 fn text_is_kept_as_it_was_written() {
     for text in [
@@ -427,7 +428,7 @@ fn text_is_kept_as_it_was_written() {
     }
 }
 
-/// D-5: a schema may be given as JSON text in every form, and is the schema.
+/// D-5: a schema may be given as JSON text in every format, and is read as the schema.
 #[test]
 fn a_schema_may_be_json_text_in_every_form() {
     let with = |schema: Value| json!({"name": "a", "description": "d", "systemPrompt": "s", "outputConfig": {"outputName": "r", "description": "d", "schema": schema}});

@@ -1,4 +1,5 @@
-//! Gemini CLI's agent files (`.gemini/agents/*.md`): they load as they are, and what gavel has nothing for is named.
+//! Gemini CLI's agent files (`.gemini/agents/*.md`): they load unchanged, and fields that gavel does not support are
+//! named.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ fn shown(front_matter: &str) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Every field that such a file may hold for an agent that runs locally and has no servers of its own.
+/// Every field that such a file may have for an agent that runs locally and has no servers of its own.
 #[test]
 fn an_agent_file_of_gemini_cli_loads_as_it_is() {
     let text = "---\nkind: local\nname: security-auditor\ndisplay_name: Auditor\ndescription: Finds holes.\ntools:\n  - read_file\n  - \
@@ -39,7 +40,7 @@ fn what_gavel_has_nothing_for_is_named_and_not_dropped() {
         [
             "a.md:4: mcpServers: found a field that gavel does not support; allowed: nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
             "a.md:6: mcp_servers: found a field that gavel does not support; allowed: nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
-            "a.md:7: policy: found a field that gavel does not support; allowed: nothing: an agent has no policy of its own; `approval` says when a person must agree",
+            "a.md:7: policy: found a field that gavel does not support; allowed: nothing: an agent has no policy of its own; `approval` says when a tool call requires approval",
         ]
     );
     assert_eq!(
@@ -61,7 +62,7 @@ fn what_gavel_has_nothing_for_is_named_and_not_dropped() {
     );
 }
 
-/// There, no list means every tool; here it means none, and whoever brings the file is told.
+/// In Gemini CLI, a missing list means every tool; here it means none, and a warning says so.
 #[test]
 fn an_agent_of_theirs_without_a_list_of_tools_is_warned_of() {
     let source = |file: &str| Source {
@@ -80,7 +81,7 @@ fn an_agent_of_theirs_without_a_list_of_tools_is_warned_of() {
     assert_eq!(check(&[source("agents/a.md")], &[]).warnings, []);
 }
 
-/// Their texts hold code, and code holds `${`: each place is told by its own line.
+/// Their texts contain code, and code contains `${`: each place is reported with its own line.
 #[test]
 fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
     let error = |body: &str| {
@@ -88,7 +89,7 @@ fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
         let errors = Definition::from_markdown(&text, "a.md").expect_err("these are no inputs");
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let allowed = "an input: query; or `$${` where the text means `${`";
+    let allowed = "an input: query; or `$${` for a literal `${`";
     assert_eq!(
         error("    cd ${HOME} && ls ${HOME}\n    $${HOME}\n    rm ${HOME}"),
         [
@@ -104,7 +105,7 @@ fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
     );
 }
 
-/// Files of real people say it in the words of other programs; each error says what to write instead.
+/// Real files use the names of other programs; each error says what to write instead.
 #[test]
 fn what_other_programs_write_is_told_in_gavels_words() {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
@@ -127,7 +128,7 @@ fn what_other_programs_write_is_told_in_gavels_words() {
         (
             "permissionMode: plan",
             "a.md:4: permissionMode: found a field that gavel does not support; allowed: `approval`: never, side_effects or always; it says \
-             when a person must approve a tool call"
+             when a tool call requires approval"
                 .to_owned(),
         ),
         (
@@ -160,7 +161,8 @@ fn turns_in_camel_case_are_turns() {
     );
 }
 
-/// A description with a colon in it is what most files trip over; the parser's own words do not say how to write it.
+/// An unquoted colon in a description is the most common error in such files, and the parser's own message does not say
+/// how to fix it.
 #[test]
 fn a_colon_in_a_plain_text_is_told_with_the_way_to_write_it() {
     let long =
@@ -206,7 +208,7 @@ fn a_model_of_another_provider_is_warned_of() {
         assert_eq!(
             checked(model),
             [format!(
-                "a.yaml:4: model: found \"{model}\", which is no model of Google; allowed: a model of Gemini, or no model: the configured one"
+                "a.yaml:4: model: found \"{model}\", which is not a Google model; allowed: a model of Gemini, or no model: the configured one"
             )]
         );
     }

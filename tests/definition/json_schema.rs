@@ -1,4 +1,4 @@
-//! The JSON Schema of definitions says what the reader says.
+//! The JSON Schema of definitions agrees with the reader.
 
 use gavel::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter, reference};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn is_read(instance: &Value) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever gavel writes is valid to an editor.
+    /// Everything that gavel writes is valid to an editor.
     #[test]
     fn every_definition_fits_the_schema(given in any::definition()) {
         let written: Value = serde_json::from_slice(&from_json(&given).write(Form::Json)).unwrap();
@@ -40,7 +40,7 @@ fn with(more: Value) -> Value {
     definition
 }
 
-/// Every spelling of the reader is one of the schema's.
+/// Every spelling that the reader accepts is valid under the schema.
 #[test]
 fn every_spelling_fits() {
     for more in [
@@ -62,7 +62,7 @@ fn every_spelling_fits() {
     }
 }
 
-/// What the reader refuses for its shape, an editor underlines.
+/// A definition whose shape the reader refuses is invalid under the schema, so an editor marks it.
 #[test]
 fn what_the_reader_refuses_does_not_fit() {
     let wrong = [
@@ -129,14 +129,14 @@ fn the_front_matter_may_leave_the_system_prompt_to_the_text_below() {
     assert!(!fits(&json_schema_of_front_matter(), &json!({"name": "a"})));
 }
 
-/// `$schema` is for editors, and no part of the definition.
+/// `$schema` is for editors and not part of the definition.
 #[test]
 fn the_line_for_editors_changes_nothing() {
     let with_it = from_json(&with(json!({"$schema": "../agent.schema.json"})));
     assert_eq!(with_it, from_json(&small()));
 }
 
-/// The documentation's table of fields is the reader's.
+/// The documentation's table of fields is generated from the reader's.
 #[test]
 fn the_documentation_has_the_table_of_fields() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/agents.md");

@@ -1,4 +1,4 @@
-//! The agents that come with gavel, and the examples of its documentation.
+//! The agents that ship with gavel, and the examples of its documentation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn the_shipped_folder_is_right_whole() {
     assert_eq!(loaded.checked.agents.len(), loaded.files.len());
 }
 
-/// D-E
+/// D-E: the shipped `codebase_investigator` matches the reference.
 #[test]
 fn the_codebase_investigator_is_what_the_reference_says() {
     let loaded = app::agents_in(&shipped(), None).unwrap();
@@ -45,7 +45,7 @@ fn the_codebase_investigator_is_what_the_reference_says() {
     assert_eq!(definition.flow, Flow::Single);
 }
 
-/// D-E, D-5: a report with places that can be opened fits; one without lines, or with words of its own, does not.
+/// D-E, D-5: a report with locations that can be opened is valid; one without lines, or with other fields, is not.
 #[test]
 fn its_schema_asks_for_places_that_can_be_opened() {
     let loaded = app::agents_in(&shipped(), None).unwrap();
@@ -74,13 +74,13 @@ fn its_schema_asks_for_places_that_can_be_opened() {
     }
 }
 
-/// The four forms that docs/agents.md shows side by side are one definition; its other examples are right as well.
+/// The four formats that docs/agents.md shows side by side are one definition; its other examples are valid too.
 #[test]
 fn the_examples_of_the_documentation_are_right() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/agents.md");
     let text = fs::read_to_string(path).unwrap();
     let mut hashes = std::collections::BTreeMap::<String, Vec<_>>::new();
-    // A fence of four: the Markdown form holds no such fence.
+    // A fence of four backticks: the Markdown format contains no such fence.
     for block in text.split("\n````").skip(1).step_by(2) {
         let (language, body) = block.split_once('\n').unwrap();
         let form = match language {

@@ -1,4 +1,4 @@
-//! how long an agent may take, in the units of each field.
+//! the time limits of an agent, in the units of each field.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::forms::from_json;
 
 fn errors(line: &str) -> Vec<String> {
     let text = format!("name: a\ndescription: d\nsystem_prompt: s\n{line}\n");
-    let errors = Definition::read(text.as_bytes(), Form::Yaml, "a.yaml").expect_err("it is wrong");
+    let errors = Definition::read(text.as_bytes(), Form::Yaml, "a.yaml").expect_err("it is invalid");
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -114,7 +114,7 @@ fn a_sub_agent_and_a_step_have_a_time_of_their_own() {
     );
 }
 
-/// A call as a tool may say how long the agent may take, whatever the agent's inputs are called.
+/// A call as a tool may set the agent's time limit, whatever names the agent's inputs have.
 #[test]
 fn the_declaration_of_an_agent_has_a_timeout_under_a_name_that_no_input_has() {
     let with = |inputs: &[&str]| {

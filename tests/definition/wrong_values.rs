@@ -1,18 +1,19 @@
-//! D-1 to D-10: a field that is missing, null, blank or of another type is an error with its line; none passes in silence.
+//! D-1 to D-10: a field that is missing, null, blank or of another type is an error with its line; none is accepted
+//! silently.
 
 use gavel::domain::definition::{Definition, Form, json_schema};
 use serde_json::{Value, json};
 
 const TEXT_FORMS: [Form; 3] = [Form::Json, Form::Yaml, Form::Markdown];
 
-/// One field a line, so that a line names a field.
+/// One field per line, so that a line identifies a field.
 fn lines(definition: &Value) -> String {
     let fields = definition.as_object().unwrap().iter();
     let fields: Vec<_> = fields.map(|(name, value)| format!("\"{name}\": {value}")).collect();
     format!("{{\n{}\n}}", fields.join(",\n"))
 }
 
-/// The definition in a form that has lines; JSON is YAML, and may be a front matter.
+/// The definition in a format with lines; JSON is YAML, and may be a front matter.
 fn read(definition: &Value, form: Form) -> Result<Definition, Vec<(String, Option<u64>)>> {
     let text = match form {
         Form::Markdown => format!("---\n{}\n---\n", lines(definition)),
@@ -38,7 +39,7 @@ fn flow() -> Value {
     json!({"name": "a", "description": "d", "flow_type": "sequential", "steps": [{"agent": "b"}]})
 }
 
-/// Every field that a definition must have, with everything that it cannot be, in every form with lines.
+/// Every required field, with every invalid value, in every format with lines.
 #[test]
 fn a_required_field_that_is_null_blank_or_of_another_type_is_one_error_with_its_line() {
     for (base, pointer, takes_maps) in [
@@ -60,7 +61,7 @@ fn a_required_field_that_is_null_blank_or_of_another_type_is_one_error_with_its_
             let mut definition = base.clone();
             *definition.pointer_mut(pointer).unwrap() = value.clone();
             for form in TEXT_FORMS {
-                let errors = read(&definition, form).expect_err("it is wrong");
+                let errors = read(&definition, form).expect_err("it is invalid");
                 let [(field, Some(line))] = errors.as_slice() else {
                     panic!("{form:?} {pointer} = {value}: {errors:?}")
                 };
@@ -75,8 +76,8 @@ fn a_required_field_that_is_null_blank_or_of_another_type_is_one_error_with_its_
     }
 }
 
-/// Every field under every name that it has, with values of every type: either the definition is read, or an error has the field and
-/// its line. What does not fit the JSON Schema is never read.
+/// Every field under each of its names, with values of every type: either the definition is read, or an error has the
+/// field and its line. A value that is invalid under the JSON Schema is never read.
 #[test]
 fn no_value_of_any_field_passes_in_silence() {
     let schema = json_schema();
@@ -132,7 +133,7 @@ fn no_value_of_any_field_passes_in_silence() {
                         let told = |(field, line): &(String, Option<u64>)| {
                             line.is_some() && (field.starts_with(&path) || field.starts_with(&name))
                         };
-                        // Of a group that says something of an output the rest is missing, which has no line; and a prompt with
+                        // A group for an output is incomplete, and the missing rest has no line; so is a prompt with
                         // other inputs than the default.
                         let incomplete =
                             valid.is_valid(&definition) || name.starts_with("output") || name.starts_with("input");
@@ -144,7 +145,7 @@ fn no_value_of_any_field_passes_in_silence() {
     }
 }
 
-/// Null counts as absent wherever something may be absent.
+/// Null counts as absent wherever a field is optional.
 #[test]
 fn null_counts_as_absent_where_a_field_is_optional() {
     let mut given = complete();
@@ -171,7 +172,7 @@ fn null_counts_as_absent_where_a_field_is_optional() {
     assert_eq!(read(&steps, Form::Json).unwrap(), read(&flow(), Form::Json).unwrap());
 }
 
-/// Errors that follow from one cause are one error.
+/// Errors with one cause are reported as one error.
 #[test]
 fn what_follows_from_one_mistake_is_not_told_as_well() {
     let with = |more: Value| {
@@ -179,7 +180,7 @@ fn what_follows_from_one_mistake_is_not_told_as_well() {
         for (name, value) in more.as_object().unwrap() {
             definition[name] = value.clone();
         }
-        let errors = read(&definition, Form::Json).expect_err("it is wrong");
+        let errors = read(&definition, Form::Json).expect_err("it is invalid");
         errors.into_iter().map(|(field, _)| field).collect::<Vec<_>>()
     };
     for (more, field) in [

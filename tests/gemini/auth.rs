@@ -1,4 +1,4 @@
-//! Vertex AI: tokens are got, shared, renewed and given up.
+//! Vertex AI: tokens are obtained, shared, renewed and abandoned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,7 +149,7 @@ async fn many_requests_at_once_fetch_one_token() {
 
 #[tokio::test]
 async fn a_token_near_its_end_is_renewed_and_an_ended_one_is_not_used() {
-    // Nothing of the first is left when it is first looked at again.
+    // The first token has expired by its first use.
     let tokens = Far::start([token("ended", 0), token("fresh", 3599)]).await;
     let far = Far::start([json(200, &said("a")), json(200, &said("b")), json(200, &said("c"))]).await;
     let gemini = vertex(&far.url, user(&tokens.url));
@@ -229,7 +229,7 @@ async fn a_token_endpoint_in_trouble_is_asked_again_and_a_silent_one_ends_with_t
 
 #[tokio::test]
 async fn who_waited_for_a_fetch_that_failed_shares_its_failure() {
-    // The answer waits for both callers: it begins to come after a while, in which the second one queues.
+    // The response waits for both callers: it starts after a delay, in which the second caller queues.
     let mut slow = vec![Step::Pause(Duration::from_millis(100))];
     slow.extend(json(400, r#"{"error":"invalid_grant"}"#));
     let tokens = Far::start([slow]).await;
@@ -255,5 +255,5 @@ fn a_key_that_cannot_sign_stops_the_start() {
         .err()
         .unwrap()
         .to_string();
-    assert_eq!(error, "private_key: it is no RSA key in PEM form");
+    assert_eq!(error, "private_key: it is not an RSA key in PEM form");
 }

@@ -1,4 +1,4 @@
-//! `gavel doctor`: what is wrong is said clearly.
+//! `gavel doctor`: each problem with Gemini is reported clearly.
 
 use gavel::adapters::gemini::{CheckError, Credentials, Endpoint, Gemini, GeminiConfig, ModelInfo};
 
@@ -43,11 +43,11 @@ async fn each_thing_that_can_be_wrong_has_its_own_words() {
     let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}"#;
     for (status, details, expected) in [
         (400, info, "the credentials do not work: "),
-        (400, "", "Gemini answered in an unexpected way: "),
+        (400, "", "unexpected answer from Gemini: "),
         (401, "", "the credentials do not work: "),
         (403, "", "the credentials may not use this API, project or model: "),
         (404, "", "there is no model \"gemini-3.8-flash\" at this endpoint: "),
-        (429, "", "the quota is used up: "),
+        (429, "", "the quota is exceeded: "),
         (503, "", "Gemini cannot be reached: "),
     ] {
         let far = Far::start([json(status, &error(status, "X", details))]).await;

@@ -1,4 +1,4 @@
-//! Failures: which are repeated, how often, and what they end as.
+//! Failures: which are retried, how often, and the final fault.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn retry_info(delay: &str) -> String {
     format!(r#"{{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"{delay}"}}"#)
 }
 
-/// C-EC-1
+/// C-EC-1: a transient failure is tried three times in all.
 #[tokio::test]
 async fn what_may_pass_is_tried_three_times_in_all() {
     for status in [408, 429, 500, 502, 503, 504] {
@@ -39,7 +39,7 @@ async fn what_may_pass_is_tried_three_times_in_all() {
     }
 }
 
-/// Each says what it is about: key, permission, model, quota or the request.
+/// Each fault names its cause: key, permission, model, quota or the request.
 #[tokio::test]
 async fn what_would_fail_again_is_not_repeated() {
     let daily = r#"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"RequestsPerDayPerModel"}]}"#;
@@ -85,7 +85,7 @@ async fn a_wait_beyond_the_deadline_fails_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
-/// C-EC-2
+/// C-EC-2: a malformed function call is requested once more.
 #[tokio::test]
 async fn a_malformed_function_call_is_asked_for_once_more() {
     let far = Far::start([json(200, GARBLED), json(200, &said("Done."))]).await;
@@ -93,7 +93,7 @@ async fn a_malformed_function_call_is_asked_for_once_more() {
     assert_eq!(
         (turn.text().as_str(), turn.usage.input_tokens),
         ("Done.", 20),
-        "both are paid for"
+        "both are billed"
     );
 
     let nameless = reply(r#"{"functionCall":{"args":{}}}"#, "STOP", "");
@@ -102,7 +102,7 @@ async fn a_malformed_function_call_is_asked_for_once_more() {
     assert_eq!(fault.usage.input_tokens, 20);
 }
 
-/// C-EC-2: an answer that says nothing is asked for once more; the second one counts, whatever it is.
+/// C-EC-2: an empty answer is requested once more. The second answer counts, whatever it is.
 #[tokio::test]
 async fn an_answer_that_says_nothing_is_asked_for_once_more() {
     for (part, says) in [
@@ -125,7 +125,7 @@ async fn an_answer_that_says_nothing_is_asked_for_once_more() {
     }
 }
 
-/// C-EC-2
+/// C-EC-2: blocked and unknown answers are neither retried nor run.
 #[tokio::test]
 async fn blocked_and_unknown_answers_are_not_repeated_and_not_run() {
     let call = r#"{"functionCall":{"name":"add_task","args":{}}}"#;
@@ -236,7 +236,7 @@ async fn when_a_later_hop_breaks_the_words_of_the_finished_ones_are_said_again()
     assert_eq!(far.seen()[2].json()["continuationToken"], "t");
 }
 
-/// D-R6: thoughts are void with the attempt that they came from, also where it said nothing else.
+/// D-R6: thoughts are reset with the attempt that they came from, even if it produced nothing else.
 #[tokio::test]
 async fn a_stream_that_breaks_after_thoughts_is_reset_and_repeated() {
     let thought = |text: &str| format!(r#"{{"text":"{text}","thought":true}}"#);
@@ -255,7 +255,7 @@ async fn a_stream_that_breaks_after_thoughts_is_reset_and_repeated() {
     assert_eq!(turn.unwrap().text(), "Done.");
     assert_eq!(heard, ["<thought>Hm", "<reset>", "<thought>Hm.", "Done."]);
 
-    // Those of a hop that is finished are true, and are said again.
+    // Those of a finished hop are final, and are sent again.
     let parts = format!(r#"{},{{"text":"one "}}"#, thought("First."));
     let first = reply(&parts, "CONTINUATION", r#","continuationToken":"t""#);
     let far = Far::start([events(&[first]), broken("Sec"), events(&[said("two")])]).await;
@@ -275,7 +275,7 @@ async fn a_stream_that_breaks_after_thoughts_is_reset_and_repeated() {
     );
 }
 
-/// C-EC-1
+/// C-EC-1: a refused or broken connection is retried, and then reported as unavailable.
 #[tokio::test]
 async fn a_refused_or_broken_connection_is_tried_again_and_then_unavailable() {
     let far = Far::start([vec![Step::Reset], vec![Step::Close], json(200, &said("Done."))]).await;
@@ -299,12 +299,12 @@ async fn a_refused_or_broken_connection_is_tried_again_and_then_unavailable() {
     let fault = assert_fault(fault, FaultKind::Unavailable, "given up after attempt 3", 3);
     assert!(
         !fault.detail.contains("127.0.0.1"),
-        "where the endpoint is stays out: {}",
+        "the address of the endpoint is not in the error: {}",
         fault.detail
     );
 }
 
-/// C-EC-1
+/// C-EC-1: a host name that does not resolve is unavailable.
 #[tokio::test]
 async fn a_name_that_does_not_exist_is_unavailable() {
     let question = Question {
@@ -312,7 +312,7 @@ async fn a_name_that_does_not_exist_is_unavailable() {
         ..Question::default()
     };
     let fault = question.ask(&gemini("http://gavel-test.invalid")).await.unwrap_err();
-    // A resolver without a network may also leave us waiting.
+    // Without a network, the resolver may also time out.
     assert!(
         matches!(fault.kind, FaultKind::Unavailable | FaultKind::Timeout),
         "{fault:?}"
@@ -331,7 +331,7 @@ async fn a_redirect_is_not_followed_so_the_key_stays_here() {
     assert!(elsewhere.seen().is_empty());
 }
 
-/// C-SC-7
+/// C-SC-7: the breaker opens, rejects calls at once, and closes after a successful probe.
 #[tokio::test]
 async fn the_breaker_opens_refuses_at_once_and_closes_after_a_good_probe() {
     let config = |url: &str, open_for| GeminiConfig {
@@ -392,7 +392,7 @@ async fn when_the_retry_budget_is_spent_nothing_is_repeated() {
     assert_fault(
         ask(&gemini).await,
         FaultKind::Unavailable,
-        "the retry budget is spent",
+        "the retry budget is exhausted",
         1,
     );
 }

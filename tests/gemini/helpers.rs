@@ -1,4 +1,4 @@
-//! An adapter with short waits, and one way to ask it.
+//! An adapter with short timeouts, and one way to call it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 pub(crate) const MODEL: &str = "gemini-3.8-flash";
 pub(crate) const KEY: &str = "test-key";
 
-/// Long enough that only a hang meets it, short enough to wait for.
+/// Long enough that only a hang exceeds it, short enough to wait for.
 pub(crate) const SHORT: Duration = Duration::from_millis(150);
 
 pub(crate) fn developer(url: &str) -> GeminiConfig {
@@ -60,10 +60,10 @@ pub(crate) fn functions() -> Arc<Functions> {
     })
 }
 
-/// Marks a thought among what was heard.
+/// Marks a thought among the received chunks.
 pub(crate) const THOUGHT: &str = "<thought>";
 
-/// A question with everything that can be varied.
+/// A request with everything that tests vary.
 pub(crate) struct Question<'a> {
     pub(crate) settings: ModelSettings,
     pub(crate) contents: Vec<Content<'a>>,
@@ -87,7 +87,7 @@ impl Question<'_> {
         self.put(gemini, None).await
     }
 
-    /// Asks for a stream; tells also what was heard, thoughts marked as such.
+    /// Requests a stream; also returns the received chunks, with thoughts marked.
     pub(crate) async fn listen(&self, gemini: &Gemini) -> (Result<ModelTurn, ModelFault>, Vec<String>) {
         let mut heard = Vec::new();
         let mut listener = |event: ModelEvent<'_>| {
@@ -157,7 +157,7 @@ pub(crate) fn error(code: u16, status: &str, details: &str) -> String {
     format!(r#"{{"error":{{"code":{code},"message":"It went wrong.","status":"{status}","details":[{details}]}}}}"#)
 }
 
-/// The fault must be of this kind, and its detail must hold these words.
+/// The fault must be of this kind, and its detail must contain these words.
 #[track_caller]
 pub(crate) fn assert_fault(
     answer: Result<ModelTurn, ModelFault>,

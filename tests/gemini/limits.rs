@@ -1,4 +1,4 @@
-//! Slow, endless and outsized answers: time and memory stay bounded.
+//! Slow, endless and oversized responses: time and memory stay bounded.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn hasty() -> Question<'static> {
     }
 }
 
-/// C-EC-1
+/// C-EC-1: a hang ends at the deadline, at any point of the exchange.
 #[tokio::test]
 async fn a_hang_ends_at_the_deadline_whatever_it_hangs_in() {
     let part_of_head = vec![Step::Send(HEAD.to_vec()), Step::Hang];
@@ -61,7 +61,7 @@ async fn a_hang_ends_at_the_deadline_whatever_it_hangs_in() {
     }
 }
 
-/// C-EC-1
+/// C-EC-1: silence before and within a response has its own limit.
 #[tokio::test]
 async fn silence_before_and_in_an_answer_has_its_own_limit() {
     let far = Far::start([vec![Step::Hang]]).await;
@@ -89,7 +89,7 @@ async fn a_deadline_that_has_passed_sends_nothing() {
     assert!(far.seen().is_empty());
 }
 
-/// C-EC-2
+/// C-EC-2: a response of 50 MB is not read to its end.
 #[tokio::test]
 async fn fifty_megabytes_are_not_read() {
     let announced = vec![
@@ -119,12 +119,12 @@ async fn fifty_megabytes_are_not_read() {
         };
         assert_fault(answer, FaultKind::Malformed, "larger than 8388608 bytes", 1);
         far.client_left().await;
-        // What exceeds the cap was in the socket's buffers.
+        // The data beyond the limit was in the socket's buffers.
         assert!(far.sent() < 24 * MEBI, "{} bytes went out", far.sent());
     }
 }
 
-/// C-EC-2
+/// C-EC-2: a large response within the limit is read completely.
 #[tokio::test]
 async fn a_large_answer_within_the_cap_is_whole() {
     let words = "word ".repeat(MEBI);
@@ -134,7 +134,7 @@ async fn a_large_answer_within_the_cap_is_whole() {
     assert_eq!(listen(&gemini).await.0.unwrap().text(), words);
 }
 
-/// C-EC-2
+/// C-EC-2: a deeply nested response is refused.
 #[tokio::test]
 async fn deep_nesting_is_refused() {
     for levels in [200, 1_000_000] {

@@ -1,4 +1,4 @@
-//! What operators can count.
+//! Metrics for operators.
 
 use std::collections::HashSet;
 
@@ -46,7 +46,7 @@ fn attempts_retries_faults_and_tokens_are_counted() {
     assert!(text.contains("gavel_model_attempt_seconds"), "{text}");
 }
 
-/// Definitions name models, and a metric is kept for each label for ever: thousands of names take the room of some.
+/// Definitions name models, and a metric is kept for each label for ever: thousands of names take bounded memory.
 #[test]
 fn models_that_others_name_take_bounded_room() {
     let recorder = PrometheusBuilder::new().build_recorder();

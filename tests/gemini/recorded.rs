@@ -1,7 +1,7 @@
-//! Traffic recorded by others, played to the adapter as it came over the wire.
+//! Recorded traffic of third parties, replayed to the adapter as it came over the wire.
 //!
-//! The folder is read as it is: a new file is tested by being there. The recordings are third-party data, so what is kept
-//! here of a reply is a summary (kinds, names, lengths, hashes), never its text.
+//! Every file in the directory is tested. The recordings are third-party data, so the snapshot has a summary of each
+//! reply (kinds, names, lengths, hashes), never its text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::helpers::{Question, THOUGHT, developer, raw, said};
 use crate::server::{Far, Step, answer, end_of_stream, json as json_answer, piece};
 
-/// What an exchange is.
+/// The kind of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Unary,
@@ -35,7 +35,7 @@ struct Recording {
     response: Value,
 }
 
-/// Every recording, by name; `None` when they are not there, which is an error where `CI` is set.
+/// Every recording, by name; `None` if they are missing, which is an error if `CI` is set.
 fn recordings() -> Option<Vec<Recording>> {
     let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
@@ -72,7 +72,7 @@ impl Recording {
             path => path.as_str().unwrap(),
         };
         match path {
-            // Published without its request: replies and errors of generateContent alone.
+            // Published without its request: only replies and errors of generateContent.
             "" if streamed => Kind::Stream,
             "" => Kind::Unary,
             _ if path.ends_with(":generateContent") => Kind::Unary,
@@ -89,7 +89,7 @@ impl Recording {
         u16::try_from(self.response["status"].as_u64().unwrap()).unwrap()
     }
 
-    /// The answer as bytes of the framing it was recorded in.
+    /// The response as bytes, in the framing it was recorded in.
     fn script(&self) -> Vec<Step> {
         let Some(chunks) = self.response["stream"].as_array() else {
             return json_answer(self.status(), &self.response["body"].to_string());
@@ -101,7 +101,7 @@ impl Recording {
         let (open, between, close, end) = match self.response["framing"].as_str().unwrap() {
             "sse-lf" => ("data: ", "", "", "\n\n"),
             "json-array" => ("", ",\r\n", "]", ""),
-            // `json`: the recorder had split the chunks already.
+            // `json`: the recorder had already split the chunks.
             "sse-crlf" | "json" => ("data: ", "", "", "\r\n\r\n"),
             other => panic!("{}: framing {other}", self.name),
         };
@@ -126,7 +126,7 @@ impl Recording {
         steps
     }
 
-    /// Plays the answer to the adapter, which hears a stream with its thoughts.
+    /// Replays the response to the adapter, which receives a stream with its thoughts.
     async fn play(&self) -> (Result<ModelTurn, ModelFault>, Vec<String>) {
         let far = Far::start([self.script()]).await;
         let gemini = patient(&far.url);
@@ -143,7 +143,7 @@ impl Recording {
     }
 }
 
-/// One attempt and no breaker: each recording stands for itself.
+/// One attempt and no breaker: each recording is independent.
 fn patient(url: &str) -> Gemini {
     let config = developer(url);
     Gemini::new(GeminiConfig {
@@ -192,7 +192,7 @@ fn part(part: &Part) -> String {
     }
 }
 
-/// What was heard: thoughts, words.
+/// The received thoughts and text, separately.
 fn apart(heard: &[String]) -> (Vec<&str>, Vec<&str>) {
     let thoughts = heard.iter().filter_map(|text| text.strip_prefix(THOUGHT));
     let words = heard.iter().filter(|text| !text.starts_with(THOUGHT));
@@ -214,7 +214,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
             )
         }
         Err(fault) => {
-            // After the colon come the provider's words.
+            // The provider's text follows the colon.
             let detail = match fault.detail.starts_with("Gemini answered") {
                 true => fault.detail.split(": ").next().unwrap(),
                 false => &fault.detail,
@@ -237,7 +237,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
     format!("{}: {:?}{heard} {told}", recording.name, recording.kind())
 }
 
-/// C-FR-012
+/// C-FR-012: every recorded reply is read, and every other file is recognized.
 #[tokio::test]
 async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_is() {
     let Some(recordings) = recordings() else { return };
@@ -250,7 +250,12 @@ async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_
                     && recording.kind() == Kind::Stream
                 {
                     let (thoughts, words) = apart(&heard);
-                    assert_eq!(turn.text(), words.concat(), "{}: heard and read differ", recording.name);
+                    assert_eq!(
+                        turn.text(),
+                        words.concat(),
+                        "{}: streamed and final text differ",
+                        recording.name
+                    );
                     let read = turn.parts.iter().filter_map(|part| match part {
                         Part::Thought(text) => Some(text.as_str()),
                         _ => None,
@@ -275,7 +280,7 @@ async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_
     });
 }
 
-/// Clients whose second request is not what a correct client sends, with what they do instead.
+/// Clients whose second request differs from that of a correct client, with the difference.
 const DEVIATING: [(&str, &str); 4] = [
     (
         "adkgo-testplugincallbackintegration-agent-tool-default-schema-4",
@@ -295,8 +300,8 @@ const DEVIATING: [(&str, &str); 4] = [
     ),
 ];
 
-/// A content with the freedoms that proto JSON gives taken away: field spelling, base64 alphabet, absent empty values; ids
-/// that the client made up, and empty text that no signature ties to its place.
+/// A normalized content, without the variations that proto JSON allows: field spelling, base64 alphabet, absent empty
+/// values. Client-generated ids and empty text without a signature are removed.
 fn normal(content: &Value, ours: &Value) -> Value {
     let mut parts = Vec::new();
     for part in content["parts"].as_array().unwrap() {
@@ -340,7 +345,7 @@ fn signature(value: &Value) -> Value {
     hash(&URL_SAFE_NO_PAD.encode(bytes)).into()
 }
 
-/// What the adapter sends after `turn`: its echo, and an answer to each call.
+/// The content that the adapter sends after `turn`: its echo, and an answer to each call.
 async fn next_request(turn: &ModelTurn) -> Value {
     let far = Far::start([answer(200, "application/json", said("ok").as_bytes())]).await;
     let data = raw("{}");
@@ -380,7 +385,7 @@ fn answered(content: &Value) -> Vec<(Value, Value)> {
         .collect()
 }
 
-/// C-FR-002
+/// C-FR-002: a second request equals that of a correct client.
 #[tokio::test]
 async fn a_second_request_is_what_a_correct_client_sent() {
     let Some(recordings) = recordings() else { return };
@@ -406,7 +411,7 @@ async fn a_second_request_is_what_a_correct_client_sent() {
         let Some(contents) = second.request["body"]["contents"].as_array() else {
             continue;
         };
-        // A client may go on after a reply that is of no use to us, and a run may hold unrelated requests.
+        // A client may continue after a reply that gavel rejects, and a recording may contain unrelated requests.
         let (Ok(turn), Some(place)) = (
             first.play().await.0,
             contents.iter().rposition(|content| content["role"] == "model"),
@@ -428,7 +433,7 @@ async fn a_second_request_is_what_a_correct_client_sent() {
         assert_eq!(ours.len(), expected.len(), "{}", second.name);
         for (ours, theirs) in ours.iter().zip(&expected) {
             assert_eq!(ours.0, theirs.0, "{}: names", second.name);
-            // An id that was given goes back; one that the client made up is its own affair.
+            // An id from the server is sent back; a client-generated id may differ.
             assert!(
                 ours.1 == theirs.1 || ours.1.is_null(),
                 "{}: {ours:?} {theirs:?}",
@@ -440,7 +445,7 @@ async fn a_second_request_is_what_a_correct_client_sent() {
     assert_eq!(
         deviating.len(),
         DEVIATING.len(),
-        "some of the deviating clients were not met: {deviating:?}"
+        "some of the deviating clients were not found: {deviating:?}"
     );
     assert!(
         same >= 15 && with_calls >= 12,

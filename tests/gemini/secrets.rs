@@ -1,4 +1,4 @@
-//! Canaries: keys and payload stay out of errors, logs and whatever prints.
+//! Canaries: keys and payload stay out of errors, logs and debug output.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -79,8 +79,8 @@ async fn nothing_secret_and_nothing_said_reaches_a_log_or_an_error() {
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
         .with_writer(log.clone())
         .finish();
-    // For the whole process: with one subscriber for one thread, another test's thread may be the first to meet a callsite,
-    // and it is then off for all.
+    // For the whole process: with a subscriber for one thread only, another test's thread may reach a callsite first,
+    // which then stays disabled for all.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let mut told = String::new();
     for script in scripts {

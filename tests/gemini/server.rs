@@ -1,4 +1,4 @@
-//! A scripted far end on a raw socket: it can hang, drip, cut, reset and flood, which a mock server cannot.
+//! A scripted server on a raw socket: it can hang, drip, cut, reset and flood, which a mock server cannot.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,22 +8,22 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What is done for one request, step by step.
+/// The steps for one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Bytes.
+    /// Sends these bytes.
     Send(Vec<u8>),
-    /// The same bytes many times.
+    /// Sends the same bytes many times.
     Flood(Vec<u8>, usize),
-    /// The same bytes again and again, with a pause, until the client leaves.
+    /// Sends the same bytes repeatedly, with a pause, until the client disconnects.
     Drip(Vec<u8>, Duration),
-    /// Nothing, for a while.
+    /// Sends nothing for this time.
     Pause(Duration),
-    /// Nothing, until the client leaves.
+    /// Sends nothing until the client disconnects.
     Hang,
-    /// A broken connection (RST).
+    /// Breaks the connection (RST).
     Reset,
-    /// An ended connection (FIN).
+    /// Ends the connection (FIN).
     Close,
 }
 
@@ -54,15 +54,15 @@ struct State {
     left: tokio::sync::Notify,
 }
 
-/// The far end. It ends with the test's runtime.
+/// The scripted server. It ends with the test's runtime.
 pub(crate) struct Far {
     pub(crate) url: String,
     state: Arc<State>,
 }
 
 impl Far {
-    /// Listens, and answers the n-th request with the n-th entry; a request beyond the script is answered with 599, which
-    /// nothing repeats.
+    /// Listens, and answers the n-th request with the n-th entry. A request beyond the script is answered with 599,
+    /// which is never retried.
     pub(crate) async fn start(script: impl IntoIterator<Item = Vec<Step>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -75,7 +75,7 @@ impl Far {
             while let Ok((socket, _)) = listener.accept().await {
                 let state = Arc::clone(&shared);
                 tokio::spawn(async move {
-                    // A client that leaves ends its connection here, whatever was being done.
+                    // A client that disconnects ends its connection here, at any step.
                     let _ = serve(socket, &state).await;
                     state.left.notify_one();
                 });
@@ -89,7 +89,7 @@ impl Far {
         self.state.seen.lock().unwrap().clone()
     }
 
-    /// Bytes that the socket took.
+    /// Bytes that the socket accepted.
     pub(crate) fn sent(&self) -> usize {
         self.state.sent.load(Ordering::SeqCst)
     }
@@ -168,7 +168,7 @@ async fn read_request(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::
     Ok(Some(Seen { line, headers, body }))
 }
 
-/// A whole answer.
+/// A complete response.
 pub(crate) fn answer(status: u16, kind: &str, body: &[u8]) -> Vec<Step> {
     let length = body.len();
     let mut bytes =
@@ -181,7 +181,7 @@ pub(crate) fn json(status: u16, body: &str) -> Vec<Step> {
     answer(status, "application/json; charset=UTF-8", body.as_bytes())
 }
 
-/// A whole stream of events, framed as Google does.
+/// A complete stream of events, framed as Google does.
 pub(crate) fn events<S: AsRef<str>>(chunks: &[S]) -> Vec<Step> {
     let mut steps = open_stream();
     steps.extend(chunks.iter().map(|chunk| event(chunk.as_ref())));

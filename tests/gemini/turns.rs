@@ -1,4 +1,4 @@
-//! What is sent, and what is read of good answers.
+//! Requests, and the parsing of successful responses.
 
 use gavel::adapters::gemini::{Endpoint, Gemini, GeminiConfig};
 use gavel::domain::decision::Usage;
@@ -12,7 +12,7 @@ use crate::helpers::{
 };
 use crate::server::{Far, Step, end_of_stream, event, events, json, open_stream, piece};
 
-/// C-FR-001
+/// C-FR-001: a unary request matches the Developer API.
 #[tokio::test]
 async fn a_unary_request_is_what_the_developer_api_asks_for() {
     let mut server = Server::new_async().await;
@@ -72,7 +72,7 @@ async fn a_definitions_model_and_settings_are_used_and_the_answers_model_is_told
     assert_eq!(
         seen.json()["generationConfig"],
         json!({"maxOutputTokens": 100}),
-        "Gemini 4 knows no temperature"
+        "Gemini 4 has no temperature"
     );
 }
 
@@ -94,7 +94,7 @@ async fn express_mode_has_its_own_path() {
     assert_eq!(seen.header("x-goog-api-key"), Some(KEY));
 }
 
-/// C-FR-002
+/// C-FR-002: calls are returned in order with their ids, and answered in one content.
 #[tokio::test]
 async fn calls_come_in_order_with_their_ids_and_are_answered_in_one_content() {
     let first = reply(
@@ -171,11 +171,7 @@ async fn a_stream_is_heard_as_it_comes_and_joined_for_the_echo() {
     .await;
     let (turn, heard) = listen(&gemini(&far.url)).await;
     let turn = turn.unwrap();
-    assert_eq!(
-        heard,
-        ["Hel", "lo"],
-        "thoughts that were not asked for are not passed on"
-    );
+    assert_eq!(heard, ["Hel", "lo"], "unrequested thoughts are not passed on");
     assert_eq!(
         turn.content.get(),
         concat!(
@@ -195,7 +191,7 @@ async fn a_stream_is_heard_as_it_comes_and_joined_for_the_echo() {
     );
 }
 
-/// D-R6
+/// D-R6: requested thoughts arrive as they are produced, separate from the text.
 #[tokio::test]
 async fn thoughts_that_were_asked_for_are_heard_as_they_come_and_apart_from_the_words() {
     let far = Far::start([events(&[
@@ -224,7 +220,7 @@ async fn thoughts_that_were_asked_for_are_heard_as_they_come_and_apart_from_the_
     );
 }
 
-/// D-R6: a stream or not, only a model that thinks is asked, and only where thoughts are wanted.
+/// D-R6: thoughts are requested only from a model that thinks, and only if they are wanted, with or without a stream.
 #[tokio::test]
 async fn thoughts_are_asked_for_where_the_model_thinks() {
     for (model, thoughts, asked) in [
@@ -282,7 +278,7 @@ async fn words_are_heard_before_the_stream_has_ended() {
         answer = gemini.generate(request, Some(&mut listener)) => panic!("the stream has not ended: {answer:?}"),
         words = hears => words.unwrap(),
     }
-    // Dropping the call closes the connection: nobody generates for nobody.
+    // Dropping the call closes the connection, which stops the generation.
     far.client_left().await;
 }
 

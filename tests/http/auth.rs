@@ -1,4 +1,4 @@
-//! Who is asking, on the wire.
+//! Authentication on the wire.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -84,7 +84,7 @@ async fn every_acting_or_reading_route_asks_for_a_key_and_no_open_one_does() {
         answer.problem(401, "unauthenticated");
         assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"gavel\"");
     }
-    assert_eq!(closed, 31, "a route more or less");
+    assert_eq!(closed, 31, "the number of protected routes changed");
     for path in ["/livez", "/readyz", "/metrics", "/openapi.json", "/docs"] {
         assert_eq!(edge.get(path).await.status, 200, "{path}");
     }
@@ -122,7 +122,7 @@ async fn a_key_acts_for_any_user_of_its_tenant() {
     );
 }
 
-/// R-3, DESIGN.md 9: who holds a key of their own cannot say that they are somebody else.
+/// R-3, DESIGN.md 9: the holder of a user's own key cannot act as another user.
 #[tokio::test]
 async fn a_key_of_a_user_acts_for_that_user_alone() {
     let edge = serve(Setup {
@@ -172,7 +172,7 @@ async fn a_wrong_key_is_told_nothing_but_that() {
         told.push(problem["detail"].clone());
     }
     told.dedup();
-    assert_eq!(told.len(), 1, "one wording for every way to be wrong");
+    assert_eq!(told.len(), 1, "one wording for every invalid credential");
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn a_token_speaks_for_its_user_and_for_nobody_else() {
     assert_eq!(
         ask(&edge, &good, r#"{"message":"hi"}"#).await.status,
         200,
-        "user_id may be left out"
+        "user_id may be omitted"
     );
     assert_eq!(ask(&edge, &good, HI).await.status, 200, "or name the same user");
     ask(&edge, &good, r#"{"message":"hi","user_id":"bob"}"#)
@@ -253,7 +253,7 @@ async fn an_issuer_that_is_away_is_503_and_not_the_callers_fault() {
     assert!(!answer.text.contains("canary"));
 }
 
-/// Details may name hosts; a probe has no credentials and needs none of them.
+/// Details may name hosts; a probe has no credentials and does not need them.
 #[tokio::test]
 async fn readiness_tells_details_only_to_those_who_authenticate() {
     let edge = serve(Setup {
@@ -275,8 +275,8 @@ async fn readiness_tells_details_only_to_those_who_authenticate() {
     assert_eq!(known.json()["definition_hash"].as_str().unwrap().len(), 64);
 }
 
-/// DESIGN.md section 9, Callers: with nobody told apart, a page elsewhere that reaches this port by a name of its own (DNS
-/// rebinding) is nobody either; the names of this machine are answered.
+/// DESIGN.md section 9, Callers: without authentication, another site could reach this port under its own host name
+/// (DNS rebinding). Only this machine's names are answered.
 #[tokio::test]
 async fn without_authentication_only_the_names_of_this_machine_are_answered() {
     let edge = serve(Setup::default()).await;

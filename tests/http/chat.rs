@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::fakes::Record;
 use crate::harness::{ADD, HI, QUOTA, Setup, serve};
 
-/// C-FR-001, C-FR-006
+/// C-FR-001, C-FR-006: the response is the decision in the log.
 #[tokio::test]
 async fn a_message_gets_the_decision_that_is_on_the_record() {
     let edge = serve(Setup::default()).await;
@@ -61,11 +61,11 @@ async fn over_quota_and_overload_are_decisions_with_their_status() {
     assert_eq!(
         edge.record.closed.lock().unwrap().len(),
         1,
-        "a refusal is on the record as well"
+        "a refusal is recorded as well"
     );
 }
 
-/// C-FR-010, C-EC-1
+/// C-FR-010, C-EC-1: an unavailable model gives a decision with a friendly text.
 #[tokio::test]
 async fn a_model_that_is_down_is_a_decision_in_friendly_words() {
     let edge = serve(Setup {
@@ -79,7 +79,7 @@ async fn a_model_that_is_down_is_a_decision_in_friendly_words() {
     assert!(!answer.text.contains("canary"), "{}", answer.text);
 }
 
-/// Promise 1: if the record cannot be made durable, the caller is told.
+/// Promise 1: if the decision cannot be made durable, the caller gets an error.
 #[tokio::test]
 async fn a_store_that_is_away_is_503_before_anything_was_asked() {
     let edge = serve(Setup::default()).await;
@@ -91,7 +91,7 @@ async fn a_store_that_is_away_is_503_before_anything_was_asked() {
     assert_eq!(edge.model.asked.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
-/// DESIGN.md section 7: commit 2 failing after an effect.
+/// DESIGN.md section 7: commit 2 fails after an effect.
 #[tokio::test]
 async fn an_effect_without_a_recorded_outcome_is_500_and_names_the_decision() {
     let edge = serve(Setup::default()).await;
@@ -130,7 +130,7 @@ async fn a_key_replays_its_answer_refuses_another_body_and_is_one_users() {
     assert_eq!(bob.status, 200);
     assert!(
         !bob.headers.contains_key("idempotency-replayed"),
-        "another user's key is another key"
+        "the key is separate for another user"
     );
 }
 
@@ -150,7 +150,7 @@ async fn a_key_whose_request_is_running_is_409_with_retry_after() {
     assert_eq!(running.header("retry-after"), "1");
 }
 
-/// DESIGN.md section 9: a dead owner's claim gets the recovered outcome.
+/// DESIGN.md section 9: the claim of a dead process gets the recovered outcome.
 #[tokio::test]
 async fn what_recovery_left_in_place_of_an_answer_is_replayed_as_the_problem_it_is() {
     let edge = serve(Setup::default()).await;
@@ -181,7 +181,7 @@ async fn an_idempotency_key_that_is_none_is_named() {
     assert_eq!(edge.record.closed.lock().unwrap().len(), 0);
 }
 
-/// The schema that is published fits what is sent, strictly: a new field fails here.
+/// The response is strictly valid under the published schema: a new field fails here.
 #[tokio::test]
 async fn the_answer_is_what_the_description_says() {
     let edge = serve(Setup::default()).await;

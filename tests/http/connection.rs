@@ -1,4 +1,4 @@
-//! Connections: slow peers, many of them, stopping.
+//! Connections: slow peers, many peers, shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::harness::{HI, Setup, client, read_to_end, serve, until};
 
-/// Impatient, so that tests need not wait.
+/// Short timeouts, so that tests need not wait.
 fn hasty() -> Setup {
     let limits = EdgeLimits {
         body_time: Duration::from_millis(200),
@@ -35,7 +35,7 @@ const HEAD: &str = "POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: a
 async fn a_client_of_http_2_is_told_in_http_1_1_that_it_is_not_served() {
     let edge = serve(Setup::default()).await;
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    // It does not close its side, and is let go all the same.
+    // It does not close its side, and is closed all the same.
     let answer = edge.raw(settings).await;
     assert!(answer.starts_with("HTTP/1.1 505 "), "{answer}");
     assert!(answer.contains("speaks HTTP/1.1 and not HTTP/2"), "{answer}");
@@ -85,7 +85,7 @@ async fn a_body_that_does_not_arrive_is_408_and_leaves_no_decision() {
     assert!(edge.record.closed.lock().unwrap().is_empty());
 }
 
-/// The quiet time is for peers, not for models.
+/// The quiet time applies to peers, not to models.
 #[tokio::test]
 async fn a_decision_may_take_longer_than_the_quiet_time() {
     let hold = Arc::new(Semaphore::new(0));
@@ -107,7 +107,7 @@ async fn a_decision_may_take_longer_than_the_quiet_time() {
     assert_eq!(sent.await.unwrap().unwrap().status(), 200);
 }
 
-/// A caller whose requests are never whole, and one of another tenant.
+/// A caller whose requests are never complete, and one of another tenant.
 fn two_tenants() -> Auth {
     let key = |name: &str, tenant: &str| ServiceKey {
         name: Arc::from(name),
@@ -121,7 +121,7 @@ fn two_tenants() -> Auth {
     Auth::ApiKeys(vec![key("half", "acme"), key("whole", "rival")])
 }
 
-/// A chat request of whoever holds `key`, up to the middle of its body, and the rest.
+/// A chat request of the holder of `key`, up to the middle of its body, and the rest.
 fn in_two(key: &str) -> [String; 2] {
     let body = format!(r#"{{"message":"{}","user_id":"ann"}}"#, "x".repeat(900));
     let (first, rest) = body.split_at(400);
@@ -132,7 +132,8 @@ fn in_two(key: &str) -> [String; 2] {
     [head + first, rest.to_owned()]
 }
 
-/// Promise 5: many half bodies take no more together than their caller may hold, and nobody else waits for them.
+/// Promise 5: many incomplete bodies together take no more than their caller's share, and no other caller waits for
+/// them.
 #[tokio::test]
 async fn half_bodies_of_one_caller_share_its_bytes_and_others_are_served() {
     let limits = EdgeLimits {
@@ -195,7 +196,7 @@ async fn half_bodies_of_one_caller_share_its_bytes_and_others_are_served() {
     );
     assert_eq!(edge.record.closed.lock().unwrap().len(), 2, "those that were answered");
 
-    // What ended holds nothing.
+    // An ended request holds nothing.
     let mut peer = edge.connect().await;
     peer.write_all(half.as_bytes()).await.unwrap();
     peer.write_all(rest.as_bytes()).await.unwrap();
@@ -203,7 +204,7 @@ async fn half_bodies_of_one_caller_share_its_bytes_and_others_are_served() {
     assert!(served.starts_with("HTTP/1.1 200 "), "{served}");
 }
 
-/// Who has not shown who it is makes gavel hold no body: it is answered before one is read.
+/// For an unauthenticated caller gavel reads no body: it answers first.
 #[tokio::test]
 async fn a_body_of_who_is_not_known_is_not_waited_for() {
     let setup = Setup {
@@ -225,7 +226,7 @@ async fn a_body_of_who_is_not_known_is_not_waited_for() {
     );
 }
 
-/// Beyond the most connections others wait; they are served when one is closed.
+/// Beyond the maximum, connections wait until another one is closed.
 #[tokio::test]
 async fn connections_are_bounded() {
     let limits = EdgeLimits {
@@ -287,6 +288,6 @@ async fn a_stop_lets_what_is_under_way_finish_and_takes_nothing_new() {
     stopping.await.unwrap();
     assert!(
         tokio::net::TcpStream::connect(edge.address).await.is_err(),
-        "nobody listens any more"
+        "the listener is closed"
     );
 }

@@ -28,7 +28,7 @@ pub fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-/// A record in memory. `away` makes every use fail; `close_fails` only commit 2.
+/// A store in memory. `away` makes every use fail; `close_fails` only commit 2.
 #[derive(Default)]
 pub struct Record {
     pub away: Mutex<bool>,
@@ -132,8 +132,8 @@ impl Decisions for Record {
     }
 }
 
-/// Says "Hello there." in two pieces, or calls a tool once when the message asks for it. With `hold`
-/// it waits, after the first piece, until a permit is given.
+/// Answers "Hello there." in two chunks, or calls a tool once if the message requests it. With `hold` it waits after
+/// the first chunk for a permit.
 pub struct Scripted {
     pub asked: AtomicU32,
     pub hold: Option<Arc<Semaphore>>,
@@ -184,7 +184,7 @@ fn turn(parts: Vec<Part>) -> ModelTurn {
     }
 }
 
-/// Kept so that a model that fails can be made where a test needs one.
+/// A model that fails.
 pub struct Failing;
 
 impl Model for Failing {
@@ -207,7 +207,7 @@ impl Model for Failing {
     }
 }
 
-/// One server with one tool, which answers with text that has line breaks between its tokens.
+/// One server with one tool, which returns text that has line breaks between its tokens.
 pub struct OneTool(Arc<Catalog>);
 
 impl OneTool {
@@ -248,7 +248,7 @@ impl Tools for OneTool {
     fn ready<'a>(&'a self, _: &'a [String], _: Instant) -> BoxFuture<'a, ()> {
         now(())
     }
-    fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn refresh_server<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -266,7 +266,7 @@ impl Quota for Fixed {
     }
 }
 
-/// What `/readyz` and `/metrics` show.
+/// The data for `/readyz` and `/metrics`.
 pub struct Around;
 
 impl Surroundings for Around {

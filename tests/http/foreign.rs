@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Answer, Running, Setup, serve};
 
-/// Every route of the table that changes something: method, and path with something in the places of parameters.
+/// Every route that changes something: method, and path with values for its parameters.
 fn changing_routes() -> Vec<(Method, String)> {
     let table = include_str!("../../src/http/routes.rs");
     let rows = table
@@ -54,14 +54,14 @@ const FOREIGN: [(&str, &str); 5] = [
     ("sec-fetch-site", "same-site"),
 ];
 
-/// Where callers are not told apart, being on this machine is all it takes; a page that the user has open elsewhere has that too.
+/// Without authentication, being on this machine is enough; a page of another site in the user's browser is there too.
 #[tokio::test]
 async fn without_credentials_no_route_changes_anything_for_a_page_of_another_site() {
     let edge = serve(Setup::default()).await;
     let routes = changing_routes();
     assert!(routes.len() >= 17, "the table was not read: {routes:?}");
     for route in &routes {
-        // Nobody has to log in there, so it does nothing but lead on.
+        // No login is needed there, so it only redirects.
         let leads_on = route.1 == "/console/login";
         for header in FOREIGN {
             let answer = send(&edge, route, &[header]).await;
@@ -84,7 +84,8 @@ async fn without_credentials_no_route_changes_anything_for_a_page_of_another_sit
     assert!(edge.record.closed.lock().unwrap().is_empty());
 }
 
-/// A key stands in a header that no page can make a browser send by itself: who shows one may come from anywhere.
+/// A key is sent in a header that no page can make a browser send by itself, so a request with a key may come from
+/// anywhere.
 #[tokio::test]
 async fn with_a_key_it_does_not_matter_where_a_request_comes_from() {
     let key = ServiceKey {

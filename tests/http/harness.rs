@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 
 use crate::fakes::{Around, Failing, Fixed, NoAccounts, OneTool, Record, Scripted};
 
-/// No answer takes longer in these tests.
+/// The maximum duration of a response in these tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub const QUOTA: QuotaState = QuotaState {
@@ -43,7 +43,7 @@ pub const QUOTA: QuotaState = QuotaState {
     reset_s: 3,
 };
 
-/// What an edge is made of.
+/// The parts of an edge.
 pub struct Setup {
     pub auth: Auth,
     pub limits: EdgeLimits,
@@ -153,7 +153,7 @@ pub async fn serve(setup: Setup) -> Running {
     }
 }
 
-/// Runs of agents need a store that keeps them; there are no agents.
+/// The runs surface needs a store; it has no agents.
 async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, Arc<Store>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("runs.db").display());
@@ -163,7 +163,7 @@ async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, Arc<Stor
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        questions_stand: gavel::engine::leave::STANDS,
+        questions_stand: gavel::engine::approvals::STANDS,
         running: agent::Running::default(),
     });
     let directory = Directory::new(Arc::default(), store.clone(), engine.tools.clone(), Models::default());
@@ -194,7 +194,7 @@ pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuil
     change(builder).build().unwrap()
 }
 
-/// An answer, read whole.
+/// A response, read completely.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -217,7 +217,7 @@ impl Answer {
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
-    /// A problem of this status and code, complete.
+    /// A complete problem with this status and code.
     pub fn problem(&self, status: u16, code: &str) -> Value {
         let problem = self.json();
         assert_eq!(
@@ -266,7 +266,7 @@ impl Running {
             });
         Answer::of(request.send().await.unwrap()).await
     }
-    /// Every route that OpenAPI tells of: method, and path with something in the places of parameters.
+    /// Every route in the OpenAPI document: method, and path with values for its parameters.
     pub async fn routes(&self) -> Vec<(reqwest::Method, String)> {
         let api = self.get("/openapi.json").await.json();
         let mut routes = Vec::new();
@@ -288,7 +288,7 @@ impl Running {
     pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
-    /// Sends bytes as they are, and reads until the server closes.
+    /// Sends raw bytes, and reads until the server closes the connection.
     pub async fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.unwrap();
@@ -296,12 +296,12 @@ impl Running {
     }
 }
 
-/// Reads until the server closes; fails the test when it does not.
+/// Reads until the server closes the connection; fails the test if it does not.
 pub async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await;
     let closed = end.expect("the server keeps the connection open");
-    // A reset after the answer is an end as well.
+    // A reset after the response is an end as well.
     drop(closed);
     String::from_utf8_lossy(&read).into_owned()
 }
@@ -313,5 +313,5 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("waited in vain for {what}");
+    panic!("timed out waiting for {what}");
 }

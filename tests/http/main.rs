@@ -1,4 +1,4 @@
-//! The edge on a real port, in front of scripted ports: what clients see of every route.
+//! The edge on a real port, in front of scripted ports: the behavior of every route towards clients.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod auth;

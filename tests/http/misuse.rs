@@ -1,4 +1,4 @@
-//! HTTP misuse: a clear 4xx, never a 500, and nothing on the record.
+//! HTTP misuse: a clear 4xx, never a 500, and nothing recorded.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -155,7 +155,7 @@ async fn an_unknown_route_is_404_and_a_wrong_method_405_with_allow() {
     }
 }
 
-/// Whoever follows an old link or mistypes one sees a page, and finds the way back.
+/// An outdated or mistyped link shows a page with the navigation.
 #[tokio::test]
 async fn a_console_path_that_is_no_page_is_answered_with_a_page_that_has_the_navigation() {
     let edge = serve(Setup::default()).await;
@@ -221,7 +221,7 @@ async fn what_is_no_id_names_no_decision() {
     }
 }
 
-/// The parser's own refusals come without a body; what counts is that they are refusals.
+/// The parser's own errors come without a body; only their status counts.
 #[tokio::test]
 async fn broken_heads_are_refused_and_the_connection_is_closed() {
     let edge = serve(Setup::default()).await;
@@ -270,7 +270,7 @@ async fn broken_heads_are_refused_and_the_connection_is_closed() {
         );
     }
     assert!(edge.record.closed.lock().unwrap().is_empty());
-    assert_eq!(edge.get("/livez").await.status, 200, "and it serves on");
+    assert_eq!(edge.get("/livez").await.status, 200, "the server continues to serve");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Health, metrics, the reference.
+//! Health, metrics, the API reference.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ async fn readiness_speaks_of_gavels_own_parts_and_lists_the_others() {
     );
     assert_eq!(report["checks"]["store"], json!({"ok": true, "detail": null}));
     let checks: Vec<_> = report["checks"].as_object().unwrap().keys().collect();
-    assert_eq!(checks, ["store"], "a check that cannot fail is none");
+    assert_eq!(checks, ["store"], "a check that cannot fail is not listed");
     edge.post(HI).await;
     let decided = edge.record.closed.lock().unwrap()[0].open.definition_hash.clone();
     assert_eq!(report["definition_hash"], *decided, "decisions carry the same");
@@ -54,7 +54,7 @@ async fn metrics_are_prometheus_text() {
     assert!(answer.header("content-type").starts_with("text/plain; version=0.0.4"));
 }
 
-/// No host but this one is named or allowed.
+/// The page names and allows no other host.
 #[tokio::test]
 async fn the_reference_loads_nothing_from_elsewhere() {
     let edge = serve(Setup::default()).await;
@@ -91,7 +91,7 @@ async fn the_reference_loads_nothing_from_elsewhere() {
     edge.get("/docs/..%2f..%2fCargo.toml").await.problem(404, "not_found");
 }
 
-/// Whatever a client takes, or says nothing of, it can read them.
+/// A client can read them with any `Accept-Encoding`, or none.
 #[tokio::test]
 async fn assets_are_never_packed() {
     let edge = serve(Setup::default()).await;
@@ -106,7 +106,7 @@ async fn assets_are_never_packed() {
     }
 }
 
-/// What is always served is not described as if it might not be.
+/// A field that is always present is not described as optional.
 #[tokio::test]
 async fn the_reference_describes_itself_as_it_is() {
     let edge = serve(Setup::default()).await;
@@ -132,7 +132,7 @@ async fn the_root_leads_to_the_reference() {
     assert_eq!((root.status, root.header("location")), (307, "/docs"));
 }
 
-/// CORS: no page of another origin may read an answer.
+/// CORS: no page of another origin may read a response.
 #[tokio::test]
 async fn another_origin_is_allowed_nothing() {
     let edge = serve(Setup::default()).await;

@@ -1,4 +1,4 @@
-//! The record, for analysts; and the published schemas held against what is sent.
+//! The decision log for analysts, and the published schemas compared with the responses.
 
 use gavel::domain::ids::DecisionId;
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Setup, serve};
 
-/// Is `value` what the component `name` says?
+/// Asserts that `value` is valid under the component `name`.
 pub fn assert_valid(description: &Value, name: &str, value: &Value) {
     let mut schema = description.clone();
     schema["$ref"] = json!(format!("#/components/schemas/{name}"));
@@ -18,7 +18,7 @@ pub fn assert_valid(description: &Value, name: &str, value: &Value) {
     assert!(errors.is_empty(), "{name}: {errors:#?} in {value}");
 }
 
-/// The same, and nothing is sent that the schema does not name, at any depth that has properties.
+/// As `assert_valid`; also asserts that every field is in the schema, at any depth that has properties.
 pub fn assert_described(description: &Value, name: &str, value: &Value) {
     assert_valid(description, name, value);
     let mut strict = description.clone();

@@ -47,7 +47,7 @@ async fn the_run_is_told_line_by_line_and_ends_with_the_decision() {
     assert_eq!(edge.record.closed.lock().unwrap().len(), 1);
 }
 
-/// A tool's answer holds line breaks between its tokens.
+/// A tool's answer contains line breaks between its tokens.
 #[tokio::test]
 async fn each_event_is_one_line_and_as_described() {
     let edge = serve(Setup::default()).await;
@@ -111,7 +111,7 @@ async fn the_first_lines_leave_while_the_model_is_still_thinking() {
     assert_eq!(kinds(&lines(&seen)).last(), Some(&"decision"));
 }
 
-/// A proxy between would take a silent stream for a dead one.
+/// A proxy would take a silent stream for a dead one.
 #[tokio::test]
 async fn a_silent_stream_shows_that_it_is_alive() {
     let accepts = [
@@ -144,7 +144,7 @@ async fn a_silent_stream_shows_that_it_is_alive() {
     }
 }
 
-/// DESIGN.md section 9: a client that leaves does not cancel.
+/// DESIGN.md section 9: a disconnect does not cancel the decision.
 #[tokio::test]
 async fn a_client_that_leaves_loses_nothing_of_the_record() {
     for path in [PATH, "/v1/chat"] {

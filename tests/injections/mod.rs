@@ -1,10 +1,10 @@
-//! Real injection strings, which are read beside the project.
+//! Real injection strings, from a directory beside the project.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Those made for `carrier`, by id; `None` where the shared data is not there (which is an error in CI).
+/// The strings for `carrier`, by id; `None` if the shared data is missing (an error in CI).
 pub(crate) fn made_for(carrier: &str) -> Option<Vec<(String, String)>> {
     let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),

@@ -1,4 +1,4 @@
-//! A server that forgot its session, or whose credential ended, in every way in which servers say so.
+//! A server that lost its session or rejects its credential, in every form in which servers report it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use super::raw::{Answer, RawServer, Request};
 use super::support::{Call, bridge, call, data, failed, http, not_sent, tool, unknown, until, up};
 use gavel::ports::tools::{CallReply, Tools};
 
-/// A way to refuse a request: status, content type, body of the request's id.
+/// A form of rejecting a request: status, content type, and the body for the request's id.
 #[derive(Clone, Copy)]
 struct Way {
     head: &'static str,
@@ -35,14 +35,14 @@ fn error(id: &Value, code: i64, message: &str) -> String {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}).to_string()
 }
 
-/// All ways to say that a session is not known.
+/// All forms of reporting an unknown session.
 fn forgotten() -> Vec<Way> {
     let ours: fn(&Value) -> String = |id| error(id, -32001, "Session not found");
     let null: fn(&Value) -> String = |_| error(&Value::Null, -32000, "Bad Request: No valid session ID provided");
     let other: fn(&Value) -> String = |_| error(&json!("server-error"), -32600, "Session terminated");
     let words: fn(&Value) -> String = |_| r#"{"detail":"unknown session"}"#.to_owned();
     let odd: fn(&Value) -> String = |id| error(id, -32602, "Invalid request parameters");
-    // The id of the call as servers write it: as text, as a fraction, and not at all.
+    // The id of the call as servers return it: as text, as a fraction, or not at all.
     let text: fn(&Value) -> String = |id| error(&json!(id.to_string()), -32001, "Session not found");
     let fraction: fn(&Value) -> String = |id| error(&json!(id.as_f64()), -32001, "Session not found");
     let no_id: fn(&Value) -> String =
@@ -81,7 +81,7 @@ fn forgotten() -> Vec<Way> {
     ways
 }
 
-/// A server whose sessions can be forgotten, and how often it has executed a call.
+/// A server whose sessions can be lost, with a count of executed calls.
 async fn forgetful(way: Way) -> (RawServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let forgets = Arc::new(AtomicBool::new(false));
     let (sessions, executed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -111,7 +111,8 @@ async fn forgetful(way: Way) -> (RawServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
     (server, forgets, executed)
 }
 
-/// Promise 3: a server that refuses everything has begun nothing of a call; over a new session it is executed once.
+/// Promise 3: a server that rejects every request has started nothing of a call. Over a new session the call is
+/// executed once.
 #[tokio::test]
 async fn a_forgotten_session_is_opened_again_and_the_call_executed_once_however_the_server_says_it() {
     for way in forgotten() {
@@ -132,8 +133,8 @@ async fn a_forgotten_session_is_opened_again_and_the_call_executed_once_however_
     }
 }
 
-/// MCP, transports: after a 404 for a session a new one is opened, always, although this one may be well. What the call came to is
-/// not known then: the 404 may be a gateway's or a tool's.
+/// MCP, transports: after a 404 for a session a new one is always opened, even if the session was valid. The call's
+/// outcome is then unknown: the 404 may come from a gateway or a tool.
 #[tokio::test]
 async fn a_404_for_a_session_that_is_well_opens_a_new_one_and_has_nothing_sent_again() {
     let ours: fn(&Value) -> String = |id| error(id, -32000, "Session not found");
@@ -162,7 +163,8 @@ async fn a_404_for_a_session_that_is_well_opens_a_new_one_and_has_nothing_sent_a
     }
 }
 
-/// Promises 3 and 5: listed as down with the server's reason, tried again, and back by itself.
+/// Promises 3 and 5: the server is listed as down with its reason, retried, and used again once it accepts the
+/// credential.
 #[tokio::test]
 async fn a_server_that_takes_no_credential_any_more_is_down_until_it_takes_it_again() {
     let unauthorized: fn(&Value) -> String = |id| error(id, -32001, "Unauthorized: token expired");
@@ -218,7 +220,7 @@ async fn a_server_that_takes_no_credential_any_more_is_down_until_it_takes_it_ag
     }
 }
 
-/// Promise 5: a server that lists its tools and refuses each call is down too; one call at a time finds out whether it still is.
+/// Promise 5: a server that lists its tools and rejects every call is down too. One call at a time probes it.
 #[tokio::test]
 async fn a_server_that_refuses_calls_alone_is_down_with_its_reason_and_back_by_itself() {
     let ended = Arc::new(AtomicBool::new(true));
@@ -248,7 +250,7 @@ async fn a_server_that_refuses_calls_alone_is_down_with_its_reason_and_back_by_i
     assert_eq!(mcp.status()[0].state, ServerState::Up);
 }
 
-/// Promise 3: the same error to a call and to a list proves nothing where it may come from the middle of the work.
+/// Promise 3: the same error for a call and for a list proves nothing if it may occur after the call has started.
 #[tokio::test]
 async fn a_server_that_breaks_leaves_the_effect_of_a_call_in_doubt() {
     for (head, body) in [
@@ -272,7 +274,7 @@ async fn a_server_that_breaks_leaves_the_effect_of_a_call_in_doubt() {
     }
 }
 
-/// Promise 5: it is not called again before the time that it names has passed, and neither is it connected to.
+/// Promise 5: the server gets neither calls nor connections before the time that it names has passed.
 #[tokio::test]
 async fn a_server_that_asks_to_be_left_alone_is_left_alone() {
     let busy = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 2";
@@ -282,11 +284,11 @@ async fn a_server_that_asks_to_be_left_alone_is_left_alone() {
     let mcp = bridge(&http(&server.url));
     up(&mcp).await;
     let failure = failed(call(&mcp, "act", json!({})).await);
-    assert!(failure.message.contains("left alone for 2 s"), "{}", failure.message);
+    assert!(failure.message.contains("wait 2 s"), "{}", failure.message);
     server.count("");
     for _ in 0..3 {
         let failure = not_sent(call(&mcp, "act", json!({})).await);
-        assert!(failure.message.contains("left alone"), "{}", failure.message);
+        assert!(failure.message.contains("asked clients to wait"), "{}", failure.message);
     }
     assert_eq!(server.count("tools/call"), 0);
     tokio::time::sleep(Duration::from_millis(2100)).await;
@@ -305,7 +307,7 @@ async fn a_server_that_asks_to_be_left_alone_is_left_alone() {
     let mcp = bridge(&http(&server.url));
     until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
     let reason = mcp.catalog().down["s"].clone();
-    assert!(reason.contains("left alone for 2 s"), "{reason}");
+    assert!(reason.contains("wait 2 s"), "{reason}");
     mcp.refresh("s").await.unwrap_err();
     assert_eq!(tries.load(Ordering::SeqCst), 1);
     up(&mcp).await;

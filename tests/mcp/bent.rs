@@ -1,5 +1,5 @@
-//! Servers over HTTP that bend the protocol: understood where the meaning is certain, else down with one sentence that names the
-//! member, the type, the encoding or the address.
+//! Servers over HTTP that deviate from the protocol. They are accepted if the meaning is certain; otherwise they are
+//! down with one sentence that names the member, the type, the encoding or the address.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::support::{bridge, call, data, failed, http, unknown, until, up};
 
 const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
 
-/// What a server that keeps to the protocol answers, for the requests that have a result.
+/// The answers of a server that follows the protocol, for requests with a result.
 fn usual(request: &Request) -> Option<Value> {
     let result = match request.method() {
         "initialize" => json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
@@ -29,7 +29,7 @@ fn usual(request: &Request) -> Option<Value> {
     Some(json!({"jsonrpc": "2.0", "id": request.message["id"], "result": result}))
 }
 
-/// How each answer is bent.
+/// How each answer deviates.
 type Bend = fn(Value) -> Answer;
 
 fn bends() -> Vec<(&'static str, Bend)> {
@@ -141,7 +141,7 @@ fn bends() -> Vec<(&'static str, Bend)> {
     ]
 }
 
-/// Every answer of the server, those of the handshake too, is bent in the same way.
+/// Every answer of the server deviates in the same way, including those of the handshake.
 #[tokio::test]
 async fn an_answer_whose_meaning_is_certain_is_understood() {
     for (what, bend) in bends() {
@@ -155,7 +155,7 @@ async fn an_answer_whose_meaning_is_certain_is_understood() {
     }
 }
 
-/// C-FR-002: what a handshake and a list leave out, or write as PHP does.
+/// C-FR-002: members that a handshake or a list omits, or writes as PHP does.
 #[tokio::test]
 async fn a_handshake_and_a_list_without_members_that_mean_nothing_are_understood() {
     let tool = json!({"name": "act", "inputSchema": {"type": "object", "properties": [], "required": []},
@@ -218,7 +218,7 @@ fn odd() -> Vec<(Bend, &'static [&'static str])> {
             |answer| Answer::Http(JSON, answer.to_string().trim_end_matches('}').to_owned()),
             &["cut off"],
         ),
-        (|_| Answer::Http(JSON, "nope".to_owned()), &["no JSON"]),
+        (|_| Answer::Http(JSON, "nope".to_owned()), &["not JSON"]),
         (|_| Answer::Http(JSON, String::new()), &["without a body"]),
         (
             |_| Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: text/html", "<html>".to_owned()),
@@ -255,7 +255,8 @@ fn odd() -> Vec<(Bend, &'static [&'static str])> {
     ]
 }
 
-/// Promise 5: down with one sentence, without what a parser or a program says to itself, and left alone for a while.
+/// Promise 5: the server is down with one sentence, without text of a parser or debug output, and is not contacted for
+/// a while.
 #[tokio::test]
 async fn a_handshake_that_is_not_understood_is_told_of_in_one_sentence() {
     for (bend, words) in odd() {
@@ -283,7 +284,7 @@ async fn a_handshake_that_is_not_understood_is_told_of_in_one_sentence() {
     }
 }
 
-/// Promise 3: an answer to a call that is not understood leaves its effect in doubt, and says why.
+/// Promise 3: an answer to a call that cannot be understood leaves its effect in doubt, with the reason.
 #[tokio::test]
 async fn an_answer_to_a_call_that_is_not_understood_is_told_of_in_one_sentence() {
     for (bend, words) in odd() {
@@ -310,7 +311,7 @@ async fn an_answer_to_a_call_that_is_not_understood_is_told_of_in_one_sentence()
     }
 }
 
-/// Where it was only told at the call, the new address is learned by a new handshake, and the call sent once.
+/// If the redirect only occurs at the call, a new handshake learns the new address, and the call is sent once.
 #[tokio::test]
 async fn a_redirect_on_the_same_origin_is_followed() {
     for status in [
@@ -344,7 +345,8 @@ async fn a_redirect_on_the_same_origin_is_followed() {
     }
 }
 
-/// Promise 3: servers also say by a redirect where the result of a POST is, so only 307 and 308 say that nothing was executed.
+/// Promise 3: servers also use redirects to point to the result of a POST, so only 307 and 308 mean that nothing was
+/// executed.
 #[tokio::test]
 async fn a_call_that_is_answered_with_another_redirect_is_not_sent_again() {
     for status in ["301 Moved Permanently", "302 Found", "303 See Other"] {
@@ -369,7 +371,7 @@ async fn a_call_that_is_answered_with_another_redirect_is_not_sent_again() {
     }
 }
 
-/// Promise 5: a cursor that does not move, or moves and changes nothing, costs a few requests and hides no tool.
+/// Promise 5: a cursor that repeats, or moves without new tools, costs a few requests and hides no tool.
 #[tokio::test]
 async fn a_list_whose_cursor_does_not_move_is_read_once() {
     type Page = fn(&Value, usize) -> Value;
@@ -415,7 +417,7 @@ async fn a_list_whose_cursor_does_not_move_is_read_once() {
     }
 }
 
-/// Promise 5: a server that tells of a change whenever it is asked for its list.
+/// Promise 5: a server that announces a change whenever its list is read.
 #[tokio::test]
 async fn a_list_that_changes_whenever_it_is_read_is_read_ever_more_rarely() {
     let lists = Arc::new(AtomicUsize::new(0));

@@ -136,7 +136,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
     );
 }
 
-/// What other clients write is honoured, or told of with its line.
+/// Settings of other clients are applied, or reported with their line.
 #[test]
 fn a_file_of_another_client_is_read_as_it_is_meant() {
     let text = "\u{feff}{
@@ -159,7 +159,7 @@ fn a_file_of_another_client_is_read_as_it_is_meant() {
     let told: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     for part in [
         "mcp.json line 5, /servers/My Files/timeout: 60 milliseconds; for 60 seconds write 60000",
-        "mcp.json line 4, /servers/My Files: a server's name has no white space; it is called `My-Files` here",
+        "mcp.json line 4, /servers/My Files: a server's name must not contain white space; the name `My-Files` is used",
     ] {
         assert!(told.iter().any(|warning| warning == part), "{part}: {told:#?}");
     }
@@ -194,7 +194,7 @@ fn an_identity_token_needs_a_secret_worth_the_name() {
     assert!(McpConfig::from_json(text, &|_| Some("x".repeat(32))).is_ok());
 }
 
-/// A server that acts as the user it is told is told the tenant, unless its entry says otherwise.
+/// A server that acts as the given user receives the tenant, unless its entry says otherwise.
 #[test]
 fn a_server_with_an_identity_is_told_users_with_their_tenant() {
     for (gavel, tells) in [
@@ -210,7 +210,7 @@ fn a_server_with_an_identity_is_told_users_with_their_tenant() {
     }
 }
 
-/// A server that is off for what it needs may name that where it is used, without a default.
+/// A server that is off until its settings are given may use them in its entry without a default.
 #[test]
 fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
     let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}, "gavel": {"needs": [["GITHUB_TOKEN"]]}},
@@ -221,7 +221,7 @@ fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
     assert!(config.servers[1].off.is_none());
 }
 
-/// R-12: a path that is none would leave recipients unchecked.
+/// R-12: an invalid path would leave recipients unchecked.
 #[test]
 fn paths_that_are_none_are_mistakes_with_their_place() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"send": {
@@ -242,7 +242,7 @@ fn paths_that_are_none_are_mistakes_with_their_place() {
     );
 }
 
-/// DESIGN.md section 10: a server whose settings are missing is off, and says what it needs.
+/// DESIGN.md section 10: a server with missing settings is off, and names them.
 #[test]
 fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
     let text =
@@ -259,10 +259,10 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
     let nothing = Some("needs ID and SECRET and KEY, or ACCOUNT; none of them is set".to_owned());
     assert_eq!(off(&[]), nothing);
     assert_eq!(off(&["ID=", "ACCOUNT="]), nothing, "empty is not set");
-    assert_eq!(off(&["ID"]), Some("needs SECRET and KEY beside ID".to_owned()));
+    assert_eq!(off(&["ID"]), Some("needs SECRET and KEY in addition to ID".to_owned()));
     assert_eq!(
         off(&["ID", "KEY_FILE"]),
-        Some("needs SECRET beside ID and KEY".to_owned())
+        Some("needs SECRET in addition to ID and KEY".to_owned())
     );
     assert_eq!(off(&["ID", "SECRET_FILE", "KEY"]), None);
     assert_eq!(off(&["ACCOUNT"]), None);
@@ -276,7 +276,8 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
     }
 }
 
-/// A setting may stand in the entry itself, as it does in those of other programs; one that hands on what nobody has set is not there.
+/// A required setting may be in the entry itself, as with other programs. An entry that passes on an unset variable
+/// does not count as set.
 #[test]
 fn what_a_server_needs_may_stand_in_its_entry() {
     let off = |value: &str| {
@@ -302,7 +303,7 @@ fn what_a_server_needs_may_stand_in_its_entry() {
     }
 }
 
-/// R-12: whoever copies the entry of the Google server from its README has the checks that the built-in one has.
+/// R-12: the entry in the Google server's README has the same checks as the built-in one.
 #[test]
 fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {
     let built_in: serde_json::Value = serde_json::from_str(include_str!("../../mcp.json")).unwrap();
@@ -323,7 +324,7 @@ fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {
     }
 }
 
-/// R-9: what its README says can be set is set for the built-in server as well; what is left out is empty, which is not given.
+/// R-9: every setting in its README also reaches the built-in server. An omitted one is empty, which counts as unset.
 #[test]
 fn every_setting_of_the_google_server_reaches_the_built_in_one() {
     let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
@@ -345,7 +346,7 @@ fn every_setting_of_the_google_server_reaches_the_built_in_one() {
     }
 }
 
-/// R-1: what is kept for users is not shared by namesakes in two tenants.
+/// R-1: data that servers keep for users is not shared by users with the same name in two tenants.
 #[test]
 fn the_built_in_servers_that_keep_something_for_users_are_told_their_tenants() {
     let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();

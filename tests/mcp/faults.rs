@@ -1,5 +1,5 @@
-//! Servers that are missing, silent, broken or gone, and what the engine is told: above all whether
-//! a call can have been begun.
+//! Servers that are missing, silent, broken or lost, and the errors that the engine receives: above all whether a call
+//! may have started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ async fn peer(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Ra
 
 const BAD_REQUEST: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json";
 
-/// A raw peer of the session era that gives out sessions.
+/// A raw peer of the session era that issues sessions.
 async fn with_session(answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> RawServer {
     RawServer::start(move |request| {
         answer(request).or_else(|| {
@@ -70,7 +70,7 @@ async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
     mcp.shutdown().await;
 }
 
-/// The part of the entry that is to blame is named, and the line of stderr that tells what went wrong.
+/// The reason names the part of the entry that is to blame, and the stderr line that describes the failure.
 #[tokio::test]
 async fn a_child_that_does_not_start_is_told_of_by_the_part_that_is_to_blame() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ async fn a_child_that_does_not_start_is_told_of_by_the_part_that_is_to_blame() {
             json!({"command": "sh", "cwd": "/no/such/folder"}),
             "its `cwd`, /no/such/folder, does not exist",
         ),
-        (json!({"command": "sh", "cwd": plain}), "is no directory"),
+        (json!({"command": "sh", "cwd": plain}), "is not a directory"),
         (
             json!({"command": "npx", "env": {"PATH": empty}}),
             "`npx`, was not found",
@@ -122,7 +122,7 @@ async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
         .await;
     assert!(
         before.elapsed() < Duration::from_secs(10),
-        "known to be down is known, there is nothing to wait for"
+        "a server known to be down is not waited for"
     );
     assert!(
         mcp.catalog().down["s"].to_lowercase().contains("refused"),
@@ -166,7 +166,7 @@ async fn ready_does_not_wait_for_a_server_that_cannot_offer_the_name() {
     assert!(before.elapsed() < Duration::from_secs(10));
 }
 
-/// A server of the session era that answers unknown methods with nothing at all.
+/// A server of the session era that does not answer unknown methods at all.
 #[tokio::test]
 async fn a_server_silent_to_what_it_does_not_know_is_met_in_its_own_era() {
     let server = RawServer::start(|request| (request.method() == "server/discover").then_some(Answer::Hang)).await;
@@ -191,7 +191,7 @@ async fn an_odd_answer_to_an_unknown_method_does_not_matter() {
     }
 }
 
-/// An operator is told why a server is down, also where only the first answer says it.
+/// The reason why a server is down reaches the operator, even if only the first response has it.
 #[tokio::test]
 async fn a_server_that_refuses_the_credentials_is_down_with_that_reason() {
     const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json";
@@ -231,11 +231,11 @@ async fn a_hanging_call_ends_in_time_and_the_server_is_told() {
     let failure = unknown(call.of(&mcp, &act).await);
     assert!(before.elapsed() < Duration::from_secs(5));
     assert_eq!(failure.message, "no answer within 200 ms");
-    // The connection closes and a notification comes, in whichever order.
+    // The connection closes and a notification arrives, in either order.
     server.saw("notifications/cancelled").await;
 }
 
-/// What the server may have begun is unknown, and is not sent again.
+/// A call that the server may have started is unknown, and is not sent again.
 #[tokio::test]
 async fn a_call_lost_after_sending_is_unknown_and_is_sent_once() {
     type Lost = (&'static str, fn() -> Answer);
@@ -284,7 +284,7 @@ async fn a_call_lost_after_sending_is_unknown_and_is_sent_once() {
     }
 }
 
-/// What the server has turned away is known not to have begun.
+/// A call that the server rejected is known not to have started.
 #[tokio::test]
 async fn a_call_that_was_refused_has_failed() {
     let error =
@@ -334,8 +334,7 @@ async fn a_call_that_was_refused_has_failed() {
     }
 }
 
-/// Promise 3: an error that does not say that nothing was begun leaves a side effect unknown; a call that only reads has
-/// failed.
+/// Promise 3: an error that does not say that nothing was started leaves a side effect unknown. A read has failed.
 #[tokio::test]
 async fn an_error_that_may_come_from_the_middle_of_the_work_leaves_a_side_effect_in_doubt() {
     let heads = [
@@ -376,7 +375,7 @@ async fn a_connection_that_was_never_made_has_carried_nothing() {
     let mcp = bridge(&http(&server.url));
     let act = tool(&*up(&mcp).await, "act");
     drop(server);
-    // A pooled connection may die under the first call; a new one is refused.
+    // A pooled connection may break during the first call; a new one is refused.
     let mut replies = Vec::new();
     for _ in 0..3 {
         replies.push(Call::with(json!({})).of(&mcp, &act).await);
@@ -400,7 +399,7 @@ async fn a_server_that_closes_after_each_answer_is_called_over_new_connections()
     assert_eq!(server.count("tools/call"), 5);
 }
 
-/// The server never accepts: the call cannot have been sent when its time is over.
+/// The server never accepts the connection, so the call cannot have been sent when its time ends.
 #[tokio::test]
 async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     let server = peer(|_| Answer::Hang).await;
@@ -420,11 +419,12 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     assert_eq!(unknown(first).code, FailureCode::InDoubt);
     let second = not_sent(second);
     assert_eq!(second.code, FailureCode::Unavailable);
-    assert!(second.message.contains("for a free place"), "{}", second.message);
+    assert!(second.message.contains("waiting for a free slot"), "{}", second.message);
 }
 
-/// Promise 3: over HTTP/2 a connection takes so many calls at a time. One that waits for another's end has not been sent,
-/// and is not sent later when nobody waits for it any more; without that limit it goes over a connection of its own.
+/// Promise 3: an HTTP/2 connection takes a limited number of concurrent calls. A call that waits for a stream has not
+/// been sent, and is not sent after its caller stops waiting. A call on a connection without that limit uses another
+/// connection.
 #[tokio::test]
 async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
     let mut server = peer(|_| Answer::Hang).await;
@@ -462,7 +462,7 @@ async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
             "{}",
             failure.message
         );
-        // One that comes after it arrives, and it has not.
+        // A later call arrives, and the abandoned one has not.
         let after = Call {
             timeout: Duration::from_millis(200),
             ..Call::with(json!({}))
@@ -474,8 +474,8 @@ async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
     }
 }
 
-/// Promise 3: a server that keeps its port and takes nobody any more. Over TLS nothing is sent before it has answered; in
-/// plain the system has taken the call on its behalf, and nobody knows.
+/// Promise 3: a server keeps its port and accepts no connection. Over TLS nothing is sent before it answers. Over plain
+/// HTTP the operating system has accepted the call, and its outcome is unknown.
 #[tokio::test]
 async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
     let mut server = peer(|request| match request.message["params"]["arguments"]["n"].as_u64() {
@@ -487,7 +487,7 @@ async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
     let act = tool(&*up(&mcp).await, "act");
     data(Call::with(json!({"n": 1})).of(&mcp, &act).await);
     server.deaf.store(true, Ordering::SeqCst);
-    // It closes the connection that is there.
+    // It closes the existing connection.
     unknown(Call::with(json!({})).of(&mcp, &act).await);
     let late = Call {
         timeout: Duration::from_millis(300),
@@ -502,7 +502,7 @@ async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
     assert_eq!(server.count("tools/call"), 2);
 }
 
-/// Promise 3: a run that another process may have taken up by now sends nothing more, however long ago its call set out.
+/// Promise 3: if another process may have claimed the run, its call is not sent, however long it has waited.
 #[tokio::test]
 async fn a_call_whose_lease_runs_out_while_it_waits_for_a_place_is_not_sent() {
     let mut server = peer(|_| Answer::Hang).await;
@@ -530,14 +530,14 @@ async fn a_call_whose_lease_runs_out_while_it_waits_for_a_place_is_not_sent() {
     assert_eq!(unknown(first).code, FailureCode::InDoubt);
     let second = not_sent(second);
     assert!(
-        second.message.contains("may have taken the run up"),
+        second.message.contains("may have resumed the run"),
         "{}",
         second.message
     );
     assert_eq!(server.count("tools/call"), 1);
 }
 
-/// Promise 3
+/// Promise 3: a call that waits for a slot when the service shuts down is not sent.
 #[tokio::test]
 async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
     let mut server = peer(|_| Answer::Hang).await;
@@ -567,7 +567,7 @@ async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
     assert_eq!(not_sent(second.0).message, "gavel is shutting down");
 }
 
-/// A run that is over sends nothing more, however early the transport would have been ready.
+/// A call of an ended run is not sent, however early the transport is ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
     let mut server = peer(|_| Answer::Result(json!({"content": []}))).await;
@@ -575,7 +575,7 @@ async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
     let act = tool(&*up(&mcp).await, "act");
     data(Call::with(json!({})).of(&mcp, &act).await);
     assert_eq!(server.count("tools/call"), 1);
-    // Often, since it is up to chance whether a connection driven by the other thread would be faster.
+    // Repeated, because the connection driven by the other thread is faster only by chance.
     for _ in 0..2000 {
         let cancelled = Call::with(json!({}));
         cancelled.cancel.cancel();
@@ -585,7 +585,7 @@ async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
     assert_eq!(server.count("tools/call"), 1);
 }
 
-/// 404 for a session is the server's word that nothing ran, so the call goes out again, once.
+/// A 404 for a session means that nothing ran, so the call is sent again, once.
 #[tokio::test]
 async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
     for (status, words) in [
@@ -641,11 +641,11 @@ async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
     }
 }
 
-/// Promise 4: a call that a person gave leave for, and any to a server whose tools are pinned, goes over no connection whose server
-/// offers the tool otherwise than it was judged; it may be another session than the one over which the server was last asked.
+/// Promise 4: an approved call, and any call to a server with pinned tools, is sent only over a connection whose server
+/// offers the tool as it was approved. It may be another session than the one over which the tools were last read.
 #[tokio::test]
 async fn a_new_session_with_another_tool_under_the_name_gets_no_call_that_was_given_leave() {
-    for (has_leave, pin) in [(true, false), (false, true), (false, false)] {
+    for (is_approved, pin) in [(true, false), (false, true), (false, false)] {
         let first = Arc::new(AtomicBool::new(true));
         let calls = Arc::new(AtomicUsize::new(0));
         let (before, count) = (first.clone(), calls.clone());
@@ -659,7 +659,7 @@ async fn a_new_session_with_another_tool_under_the_name_gets_no_call_that_was_gi
             }
             "tools/call" => {
                 count.fetch_add(1, Ordering::SeqCst);
-                // It was started anew, and is another one.
+                // The server was restarted, and its tool has changed.
                 if before.swap(false, Ordering::SeqCst) {
                     let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json";
                     let words = json!({"error": {"code": -32000, "message": "Session not found"}});
@@ -681,19 +681,22 @@ async fn a_new_session_with_another_tool_under_the_name_gets_no_call_that_was_gi
         let catalog = up(&mcp).await;
         let tool = tool(&catalog, "act");
         let made = Call {
-            has_leave,
+            is_approved,
             ..Call::with(json!({}))
         };
         let reply = made.of(&mcp, &tool).await;
         let sent = calls.load(Ordering::SeqCst);
-        if has_leave || pin {
+        if is_approved || pin {
             let failure = not_sent(reply);
             assert_eq!(
                 (failure.code, sent),
                 (FailureCode::Unavailable, 1),
-                "{has_leave} {pin}: {failure:?}"
+                "{is_approved} {pin}: {failure:?}"
             );
-            assert!(failure.message.contains("offers the tool otherwise"), "{failure:?}");
+            assert!(
+                failure.message.contains("a different definition of the tool"),
+                "{failure:?}"
+            );
         } else {
             data(reply);
             assert_eq!(sent, 2);
@@ -701,7 +704,7 @@ async fn a_new_session_with_another_tool_under_the_name_gets_no_call_that_was_gi
     }
 }
 
-/// The words of a complaint about arguments may be the model's. They end no session and have nothing sent again.
+/// An error text about arguments may contain the model's text. It ends no session and causes no retry.
 #[tokio::test]
 async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session() {
     type Body = fn(&Value) -> String;
@@ -722,15 +725,16 @@ async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session
         up(&mcp).await;
         let failure = failed(call(&mcp, "act", json!({})).await);
         assert_eq!(failure.code, FailureCode::ProtocolError, "{}", failure.message);
-        // Looked after, it is found to be well.
+        // A check afterwards shows that the session is valid.
         mcp.refresh("s").await.unwrap();
         assert_eq!(mcp.status()[0].connections, 1, "{}", failure.message);
         assert_eq!(server.count("tools/call"), 1, "{}", failure.message);
     }
 }
 
-/// Promise 3: a 404 with other words than a session's may come after the fact, from a gateway or from within the tool. The call is not
-/// sent again, and what it did is not known. So is what nginx tells of a caller that did not wait.
+/// Promise 3: a 404 whose text is not about a session may come after the effect, from a gateway or from the tool. The
+/// call is not sent again, and its outcome is unknown. The same applies to nginx's status for a caller that did not
+/// wait.
 #[tokio::test]
 async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
     type Body = fn(&Value) -> String;
@@ -744,7 +748,7 @@ async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
         |_| json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no such calendar"}}).to_string();
     let plain: Body = |_| json!({"detail": "no such calendar"}).to_string();
     let page: Body = |_| "<html>".to_owned();
-    // Longer than is read of an error: words that were not read are not none.
+    // Longer than the part of an error that is read: an unread text is not an empty one.
     let long: Body = |_| "x".repeat(1 << 20);
     for (head, body) in [
         (NOT_FOUND, ours),
@@ -760,14 +764,15 @@ async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
         let mcp = bridge(&http(&server.url));
         up(&mcp).await;
         unknown(call(&mcp, "act", json!({})).await);
-        // By the protocol a 404 ends the session, whatever its words.
+        // By the protocol a 404 ends the session, whatever its text.
         let connections = if head == NOT_FOUND { 2 } else { 1 };
         until(&mcp, |mcp| mcp.status()[0].connections == connections).await;
         assert_eq!(server.count("tools/call"), 1);
     }
 }
 
-/// A server that says in its own words that the session is gone says so of the list of tools too: the call was not begun.
+/// A server that reports a lost session in unknown words reports the same for the tool list, which shows that the call
+/// was not started.
 #[tokio::test]
 async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
     let gone = Arc::new(AtomicBool::new(false));
@@ -792,7 +797,7 @@ async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
     assert_eq!(mcp.status()[0].connections, 2);
 }
 
-/// A list that cannot be read when it has changed is no reason to end a connection over which calls go well.
+/// A changed tool list that cannot be read is no reason to close a connection over which calls succeed.
 #[tokio::test]
 async fn a_changed_list_that_cannot_be_read_ends_no_connection() {
     let lists = Arc::new(AtomicUsize::new(0));
@@ -815,7 +820,7 @@ async fn a_changed_list_that_cannot_be_read_ends_no_connection() {
     for _ in 0..2 {
         server.saw("tools/list").await;
     }
-    // Longer than a list may take.
+    // Longer than reading a list may take.
     tokio::time::sleep(quick().attempt_limit * 2).await;
     for _ in 0..3 {
         assert_eq!(data(call(&mcp, "act", json!({})).await), json!([]));
@@ -826,7 +831,7 @@ async fn a_changed_list_that_cannot_be_read_ends_no_connection() {
     mcp.shutdown().await;
 }
 
-/// Neither the end of a server nor a stop waits for a list that does not come.
+/// Neither the shutdown of a server nor that of gavel waits for a list that does not arrive.
 #[tokio::test]
 async fn a_stop_does_not_wait_for_a_list() {
     let lists = Arc::new(AtomicUsize::new(0));
@@ -847,8 +852,8 @@ async fn a_stop_does_not_wait_for_a_list() {
     refreshed.unwrap_err();
 }
 
-/// Events beside the answer: a ping is answered, a request for sampling refused, comments and
-/// notifications passed over; a stream that breaks off is taken up where it ended.
+/// Events beside the answer: a ping is answered, a sampling request is refused, comments and notifications are skipped.
+/// A stream that breaks off is resumed where it ended.
 #[tokio::test]
 async fn an_event_stream_is_read_to_the_answer_and_taken_up_again() {
     let answers = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -897,7 +902,7 @@ async fn an_event_stream_is_read_to_the_answer_and_taken_up_again() {
     );
 }
 
-/// 50 MB: read up to a bound, told as unknown, and memory does not follow the server's wish.
+/// 50 MB: the response is read up to a limit and reported as unknown, and memory stays bounded.
 #[tokio::test]
 async fn an_answer_without_end_is_not_read_to_its_end() {
     for kind in ["application/json", "text/event-stream"] {
@@ -943,7 +948,8 @@ async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
     assert_eq!(server.count("tools/call"), 5);
 }
 
-/// A run that is nearly over gives its calls little time, which says nothing about the server. Its tool's own limit does.
+/// A run near its end gives its calls little time, so a timeout says nothing about the server. A timeout at the tool's
+/// own limit does.
 #[tokio::test]
 async fn only_a_call_that_had_its_time_counts_against_the_server() {
     let late = || Call {
@@ -1000,7 +1006,7 @@ async fn a_malformed_tool_does_not_hide_the_others_and_an_endless_list_ends() {
     assert!(mcp.catalog().down["s"].contains("the same `nextCursor` twice, `again`"));
 }
 
-/// Canaries: nothing secret in what operators are shown.
+/// Canaries: no secret appears in output for operators.
 #[tokio::test]
 async fn a_failure_shows_no_secret_of_the_configuration() {
     let entry = json!({
@@ -1014,7 +1020,8 @@ async fn a_failure_shows_no_secret_of_the_configuration() {
     assert!(shown.contains("http://127.0.0.1:1/mcp"));
 }
 
-/// Canaries: a server that says back what it was sent, in any form and cut anywhere, shows no secret to operators or models.
+/// Canaries: a server that echoes its request, in any form and cut at any point, shows no secret to operators or
+/// models.
 #[tokio::test]
 async fn a_server_that_echoes_its_request_shows_no_secret() {
     use base64::Engine;
@@ -1038,12 +1045,12 @@ async fn a_server_that_echoes_its_request_shows_no_secret() {
         );
         assert!(!text.contains(&basic[..12].to_lowercase()), "{text}");
     };
-    // In the case of the configuration, which the peer does not keep.
+    // In the letter case of the configuration, which the peer does not preserve.
     let said = format!(
         "Authorization: Basic {basic} X-Key: canary-\"quoted\"/0123456789 canary-%22quoted%22%2F0123456789 ann:canary-password \
          canary-user:canary-in-a-url /mcp/canary-in-a-path/sse?key=canary-in-a-query"
     );
-    // The handshake is refused with everything that came in.
+    // The handshake is rejected with everything that arrived.
     for cut in [said.len(), 50, 45, 40] {
         let words = said[..cut].to_owned();
         let server = RawServer::start(move |_| {
@@ -1059,7 +1066,7 @@ async fn a_server_that_echoes_its_request_shows_no_secret() {
         hidden(&format!("{:?} {:?}", mcp.status(), mcp.catalog()));
         assert!(mcp.status()[0].reason.as_ref().unwrap().contains("403"));
     }
-    // So is a call, as an error of the protocol, of the tool, and as what is none.
+    // A call is rejected too, as a protocol error, a tool error, and an invalid message.
     for form in ["protocol", "tool", "none"] {
         let words = said.clone();
         let server = peer(move |request| {
@@ -1098,7 +1105,7 @@ async fn a_refresh_connects_now_and_says_how_it_went() {
     assert!(mcp.refresh("t").await.unwrap_err().contains("`t`"));
 }
 
-/// Promise 5: half a character, as a JavaScript server sends it over HTTP, is no reason to hand on JSON that nobody reads.
+/// Promise 5: half a character, as a JavaScript server sends it over HTTP, does not lead to invalid JSON.
 #[tokio::test]
 async fn half_a_character_over_http_is_replaced() {
     let server = peer(|request| {
@@ -1116,7 +1123,7 @@ async fn half_a_character_over_http_is_replaced() {
     );
 }
 
-/// Promise 5: a server that pages without end, or at great length, is no more than a server with a reason.
+/// Promise 5: a server with an endless or very long tool list is listed with the reason, and affects nothing else.
 #[tokio::test]
 async fn a_list_of_tools_without_end_is_cut_short() {
     let page = |from: usize, description: String| {
@@ -1140,7 +1147,7 @@ async fn a_list_of_tools_without_end_is_cut_short() {
     assert!(catalog.left_out.len() < 100, "{}", catalog.left_out.len());
     let last = &catalog.left_out.last().unwrap().reason;
     assert!(last.contains("more than 1024 tools"), "{last}");
-    assert_eq!(many.count("tools/list"), 11, "no page beyond is asked for");
+    assert_eq!(many.count("tools/list"), 11, "no page beyond the limit is requested");
 
     let long = RawServer::start(move |request| {
         (request.method() == "tools/list").then(|| Answer::Result(page(from(request), "x".repeat(30_000))))
@@ -1154,12 +1161,12 @@ async fn a_list_of_tools_without_end_is_cut_short() {
 const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
 const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream";
 
-/// A body of either type with this text of a message.
+/// A body of either type with this message text.
 fn bodies(message: &str) -> [(&'static str, String); 2] {
     [(JSON, message.to_owned()), (EVENTS, format!("data: {message}\n\n"))]
 }
 
-/// Promise 3: half a character in the words of an error leaves what the error says of the call as it is.
+/// Promise 3: half a character in an error text does not change what the error means for the call.
 #[tokio::test]
 async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
     const MESSAGE: &str = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no such name: \ud83d"}}"#;
@@ -1173,7 +1180,7 @@ async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
     }
 }
 
-/// Promise 5: what one tool says of itself costs no other its place.
+/// Promise 5: one tool's definition does not hide the other tools.
 #[tokio::test]
 async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
     let deep = |levels| format!(r#"{}true{}"#, r#"{"items":"#.repeat(levels), "}".repeat(levels));

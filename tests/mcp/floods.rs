@@ -1,4 +1,5 @@
-//! Servers that send without end, of their own accord or in answers: others go on, and memory stays bounded.
+//! Servers that send without end, in notifications or answers: other servers continue to work, and memory stays
+//! bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,10 +43,10 @@ async fn is_cut_off(mcp: &Arc<Mcp>, what: &str) {
     assert_eq!(data(Call::with(json!({})).of(mcp, act).await), json!(1), "{what}");
 }
 
-/// What a server may send of its own accord, each as one line.
+/// Messages that a server may send unasked, each as one line.
 fn messages() -> Vec<(&'static str, String)> {
     let long = "x".repeat(20_000);
-    // So that the test takes no longer than it must.
+    // Padding, so that the test is fast.
     let pad = "x".repeat(4_000);
     let notification = |method: &str, text: &str| {
         json!({"jsonrpc": "2.0", "method": format!("notifications/{method}"), "params": {"data": text}}).to_string()
@@ -65,13 +66,13 @@ fn messages() -> Vec<(&'static str, String)> {
         ("changes", notification("tools/list_changed", &pad)),
         ("large notifications", notification("progress", &long)),
         (
-            "answers to nobody",
+            "unrequested answers",
             format!(r#"{{"jsonrpc":"2.0","id":987654,"result":{{"tools":"{long}"}}}}"#),
         ),
     ]
 }
 
-/// Promise 5
+/// Promise 5: a child process that floods is disconnected, and other servers work.
 #[tokio::test]
 async fn a_child_that_floods_is_cut_off_and_the_others_work() {
     let mut kinds = messages();
@@ -92,14 +93,14 @@ async fn a_child_that_floods_is_cut_off_and_the_others_work() {
     }
 }
 
-/// So many events with this message that the allowance is used up, also on a machine that needs twenty seconds for it.
+/// Enough events with this message to exhaust the allowance, even on a machine that needs twenty seconds for it.
 fn events(line: &str) -> String {
     let is_request = line.contains("\"id\":") && line.contains("\"method\":");
     let cost = line.len() / 1024 + if is_request { 50 } else { 1 };
     format!("data: {line}\n\n").repeat(150_000 / cost)
 }
 
-/// Promise 5
+/// Promise 5: a server whose stream floods is disconnected, and other servers work.
 #[tokio::test]
 async fn a_stream_of_the_server_that_floods_is_cut_off_and_the_others_work() {
     for (what, line) in messages() {
@@ -122,7 +123,7 @@ async fn a_stream_of_the_server_that_floods_is_cut_off_and_the_others_work() {
     }
 }
 
-/// Promise 5
+/// Promise 5: a call whose answer floods ends with the reason, and other servers work.
 #[tokio::test]
 async fn an_answer_that_floods_ends_with_the_reason_and_the_others_work() {
     for (what, line) in messages() {
@@ -147,7 +148,7 @@ async fn an_answer_that_floods_ends_with_the_reason_and_the_others_work() {
     }
 }
 
-/// A server that has it asked for its stream again and again does not make gavel a client without rest.
+/// A server whose stream ends at once does not make gavel reconnect without pause.
 #[tokio::test]
 async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_end() {
     let mut server = RawServer::start(|request: &Request| {
@@ -168,7 +169,7 @@ async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_end() {
     mcp.shutdown().await;
 }
 
-/// A call of `tenant` to `act`, whose answer only reads.
+/// A call of `tenant` to `act`, declared as a read.
 async fn call_of(mcp: &Arc<Mcp>, tenant: &str, how: &str) -> CallReply {
     let act = tool(&mcp.catalog(), "act");
     let call = Call {
@@ -179,7 +180,7 @@ async fn call_of(mcp: &Arc<Mcp>, tenant: &str, how: &str) -> CallReply {
     call.of(mcp, &act).await
 }
 
-/// Promise 5: many answers, each of them within its cap, do not take the memory of all.
+/// Promise 5: many answers that are each within the limit do not exhaust the memory for all.
 #[tokio::test]
 async fn large_answers_beyond_the_budget_are_not_read_and_other_tenants_get_theirs() {
     for (head, start) in [
@@ -231,7 +232,7 @@ async fn large_answers_beyond_the_budget_are_not_read_and_other_tenants_get_thei
         }
         assert!(
             matches!(call_of(&mcp, "default", "large").await, CallReply::Data(_)),
-            "given back"
+            "the memory is released"
         );
         mcp.shutdown().await;
     }

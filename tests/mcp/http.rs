@@ -19,7 +19,7 @@ async fn event(server: &mut HttpServer, what: &str) {
     assert_eq!(next.unwrap_or_else(|_| panic!("never: {what}")).as_deref(), Some(what));
 }
 
-/// C-FR-002
+/// C-FR-002: a tool is listed and called, and its server receives the acting user.
 #[tokio::test]
 async fn a_tool_is_listed_and_called_and_told_who_acts() {
     for era in ERAS {
@@ -65,7 +65,7 @@ async fn what_the_tool_says_is_told_apart_from_what_the_protocol_says() {
     }
 }
 
-/// A tool of an older generation that the server does not have any more.
+/// A tool of an older generation that the server no longer has.
 fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel::domain::tool::Tool> {
     use gavel::domain::schema::JsonSchema;
     use gavel::domain::tool::Tool;
@@ -115,7 +115,7 @@ async fn a_large_result_is_cut_and_says_so() {
     }
 }
 
-/// A read-only call that timed out does no harm; a call with a side effect is in doubt.
+/// A read-only call that timed out is harmless; a call with a side effect is in doubt.
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_cancelled_at_the_server() {
     for era in ERAS {
@@ -166,7 +166,7 @@ async fn a_cancelled_run_and_a_dropped_future_reach_the_server() {
     }
 }
 
-/// C-FR-008
+/// C-FR-008: sixty-four concurrent calls each carry their own user.
 #[tokio::test]
 async fn sixty_four_calls_at_once_carry_their_own_users() {
     for era in ERAS {
@@ -247,7 +247,8 @@ async fn stateless(tools: impl Fn() -> Value + Send + Sync + 'static) -> (RawSer
     (server, heads)
 }
 
-/// C-FR-002: of a tool that comes later as of those that were there, and of a name that no header carries as it is.
+/// C-FR-002: for a tool that is listed later as for the first ones, and for a name that a header cannot carry
+/// unencoded.
 #[tokio::test]
 async fn what_a_tool_wants_in_headers_is_sent_in_headers_whenever_it_was_listed() {
     let more = Arc::new(AtomicBool::new(false));
@@ -258,7 +259,7 @@ async fn what_a_tool_wants_in_headers_is_sent_in_headers_whenever_it_was_listed(
             |name: &str| json!({"name": name, "inputSchema": {"type": "object", "properties": {"region": region}}});
         let mut tools = vec![tool("first")];
         if has_more.load(Ordering::SeqCst) {
-            // One that is malformed takes none of its neighbours' headers.
+            // A malformed tool does not affect its neighbors' headers.
             tools.extend([tool("later"), tool("später"), json!({"name": "half"})]);
         }
         json!(tools)
@@ -291,7 +292,7 @@ async fn a_server_that_restarts_is_used_again_without_a_restart_of_gavel() {
         let echo = tool(&*up(&mcp).await, "echo");
         data(call(&mcp, "echo", json!({})).await);
         server.stop().await;
-        // Down: nothing is sent, and it is known.
+        // Down: nothing is sent, and that is known.
         let failure = not_sent(Call::with(json!({})).of(&mcp, &echo).await);
         assert_eq!(failure.code, FailureCode::Unavailable, "{era:?}");
         until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
@@ -307,7 +308,7 @@ async fn a_lost_session_is_opened_again_and_the_call_goes_through_once() {
     let port = server.port();
     let mcp = bridge(&http(&server.url));
     up(&mcp).await;
-    // The server comes back between two calls, knowing nothing of the session.
+    // The server restarts between two calls and does not know the session.
     server.stop().await;
     let server = HttpServer::start_on(Era::Sessions, port).await;
     data(call(&mcp, "echo", json!({})).await);
@@ -339,7 +340,7 @@ async fn a_user_can_have_a_connection_of_their_own() {
         .iter()
         .filter(|method| *method == "initialize")
         .count();
-    assert_eq!(initialized, 3, "one that lists and two of users");
+    assert_eq!(initialized, 3, "one for listing and two for users");
 }
 
 #[tokio::test]

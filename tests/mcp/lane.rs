@@ -1,5 +1,5 @@
-//! The ways to a server over HTTP: in plain on this machine, or, where the environment says so (`tls`), over TLS, as to a
-//! server elsewhere.
+//! The transports to a server over HTTP: plain on this machine or, if the environment says so (`tls`), over TLS, as to
+//! a remote server.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -12,9 +12,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The folder with the servers' certificate and key; without it they speak in plain.
+/// The directory with the servers' certificate and key; without it they use plain HTTP.
 pub(crate) const FOLDER: &str = "GAVEL_TEST_TLS";
-/// The one protocol that they speak then.
+/// The one protocol that they then support.
 pub(crate) const PROTOCOL: &str = "GAVEL_TEST_ALPN";
 
 /// A connection to a client.
@@ -24,7 +24,7 @@ pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// What the servers of this process do behind TLS, if they do.
+/// The TLS configuration of this process's servers, if they use TLS.
 fn tls() -> Option<&'static TlsAcceptor> {
     static TLS: OnceLock<Option<TlsAcceptor>> = OnceLock::new();
     let set_up = || {
@@ -38,19 +38,19 @@ fn tls() -> Option<&'static TlsAcceptor> {
             .with_no_client_auth()
             .with_single_cert(vec![certificate], key)
             .unwrap();
-        // A client that does not offer it is turned away, so what passes has passed over this protocol.
+        // A client that does not offer it is rejected, so every passing test used this protocol.
         config.alpn_protocols = vec![std::env::var(PROTOCOL).unwrap().into_bytes()];
         Some(TlsAcceptor::from(Arc::new(config)))
     };
     TLS.get_or_init(set_up).as_ref()
 }
 
-/// Are the servers of this process behind TLS?
+/// Whether the servers of this process use TLS.
 pub(crate) fn is_tls() -> bool {
     tls().is_some()
 }
 
-/// Do they speak HTTP/2?
+/// Whether they use HTTP/2.
 pub(crate) fn is_http_2() -> bool {
     is_tls() && std::env::var(PROTOCOL).unwrap() == "h2"
 }
@@ -61,7 +61,7 @@ pub(crate) fn url(port: u16) -> String {
     format!("{scheme}://127.0.0.1:{port}/mcp")
 }
 
-/// What a server has of a client that has connected; nothing of one that did not keep to it.
+/// The server's side of an accepted connection; `None` if the handshake failed.
 pub(crate) async fn accept(stream: TcpStream) -> Option<Stream> {
     let _ = stream.set_nodelay(true);
     match tls() {

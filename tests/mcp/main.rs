@@ -1,5 +1,5 @@
-//! The MCP bridge against real servers: rmcp's over HTTP and as a child process, raw TCP peers
-//! for what no proper server does, and third-party servers as they are published.
+//! The MCP bridge against real servers: rmcp's over HTTP and as a child process, raw TCP peers for behavior that no
+//! correct server has, and published third-party servers.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod access;

@@ -1,4 +1,4 @@
-//! What a server sends that cannot be read is told of by the member that is malformed, in words that are not a parser's.
+//! A server's unreadable output is reported with the malformed member, without text of a parser.
 
 use gavel::adapters::mcp::{Mcp, ServerState};
 use gavel::ports::tools::{CallReply, Tools};
@@ -10,7 +10,7 @@ use super::support::{bridge, call, http, until, up};
 const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
 const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream";
 
-/// How serde and its like put things, and Rust prints its own types.
+/// Phrases of serde and similar parsers, and Rust's debug output.
 const PARSERS: [&str; 21] = [
     "invalid type",
     "invalid value",
@@ -42,7 +42,7 @@ fn says_nothing_of_a_parser(what: &str, text: &str) {
     }
 }
 
-/// What stands as `result` of an answer, or in the place of the whole answer where it is text.
+/// Values of `result` in an answer, or complete answers if they are text.
 fn malformed_results() -> Vec<Value> {
     let mut results = vec![
         json!(7),
@@ -89,7 +89,7 @@ fn malformed_results() -> Vec<Value> {
     results
 }
 
-/// What `{id}` and a result make.
+/// The answers from `{id}` and a result.
 fn malformed_answers() -> Vec<&'static str> {
     vec![
         "",
@@ -116,7 +116,7 @@ fn malformed_answers() -> Vec<&'static str> {
     ]
 }
 
-/// All that the bridge has to say: of its server, of the tools it left out, and of a call.
+/// All texts of the bridge: about its server, the omitted tools, and a call.
 fn told(mcp: &Mcp, reply: &Option<CallReply>) -> String {
     let status = mcp.status().remove(0);
     let mut told = format!("{} ", status.reason.unwrap_or_default());
@@ -163,7 +163,7 @@ async fn a_malformed_answer_to_a_call_is_told_of_in_gavels_own_words() {
     }
 }
 
-/// Malformed handshakes and lists of tools.
+/// Malformed handshakes and tool lists.
 #[tokio::test]
 async fn a_malformed_handshake_or_list_is_told_of_in_gavels_own_words() {
     let info = json!({"name": "raw", "version": "1"});

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::raw::{Answer, RawServer, tools};
 use super::support::{bridge_with, call, data, http, until, up};
 
-/// Promise 4
+/// Promise 4: a changed tool is held back until an operator accepts it.
 #[tokio::test]
 async fn a_changed_tool_is_held_back_until_it_is_accepted() {
     let changed = Arc::new(AtomicBool::new(false));
@@ -51,7 +51,7 @@ async fn a_changed_tool_is_held_back_until_it_is_accepted() {
         catalog.left_out
     );
 
-    // Another process sees it held back as well, and there it is accepted.
+    // Another process holds it back as well, and there it is accepted.
     let other = bridge_with(&entry, options);
     assert!(up(&other).await.tools.is_empty());
     assert!(matches!(
@@ -62,7 +62,7 @@ async fn a_changed_tool_is_held_back_until_it_is_accepted() {
         other.accept_pin("x", "act", None),
         Err(PinError::UnknownServer(_))
     ));
-    // Only what was looked at: the tool is not what it was at first, and that is not accepted by accident.
+    // Only the inspected definition can be accepted: the tool has changed since, so this is rejected.
     let held = other.held_back();
     assert_eq!((held.len(), &*held[0].description), (1, "and send a copy to me"));
     match other.accept_pin("s", "act", Some(&"0".repeat(64))) {
@@ -76,13 +76,13 @@ async fn a_changed_tool_is_held_back_until_it_is_accepted() {
     assert_ne!(accepted.before.as_deref(), Some(&*accepted.tool.digest));
     data(call(&other, "act", json!({})).await);
 
-    // And the first process looks for that by itself.
+    // The first process detects the acceptance without a restart.
     until(&mcp, |mcp| !mcp.catalog().tools.is_empty()).await;
     assert!(mcp.catalog().left_out.is_empty());
     data(call(&mcp, "act", json!({})).await);
 }
 
-/// What is accepted while the server is away does not bring its tools back before it is there.
+/// An acceptance while the server is unavailable does not offer its tools before it is back.
 #[tokio::test]
 async fn a_tool_of_a_server_that_is_away_cannot_be_accepted() {
     let server = RawServer::start(|_| None).await;
@@ -109,7 +109,7 @@ async fn a_tool_of_a_server_that_is_away_cannot_be_accepted() {
         Err(PinError::UnknownTool { .. })
     ));
     std::fs::write(&pins, json!({"s": {"act": digest}}).to_string()).unwrap();
-    // Longer than the pause between two looks at the file.
+    // Longer than the polling interval of the file.
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
     let catalog = mcp.catalog();
     assert!(

@@ -1,5 +1,6 @@
-//! A peer that speaks HTTP/1.1 by hand, for what a proper server never does: it hangs, cuts answers, closes connections, and
-//! counts what reaches it. Over HTTP/2, where others do the framing, it does the same to its streams.
+//! A peer that implements HTTP/1.1 by hand, for behavior that no correct server has: it hangs, cuts answers, closes
+//! connections, and counts its requests. Over HTTP/2, where a library does the framing, it does the same to its
+//! streams.
 
 use std::io;
 use std::sync::Arc;
@@ -20,25 +21,25 @@ use self::lane::Stream;
 #[path = "lane.rs"]
 pub(crate) mod lane;
 
-/// What to do with one request.
+/// The answer to one request.
 pub(crate) enum Answer {
     /// A `result` in JSON.
     Result(Value),
-    /// A whole response: status line and headers without the length, then the body.
+    /// A complete response: status line and headers without the length, then the body.
     Http(&'static str, String),
-    /// The same with a body of any bytes.
+    /// As `Http`, with a body of any bytes.
     Bytes(&'static str, Vec<u8>),
-    /// Bytes as they are, and then the connection is closed; over HTTP/2 the stream is reset.
+    /// Raw bytes, and then the connection is closed; over HTTP/2 the stream is reset.
     Cut(String),
-    /// The connection is closed without a word, and so are all streams on it.
+    /// The connection is closed without an answer, with all streams on it.
     Close,
-    /// Bytes as they are, and then nothing more, with the connection open. Over HTTP/2 as [`Self::Cut`].
+    /// Raw bytes, and then nothing more, with the connection open. Over HTTP/2 as [`Self::Cut`].
     Stall(String),
-    /// Nothing, until the client goes away; that is then told as `gone`.
+    /// Nothing until the client disconnects, which is then reported as `gone`.
     Hang,
 }
 
-/// A JSON-RPC message as it came in, `{}` for a request without a body.
+/// A received JSON-RPC message, `{}` for a request without a body.
 pub(crate) struct Request {
     pub(crate) message: Value,
     pub(crate) head: String,
@@ -52,16 +53,16 @@ impl Request {
 
 pub(crate) struct RawServer {
     pub(crate) url: String,
-    /// Set, it takes no new client, though the system still accepts connections for it.
+    /// If set, the peer accepts no new client, though the operating system still accepts connections for it.
     pub(crate) deaf: Arc<AtomicBool>,
-    /// Every method that came in, and `gone` for each client that left a hanging request.
+    /// Every received method, and `gone` for each client that disconnected from a hanging request.
     pub(crate) seen: mpsc::UnboundedReceiver<String>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl RawServer {
-    /// `answer` decides on everything but the handshake of the session era and `tools/list`, for
-    /// which `None` means the usual.
+    /// `answer` handles everything but the handshake of the session era and `tools/list`, for which `None` means the
+    /// default.
     pub(crate) async fn start(answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = lane::url(listener.local_addr().unwrap().port());
@@ -93,7 +94,7 @@ impl RawServer {
         Self { url, deaf, seen, task }
     }
 
-    /// The next thing that happens and is called `what`.
+    /// Waits for the next event called `what`.
     pub(crate) async fn saw(&mut self, what: &str) {
         let seen = async {
             while let Some(seen) = self.seen.recv().await {
@@ -108,7 +109,7 @@ impl RawServer {
             .unwrap_or_else(|_| panic!("never saw {what}"));
     }
 
-    /// How often `what` has happened that was not yet asked for.
+    /// The number of `what` events that no check has consumed.
     pub(crate) fn count(&mut self, what: &str) -> usize {
         let mut count = 0;
         while let Ok(seen) = self.seen.try_recv() {
@@ -165,7 +166,7 @@ fn message(request: &Request, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": request.message["id"], "result": result}).to_string()
 }
 
-/// Tells that the client has left a hanging request.
+/// Reports that the client has disconnected from a hanging request.
 struct Gone<'a>(&'a Seen);
 
 impl Drop for Gone<'_> {
@@ -174,10 +175,10 @@ impl Drop for Gone<'_> {
     }
 }
 
-/// Requests that are taken at one time on a connection of HTTP/2; more have to wait.
+/// The maximum number of concurrent streams on an HTTP/2 connection.
 pub(crate) const STREAMS: u32 = 8;
 
-/// A connection of HTTP/2.
+/// An HTTP/2 connection.
 async fn streams(stream: Stream, answer: Arc<Answers>, seen: Seen) {
     let close = Arc::new(Notify::new());
     let each = hyper::service::service_fn(|request| {
@@ -188,7 +189,7 @@ async fn streams(stream: Stream, answer: Arc<Answers>, seen: Seen) {
         .max_concurrent_streams(STREAMS)
         .serve_connection(TokioIo::new(stream), each);
     tokio::select! {
-        // A client that leaves ends it.
+        // A client that disconnects ends it.
         _ = connection => {}
         () = close.notified() => {}
     }
@@ -243,7 +244,7 @@ async fn one(
     }
 }
 
-/// A head as HTTP/1.1 writes it, without what HTTP/2 says otherwise.
+/// An HTTP/1.1 head, without the parts that HTTP/2 expresses otherwise.
 fn builder(head: &str) -> hyper::http::response::Builder {
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap().split(' ').nth(1).unwrap();
@@ -261,7 +262,7 @@ fn response(head: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// The tools a raw peer has where the test says nothing else.
+/// The default tools of a raw peer.
 pub(crate) fn tools() -> Value {
     json!({"tools": [{"name": "act", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}}]})
 }

@@ -1,5 +1,5 @@
-//! A proper server on rmcp, with tools that behave in ways worth testing. In this process over
-//! HTTP, or as a child process over stdio (this test binary, started again).
+//! A correct server on rmcp, with tools whose behavior the tests need. It runs in this process over HTTP, or as a child
+//! process over stdio (this test binary, started again).
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::raw::lane;
 
-/// What happens in the server, told to the test.
+/// Reports the server's events to the test.
 type Tell = Arc<dyn Fn(String) + Send + Sync>;
 
 #[derive(Clone)]
@@ -141,7 +141,7 @@ impl ServerHandler for TestServer {
             "change" => {
                 self.more_tools.store(true, Ordering::SeqCst);
                 self.changed.notify_one();
-                // Servers of the session era tell everybody.
+                // Servers of the session era notify every client.
                 let _ = context.peer.notify_tool_list_changed().await;
                 CallToolResult::success(vec![])
             }
@@ -151,7 +151,7 @@ impl ServerHandler for TestServer {
     }
 }
 
-/// Which generation of the protocol an HTTP server speaks.
+/// The protocol generation of an HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
     /// 2025-11-25 with sessions and event streams.
@@ -164,7 +164,7 @@ pub(crate) enum Era {
 pub(crate) struct HttpServer {
     pub(crate) url: String,
     pub(crate) events: mpsc::UnboundedReceiver<String>,
-    /// Requests of the session era without a session, or sessions: whatever came in.
+    /// Received requests of the session era without a session, or sessions.
     pub(crate) methods: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
@@ -220,7 +220,7 @@ impl HttpServer {
             .unwrap()
     }
 
-    /// Closes the listener and every connection, and comes back when that is done.
+    /// Closes the listener and every connection, and returns when that is done.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         self.task.take().unwrap().await.unwrap();
@@ -293,7 +293,7 @@ async fn route(
         .unwrap_or_default();
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
     let method = message["method"].as_str().unwrap_or(parts.method.as_str()).to_owned();
-    // rmcp's server speaks both eras at once; one that only knows sessions answers like this.
+    // rmcp's server supports both eras at once; a server that only knows sessions answers like this.
     let unknown = era == Era::Sessions && method == "server/discover";
     methods.lock().unwrap().push(method);
     if unknown {
@@ -306,7 +306,7 @@ async fn route(
     service.handle(hyper::Request::from_parts(parts, Full::new(body))).await
 }
 
-/// A server in a child process: this test binary, told to run nothing but [`stdio_server`].
+/// A server in a child process: this test binary, which runs nothing but [`stdio_server`].
 pub(crate) struct StdioServer {
     pub(crate) entry: Value,
     pub(crate) events: mpsc::UnboundedReceiver<String>,
@@ -340,8 +340,8 @@ impl StdioServer {
     }
 }
 
-/// Not a test: the child process of [`StdioServer`]. The test harness writes lines of its own to
-/// stdout first ("running 1 test"), so every use of it also shows that noise there is tolerated.
+/// Not a test: the child process of [`StdioServer`]. The test harness first writes its own lines to stdout ("running 1
+/// test"), so every use also shows that noise there is tolerated.
 #[test]
 #[ignore = "the server that other tests start"]
 fn stdio_server() {

@@ -15,13 +15,13 @@ async fn event(server: &mut StdioServer, what: &str) {
     assert_eq!(next.unwrap_or_else(|_| panic!("never: {what}")).as_deref(), Some(what));
 }
 
-/// Is there a process of that id that is not a zombie?
+/// Whether there is a process with this id that is not a zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
 }
 
-/// C-FR-002: the server's stdout also carries lines that are no JSON.
+/// C-FR-002: the server's stdout also carries lines that are not JSON.
 #[tokio::test]
 async fn a_tool_is_listed_and_called_and_told_who_acts() {
     let server = StdioServer::new().await;
@@ -111,7 +111,7 @@ async fn a_child_that_dies_in_mid_call_leaves_the_call_in_doubt_and_is_started_a
     let first = mcp.status()[0].pid.unwrap();
     let failure = unknown(call(&mcp, "die", json!({})).await);
     assert_eq!(failure.code, FailureCode::InDoubt);
-    // At once: the call waits while the child is being started again.
+    // At once: the call waits while the child is being restarted.
     data(Call::with(json!({})).of(&mcp, &tool(&catalog, "echo")).await);
     let status = mcp.status().remove(0);
     assert_ne!(status.pid, Some(first));
@@ -120,7 +120,7 @@ async fn a_child_that_dies_in_mid_call_leaves_the_call_in_doubt_and_is_started_a
     mcp.shutdown().await;
 }
 
-/// Promise 5: a child that starts well and dies in every call is left alone for a while, connected as it is.
+/// Promise 5: a child that starts normally and dies in every call is not called for a while, although it is connected.
 #[tokio::test]
 async fn a_child_that_dies_in_every_call_is_left_alone() {
     let server = StdioServer::new().await;
@@ -164,7 +164,7 @@ async fn a_child_killed_from_outside_is_started_again() {
     mcp.shutdown().await;
 }
 
-/// DESIGN.md section 5, the supervisor: a child that takes calls and answers none is as good as dead.
+/// DESIGN.md section 5, the supervisor: a child that accepts calls and answers none is treated as dead.
 #[tokio::test]
 async fn a_child_that_hangs_is_replaced() {
     let server = StdioServer::new().await;
@@ -198,7 +198,7 @@ async fn a_child_that_hangs_is_replaced() {
 async fn a_shutdown_leaves_no_child_and_no_grandchild() {
     let server = StdioServer::new().await;
     let mut entry = server.entry.clone();
-    // As `npx` does: the server is a child of the command. This one also ignores the end of stdin.
+    // As with `npx`, the server is a child of the command. This one also ignores the end of stdin.
     let command = format!(
         "trap '' HUP; \"{}\" --exact server::stdio_server --ignored --nocapture; sleep 600",
         server.entry["command"].as_str().unwrap()
@@ -237,8 +237,8 @@ async fn a_changed_list_of_tools_is_a_new_generation() {
     mcp.shutdown().await;
 }
 
-/// Promise 5: beyond what is read at all. The call ends at once and names the size, those beside it are answered, and the
-/// same child goes on.
+/// Promise 5: the answer exceeds the hard limit. The call ends at once with an error that names the size, concurrent
+/// calls are answered, and the same child continues.
 #[tokio::test]
 async fn an_answer_beyond_all_bounds_ends_its_own_call_and_no_other() {
     let mut server = StdioServer::new().await;
@@ -265,14 +265,14 @@ async fn an_answer_beyond_all_bounds_ends_its_own_call_and_no_other() {
     assert_eq!(
         unknown(reply).code,
         FailureCode::InDoubt,
-        "it was under way all the time"
+        "it was in flight all the time"
     );
     event(&mut server, "slow cancelled").await;
     assert_eq!((mcp.status()[0].pid, mcp.status()[0].connections), (pid, 1));
     mcp.shutdown().await;
 }
 
-/// A tool that changes something may have done it, however long its answer is.
+/// A tool with a side effect may have had it, however long its answer is.
 #[tokio::test]
 async fn an_answer_beyond_all_bounds_leaves_a_side_effect_in_doubt() {
     let server = StdioServer::new().await;
@@ -284,7 +284,7 @@ async fn an_answer_beyond_all_bounds_leaves_a_side_effect_in_doubt() {
     mcp.shutdown().await;
 }
 
-/// A line that answers no call: nobody knows whose it was, so all of them are given up, and the server is started again.
+/// A line that answers no call cannot be attributed, so all calls are abandoned and the server is restarted.
 #[tokio::test]
 async fn a_line_beyond_all_bounds_that_answers_nobody_ends_the_connection() {
     let server = StdioServer::new().await;
@@ -307,8 +307,8 @@ async fn a_huge_result_is_cut() {
     mcp.shutdown().await;
 }
 
-/// A server in a few lines of shell, which lists its tools and answers every call with the text of files. It answers no call
-/// as long as there is a file `hold`, and none at all of the user `lost`, and does not end as long as there is a file `linger`.
+/// A server in a few lines of shell, which lists its tools and answers every call with the text of files. While a file
+/// `hold` exists it answers no call, and none at all of the user `lost`. It does not exit while a file `linger` exists.
 /// Its process ids are in the file `pids`.
 const BY_HAND: &str = r#"
 echo $$ >>pids
@@ -336,7 +336,7 @@ pub(crate) fn by_hand(folder: &std::path::Path, tools: &str) -> serde_json::Valu
 
 pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#;
 
-/// Promise 5
+/// Promise 5: a tool that JSON readers refuse does not hide the others.
 #[tokio::test]
 async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -355,8 +355,8 @@ async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
     mcp.shutdown().await;
 }
 
-/// Promises 3 and 5: an effect whose answer JSON readers refuse is known to have happened as far as the answer can be read,
-/// and nobody waits for the time to be over.
+/// Promises 3 and 5: if JSON readers refuse the answer to an effect, gavel repairs it as far as it can be read, or
+/// reports it at once. No caller waits for the timeout.
 #[tokio::test]
 async fn an_answer_that_readers_refuse_is_mended_or_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -376,7 +376,10 @@ async fn an_answer_that_readers_refuse_is_mended_or_told_at_once() {
     assert_eq!(data(answer(&deep).await), json!(nested));
     let failure = unknown(answer(r#"{"content":[],"structuredContent":{"n":NaN}}"#).await);
     assert_eq!(failure.code, FailureCode::InDoubt);
-    assert!(failure.message.contains("no JSON-RPC message"), "{failure:?}");
+    assert!(
+        failure.message.contains("not a readable JSON-RPC message"),
+        "{failure:?}"
+    );
     assert_eq!(data(answer(r#"{"content":[],"structuredContent":1}"#).await), json!(1));
     assert_eq!(mcp.status()[0].connections, 1, "it is still the first child");
     mcp.shutdown().await;

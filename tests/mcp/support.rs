@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for anything in these tests; only a failing test ever takes it.
+/// The longest wait in these tests; only a failing test reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A bridge with one server, `s`, of this entry.
@@ -45,8 +45,7 @@ pub(crate) async fn up(mcp: &Arc<Mcp>) -> Arc<Catalog> {
     mcp.catalog()
 }
 
-/// Waits until something about the bridge is true. The bridge tells nobody when a state changes, so
-/// it is looked at again and again.
+/// Waits until a condition about the bridge is true. The bridge sends no event when a state changes, so this polls.
 pub(crate) async fn until(mcp: &Arc<Mcp>, holds: impl Fn(&Arc<Mcp>) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds(mcp) {
@@ -67,14 +66,14 @@ pub(crate) fn tool(catalog: &Catalog, name: &str) -> Arc<Tool> {
         .clone()
 }
 
-/// One call with what is usual.
+/// One call with default values.
 pub(crate) struct Call<'a> {
     pub(crate) arguments: Value,
     pub(crate) tenant: &'a str,
     pub(crate) user: &'a str,
     pub(crate) timeout: Duration,
     pub(crate) cancel: CancellationToken,
-    pub(crate) has_leave: bool,
+    pub(crate) is_approved: bool,
     pub(crate) hold: Option<Hold>,
 }
 
@@ -86,7 +85,7 @@ impl Call<'_> {
             user: "u1",
             timeout: PATIENCE,
             cancel: CancellationToken::new(),
-            has_leave: false,
+            is_approved: false,
             hold: None,
         }
     }
@@ -107,7 +106,7 @@ impl Call<'_> {
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             timeout: self.timeout,
             cancel: &self.cancel,
-            has_leave: self.has_leave,
+            is_approved: self.is_approved,
             hold: self.hold.as_ref(),
         })
         .await

@@ -1,5 +1,5 @@
-//! Published servers, unmodified: installed from npm beside the build, listed, translated, called,
-//! killed in mid-call and recovered.
+//! Published servers, unmodified: installed from npm beside the build, listed, translated, called, killed within a
+//! call, and recovered.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,8 +17,8 @@ const EVERYTHING: &str = "server-everything";
 const FILESYSTEM: &str = "server-filesystem";
 const VERSION: &str = "2026.8.31";
 
-/// The script that starts a server; installs both at first. A machine without npm fails these
-/// tests: what they show cannot be shown otherwise.
+/// The script that starts a server; installs both on first use. Without npm these tests fail, because nothing else can
+/// show this behavior.
 fn script(package: &str) -> PathBuf {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     let prefix = PREFIX.get_or_init(|| {
@@ -56,7 +56,7 @@ fn is_installed(prefix: &Path, package: &str) -> bool {
         .is_ok_and(|text| serde_json::from_slice::<Value>(&text).unwrap()["version"] == VERSION)
 }
 
-/// Every tool is there, shown and digested.
+/// Every tool is listed, shown to the model, and has a digest.
 async fn all_listed(mcp: &Arc<Mcp>, least: usize) {
     let catalog = up(mcp).await;
     assert!(catalog.left_out.is_empty(), "{:#?}", catalog.left_out);
@@ -107,7 +107,7 @@ async fn server_everything_works_over_stdio() {
     let (reply, ()) = tokio::join!(
         Call::with(json!({"duration": 20, "steps": 20})).of(&mcp, &slow),
         async {
-            // Until the first of its steps there is nothing to see from outside.
+            // Before its first step nothing is visible from outside.
             tokio::time::sleep(Duration::from_millis(300)).await;
             kill(pid).await;
         }
@@ -175,7 +175,7 @@ async fn server_filesystem_works_and_keeps_to_its_directory() {
     let outside = failed(call(&mcp, "read_text_file", json!({"path": "/etc/passwd"})).await);
     assert!(outside.message.contains("denied"), "{}", outside.message);
 
-    // Reading a pipe that nobody writes to takes as long as one likes.
+    // Reading a pipe without a writer blocks for as long as necessary.
     let pipe = root.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let read = tool(&mcp.catalog(), "read_text_file");

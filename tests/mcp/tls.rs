@@ -1,9 +1,9 @@
-//! To servers elsewhere: over TLS.
+//! Remote servers, over TLS.
 //!
-//! The bridge takes other code for them than for servers on this machine. So the tests of calls run three times: as they
-//! are, and in two processes of their own, where every server they start is behind TLS and speaks one protocol, HTTP/1.1 or
-//! HTTP/2. They are processes of their own because the certificates that are trusted are a process's (`SSL_CERT_FILE`), as
-//! an operator sets them.
+//! The bridge uses other code for them than for servers on this machine. So the tests of calls run three times: in this
+//! process, and in two more processes, where every server is behind TLS and supports one protocol, HTTP/1.1 or HTTP/2.
+//! Separate processes are needed because trusted certificates apply to a whole process (`SSL_CERT_FILE`), as an
+//! operator sets them.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use super::raw::RawServer;
 use super::raw::lane::{FOLDER, PROTOCOL};
 use super::support::{bridge, http, until};
 
-/// Runs tests in a process of its own, whose servers speak `protocol` over TLS; says how many have passed.
+/// Runs tests in a separate process, whose servers use `protocol` over TLS; returns how many have passed.
 fn run(protocol: &str, tests: &[&str], trusts_them: bool) -> u32 {
     let folder = tempfile::tempdir().unwrap();
     let issue = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -46,7 +46,7 @@ fn run(protocol: &str, tests: &[&str], trusts_them: bool) -> u32 {
 /// The tests of calls.
 const CALLS: [&str; 2] = ["faults::", "http::"];
 
-/// Promises 3 and 5 to a server elsewhere.
+/// Promises 3 and 5 for a remote server.
 #[test]
 fn calls_go_the_same_way_over_tls_by_http_1() {
     assert!(run("http/1.1", &CALLS, true) > 40);
@@ -63,7 +63,7 @@ fn a_server_whose_certificate_is_not_trusted_is_asked_nothing() {
 }
 
 #[tokio::test]
-#[ignore = "in a process that trusts somebody else"]
+#[ignore = "in a process that trusts another authority"]
 async fn not_trusted() {
     let mut server = RawServer::start(|_| None).await;
     let mcp = bridge(&http(&server.url));

@@ -1,5 +1,5 @@
-//! The tools of ten published servers, as they list them: every one reaches the model within what
-//! Gemini accepts, and what the model then writes fits the original schema.
+//! The tools of ten published servers, as they list them. Every one reaches the model within Gemini's limits, and the
+//! model's arguments are valid under the original schema.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::raw::{Answer, RawServer};
 use super::support::{bridge, http, up};
 
-/// The folder with the dumps; `None` (said aloud) when it is not there and need not be.
+/// The directory with the dumps; `None`, with a message, if it is missing and not required.
 fn folder() -> Option<PathBuf> {
     let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
@@ -22,7 +22,7 @@ fn folder() -> Option<PathBuf> {
         return Some(folder);
     }
     assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
-    eprintln!("skipped: {} is not there", folder.display());
+    eprintln!("skipped: {} is missing", folder.display());
     None
 }
 
@@ -49,7 +49,7 @@ async fn listed(list: Value) -> std::sync::Arc<Catalog> {
     up(&mcp).await
 }
 
-/// C-FR-012
+/// C-FR-012: every tool is shown within Gemini's rules, and arguments for it are valid under the original schema.
 #[tokio::test]
 async fn every_tool_is_shown_within_the_rules_and_its_arguments_fit_the_original() {
     for (server, dump) in dumps() {
@@ -66,7 +66,7 @@ async fn every_tool_is_shown_within_the_rules_and_its_arguments_fit_the_original
             assert!(wrong.is_empty(), "{place}: {wrong:#?}");
             for full in [true, false] {
                 let arguments: Value = serde_json::from_str(&sample(&shown, full).to_string()).unwrap();
-                // Patterns are compiled by the first; after that no honest call needs a thread of its own.
+                // The first check compiles the patterns; after that no ordinary call needs a separate thread.
                 for effort in [Effort::Full, Effort::Quick] {
                     assert_eq!(tool.input.check(&arguments, effort), Ok(()), "{place}: {arguments}");
                 }
@@ -107,7 +107,7 @@ async fn one_bad_tool_among_them_never_takes_the_rest_down() {
     }
 }
 
-/// What WIRE.md says of `parametersJsonSchema`.
+/// The rules of WIRE.md for `parametersJsonSchema`.
 fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
     const REFUSED: [&str; 12] = [
         "$ref",
@@ -176,14 +176,14 @@ fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// A value that fits a shown schema: with all properties, or with the required ones.
+/// A value that is valid under a shown schema: with all properties, or with the required ones.
 fn sample(schema: &Value, full: bool) -> Value {
     if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
         return first.clone();
     }
     if let Some(choices) = schema["anyOf"].as_array().filter(|choices| !choices.is_empty()) {
         let mut value = sample(if full { &choices[0] } else { choices.last().unwrap() }, full);
-        // Choices may stand beside properties of their own.
+        // Alternatives may be combined with the schema's own properties.
         if let (Value::Object(value), Value::Object(more)) = (&mut value, object_sample(schema, full)) {
             value.extend(more);
         }
@@ -229,7 +229,7 @@ fn object_sample(schema: &Value, full: bool) -> Value {
     Value::Object(out)
 }
 
-/// The first of some texts that fits format, pattern and lengths.
+/// The first sample text that satisfies format, pattern and lengths.
 fn text_sample(schema: &Value) -> Value {
     let least = usize::try_from(schema["minLength"].as_u64().unwrap_or(0)).unwrap();
     let texts = [

@@ -1,4 +1,4 @@
-//! A child for each user (`connection: per_user`).
+//! One child process per user (`connection: per_user`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn running(folder: &Path) -> usize {
     started(folder).into_iter().filter(|pid| runs(*pid)).count()
 }
 
-/// Promise 5: however many users come at once, there are so many children and one that lists.
+/// Promise 5: however many users arrive at once, the number of children is limited, plus one for listing.
 #[tokio::test]
 async fn users_beyond_those_there_may_be_start_no_child() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ async fn users_beyond_those_there_may_be_start_no_child() {
     };
     let (one, two, ()) = tokio::join!(call(&mcp, "one"), call(&mcp, "two"), beyond);
     assert_eq!((data(one), data(two)), (json!(1), json!(1)));
-    // Those that are idle make room, and are gone before another takes their place, also where that takes long.
+    // Idle children make room, and have exited before another takes their slot, even if that takes long.
     let linger = folder.join("linger");
     std::fs::write(&linger, "").unwrap();
     let failure = not_sent(call(&mcp, "three").await);
@@ -95,7 +95,7 @@ async fn a_users_child_ends_when_it_is_idle_though_nobody_calls_any_more() {
     };
     until(&mcp, |mcp| mcp.status()[0].users == 0 && !runs(own)).await;
     assert!(runs(lists));
-    // One that is in use is not idle, however long it takes.
+    // A child that is in use is not idle, however long it takes.
     let hold = folder.join("hold");
     std::fs::write(&hold, "").unwrap();
     let (reply, ()) = tokio::join!(call(&mcp, "one"), async {
@@ -106,7 +106,7 @@ async fn a_users_child_ends_when_it_is_idle_though_nobody_calls_any_more() {
     mcp.shutdown().await;
 }
 
-/// Promise 5
+/// Promise 5: a child that does not answer one user does not count against the others.
 #[tokio::test]
 async fn what_does_not_answer_one_user_is_not_held_against_the_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ async fn what_does_not_answer_one_user_is_not_held_against_the_others() {
         };
         assert_eq!(unknown(call.of(&mcp, &act).await).code, FailureCode::Timeout);
     }
-    assert!(mcp.status()[0].breaker_open, "there is nobody else");
+    assert!(mcp.status()[0].breaker_open, "there is no other user");
     let failure = not_sent(call(&mcp, "lost").await);
     assert!(failure.message.contains("many calls in a row"), "{}", failure.message);
     assert_eq!(data(call(&mcp, "one").await), json!(1));
@@ -129,8 +129,8 @@ async fn what_does_not_answer_one_user_is_not_held_against_the_others() {
     mcp.shutdown().await;
 }
 
-/// Promise 4: a user's own connection may have heard nothing of a change. Before a call with leave its server is asked over it: what was
-/// approved before the change is not sent, and what was approved since is.
+/// Promise 4: a user's own connection may not have received a change. Before an approved call the server is asked over
+/// that connection: a call approved before the change is not sent, one approved after it is.
 #[tokio::test]
 async fn a_connection_of_a_user_is_read_anew_before_a_call_with_leave() {
     let changed = Arc::new(AtomicBool::new(false));
@@ -151,7 +151,7 @@ async fn a_connection_of_a_user_is_read_anew_before_a_call_with_leave() {
     entry["gavel"] = json!({"connection": "per_user"});
     let mcp = bridge(&entry);
     let made = || Call {
-        has_leave: true,
+        is_approved: true,
         ..Call::with(json!({}))
     };
     let catalog = up(&mcp).await;
@@ -159,13 +159,16 @@ async fn a_connection_of_a_user_is_read_anew_before_a_call_with_leave() {
     data(made().of(&mcp, &before).await);
     changed.store(true, Ordering::SeqCst);
     let failure = not_sent(made().of(&mcp, &before).await);
-    assert!(failure.message.contains("offers the tool otherwise"), "{failure:?}");
+    assert!(
+        failure.message.contains("a different definition of the tool"),
+        "{failure:?}"
+    );
     mcp.refresh("s").await.unwrap();
     let catalog = up(&mcp).await;
     data(made().of(&mcp, &tool(&catalog, "act")).await);
 }
 
-/// A server may list a name twice: the tool that is offered of it can be called.
+/// A server may list a name twice: the offered one of the two tools can be called.
 #[tokio::test]
 async fn a_tool_that_is_listed_twice_can_be_called_with_leave() {
     let server = RawServer::start(|request| match request.method() {
@@ -182,7 +185,7 @@ async fn a_tool_that_is_listed_twice_can_be_called_with_leave() {
     let mcp = bridge(&http(&server.url));
     let catalog = up(&mcp).await;
     let made = Call {
-        has_leave: true,
+        is_approved: true,
         ..Call::with(json!({}))
     };
     data(made.of(&mcp, &tool(&catalog, "act")).await);

@@ -1,4 +1,4 @@
-//! A task list in memory and the barest loop around a model: enough to develop against.
+//! A task list in memory and a minimal loop around a model, for development.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::future::Future;
@@ -16,7 +16,7 @@ use gavel::ports::model::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// The day of every conversation: a Friday.
+/// The date of every conversation: a Friday.
 pub(crate) const TODAY: &str = "Today is Friday, 2026-11-20 (time zone UTC; that of the user is not known).";
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Task {
     pub(crate) done: bool,
 }
 
-/// The list, and what is wrong with its tools.
+/// The list, and the faults of its tools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) tasks: Vec<Task>,
@@ -55,7 +55,7 @@ pub(crate) struct Call {
     pub(crate) ran: bool,
 }
 
-/// What came of a message.
+/// The result of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     pub(crate) words: String,
@@ -65,7 +65,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Names of the calls, verdicts aside.
+    /// Names of the calls, without verdicts.
     pub(crate) fn called(&self) -> Vec<String> {
         self.calls.iter().map(|call| call.name.clone()).collect()
     }
@@ -198,7 +198,7 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-/// The five tools and two verdicts, but for the hidden ones.
+/// The five tools and two verdicts, except the hidden ones.
 pub(crate) fn offered(hidden: &[String]) -> Arc<Functions> {
     let known = TOOLS
         .iter()
@@ -217,7 +217,7 @@ pub(crate) fn offered(hidden: &[String]) -> Arc<Functions> {
     })
 }
 
-/// History and message, with the day above the message. Leaks its texts: tests are short.
+/// History and message, with the date above the message. Leaks its texts, because tests are short.
 pub(crate) fn contents(history: &[(Speaker, &str)], message: &str) -> Vec<Content<'static>> {
     let said = history
         .iter()
@@ -245,7 +245,7 @@ pub(crate) fn request<'a>(
     }
 }
 
-/// Our models never wait, so their futures are ready at once.
+/// Gavel's own models never wait, so their futures are ready at once.
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -258,7 +258,7 @@ enum Entry {
     Answers(Vec<(String, Result<Box<RawValue>, CallFailure>)>),
 }
 
-/// At most five turns; a lone verdict or words end it, calls are answered.
+/// At most five turns; a verdict alone or text ends the conversation, calls are answered.
 pub(crate) fn converse(model: &dyn Model, memory: &mut Memory, history: &[(Speaker, &str)], message: &str) -> Said {
     let functions = offered(&memory.hidden);
     let opening = contents(history, message);

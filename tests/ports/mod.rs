@@ -1,16 +1,16 @@
-//! Ports for servers that tests start as processes, which bind them a while later. Use it with `mod ports;` (or `#[path]`).
+//! Ports for servers that tests start as processes, which bind them later. Use it with `mod ports;` (or `#[path]`).
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below those that the kernel gives to whoever asks for any: one of these would be somebody's before its process gets to it.
+/// Below the kernel's ephemeral ports: one of those could be taken by another process before the server binds it.
 const FIRST: u32 = 12_000;
 const MANY: u32 = 20_000;
 
-/// Of this process; each begins elsewhere.
+/// The next port of this process; each process starts at another one.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 
-/// A port that nobody has, and that no other test gets.
+/// An unused port that no other test gets.
 pub(crate) fn free_port() -> u16 {
     let begin = std::process::id().wrapping_mul(617);
     for _ in 0..MANY {

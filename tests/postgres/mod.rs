@@ -1,11 +1,11 @@
-//! A private PostgreSQL for tests: one server for a test binary, one database for a test.
+//! A private PostgreSQL for tests: one server per test binary, one database per test.
 //!
-//! The server is run by a small shell script whose standard input this process holds. When this process
-//! ends, however it ends, the script reads end-of-file, stops the server and removes its folder.
-//! PostgreSQL refuses to run as root; then the script runs as the user `postgres`, or `nobody`.
+//! A small shell script runs the server; this process holds the script's standard input. However this process ends, the
+//! script then reads end-of-file, stops the server and removes its directory. PostgreSQL refuses to run as root; then
+//! the script runs as the user `postgres`, or `nobody`.
 //!
-//! Use it with `mod postgres;` (or `#[path]`), then `postgres::database().await`. A server that cannot be
-//! started fails the test: nothing is skipped. `PG_BIN` names the folder of `initdb` when it is not found.
+//! Use it with `mod postgres;` (or `#[path]`), then `postgres::database().await`. A server that cannot be started fails
+//! the test: nothing is skipped. `PG_BIN` names the directory of `initdb` if it is not found.
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "../ports/mod.rs"]
@@ -49,23 +49,23 @@ while read -r word; do
 done
 "#;
 
-/// A server of one's own, for a test that stops it.
+/// A dedicated server, for a test that stops it.
 pub(crate) struct Server {
     port: u16,
-    // Kept so that the script's input stays open; dropped, it ends the server.
+    // Keeps the script's input open; dropping it ends the server.
     control: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     _script: Child,
 }
 
 impl Server {
-    /// Makes a new cluster on a free port and starts it.
+    /// Creates a new cluster on a free port and starts it.
     pub(crate) fn start_new() -> Self {
         let mut last = String::new();
         for _ in 0..5 {
             let server = Self::script(free_port());
             match server.tell("start") {
                 Ok(()) => return server,
-                // Somebody else took the port in between.
+                // Another process took the port in between.
                 Err(reason) => last = reason,
             }
         }
@@ -116,7 +116,7 @@ impl Server {
         self.tell("start").unwrap();
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -152,7 +152,7 @@ pub(crate) async fn database() -> String {
     url
 }
 
-/// Drops a database that [`database`] has made, in the background: before its test is over, where that makes many.
+/// Drops a database of [`database`] in the background, for a test that creates many.
 pub(crate) fn drop_database(url: &str) {
     let Some((server, name)) = url.rsplit_once('/') else {
         return;
@@ -164,7 +164,7 @@ pub(crate) fn drop_database(url: &str) {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
-            // A server that is gone takes its databases along.
+            // A stopped server takes its databases with it.
             if let Ok(mut admin) = PgConnection::connect(&admin).await {
                 let _ = sqlx::query(AssertSqlSafe(drop)).execute(&mut admin).await;
             }
@@ -172,7 +172,7 @@ pub(crate) fn drop_database(url: &str) {
     });
 }
 
-/// The databases of one test, which has a thread of its own. Each takes 8 MB of disk, and there are many tests.
+/// The databases of one test, which has its own thread. Each takes 8 MB of disk, and there are many tests.
 #[derive(Default)]
 struct Made(Vec<String>);
 
@@ -186,7 +186,7 @@ thread_local! {
     static MADE: RefCell<Made> = RefCell::default();
 }
 
-/// `env`, as somebody PostgreSQL agrees to run for.
+/// `env`, as a user for whom PostgreSQL agrees to run.
 fn as_unprivileged_user() -> Command {
     if id(&["-u"]).as_deref() != Some("0") {
         return Command::new("env");
@@ -208,7 +208,7 @@ fn id(arguments: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The folder of the newest installed PostgreSQL.
+/// The directory of the newest installed PostgreSQL.
 fn bin_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("PG_BIN") {
         return folder.into();
@@ -233,14 +233,14 @@ fn is_postgres(folder: &Path) -> bool {
     folder.join("initdb").is_file() && folder.join("postgres").is_file()
 }
 
-/// A wire to PostgreSQL that can fall silent without closing.
+/// A connection to PostgreSQL that can fall silent without closing.
 pub(crate) struct Wire {
     pub(crate) url: String,
     silence: Arc<watch::Sender<Silence>>,
     connections: Arc<AtomicU32>,
 }
 
-/// Of which connections nothing is heard.
+/// Which connections are silenced.
 #[derive(Default)]
 struct Silence {
     all: bool,
@@ -283,12 +283,12 @@ impl Wire {
         self.silence.send_modify(|silence| silence.all = silent);
     }
 
-    /// What is committed is, and nobody hears of it.
+    /// Commits succeed, and their answers are lost.
     pub(crate) fn lose_commits(&self, lose: bool) {
         self.silence.send_modify(|silence| silence.committed = lose);
     }
 
-    /// Nothing more is heard of the connections there are; new ones work. So it is when a standby takes over.
+    /// Existing connections fall silent, and new ones work, as when a standby takes over.
     pub(crate) fn lose(&self) {
         let number = self.connections.load(Ordering::SeqCst);
         self.silence.send_modify(|silence| silence.before = number);

@@ -1,4 +1,4 @@
-//! A run that was pushed is worked on: soon, once, by somebody; and leaves nothing behind.
+//! A pushed run is worked on soon, once, by some worker, and leaves nothing behind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use gavel::ports::run_queue::{RunQueue, RunWorker};
 
 use crate::support::{Hand, TestQueue, eventually};
 
-/// the queue adds next to nothing. Here no heartbeat comes to its help.
+/// the queue adds almost no delay. In this test no polling helps it.
 pub(crate) async fn a_pushed_run_is_worked_on_at_once(db: TestQueue) {
     let queue = db.open_without_polling();
     let hand = Hand::quick();
@@ -24,33 +24,33 @@ pub(crate) async fn a_pushed_run_is_worked_on_at_once(db: TestQueue) {
         waits.push(hand.first(run).unwrap().saturating_duration_since(pushed));
     }
     waits.sort();
-    // The first waits for the worker to start; others share the machine.
+    // The first run waits for the worker to start; other tests share the machine.
     assert!(waits[10] < Duration::from_millis(100), "{waits:?}");
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// DESIGN.md section 8: any replica serves any request, the one that queues a run as well. PostgreSQL tells at once; the
-/// heartbeat finds it on SQLite.
+/// DESIGN.md section 8: any replica serves any request, and any worker any run. PostgreSQL notifies at once; on SQLite
+/// polling finds the run.
 pub(crate) async fn a_run_that_was_pushed_by_another_process_is_found(db: TestQueue) {
     let (pushing, working) = match db.is_sqlite() {
         true => (db.open(), db.open()),
         false => (db.open_without_polling(), db.open_without_polling()),
     };
-    // One that waits there since before anybody worked.
+    // A run that was queued before any worker started.
     let early = RunId::new();
     pushing.push(early).await.unwrap();
     let hand = Hand::quick();
     working.start(Arc::clone(&hand) as _, 4);
-    eventually("the early one", async || hand.times(early) == 1).await;
-    // Listening is up.
+    eventually("the early run is worked on", async || hand.times(early) == 1).await;
+    // The listener is running.
     let warm = RunId::new();
-    eventually("a warm one", async || {
+    eventually("the warm-up run is worked on", async || {
         pushing.push(warm).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         hand.times(warm) > 0
     })
     .await;
-    // Nobody looks any more but for the next reason to.
+    // The worker now looks only at the next event or poll.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let run = RunId::new();
     pushing.push(run).await.unwrap();
@@ -65,7 +65,7 @@ pub(crate) async fn a_run_that_was_pushed_by_another_process_is_found(db: TestQu
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// as many as there are, and not more at once than was said.
+/// every run comes exactly once, and no more run at the same time than configured.
 pub(crate) async fn a_thousand_runs_come_once_each_and_leave_nothing(db: TestQueue) {
     let queue = db.open();
     let hand = Hand::quick();
@@ -82,7 +82,7 @@ pub(crate) async fn a_thousand_runs_come_once_each_and_leave_nothing(db: TestQue
     assert!(hand.most() <= 8, "{}", hand.most());
 }
 
-/// DESIGN.md section 8: replicas share one PostgreSQL; so may two processes share a SQLite file.
+/// DESIGN.md section 8: replicas share one PostgreSQL; two processes may also share a SQLite file.
 pub(crate) async fn two_queues_share_the_work(db: TestQueue) {
     let (one, other) = (db.open(), db.open());
     let (left, right) = (Hand::slow(), Hand::slow());
@@ -92,7 +92,7 @@ pub(crate) async fn two_queues_share_the_work(db: TestQueue) {
     for run in &runs {
         one.push(*run).await.unwrap();
     }
-    // None ends, so each has its two.
+    // No run ends, so each process has its two.
     eventually("each has two", async || left.runs() == 2 && right.runs() == 2).await;
     left.let_end(2);
     right.let_end(2);
@@ -100,7 +100,7 @@ pub(crate) async fn two_queues_share_the_work(db: TestQueue) {
     assert!(runs.iter().all(|run| left.times(*run) + right.times(*run) == 1));
 }
 
-/// Promise 5: a fault of ours in one run is no fault of the next one.
+/// Promise 5: a panic in one run does not affect the next.
 pub(crate) async fn a_panic_ends_that_job_only(db: TestQueue) {
     struct Clumsy {
         fatal: [RunId; 2],
@@ -125,17 +125,17 @@ pub(crate) async fn a_panic_ends_that_job_only(db: TestQueue) {
         fatal,
         hand: Arc::clone(&hand),
     };
-    // One at a time: a place that a panic took would be missed.
+    // One at a time: a slot lost to a panic would be noticed.
     queue.start(Arc::new(clumsy), 1);
     let sound = RunId::new();
     for run in [fatal[0], fatal[1], sound] {
         queue.push(run).await.unwrap();
     }
-    eventually("the sound one", async || hand.times(sound) == 1).await;
+    eventually("the valid run is worked on", async || hand.times(sound) == 1).await;
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// A row that somebody else wrote, or a later gavel.
+/// A row from another program, or from a later gavel.
 pub(crate) async fn a_job_that_names_no_run_stands_in_nobody_s_way(db: TestQueue) {
     let queue = db.open_without_polling();
     let hand = Hand::slow();
@@ -155,6 +155,6 @@ pub(crate) async fn a_job_that_names_no_run_stands_in_nobody_s_way(db: TestQueue
     let sound = RunId::new();
     queue.push(sound).await.unwrap();
     hand.let_end(2);
-    eventually("the sound one", async || hand.times(sound) == 1).await;
+    eventually("the valid run is worked on", async || hand.times(sound) == 1).await;
     eventually("no job is left", async || db.jobs().await == 0).await;
 }

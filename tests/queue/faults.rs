@@ -1,4 +1,5 @@
-//! The database is away, locked, silent: who pushes is told in bounded time, the log says so once, and all goes on by itself.
+//! The database is unavailable, locked, or silent: a push fails in bounded time, the log reports it once, and the queue
+//! recovers without a restart.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -38,18 +39,18 @@ async fn works_again(queue: &dyn RunQueue, hand: &Hand) {
     eventually("worked on", async || hand.times(run) > 0).await;
 }
 
-/// A worker whose name somebody took from the list ends with an error; the next has another name.
+/// A worker whose name was deleted from the table ends with an error; its replacement has another name.
 pub(crate) async fn a_worker_that_ends_is_replaced(db: TestQueue) {
     let queue = db.open_with(hasty());
     let hand = Hand::slow();
     queue.start(Arc::clone(&hand) as _, 2);
     let long = RunId::new();
     queue.push(long).await.unwrap();
-    eventually("it is begun", async || hand.times(long) == 1).await;
+    eventually("it is started", async || hand.times(long) == 1).await;
     db.sql("UPDATE apalis.jobs SET lock_by = NULL").await;
     db.sql("DELETE FROM apalis.workers").await;
     eventually("another worker", async || db.workers().await == 1).await;
-    // The run that was under way goes on and keeps its place: with two places, one other runs beside it.
+    // The run in progress continues and keeps its slot: with two slots, one other runs beside it.
     let others = [RunId::new(), RunId::new()];
     for run in others {
         queue.push(run).await.unwrap();
@@ -63,7 +64,7 @@ pub(crate) async fn a_worker_that_ends_is_replaced(db: TestQueue) {
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// Promise 5: another process holds the lock; it is an answer, not a hang.
+/// Promise 5: another process holds the lock; the push returns an error and does not hang.
 pub(crate) async fn a_database_that_is_locked_is_told_of_and_comes_back(db: TestQueue) {
     let queue = db.open_with(hasty());
     let hand = Hand::quick();
@@ -76,7 +77,7 @@ pub(crate) async fn a_database_that_is_locked_is_told_of_and_comes_back(db: Test
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// What is logged at the levels that an operator reads, as text.
+/// Log lines at the levels that an operator reads, as text.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -91,8 +92,8 @@ impl Write for Log {
 }
 
 impl Log {
-    /// Everything that gavel logs on this thread. With one subscriber alone, tracing asks whichever thread comes to a line
-    /// first whether anybody wants it, and those of other tests have none: hence another.
+    /// Everything that gavel logs on this thread. With a single subscriber, tracing caches the interest of the thread
+    /// that reaches a line first, and other tests' threads have none. A second subscriber prevents that.
     fn of_gavel(&self) -> (tracing::subscriber::DefaultGuard, tracing::Dispatch) {
         let another = tracing::Dispatch::new(tracing_subscriber::registry());
         let writer = self.clone();
@@ -110,13 +111,14 @@ impl Log {
     }
 }
 
-/// What blocks is done beside the test.
+/// Blocking work runs on another thread.
 async fn with(server: &Arc<Server>, act: fn(&Server)) {
     let server = Arc::clone(server);
     tokio::task::spawn_blocking(move || act(&server)).await.unwrap();
 }
 
-/// PostgreSQL is away at the start, comes, goes and comes back. On one thread, so that all its log lines are seen.
+/// PostgreSQL is unavailable at the start, starts, stops and starts again. The test uses one thread, so that it sees
+/// all log lines.
 #[tokio::test]
 async fn a_postgres_that_comes_and_goes_is_told_of_once_each_time() {
     let log = Log::default();
@@ -140,7 +142,7 @@ async fn a_postgres_that_comes_and_goes_is_told_of_once_each_time() {
     eventually("worked on", async || hand.times(long) == 1).await;
     assert_eq!(log.lines("the queue of runs is available again"), 1);
 
-    // It goes with a run in hand, and a job that nobody has begun.
+    // The server stops with a run in progress and a job that no worker has started.
     with(&server, Server::stop).await;
     refused(queue.as_ref()).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -157,7 +159,7 @@ async fn a_postgres_that_comes_and_goes_is_told_of_once_each_time() {
     queue.shutdown().await;
 }
 
-/// A shutdown while the database is away: bounded, and quiet enough.
+/// A shutdown while the database is unavailable: bounded, and with few log lines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_whose_database_is_away_can_be_left() {
     let server = Arc::new(tokio::task::spawn_blocking(Server::start_new).await.unwrap());
@@ -172,7 +174,7 @@ async fn a_queue_whose_database_is_away_can_be_left() {
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
-/// A line that falls silent (a lost host, a firewall) is given up, though nothing ever says that it is closed.
+/// A connection that falls silent (a lost host, a firewall) is replaced, although it is never closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_of_which_nothing_is_heard_are_replaced() {
     let wire = Wire::to(&crate::postgres::database().await).await;

@@ -1,4 +1,4 @@
-//! Processes of their own: one that is killed, one that has nothing to do.
+//! Separate processes: one that is killed, one that is idle.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -14,19 +14,19 @@ use crate::support::{Hand, TestQueue, eventually};
 
 const URL: &str = "GAVEL_TEST_QUEUE_URL";
 
-/// Says which runs it begins, and ends none.
+/// Prints which runs it starts, and ends none.
 struct Endless;
 
 impl RunWorker for Endless {
     fn work(&self, run: RunId) -> BoxFuture<'_, ()> {
         let line = format!("began {run}\n");
-        // One write for one line, so that lines do not mix.
+        // One write per line, so that lines do not mix.
         std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
         Box::pin(std::future::pending())
     }
 }
 
-/// Not a test: the process that others look at.
+/// Not a test: the child process of the tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the process that another test starts and kills"]
 async fn child_that_works_until_it_is_killed() {
@@ -36,7 +36,7 @@ async fn child_that_works_until_it_is_killed() {
     std::future::pending().await
 }
 
-/// Ends with the test, however that ends.
+/// Ends with the test, however the test ends.
 struct Process(Child);
 
 impl Process {
@@ -50,7 +50,7 @@ impl Process {
         Self(child.unwrap())
     }
 
-    /// Waits until it has begun so many runs.
+    /// Waits until it has started this many runs.
     async fn has_begun(&mut self, runs: usize) {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let begun = tokio::task::spawn_blocking(move || {
@@ -60,7 +60,7 @@ impl Process {
         assert_eq!(begun.await.unwrap(), runs, "the child works");
     }
 
-    /// Seconds of CPU it has used up to now.
+    /// Seconds of CPU it has used so far.
     fn cpu(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
         let (_, rest) = stat.rsplit_once(") ").unwrap();
@@ -81,7 +81,7 @@ impl Drop for Process {
     }
 }
 
-/// Kill -9, and another process takes the runs up, within about ten seconds.
+/// After kill -9, another process gets the runs within about ten seconds.
 pub(crate) async fn the_jobs_of_a_killed_process_come_to_another(db: TestQueue) {
     let queue = db.open();
     let runs: Vec<RunId> = (0..4).map(|_| RunId::new()).collect();
@@ -92,19 +92,19 @@ pub(crate) async fn the_jobs_of_a_killed_process_come_to_another(db: TestQueue) 
     process.has_begun(4).await;
     let hand = Hand::quick();
     queue.start(Arc::clone(&hand) as _, 4);
-    // Longer than it takes to be thought dead: it lives, and keeps what it has.
+    // Longer than the time after which a process counts as dead: it lives, and keeps its runs.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(hand.runs(), 0);
 
     drop(process);
     let killed = Instant::now();
-    eventually("another has them", async || hand.runs() == 4).await;
+    eventually("another process has them", async || hand.runs() == 4).await;
     assert!(killed.elapsed() < Duration::from_secs(11), "{:?}", killed.elapsed());
     assert!(runs.iter().all(|run| hand.times(*run) == 1));
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// DESIGN.md section 12: a queue that has nothing to do, and one whose runs take long.
+/// DESIGN.md section 12: an idle queue, and one whose runs take long.
 pub(crate) async fn an_idle_worker_costs_next_to_nothing(db: TestQueue) {
     let mut process = Process::start(&db);
     let queue = db.open();

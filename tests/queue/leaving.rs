@@ -1,4 +1,4 @@
-//! A process leaves, as it should.
+//! An orderly shutdown of a process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use gavel::ports::run_queue::RunQueue;
 
 use crate::support::{Hand, TestQueue, eventually};
 
-/// DESIGN.md section 12, drain: a run that is under way is waited for, and none is begun.
+/// DESIGN.md section 12, drain: a run in progress is waited for, and none is started.
 pub(crate) async fn shutdown_lets_what_runs_end_and_leaves_the_rest_to_others(db: TestQueue) {
     let leaving = db.open_without_polling();
     let hand = Hand::slow();
@@ -18,26 +18,26 @@ pub(crate) async fn shutdown_lets_what_runs_end_and_leaves_the_rest_to_others(db
     for run in &runs {
         leaving.push(*run).await.unwrap();
     }
-    eventually("one is begun", async || hand.runs() == 1).await;
+    eventually("one run is started", async || hand.runs() == 1).await;
     let shutdown = tokio::spawn({
         let leaving = Arc::clone(&leaving);
         async move { leaving.shutdown().await }
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!shutdown.is_finished(), "a run is under way");
-    // More than it may take: the others are not begun.
+    assert!(!shutdown.is_finished(), "a run is in progress");
+    // More than may run: the others are not started.
     hand.let_end(3);
     shutdown.await.unwrap();
     assert_eq!(hand.runs(), 1);
     assert_eq!(
         db.jobs().await,
         2,
-        "the one that ended is removed, the others are there"
+        "the one that ended is removed, the others are queued"
     );
-    assert_eq!(db.workers().await, 0, "it took its name with it");
-    assert!(leaving.push(RunId::new()).await.is_err(), "it is gone");
+    assert_eq!(db.workers().await, 0, "its name was removed with it");
+    assert!(leaving.push(RunId::new()).await.is_err(), "the queue is closed");
 
-    // Nobody waits for a heartbeat to be missed.
+    // No missed heartbeat has to be waited for.
     let staying = db.open_without_polling();
     let other = Hand::quick();
     staying.start(Arc::clone(&other) as _, 1);
@@ -46,7 +46,7 @@ pub(crate) async fn shutdown_lets_what_runs_end_and_leaves_the_rest_to_others(db
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// A run that does not end holds the process up for as long as was said, and comes to another later.
+/// A run that does not end delays the shutdown only for the configured time, and another process gets it later.
 pub(crate) async fn shutdown_is_bounded(db: TestQueue) {
     let options = QueueOptions {
         heartbeat: Duration::from_secs(1),
@@ -59,7 +59,7 @@ pub(crate) async fn shutdown_is_bounded(db: TestQueue) {
     leaving.start(Arc::clone(&hand) as _, 1);
     let run = RunId::new();
     leaving.push(run).await.unwrap();
-    eventually("it is begun", async || hand.runs() == 1).await;
+    eventually("it is started", async || hand.runs() == 1).await;
     let start = Instant::now();
     leaving.shutdown().await;
     let took = start.elapsed();
@@ -69,14 +69,14 @@ pub(crate) async fn shutdown_is_bounded(db: TestQueue) {
     let staying = db.open_with(options);
     let other = Hand::quick();
     staying.start(Arc::clone(&other) as _, 1);
-    eventually("another has it", async || other.times(run) == 1).await;
+    eventually("another process has it", async || other.times(run) == 1).await;
     eventually("no job is left", async || db.jobs().await == 0).await;
 }
 
-/// Each start of a worker makes a name; the table must not grow for ever.
+/// Each start of a worker creates a name; the table must not grow for ever.
 pub(crate) async fn names_of_workers_that_are_gone_do_not_pile_up(db: TestQueue) {
     let queue = db.open();
-    // The tables are there when this returns.
+    // The tables exist when this returns.
     let run = RunId::new();
     queue.push(run).await.unwrap();
     let (long_ago, now) = match db.is_sqlite() {
@@ -92,12 +92,12 @@ pub(crate) async fn names_of_workers_that_are_gone_do_not_pile_up(db: TestQueue)
             db.sql(&row).await;
         }
     }
-    // One of the dead still holds the job.
+    // One of the dead workers still holds the job.
     db.sql("UPDATE apalis.jobs SET lock_by = 'dead-7', status = 'Running'")
         .await;
     let hand = Hand::quick();
     queue.start(Arc::clone(&hand) as _, 1);
     eventually("its job is worked on", async || hand.times(run) == 1).await;
-    // The 50 that live, our own, and the one that held a job when we looked.
+    // The 50 that live, this one, and the one that held a job at the time of the check.
     assert_eq!(db.workers().await, 52);
 }

@@ -1,4 +1,4 @@
-//! What a queue is told at start.
+//! Opening a queue at the start.
 
 use gavel::adapters::queue::{Queue, QueueOptions};
 use gavel::adapters::store::StoreError;
@@ -8,7 +8,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::TestQueue;
 
-/// A URL that the store refuses is refused in the same words, and not repeated: it may hold a password.
+/// A URL that the store refuses is refused with the same text, and not printed: it may contain a password.
 #[tokio::test]
 async fn a_wrong_url_is_an_error_that_hides_it() {
     for (url, words) in [
@@ -27,7 +27,8 @@ async fn a_wrong_url_is_an_error_that_hides_it() {
     }
 }
 
-/// apalis numbers its migrations where others would collide with it: jobs have a file of their own, for its owner alone.
+/// apalis numbers its migrations in a way that would collide with gavel's: jobs have their own file, which only its
+/// owner can read.
 #[tokio::test]
 async fn jobs_have_a_sqlite_file_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +46,8 @@ async fn jobs_have_a_sqlite_file_of_their_own() {
     queue.shutdown().await;
 }
 
-/// DESIGN.md section 8: the store's tables and the queue's are in one PostgreSQL, whoever comes first; many replicas at once.
+/// DESIGN.md section 8: the store's tables and the queue's are in one PostgreSQL, in either order, with many replicas
+/// at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_may_start_at_once_beside_the_store() {
     let db = TestQueue::postgres().await;
@@ -59,7 +61,7 @@ async fn many_may_start_at_once_beside_the_store() {
     assert!(status.pending.is_empty());
 }
 
-/// docs/operations.md, replicas: the queue makes a schema and an extension, and needs no superuser for it.
+/// docs/operations.md, replicas: the queue creates a schema and an extension, and needs no superuser for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_owner_of_the_database_may_make_what_the_queue_needs() {
     let db = TestQueue::postgres().await;
@@ -72,7 +74,7 @@ async fn the_owner_of_the_database_may_make_what_the_queue_needs() {
     assert_eq!(plain.jobs().await, 1);
 }
 
-/// docs/operations.md, meters: each has a line from the start.
+/// docs/operations.md, metrics: each has a line from the start.
 #[tokio::test]
 async fn every_meter_begins_at_zero() {
     let recorder = PrometheusBuilder::new().build_recorder();

@@ -1,4 +1,4 @@
-//! Databases to test on, and workers to work.
+//! Databases to test on, and workers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::postgres;
 
-/// Where a test's queue is. The SQLite file goes with it.
+/// The location of a test's queue. The SQLite file is deleted with it.
 pub(crate) struct TestQueue {
     pub(crate) url: String,
     folder: Option<tempfile::TempDir>,
@@ -23,7 +23,7 @@ pub(crate) struct TestQueue {
 impl TestQueue {
     pub(crate) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // A folder that is not there yet is made.
+        // A missing directory is created.
         let url = format!("sqlite:{}", folder.path().join("data/gavel.db").display());
         Self {
             url,
@@ -55,7 +55,7 @@ impl TestQueue {
         Queue::open(&self.url, InstanceId::new(), options).unwrap()
     }
 
-    /// Heartbeats are so rare that nothing a test sees is due to one.
+    /// Polling is so rare that nothing in a test is due to it.
     pub(crate) fn open_without_polling(&self) -> Arc<Queue> {
         self.open_with(QueueOptions {
             heartbeat: Duration::from_secs(3600),
@@ -67,8 +67,8 @@ impl TestQueue {
         self.url.replace("gavel.db", "gavel-jobs.db")
     }
 
-    /// Runs a statement around the queue, and returns the first column of the first row as a number. The tables have the same
-    /// names and columns on both databases, but for the schema.
+    /// Runs a statement directly on the database, and returns the first column of the first row as a number. Tables and
+    /// columns have the same names on both databases, except for the schema.
     pub(crate) async fn sql(&self, sql: &str) -> Option<i64> {
         if self.is_sqlite() {
             let sql = AssertSqlSafe(sql.replace("apalis.", ""));
@@ -94,7 +94,7 @@ impl TestQueue {
         self.sql("SELECT COUNT(*) FROM apalis.workers").await.unwrap()
     }
 
-    /// Lets nobody write jobs, as another process can.
+    /// Blocks all writes of jobs, as another process can.
     pub(crate) async fn lock(&self) -> Lock {
         if self.is_sqlite() {
             let mut connection = SqliteConnection::connect(&self.jobs_url()).await.unwrap();
@@ -124,7 +124,7 @@ impl Lock {
     }
 }
 
-/// Notes which runs it was given, and when. Each waits until it may end.
+/// Records which runs it was given, and when. Each waits until it may end.
 pub(crate) struct Hand {
     begun: Mutex<HashMap<RunId, Vec<Instant>>>,
     may_end: Semaphore,
@@ -156,22 +156,22 @@ impl Hand {
         self.may_end.add_permits(runs);
     }
 
-    /// How often the run was begun.
+    /// How often the run was started.
     pub(crate) fn times(&self, run: RunId) -> usize {
         self.begun.lock().unwrap().get(&run).map_or(0, Vec::len)
     }
 
-    /// When the run was begun first.
+    /// When the run was first started.
     pub(crate) fn first(&self, run: RunId) -> Option<Instant> {
         self.begun.lock().unwrap().get(&run).map(|times| times[0])
     }
 
-    /// How many runs were begun, however often.
+    /// How many different runs were started.
     pub(crate) fn runs(&self) -> usize {
         self.begun.lock().unwrap().len()
     }
 
-    /// The most that ever ran at once.
+    /// The maximum of concurrent runs so far.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! The audit (R-18; DESIGN.md section 7): append-only, one chain, and every tampering is found and named.
+//! The audit log (R-18; DESIGN.md section 7): append-only, one chain, and every tampering is found and named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::support::{
     tenant, tool,
 };
 
-/// Verifies the audit, and the log as if the audit had been there from the beginning. What the triggers are is left out: somebody
-/// who changes rows takes them away first, and they have a test of their own.
+/// Verifies the audit log, and the tool-call log as if the audit log had existed from the start. Findings about
+/// triggers are omitted: an attacker who changes rows removes the triggers first, and another test covers them.
 pub(crate) async fn verify(db: &TestDb, kept: Vec<Head>) -> Vec<Finding> {
     db.run("UPDATE gavel_schema SET applied_at = 0 WHERE name = 'audit'")
         .await;
@@ -46,7 +46,7 @@ async fn rows(db: &TestDb) -> Vec<AuditRow> {
     rows
 }
 
-/// What was entered of a subject, in order.
+/// The kinds of the entries of a subject, in order.
 fn kinds(rows: &[AuditRow], subject: &impl ToString) -> Vec<String> {
     let of = rows.iter().filter(|row| row.subject == subject.to_string());
     of.map(|row| row.kind.clone()).collect()
@@ -65,7 +65,8 @@ pub(crate) async fn effect(store: &Store) -> Intent {
     intent
 }
 
-/// R-18: nobody changes, deletes or replaces an entry, or puts one anywhere but at the end; the head goes forward alone.
+/// R-18: no entry can be changed, deleted or replaced, or inserted anywhere but at the end. The head only moves
+/// forward.
 pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) {
     let store = db.open().await;
     effect(&store).await;
@@ -98,7 +99,7 @@ pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) 
             refused.push(format!(
                 "{replacing} INTO audit (number, {columns}) SELECT 4, {columns} FROM audit WHERE number = 4"
             ));
-            // One that follows the head, and would push out what was entered of the same subject.
+            // One that follows the head, and would replace an entry of the same subject.
             refused.push(format!(
                 "{replacing} INTO audit (number, {columns}) SELECT 5, format, at, kind, subject, tenant, actor, decision_id, \
                  action_id, tool, detail, key_id, hash, 'x' FROM audit WHERE number = 4"
@@ -125,13 +126,13 @@ pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) 
         assert!(error.contains("audit"), "{sql}: {error}");
     }
     assert_eq!(db.rows("SELECT * FROM audit ORDER BY number").await, before);
-    // And gavel goes on.
+    // Gavel continues to work.
     effect(&store).await;
     whole(&db).await;
     assert_eq!(rows(&db).await.len(), 6);
 }
 
-/// R-18: an entry for the intent, with who, where, what and with which arguments; another one for what came of it.
+/// R-18: an effect has an entry for its intent, with user, tool, time and arguments, and another one for its outcome.
 pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_known(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -155,7 +156,7 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_k
             "idempotency_key": "key-1",
         })
     );
-    // Later ones know their user from the decision.
+    // Later ones take their user from the decision.
     store.intend(intents[1..3].to_vec()).await.unwrap();
     let entered = rows(&db).await;
     assert_eq!(entered.len(), 3);
@@ -186,15 +187,15 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_k
     assert_eq!(of(1), ["effect_intended", "effect_failed"]);
     assert_eq!(of(2), ["effect_intended", "effect_in_doubt"]);
     assert_eq!(of(3), [""; 0]);
-    assert_eq!(of(4), ["effect_intended"], "what was never sent has no end");
+    assert_eq!(of(4), ["effect_intended"], "a call that was never sent has no end");
     assert_eq!(detail(&entered[5])["error_code"], "tool_error");
     whole(&db).await;
 }
 
-/// The hot path pays nothing: what has no consequences is not entered, and nobody looks at the head for it.
+/// The hot path costs nothing: a read makes no entry, and does not touch the head.
 pub(crate) async fn what_only_reads_enters_nothing(db: TestDb) {
     let store = db.open().await;
-    // Whoever had to wait for the head would be refused here, with all else of its transaction.
+    // A transaction that uses the head would fail here, with everything else in it.
     db.run("DROP TABLE audit_head").await;
     let open = open_decision();
     let mut reads = tool("list_tasks");
@@ -207,7 +208,7 @@ pub(crate) async fn what_only_reads_enters_nothing(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM audit").await, 0);
 }
 
-/// Promise 3: a commit that went unheard and is made again enters nothing twice.
+/// Promise 3: a commit without an answer that is repeated makes no duplicate entry.
 pub(crate) async fn what_is_done_twice_is_entered_once(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -227,7 +228,8 @@ pub(crate) async fn what_is_done_twice_is_entered_once(db: TestDb) {
     whole(&db).await;
 }
 
-/// Promise 7: what a dead process left is entered as in doubt; its own word, when it comes after all, is entered too.
+/// Promise 7: a call that a dead process left is entered as in doubt. If that process reports its outcome later, that
+/// is entered too.
 pub(crate) async fn what_recovery_ends_is_entered(db: TestDb) {
     let dead = db.open().await;
     let open = open_decision();
@@ -245,8 +247,8 @@ pub(crate) async fn what_recovery_ends_is_entered(db: TestDb) {
     whole(&db).await;
 }
 
-/// DESIGN.md 7: `records.content` governs audit rows; the hash of the arguments is there in each mode. R-18: arguments that no mode left
-/// out are missed, and no others.
+/// DESIGN.md 7: `records.content` applies to audit rows; the hash of the arguments exists in each mode. R-18: arguments
+/// are reported missing only if the mode keeps them.
 pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
     for (mode, kept) in [
         (ContentMode::None, false),
@@ -279,7 +281,8 @@ pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
     }
 }
 
-/// R-18: SQLite takes any kind of value in any column; one that gavel never writes is found, and ends no reading.
+/// R-18: SQLite accepts any type of value in any column. A type that gavel never writes is found, and does not stop the
+/// verification.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_of_another_kind_is_found_and_named() {
     let db = TestDb::sqlite().await;
@@ -353,7 +356,8 @@ async fn a_value_of_another_kind_is_found_and_named() {
     }
 }
 
-/// R-18: somebody who has the database takes the triggers away and changes it as they like; each way is found and named.
+/// R-18: an attacker with access to the database removes the triggers and changes rows. Each kind of change is found
+/// and named.
 pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
     let store = db.open().await;
     let mut last = None;
@@ -375,7 +379,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
     assert_eq!(
         verify(&db, vec![head.clone(), at(3)]).await,
         [],
-        "what was kept is still there"
+        "the kept row is unchanged"
     );
 
     db.run(match db.is_sqlite() {
@@ -521,16 +525,16 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             vec![Finding::CutOff { from: 7, to: 8 }],
         ),
         (
-            "cut off with the head, which was kept elsewhere",
+            "cut off with the head, which was kept in another place",
             back,
             vec![head.clone()],
             vec![Finding::CutOff { from: 7, to: 8 }],
         ),
         (
-            "a wrong head",
+            "an invalid head",
             format!("UPDATE audit_head SET hash = '{}'", wrong.hash),
             none(),
-            vec![Finding::WrongHead {
+            vec![Finding::HeadMismatch {
                 head: wrong,
                 expected: head.clone(),
             }],
@@ -542,7 +546,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             vec![Finding::NoHead],
         ),
         (
-            "written anew",
+            "rewritten",
             String::new(),
             vec![Head {
                 number: 5,
@@ -587,7 +591,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             }],
         ),
         (
-            "an effect of somebody else's, with another tool, that was none and is old",
+            "an effect with another tool, user, tenant, server, time and side-effect flag",
             format!(
                 "UPDATE tool_invocation_log SET tool = 'x', user_id = 'x', tenant = 'x', server = 'x', side_effect = FALSE, \
                  started_at = 1 WHERE id = '{action}'"
@@ -596,14 +600,14 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             vec![Finding::EffectDiffers {
                 decision_id: decision.clone(),
                 action_id: action.clone(),
-                differs: vec!["tool", "tenant", "user", "server", "whether it is one"],
+                differs: vec!["tool", "tenant", "user", "server", "side-effect flag"],
             }],
         ),
         (
-            "an effect told otherwise",
+            "an effect with another outcome",
             otherwise,
             none(),
-            vec![Finding::ToldOtherwise {
+            vec![Finding::OutcomeMismatch {
                 decision_id: decision.clone(),
                 action_id: action.clone(),
                 status: "failed".to_owned(),
@@ -614,9 +618,9 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             db.run(&sql).await;
         }
         let mut found = verify(&db, kept).await;
-        // An effect whose entries are gone is told of as well, which is right and not looked at here.
+        // An effect whose entries are removed is reported as well, which is correct and not checked here.
         if !name.contains("an effect") {
-            found.retain(|finding| !matches!(finding, Finding::NotEntered { .. } | Finding::ToldOtherwise { .. }));
+            found.retain(|finding| !matches!(finding, Finding::NotEntered { .. } | Finding::OutcomeMismatch { .. }));
         }
         assert_eq!(found, expected, "{name}");
         db.run(
@@ -627,7 +631,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
         .await;
     }
     whole(&db).await;
-    // Whatever becomes of the chain, an effect whose entries were taken out of it is missed in the log.
+    // Whatever happens to the chain, the tool-call log shows an effect whose entries were removed.
     db.run(&format!(
         "DELETE FROM audit WHERE subject = '{action}'; UPDATE audit_head SET number = 6, hash = '{}'",
         at(6).hash
@@ -644,7 +648,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
     );
 }
 
-/// DESIGN.md 7 and 8: several writers of several processes make one chain without a gap, and none waits in a circle.
+/// DESIGN.md 7 and 8: several writers of several processes make one chain without a gap, and never deadlock.
 pub(crate) async fn many_writers_make_one_chain(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let mut working = tokio::task::JoinSet::new();
@@ -662,7 +666,7 @@ pub(crate) async fn many_writers_make_one_chain(db: TestDb) {
     whole(&db).await;
 }
 
-/// A key may be changed: older rows are verified with the old one, and without it nobody says that they are whole.
+/// The key may be changed: older rows are verified with the old key, and cannot be verified without it.
 pub(crate) async fn a_key_may_be_changed(db: TestDb) {
     let secrets = |current: &str, old: &[&str]| AuditSecrets {
         current: Some(current.into()),
@@ -698,7 +702,7 @@ pub(crate) async fn a_key_may_be_changed(db: TestDb) {
     );
 }
 
-/// R-18: an entry is there together with what it tells, or neither is.
+/// R-18: an entry and the change that it reports are committed together, or neither is.
 pub(crate) async fn a_part_of_a_commit_that_fails_enters_nothing(db: TestDb) {
     let store = db.open().await;
     let unknown = open_decision();
@@ -728,8 +732,9 @@ pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
     }
 }
 
-/// R-14, R-18: a doubt of a run that can be resumed is settled with it, in the action, in the log and in the audit. A resume that is
-/// cancelled before it began leaves room for another, with another word; both are entered, and the last one counts.
+/// R-14, R-18: an in-doubt call of a resumable run is settled with the resume, in the action, the tool-call log and the
+/// audit log. If that resume is cancelled before it starts, another one may report another outcome. Both are entered,
+/// and the last one counts.
 pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_counts(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -774,7 +779,7 @@ pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_count
     assert_eq!(
         store.settle(settle("dave", true)).await.unwrap(),
         SettleDone::WithRun,
-        "the run goes on with the word"
+        "the run resumes with the settlement"
     );
     let state = "SELECT a.status, a.settled_by, t.status FROM agent_action a JOIN tool_invocation_log t ON t.id = a.id";
     assert_eq!(db.line(state).await, "in_doubt - in_doubt");
@@ -811,7 +816,8 @@ pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_count
     whole(&db).await;
 }
 
-/// R-14, R-15, R-18: questions, answers, standing leave, doubts, definitions and cancellations are entered, with who did it.
+/// R-14, R-15, R-18: approval requests, resolutions, grants, settlements, definitions and cancellations are entered,
+/// each with its actor.
 pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -849,7 +855,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     db.run(&format!("UPDATE agent_action SET expires_at = 0 WHERE id = '{third}'"))
         .await;
     assert_eq!(store.expire(10).await.unwrap(), [run.id]);
-    // It goes on, is sent, and its process dies before it knows what came of it.
+    // It continues, is sent, and its process dies before it receives the outcome.
     let lease = store.take(run.id).await.unwrap().unwrap();
     let sent = Intent {
         id: actions[0].0,
@@ -887,7 +893,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     for (by, there) in [("erin", true), ("erin", true), ("frank", false)] {
         assert_eq!(store.revoke(&tenant(), None, grant, by).await.unwrap(), there);
     }
-    // A run that goes on with the paused one settles what is still open.
+    // A run that resumes the paused one settles the calls that are still open.
     let (other, happened) = (ActionId::new(), false);
     let resuming = NewRun {
         resumes: Some(run.id),
@@ -947,7 +953,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     assert_eq!(of(&by_resume), pairs(&[(AuditKind::DoubtSettled, "grace")]));
     assert_eq!(of(&waiting.id), pairs(&[(AuditKind::RunCancelled, "frank")]));
     let row = |kind: AuditKind| entered.iter().find(|row| row.kind == kind.as_str()).unwrap();
-    assert_eq!(detail(row(AuditKind::ApprovalExpired))["why"], "nobody_answered");
+    assert_eq!(detail(row(AuditKind::ApprovalExpired))["why"], "timed_out");
     let resolved = detail(row(AuditKind::ApprovalResolved));
     assert_eq!(
         (
@@ -970,7 +976,8 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     assert_eq!(detail(row(AuditKind::DoubtSettled))["happened"], true);
     assert_eq!(entered.iter().filter(|row| row.tenant != "default").count(), 0);
     whole(&db).await;
-    // R-14: what a person said of a doubt is what became of it, in the log and in the action.
+    // R-14: the outcome that a person reported for an in-doubt call is its outcome in the tool-call log and in the
+    // action.
     let told = |status: &str| format!("UPDATE tool_invocation_log SET status = '{status}', error_code = 'tool_error'");
     for hidden in [
         "status = 'expired', started_at = NULL",
@@ -980,9 +987,9 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
         db.run("CREATE TABLE kept AS SELECT * FROM agent_action").await;
         db.run(&format!("UPDATE agent_action SET {hidden} WHERE id = '{}'", sent.id))
             .await;
-        let otherwise = Finding::QuestionDiffers {
+        let otherwise = Finding::ApprovalDiffers {
             action_id: sent.id.to_string(),
-            differs: vec!["what came of it"],
+            differs: vec!["outcome"],
         };
         assert_eq!(verify(&db, Vec::new()).await, [otherwise], "{hidden}");
         db.run("DELETE FROM agent_action; INSERT INTO agent_action SELECT * FROM kept; DROP TABLE kept")
@@ -993,14 +1000,14 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
         .await;
     let found = verify(&db, Vec::new()).await;
     assert!(
-        matches!(&found[..], [Finding::ToldOtherwise { status, .. }] if status == "started"),
+        matches!(&found[..], [Finding::OutcomeMismatch { status, .. }] if status == "started"),
         "{found:?}"
     );
     db.run("UPDATE tool_invocation_log SET status = 'completed'").await;
     whole(&db).await;
     for status in ["failed", "in_doubt"] {
         db.run(&told(status)).await;
-        let otherwise = Finding::ToldOtherwise {
+        let otherwise = Finding::OutcomeMismatch {
             decision_id: run.id.to_string(),
             action_id: sent.id.to_string(),
             status: status.to_owned(),
@@ -1014,9 +1021,9 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
             sent.id
         ))
         .await;
-        let otherwise = Finding::QuestionDiffers {
+        let otherwise = Finding::ApprovalDiffers {
             action_id: sent.id.to_string(),
-            differs: vec!["what came of it"],
+            differs: vec!["outcome"],
         };
         assert_eq!(verify(&db, Vec::new()).await, [otherwise]);
         db.run(&format!(
@@ -1026,25 +1033,25 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
         .await;
     }
     whole(&db).await;
-    // R-15: what was taken back counts no more.
+    // R-15: a revoked grant no longer counts.
     db.run("UPDATE approval_grant SET revoked_at = NULL, revoked_by = NULL")
         .await;
     let grant_id = grant.to_string();
     assert_eq!(
         verify(&db, Vec::new()).await,
-        [Finding::NotGiven { grant_id }],
-        "it was taken back"
+        [Finding::GrantUnrecorded { grant_id }],
+        "it was revoked"
     );
     db.run("UPDATE approval_grant SET revoked_at = created_at, revoked_by = 'erin'")
         .await;
     whole(&db).await;
-    // R-5, R-14: what people were asked and said is what the audit has of it.
+    // R-5, R-14: requests and resolutions must equal those in the audit log.
     let [first, second, third] = [actions[0].0, actions[1].0, third].map(|id| id.to_string());
     db.run("CREATE TABLE was AS SELECT * FROM agent_action").await;
     for (change, of, differs) in [
-        ("resolved_by = 'mallory'", &first, vec!["who answered"]),
+        ("resolved_by = 'mallory'", &first, vec!["approver"]),
         ("arguments = '{}', tool = 'x'", &first, vec!["tool", "arguments"]),
-        ("details = '{\"reason\":\"x\"}'", &first, vec!["what was shown with it"]),
+        ("details = '{\"reason\":\"x\"}'", &first, vec!["details shown"]),
         (
             "user_id = 'x', tenant = 'x', server = 'x', tool_digest = 'x'",
             &third,
@@ -1053,18 +1060,18 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
         (
             "status = 'approved', resolution = 'approve_once'",
             &second,
-            vec!["the answer"],
+            vec!["resolution"],
         ),
         (
             "status = 'approved', resolution = 'approve_once', resolved_by = 'x', resolved_at = 1",
             &third,
-            vec!["the answer", "who answered"],
+            vec!["resolution", "approver"],
         ),
     ] {
         db.run(&format!("UPDATE agent_action SET {change} WHERE id = '{of}'"))
             .await;
         let action_id = of.clone();
-        let found = Finding::QuestionDiffers { action_id, differs };
+        let found = Finding::ApprovalDiffers { action_id, differs };
         assert_eq!(verify(&db, Vec::new()).await, [found], "{change}");
         db.run("DELETE FROM agent_action; INSERT INTO agent_action SELECT * FROM was")
             .await;
@@ -1072,7 +1079,8 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     whole(&db).await;
 }
 
-/// R-11, R-14: an answer that somebody wrote into the database lets a call begin, and the audit says that nobody gave it.
+/// R-11, R-14: a resolution that was written directly into the database lets a call start, and the verification reports
+/// it as unapproved.
 pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -1113,20 +1121,20 @@ pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
     assert_eq!(
         verify(&db, Vec::new()).await,
         [
-            Finding::WithoutLeave {
+            Finding::Unapproved {
                 number: begun.unwrap().number,
                 action_id: action_id.clone()
             },
-            Finding::QuestionDiffers {
+            Finding::ApprovalDiffers {
                 action_id,
-                differs: vec!["the answer", "who answered"]
+                differs: vec!["resolution", "approver"]
             }
         ]
     );
 }
 
-/// R-11, R-15: leave for good that somebody wrote into the database lets a call begin unasked, and the audit says that nobody gave it, also
-/// when the leave is gone again, and whenever it is said to be from.
+/// R-11, R-15: a grant that was written directly into the database lets a call start, and the verification reports it.
+/// This holds even if the grant is removed again, whatever its date.
 pub(crate) async fn what_begins_by_leave_that_nobody_gave_is_found(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -1140,7 +1148,7 @@ pub(crate) async fn what_begins_by_leave_that_nobody_gave_is_found(db: TestDb) {
     let grant_id = grant.to_string();
     assert_eq!(
         verify(&db, Vec::new()).await,
-        [Finding::NotGiven {
+        [Finding::GrantUnrecorded {
             grant_id: grant_id.clone()
         }]
     );
@@ -1160,13 +1168,13 @@ pub(crate) async fn what_begins_by_leave_that_nobody_gave_is_found(db: TestDb) {
         ..entries(lease, 1..=1)
     };
     assert_eq!(store.append(append).await.unwrap(), Held::Yes);
-    let without = Finding::WithoutLeave {
+    let without = Finding::Unapproved {
         number: 1,
         action_id: sent.id.to_string(),
     };
     assert_eq!(
         verify(&db, Vec::new()).await,
-        [without.clone(), Finding::NotGiven { grant_id }]
+        [without.clone(), Finding::GrantUnrecorded { grant_id }]
     );
     db.run("DELETE FROM approval_grant").await;
     assert_eq!(verify(&db, Vec::new()).await, [without]);

@@ -6,7 +6,8 @@ use gavel::ports::records::{Claimed, Recorder};
 
 use crate::support::{TestDb, answer, claim, closed, eventually};
 
-/// DESIGN.md 9: of many that come with one key, one runs; the others are told, and later get its answer.
+/// DESIGN.md 9: of many concurrent requests with one key, one runs. The others are rejected as in progress, and later
+/// get its answer.
 pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let mut racing = tokio::task::JoinSet::new();
@@ -37,7 +38,7 @@ pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
     }
 }
 
-/// DESIGN.md 9: the same key with another body is refused, running or answered.
+/// DESIGN.md 9: the same key with another body is refused, whether its run is in progress or answered.
 pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
@@ -51,7 +52,7 @@ pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
     assert_eq!(store.claim(claim("another", "other")).await.unwrap(), Claimed::New);
 }
 
-/// DESIGN.md 9: a claim lives 24 h.
+/// DESIGN.md 9: a claim is valid for 24 h.
 pub(crate) async fn an_expired_claim_is_made_anew(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
@@ -70,7 +71,7 @@ pub(crate) async fn an_expired_claim_is_made_anew(db: TestDb) {
     assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Running);
 }
 
-/// DESIGN.md 9: a decision that ended without an answer is not run again; the caller is told where to look.
+/// DESIGN.md 9: a decision that ended without an answer is not run again; the response says where to look.
 pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb) {
     let store = db.open().await;
     let mut first = claim("scope", "body");
@@ -91,14 +92,14 @@ pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb)
     for field in ["type", "title"] {
         assert!(body[field].is_string(), "{field}");
     }
-    // The same words each time.
+    // The same text each time.
     assert_eq!(
         store.claim(claim("scope", "body")).await.unwrap(),
         Claimed::Answered(stored)
     );
 }
 
-/// DESIGN.md 9: claims are dropped after their 24 h, however many have come; the others stay.
+/// DESIGN.md 9: claims are deleted after their 24 h, however many there are; the others stay.
 pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     let store = db.open().await;
     let live = claim("live", "body");
@@ -115,7 +116,7 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     .await;
 
     let store = db.open().await;
-    eventually("all that expired is gone", async || {
+    eventually("all expired claims are deleted", async || {
         db.count("SELECT COUNT(*) FROM idempotency_key").await == 1
     })
     .await;
@@ -123,14 +124,14 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     assert_eq!(met, Claimed::Answered(answer("live")));
 }
 
-/// DESIGN.md 9: a key that is claimed anew just when the expired claim is to be dropped stays claimed, or a retry would run
-/// twice.
+/// DESIGN.md 9: a key that is claimed again while its expired claim is being deleted stays claimed; otherwise a retry
+/// would run twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_made_anew_is_not_dropped_as_the_expired_one() {
     let db = TestDb::postgres().await;
     let store = db.open().await;
     store.claim(claim("scope", "body")).await.unwrap();
-    // Its own look for expired claims may come late.
+    // Its own pruning must not interfere.
     store.shutdown().await;
     db.run(
         "UPDATE idempotency_key SET expires_at = 1; INSERT INTO idempotency_key (scope, fingerprint, decision_id, \
@@ -144,7 +145,7 @@ async fn a_claim_made_anew_is_not_dropped_as_the_expired_one() {
     let pruning = db.open().await;
     db.stuck(1).await;
     anew.commit().await;
-    eventually("the expired one is gone", async || {
+    eventually("the expired claim is deleted", async || {
         db.count("SELECT COUNT(*) FROM idempotency_key WHERE scope = 'old'")
             .await
             == 0

@@ -1,4 +1,4 @@
-//! `records.content`: what the log keeps of people's words.
+//! `records.content`: which texts of people the log keeps.
 
 use gavel::adapters::store::{ContentKey, ContentMode};
 use gavel::domain::tool::FailureCode;
@@ -8,7 +8,7 @@ use crate::support::{TestDb, closed, done, failed, intent, open_decision, raw, t
 
 const CANARY: &str = "canary-7f3a";
 
-/// Writes the canary wherever a person's, a model's or a server's words can be.
+/// Writes the canary wherever a text of a person, a model or a server can be.
 async fn plant(db: &TestDb, content: ContentMode) {
     let store = db.open_with(content).await;
     let mut open = open_decision();
@@ -71,14 +71,14 @@ async fn everything(db: &TestDb) -> String {
     all
 }
 
-/// DESIGN.md 7: `full` keeps the words.
+/// DESIGN.md 7: `full` keeps the text.
 pub(crate) async fn full_keeps_the_words(db: TestDb) {
     plant(&db, ContentMode::Full).await;
     // message, response; arguments, result; name, 9 errors: each in its table and its view.
     assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 2 + 1 + 9));
 }
 
-/// DESIGN.md 7: `hash` keeps keyed digests: equal words are equal, no word is there.
+/// DESIGN.md 7: `hash` keeps keyed digests: equal texts have equal digests, and no text is stored.
 pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
     plant(&db, ContentMode::Hash(ContentKey::new(b"key"))).await;
     assert!(!everything(&db).await.contains(CANARY));
@@ -101,7 +101,7 @@ pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
     assert_eq!(
         format!("\"{told}\""),
         arguments,
-        "what tells calls apart is keyed as well"
+        "the hash that distinguishes calls is keyed as well"
     );
     assert_eq!(
         db.count("SELECT COUNT(DISTINCT error_message) FROM tool_invocation_log")
@@ -110,7 +110,7 @@ pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
     );
 }
 
-/// DESIGN.md 7: `none` keeps no word, but what happened.
+/// DESIGN.md 7: `none` keeps no text, only what happened.
 pub(crate) async fn none_keeps_no_word(db: TestDb) {
     plant(&db, ContentMode::None).await;
     assert!(!everything(&db).await.contains(CANARY));
@@ -128,7 +128,7 @@ pub(crate) async fn none_keeps_no_word(db: TestDb) {
     );
 }
 
-/// What was never kept is not in the file either, its journal included.
+/// Text that is not kept is not in the file either, including its journal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sqlite_file_holds_no_word_in_hash_and_none() {
     for content in [ContentMode::Hash(ContentKey::new(b"key")), ContentMode::None] {

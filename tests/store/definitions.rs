@@ -1,4 +1,4 @@
-//! Definitions that came by the API, with their versions.
+//! Definitions from the API, with their versions.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ fn version(agent: &str, content: &str) -> NewVersion {
     }
 }
 
-/// "a project stays whole": what was checked beside others is made only while those are current, in its project,
-/// on whatever process; of twenty at once that were checked beside the same ones, one is made.
+/// "a project stays whole": a definition is stored only if the others of its project have not changed since it was
+/// checked, on any process. Of twenty concurrent ones that were checked against the same others, one is stored.
 pub(crate) async fn of_definitions_checked_beside_the_same_others_one_is_made(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     assert_eq!(stores[0].put(version("a", "one")).await.unwrap(), PutVersion::Made(1));
@@ -54,13 +54,13 @@ pub(crate) async fn of_definitions_checked_beside_the_same_others_one_is_made(db
     assert_eq!(stores[0].current(&tenant(), &project()).await.unwrap().len(), 2);
 }
 
-/// Issue 3.8: every change is a new version, the same content is none, and older ones stay as they were.
+/// Issue 3.8: every change is a new version, identical content is not, and older versions stay unchanged.
 pub(crate) async fn a_change_makes_a_version_and_the_same_content_makes_none(db: TestDb) {
     let store = db.open().await;
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Made(1));
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Same(1));
     assert_eq!(store.put(version("b", "two")).await.unwrap(), PutVersion::Made(2));
-    // To roll back is to put the old content again.
+    // A rollback is a put of the old content.
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Made(3));
     assert_eq!(store.put(version("a", "one")).await.unwrap(), PutVersion::Made(1));
 
@@ -86,7 +86,8 @@ pub(crate) async fn a_change_makes_a_version_and_the_same_content_makes_none(db:
     assert_eq!(&*current[1].hash, "hash of one");
 }
 
-/// DESIGN.md 9, Lists: newest first, page by page, however many there are; a token is good for the list that it came from.
+/// DESIGN.md 9, Lists: newest first, page by page, however many there are; a token is valid only for the list that it
+/// came from.
 pub(crate) async fn versions_come_in_pages(db: TestDb) {
     let store = db.open().await;
     for n in 1..=5 {
@@ -123,7 +124,7 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
     }
 }
 
-/// Issue 3.8: who changes a version that is no longer the current one is told which is.
+/// Issue 3.8: a change of a version that is no longer current is a conflict, and the error names the current one.
 pub(crate) async fn a_change_of_another_version_than_the_current_one_is_a_conflict(db: TestDb) {
     let store = db.open().await;
     let expecting = |content: &str, expected| NewVersion {
@@ -139,7 +140,7 @@ pub(crate) async fn a_change_of_another_version_than_the_current_one_is_a_confli
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_definition").await, 2);
 }
 
-/// DESIGN.md 8: of many that change the same version at once, on two processes, one succeeds; nobody's change is lost silently.
+/// DESIGN.md 8: of many concurrent changes of one version, on two processes, one succeeds. No change is lost silently.
 pub(crate) async fn of_twenty_changes_at_once_one_is_made(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     for expected in [Some(0), None] {
@@ -168,7 +169,7 @@ pub(crate) async fn of_twenty_changes_at_once_one_is_made(db: TestDb) {
     }
 }
 
-/// DESIGN.md 9: another tenant's or project's agents are as ones that do not exist.
+/// DESIGN.md 9: agents of another tenant or project are not found.
 pub(crate) async fn another_tenant_s_and_project_s_definitions_are_not_there(db: TestDb) {
     let store = db.open().await;
     let (other_tenant, other_project) = (TenantId::parse("other").unwrap(), ProjectId::parse("other").unwrap());

@@ -1,4 +1,5 @@
-//! The database is locked, full, away, silent: an answer comes in bounded time, and nothing is lost that was promised.
+//! The database is locked, full, unavailable, or silent: an answer comes in bounded time, and nothing that was promised
+//! is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
     assert!(matches!(result, Err(RecordError::Unavailable(_))), "{result:?}");
 }
 
-/// Promise 1: a locked database is an answer, not a hang; reads go on; it comes back by itself.
+/// Promise 1: a locked database is an error, not a hang. Reads continue, and writes recover without a restart.
 pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb) {
     let store = Store::open(hasty(&db)).await.unwrap();
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
@@ -32,7 +33,7 @@ pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb)
     let start = Instant::now();
     let open = open_decision();
     unavailable(store.open(open.clone(), vec![intent(&open, 1)]).await);
-    // Three deadlines' time, since other tests use the machine as well.
+    // The time of three deadlines, because other tests use the machine as well.
     assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
     unavailable(store.available());
     let page = ListQuery {
@@ -49,7 +50,7 @@ pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb)
     eventually("available again", async || store.available().is_ok()).await;
     store.ping().await.unwrap();
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
-    // The one that was refused was never begun, and is not open.
+    // The refused decision never started, and is not open.
     eventually("nothing is open", async || {
         db.count("SELECT COUNT(*) FROM decision_log WHERE status = 'open'")
             .await
@@ -58,7 +59,7 @@ pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb)
     .await;
 }
 
-/// Promise 1: somebody holds the database while gavel starts, and gavel starts; it needs no lock to see that all is there.
+/// Promise 1: gavel starts while another process holds the database; it needs no lock to see that the tables exist.
 pub(crate) async fn a_database_that_is_locked_at_start_holds_nobody_up(db: TestDb) {
     db.open().await.shutdown().await;
     let lock = db.lock().await;
@@ -76,7 +77,7 @@ pub(crate) async fn a_database_that_is_locked_at_start_holds_nobody_up(db: TestD
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
 }
 
-/// Promise 1: rows do not go into a file that nobody will find. SQLite itself would go on writing to it.
+/// Promise 1: rows are not written to a deleted file. SQLite itself would continue to write to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sqlite_file_that_is_removed_or_replaced_is_a_store_that_is_away() {
     let db = TestDb::sqlite().await;
@@ -89,7 +90,7 @@ async fn a_sqlite_file_that_is_removed_or_replaced_is_a_store_that_is_away() {
         panic!("{refused:?}");
     };
     assert!(reason.contains("was removed or replaced"), "{reason}");
-    assert!(!file.exists(), "no other one is begun in its place");
+    assert!(!file.exists(), "no other one is created in its place");
     assert!(store.ping().await.is_err());
     std::fs::copy(&aside, &file).unwrap();
     unavailable(store.close(closed(open_decision(), vec![], false)).await);
@@ -102,7 +103,7 @@ async fn a_sqlite_file_that_is_removed_or_replaced_is_a_store_that_is_away() {
     assert_eq!(db.count(answered).await, 2);
 }
 
-/// DESIGN.md 7: commit 2 that fails after an effect is finished when the store is back, by nobody's asking.
+/// DESIGN.md 7: a commit 2 that fails after an effect is completed when the store is back, without a request.
 pub(crate) async fn a_close_that_failed_after_an_effect_is_finished_later(db: TestDb) {
     let store = Store::open(hasty(&db)).await.unwrap();
     let open = open_decision();
@@ -110,7 +111,8 @@ pub(crate) async fn a_close_that_failed_after_an_effect_is_finished_later(db: Te
     store.open(open.clone(), vec![intent.clone()]).await.unwrap();
     let lock = db.lock().await;
     unavailable(store.close(closed(open, vec![done(&intent)], true)).await);
-    // One without an effect was told "not recorded"; where it was all the same, the row says that nobody heard.
+    // A decision without an effect was answered "not recorded". If it was recorded all the same, its row says that the
+    // caller got no answer.
     unavailable(store.close(closed(open_decision(), vec![], false)).await);
     lock.release().await;
     eventually("closed", async || {
@@ -120,7 +122,7 @@ pub(crate) async fn a_close_that_failed_after_an_effect_is_finished_later(db: Te
     })
     .await;
     eventually("available again", async || store.available().is_ok()).await;
-    eventually("one is told as it came out", async || {
+    eventually("one is reported with its result", async || {
         db.rows("SELECT outcome_category FROM decision_log WHERE NOT recovered")
             .await
             == [[Some("SUCCESS:TASK_COMPLETED".to_owned())]]
@@ -129,7 +131,7 @@ pub(crate) async fn a_close_that_failed_after_an_effect_is_finished_later(db: Te
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
 }
 
-/// A full queue answers at once, and what it cannot keep of an open decision is closed by recovery.
+/// A full queue rejects a write at once. An open decision that it could not close is closed by recovery.
 pub(crate) async fn a_full_queue_is_unavailable_at_once(db: TestDb) {
     let store = Store::open(StoreConfig {
         queue: 1,
@@ -156,7 +158,7 @@ pub(crate) async fn a_full_queue_is_unavailable_at_once(db: TestDb) {
         false
     };
     assert!(refused.await, "a queue of one took fifty");
-    // Keep it full, and close the decision that had its effect.
+    // Keeps it full, and closes the decision that had its effect.
     let fill: Vec<_> = (0..50)
         .map(|_| store.close(closed(open_decision(), vec![], false)))
         .collect();
@@ -174,7 +176,7 @@ pub(crate) async fn a_full_queue_is_unavailable_at_once(db: TestDb) {
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
 }
 
-/// SIGTERM: what is queued is written before the store is gone; what comes later is told so.
+/// SIGTERM: queued writes are written before the store closes; later ones get an error.
 pub(crate) async fn shutdown_writes_what_is_queued(db: TestDb) {
     let store = db.open().await;
     let mut closing = tokio::task::JoinSet::new();
@@ -189,7 +191,7 @@ pub(crate) async fn shutdown_writes_what_is_queued(db: TestDb) {
     }
     assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, acknowledged);
     unavailable(store.close(closed(open_decision(), vec![], false)).await);
-    // Its lease is over, so the next process need not wait for it.
+    // Its lease is released, so the next process need not wait for it.
     assert_eq!(
         db.count("SELECT COUNT(*) FROM instance WHERE lease_until > started_at + 3000000000")
             .await,
@@ -197,7 +199,7 @@ pub(crate) async fn shutdown_writes_what_is_queued(db: TestDb) {
     );
 }
 
-/// A disk that is full refuses writes; reads go on, and room makes it whole again.
+/// A full disk refuses writes. Reads continue, and writes work again once there is space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_unavailable_until_there_is_room() {
     let db = TestDb::sqlite().await;
@@ -227,7 +229,7 @@ async fn a_full_disk_is_unavailable_until_there_is_room() {
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
 }
 
-/// PostgreSQL crashes in mid-work and comes back: nothing acknowledged is lost, nothing opened stays open.
+/// PostgreSQL crashes and restarts: nothing acknowledged is lost, and no opened decision stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_stopped_and_back() {
     let server = tokio::task::spawn_blocking(Server::start_new).await.unwrap();
@@ -266,7 +268,7 @@ async fn postgres_stopped_and_back() {
     drop(server);
 }
 
-/// A connection that falls silent (a lost host, a firewall) is given up, and the wait for it is bounded.
+/// A connection that falls silent (a lost host, a firewall) is abandoned, and the wait for it is bounded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_postgres_is_unavailable_in_bounded_time() {
     let url = crate::postgres::database().await;
@@ -288,15 +290,15 @@ async fn a_silent_postgres_is_unavailable_in_bounded_time() {
     eventually("available again", async || store.available().is_ok()).await;
 }
 
-/// Promise 1: "not written" is said only of what is not, also later. Where a COMMIT was sent and nobody heard of it, that is
-/// said.
+/// Promise 1: "not written" is reported only if it is certain, also later. A COMMIT without an answer is reported as
+/// such.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_may_have_been_committed_is_not_told_as_unwritten() {
     let db = TestDb::postgres().await;
     let wire = Wire::to(&db.url).await;
     let store = Store::open(StoreConfig {
         write_deadline: Duration::from_millis(500),
-        // No beat takes the place of what is looked at.
+        // No heartbeat replaces the write under test.
         lease: Duration::from_secs(3600),
         ..StoreConfig::new(&wire.url, InstanceId::new())
     })
@@ -312,7 +314,7 @@ async fn what_may_have_been_committed_is_not_told_as_unwritten() {
     unavailable(runs::Runs::create(&*store, unwritten.clone()).await);
     wire.silence(false);
     eventually("available again", async || store.available().is_ok()).await;
-    // Writers take turns, and a new connection commits something of its own first.
+    // The pool's writers take turns, and a new connection first makes a commit of its own.
     for _ in 0..6 {
         store.close(closed(open_decision(), vec![], false)).await.unwrap();
     }
@@ -322,16 +324,16 @@ async fn what_may_have_been_committed_is_not_told_as_unwritten() {
     assert!(matches!(made, Err(RecordError::Uncertain(_))), "{made:?}");
     assert_eq!((rows(&unwritten).await, rows(&written).await), (0, 1));
     wire.lose_commits(false);
-    // Nobody was told of it, so nobody begins it.
+    // No process received the run, so none starts it.
     let given_up = format!(
         "SELECT COUNT(*) FROM agent_run WHERE id = '{}' AND status = 'failed'",
         written.id
     );
-    eventually("the run was given up", async || db.count(&given_up).await == 1).await;
+    eventually("the run was abandoned", async || db.count(&given_up).await == 1).await;
     assert_eq!(rows(&unwritten).await, 0);
 }
 
-/// A database that is away at start: an error, or a store that becomes available later.
+/// A database that is unavailable at the start: an error, or a store that becomes available later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_postgres_that_is_away_at_start() {
     let server = tokio::task::spawn_blocking(Server::start_new).await.unwrap();
@@ -350,7 +352,7 @@ async fn a_postgres_that_is_away_at_start() {
     assert!(matches!(error, Some(StoreError::Unavailable(_))), "{error:?}");
     let background = Store::open(config(AtStart::Background)).await.unwrap();
     let reason = background.available().unwrap_err().to_string();
-    assert!(reason.contains("refused"), "an operator is told why: {reason}");
+    assert!(reason.contains("refused"), "the operator gets the reason: {reason}");
     let server = tokio::task::spawn_blocking(move || {
         server.start();
         server
@@ -362,7 +364,7 @@ async fn a_postgres_that_is_away_at_start() {
     drop(server);
 }
 
-/// What is wrong for good is an error at once, whatever `at_start` says.
+/// A permanent error is returned at once, whatever `at_start` says.
 #[tokio::test]
 async fn a_wrong_url_is_an_error_that_hides_it() {
     for url in ["mysql://u:hunter2@h/db", "sqlite::memory:", "gavel.db"] {
@@ -381,7 +383,7 @@ async fn a_wrong_url_is_an_error_that_hides_it() {
     TenantId::parse("default").unwrap();
 }
 
-/// A file that is something else is left as it is, and waiting would not make it a database.
+/// A file that is not a database is left unchanged, and waiting would not help.
 #[tokio::test]
 async fn a_file_that_is_no_database_is_an_error_at_once_and_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();

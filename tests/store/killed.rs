@@ -1,4 +1,4 @@
-//! kill -9: what was answered is in the log.
+//! kill -9: an answered decision is in the log.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use crate::support::{TestDb, closed, done, intent, open_decision};
 
 const URL: &str = "GAVEL_TEST_KILLED_URL";
 
-/// Not a test: the process that is killed. Prints the id of each decision once its close was answered.
+/// Not a test: the process that is killed. Prints the id of each decision after its close was answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the process that another test starts and kills"]
 async fn child_that_writes_until_it_is_killed() {
@@ -33,7 +33,7 @@ async fn child_that_writes_until_it_is_killed() {
                 }
                 let id = open.id;
                 store.close(closed(open, vec![done(&intent)], opened)).await.unwrap();
-                // One write for one line, so that a kill cuts at most the last.
+                // One write per line, so that a kill cuts at most the last.
                 let line = format!("recorded {id}\n");
                 std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
             }
@@ -42,7 +42,8 @@ async fn child_that_writes_until_it_is_killed() {
     writing.join_next().await.unwrap().unwrap();
 }
 
-/// C-SC-3, DESIGN.md 7: every decision that was answered before the kill is there, whole; the rest is recovered.
+/// C-SC-3, DESIGN.md 7: every decision that was answered before the kill is stored completely; the others are
+/// recovered.
 pub(crate) async fn what_was_answered_survives_kill_9(db: TestDb) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::child_that_writes_until_it_is_killed"])
@@ -59,10 +60,10 @@ pub(crate) async fn what_was_answered_survives_kill_9(db: TestDb) {
             let line = lines.next().expect("the child writes").unwrap();
             answered.extend(id(&line));
         }
-        // In the middle of whatever it does now.
+        // At any point of its work.
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it had still printed counts as well; only the last line may be cut.
+        // Its remaining output counts as well; only the last line may be cut.
         answered.extend(
             lines
                 .map_while(Result::ok)
@@ -90,7 +91,7 @@ pub(crate) async fn what_was_answered_survives_kill_9(db: TestDb) {
         answered.len()
     );
 
-    // Its lease runs out, and the next process closes what it left open.
+    // Its lease expires, and the next process closes what it left open.
     db.run("UPDATE instance SET lease_until = 0").await;
     let store = db.open().await;
     assert_eq!(
@@ -104,6 +105,6 @@ pub(crate) async fn what_was_answered_survives_kill_9(db: TestDb) {
         0
     );
     store.available().unwrap();
-    // what was entered is a chain without a gap, and knows every effect.
+    // the entries are a chain without a gap, and contain every effect.
     crate::audit::whole(&db).await;
 }

@@ -1,4 +1,4 @@
-//! Who works on a run: taken up by one, held, lost, given up, found when its holder is dead.
+//! The lease of a run: claimed by one process, held, lost, released, and found when its holder is dead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::support::{
     queued_run, tenant,
 };
 
-/// Every lease runs out now, as if its holder had not renewed it.
+/// Expires every lease, as if its holder had not renewed it.
 async fn time_passes(db: &TestDb) {
     db.run("UPDATE agent_run SET lease_until = 1 WHERE lease_until IS NOT NULL")
         .await;
 }
 
-/// Takes a run up that somebody may be writing to just now.
+/// Claims a run to which another process may be writing right now.
 async fn taken_at_last(store: &Store, run: RunId) -> Lease {
     loop {
         if let Some(lease) = store.take(run).await.unwrap() {
@@ -30,7 +30,7 @@ async fn taken_at_last(store: &Store, run: RunId) -> Lease {
     }
 }
 
-/// DESIGN.md 8: of many, on two processes, that take a run up at once, one has it.
+/// DESIGN.md 8: of many concurrent claims of a run, on two processes, one succeeds.
 pub(crate) async fn of_twenty_takes_at_once_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let run = queued_run();
@@ -47,8 +47,8 @@ pub(crate) async fn of_twenty_takes_at_once_one_succeeds(db: TestDb) {
     }
 }
 
-/// Issue 3.6: a run is taken up from the queue, or from a holder whose lease ran out; when it began stays. One that is over is
-/// nobody's.
+/// Issue 3.6: a run is claimed from the queue, or from a holder whose lease expired; its start time stays. A run that
+/// has ended cannot be claimed.
 pub(crate) async fn a_run_is_taken_from_the_queue_and_from_the_dead(db: TestDb) {
     let (one, two) = (db.open().await, db.open().await);
     let run = queued_run();
@@ -66,7 +66,7 @@ pub(crate) async fn a_run_is_taken_from_the_queue_and_from_the_dead(db: TestDb) 
     assert_eq!(
         one.take(run.id).await.unwrap(),
         None,
-        "not even its holder takes it twice"
+        "not even its holder can claim it twice"
     );
 
     time_passes(&db).await;
@@ -80,7 +80,8 @@ pub(crate) async fn a_run_is_taken_from_the_queue_and_from_the_dead(db: TestDb) 
     assert_eq!(one.take(RunId::new()).await.unwrap(), None);
 }
 
-/// DESIGN.md 8: who lost the lease writes nothing, and is told; what others write in the same commit is written.
+/// DESIGN.md 8: a process that lost its lease writes nothing, and gets that as the result. Writes of others in the same
+/// commit succeed.
 pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
     let (lost, next) = (db.open().await, db.open().await);
     let run = new_run();
@@ -89,7 +90,7 @@ pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
     begin(&lost, &child).await;
     assert_eq!(lost.append(entries(old, 1..=1)).await.unwrap(), Held::Yes);
     time_passes(&db).await;
-    // Nobody has it yet, so it is not lost: one that was held up goes on.
+    // No other process has claimed it yet, so it is not lost: a delayed holder continues.
     assert_eq!(lost.append(entries(old, 2..=2)).await.unwrap(), Held::Yes);
     assert_eq!(lost.renew(vec![old]).await.unwrap(), Renewed::default());
     assert_eq!(next.take(run.id).await.unwrap(), None, "it was renewed");
@@ -140,7 +141,7 @@ pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
     db.run(&format!("DELETE FROM agent_run_entry WHERE run_id = '{}'", beside.id))
         .await;
     db.run("DELETE FROM decision_log WHERE surface = 'chat'").await;
-    // What renewed and took the leases wrote there itself.
+    // The renewing and claiming processes made their own writes there.
     for (table, before) in tables.into_iter().zip(before).skip(1) {
         assert_eq!(
             db.rows(&format!("SELECT * FROM {table} ORDER BY 1, 2")).await,
@@ -151,14 +152,14 @@ pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
     let fence = format!("SELECT status, fence FROM agent_run WHERE id = '{}'", run.id);
     assert_eq!(db.line(&fence).await, "running 2");
 
-    // The same fence in another's hands is no lease either.
+    // The same fence with another owner is no lease either.
     assert_eq!(lost.append(entries(new, 3..=3)).await.unwrap(), Held::No);
     assert_eq!(next.append(entries(new, 3..=3)).await.unwrap(), Held::Yes);
     let end = finished(new, &child, RunStatus::Completed, vec![]);
     assert_eq!(next.finish(end).await.unwrap(), Held::Yes, "the child came with it");
 }
 
-/// DESIGN.md 8: leases are prolonged by the database's clock, however many; whose are lost is told.
+/// DESIGN.md 8: leases are renewed by the database's clock, however many, and lost ones are reported.
 pub(crate) async fn leases_are_renewed_by_the_database_s_clock(db: TestDb) {
     let store = Store::open(StoreConfig {
         run_lease: Duration::from_secs(1000),
@@ -195,8 +196,8 @@ pub(crate) async fn leases_are_renewed_by_the_database_s_clock(db: TestDb) {
     assert_eq!(store.renew(vec![]).await.unwrap(), Renewed::default());
 }
 
-/// DESIGN.md 8: who has just ended a run has not lost it, though it may not have heard yet that it is over; who had it taken
-/// from it has, also when it is over.
+/// DESIGN.md 8: a process that has just ended a run has not lost it, even before it receives the answer. A process
+/// whose run was claimed by another has lost it, even after its end.
 pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
     let (store, next) = (db.open().await, db.open().await);
     let (ended, paused, taken) = (new_run(), new_run(), new_run());
@@ -225,7 +226,7 @@ pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
     assert_eq!(next.renew(vec![lease]).await.unwrap(), Renewed::default());
 }
 
-/// A process that leaves gives its runs up, and the next one need not wait for their leases to run out.
+/// A process that shuts down releases its runs, so the next one need not wait for the leases to expire.
 pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
     let (leaving, next) = (db.open().await, db.open().await);
     let (run, other) = (new_run(), new_run());
@@ -240,7 +241,7 @@ pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
     assert_eq!(leaving.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
     assert_eq!(next.append(entries(taken, 1..=1)).await.unwrap(), Held::Yes);
 
-    // What was on its way to be written when it was given up is written, as long as nobody works on it.
+    // A write that was in flight at the release is still made while no other process has claimed the run.
     for _ in 0..2 {
         let end = finished(second, &other, RunStatus::Completed, vec![]);
         assert_eq!(leaving.finish(end).await.unwrap(), Held::Yes);
@@ -259,7 +260,7 @@ async fn in_turn(store: &Store) -> Vec<RunId> {
     found
 }
 
-/// Issue 3.6: what the dead left, and what was queued and never begun, is found; nothing else is.
+/// Issue 3.6: runs of dead processes, and queued runs that never started, are found; no others are.
 pub(crate) async fn what_waits_for_a_process_is_found(db: TestDb) {
     let store = db.open().await;
     let (living, over, dead, queued) = (new_run(), new_run(), new_run(), queued_run());
@@ -289,7 +290,7 @@ pub(crate) async fn what_waits_for_a_process_is_found(db: TestDb) {
     assert!(in_turn(&store).await.is_empty());
 }
 
-/// Tenants take turns, and in a tenant its users, however many runs one of them has queued before.
+/// Tenants take turns, and within a tenant its users, however many runs one of them has queued before.
 pub(crate) async fn tenants_and_their_users_take_turns(db: TestDb) {
     let store = db.open().await;
     for (tenant, user, runs) in [("a", "ann", 3), ("a", "bob", 1), ("b", "ann", 1)] {
@@ -312,8 +313,8 @@ pub(crate) async fn tenants_and_their_users_take_turns(db: TestDb) {
     assert_eq!(whose(Turn::User(&a, "bob")).await, None);
 }
 
-/// A run that three processes in a row took up and did not return has failed, with all that belongs to it, and nobody takes it
-/// up again. What had been sent is in doubt.
+/// A run that three processes in a row claimed and did not return fails with all that belongs to it, and is not claimed
+/// again. Sent calls are in doubt.
 pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
     let run = new_run();
     let (first, last) = (db.open().await, db.open().await);
@@ -323,7 +324,7 @@ pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
         time_passes(&db).await;
         assert!(last.give_up(10).await.unwrap().is_empty());
         lease = store.take(run.id).await.unwrap();
-        // The one who works on it now is not lost yet.
+        // The current holder has not lost it yet.
         assert!(last.give_up(10).await.unwrap().is_empty());
         if lease.unwrap().fence < 3 {
             continue;
@@ -342,7 +343,7 @@ pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
     let alive = begin(&last, &other).await;
     time_passes(&db).await;
     last.renew(vec![alive]).await.unwrap();
-    assert!(in_turn(&last).await.is_empty(), "nobody takes it up");
+    assert!(in_turn(&last).await.is_empty(), "it is not offered for a claim");
     assert_eq!(last.take(run.id).await.unwrap(), None);
     assert_eq!(last.give_up(10).await.unwrap(), [run.id]);
     assert!(last.give_up(10).await.unwrap().is_empty(), "once");
@@ -362,11 +363,11 @@ pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
             .await,
         1
     );
-    // Its last holder was alive after all: what it says comes too late.
+    // Its last holder was alive after all: its write is too late.
     assert_eq!(first.append(entries(lease.unwrap(), 2..=2)).await.unwrap(), Held::No);
 }
 
-/// One that its processes return, in order, is never given up, however often it is taken up.
+/// A run that its processes release in an orderly way never fails, however often it is claimed.
 pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: TestDb) {
     let (run, other) = (new_run(), db.open().await);
     let mut store = db.open().await;
@@ -377,7 +378,7 @@ pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: Tes
         store = db.open().await;
         lease = store.take(run.id).await.unwrap().unwrap();
     }
-    // Nor is one whose holder could not write for a while, and takes it up again itself.
+    // Neither does one whose holder could not write for a while, and claims it again itself.
     for _ in 0..6 {
         time_passes(&db).await;
         assert!(other.give_up(10).await.unwrap().is_empty());
@@ -385,7 +386,8 @@ pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: Tes
     }
 }
 
-/// An append that nobody heard of is there whole or not at all, and whoever takes the run up goes on from what there is.
+/// An append without an answer is stored completely or not at all, and the next worker continues from the stored
+/// journal.
 pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
     let (cut_off, next) = (db.open().await, db.open().await);
     let mut found = [false; 2];
@@ -404,8 +406,8 @@ pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
         assert!(appending.await.is_err());
         lock.release().await;
         if round % 2 == 1 {
-            // Every other time the writer has a while: SQLite tells nobody who waits that the lock is free, and it looks up
-            // to 100 ms apart.
+            // Every second time the writer gets a moment: SQLite sends no event when the lock is free, and waiters poll
+            // up to 100 ms apart.
             let written = async {
                 while next.journal(run.id, 0, 1).await.unwrap().is_empty() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -432,11 +434,11 @@ pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
             break;
         }
     }
-    assert!(found[1], "the writer never had it when the caller left");
+    assert!(found[1], "the writer never had it when the caller stopped waiting");
 }
 
-/// DESIGN.md 8: a run is taken up before an append of the one who held it, or after, and never in between: who took it up
-/// has read all that was written.
+/// DESIGN.md 8: a run is claimed before or after an append of its previous holder, never in between: the new holder has
+/// read all that was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_not_taken_in_the_middle_of_an_append() {
     let db = TestDb::postgres().await;
@@ -444,7 +446,7 @@ async fn a_run_is_not_taken_in_the_middle_of_an_append() {
     let run = new_run();
     let lease = begin(&old, &run).await;
     time_passes(&db).await;
-    // The append has been judged, and waits with its entry.
+    // The append has passed its check, and waits with its entry.
     let lock = db.hold("LOCK TABLE agent_run_entry IN SHARE MODE").await;
     let appending = tokio::spawn({
         let old = Arc::clone(&old);
@@ -461,8 +463,8 @@ async fn a_run_is_not_taken_in_the_middle_of_an_append() {
     assert_eq!(journal, [entry(1)]);
 }
 
-/// DESIGN.md 8: many runs with sub-agents at once, on two processes with several writers each: none waits for another in a
-/// circle, which PostgreSQL would end only after a second, and nothing is lost.
+/// DESIGN.md 8: many runs with sub-agents at once, on two processes with several writers each, do not deadlock, which
+/// PostgreSQL would resolve only after a second. Nothing is lost.
 pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestDb) {
     const RUNS: u64 = 24;
     const TURNS: u64 = 10;
@@ -510,8 +512,7 @@ pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestD
     }
 }
 
-/// DESIGN.md 8: two processes that keep the same new definitions, each in an order of its own, do not wait for each other in
-/// a circle.
+/// DESIGN.md 8: two processes that store the same new definitions in different orders do not deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_may_come_in_any_order() {
     let db = TestDb::postgres().await;
@@ -537,7 +538,7 @@ async fn definitions_may_come_in_any_order() {
     assert_eq!(db.count(deadlocks).await, 0);
 }
 
-/// DESIGN.md 8: a replica that stands still within a transaction keeps a run from the others for a moment, and nothing else.
+/// DESIGN.md 8: a replica that hangs within a transaction blocks one run for a moment, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
     use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -549,7 +550,7 @@ async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
     let lock = format!("SELECT 1 FROM agent_run WHERE id = '{}' FOR UPDATE", run.id);
     sqlx::raw_sql("BEGIN").execute(&mut frozen).await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut frozen).await.unwrap();
-    // As long as a write may take before its caller gives up, so a wait for the lock fails them.
+    // As long as a write may take before its caller times out, so a wait for the lock would fail them.
     let takes = (0..12).map(|_| store.take(run.id));
     for taken in futures_util::future::join_all(takes).await {
         assert_eq!(taken.unwrap(), None);
@@ -558,18 +559,18 @@ async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
         .await
         .unwrap();
     frozen.close().await.unwrap();
-    eventually("the run can be taken", async || {
+    eventually("the run can be claimed", async || {
         store.take(run.id).await.unwrap().is_some()
     })
     .await;
 }
 
-/// DESIGN.md 8: and the database itself ends its transaction, as long as others wait for a lock.
+/// DESIGN.md 8: the database itself ends such a transaction if others wait for a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_stands_still_is_ended_by_the_database_within_two_seconds() {
     use sqlx::{Connection, PgConnection};
     let db = TestDb::postgres().await;
-    // Its writers' settings are those of their connections; one of them is looked at through a function of the database.
+    // The writers' settings belong to their connections; a function in the database reads those of one writer.
     db.open().await.shutdown().await;
     let mut admin = PgConnection::connect(&db.url).await.unwrap();
     sqlx::raw_sql(
@@ -584,14 +585,14 @@ async fn a_transaction_that_stands_still_is_ended_by_the_database_within_two_sec
     assert_eq!(db.line("SELECT value FROM seen").await, "2s");
 }
 
-/// A commit whose acknowledgement is lost on the wire is tried again, and answers as if it had been heard.
+/// A commit whose acknowledgment is lost on the wire is retried, and answers as if it had been received.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_went_unheard_is_told_as_it_was() {
     let db = TestDb::postgres().await;
     let wire = Wire::to(&db.url).await;
     let config = StoreConfig::new(&wire.url, InstanceId::new());
     let store = Store::open(StoreConfig {
-        // No beat takes the place of the commit that shall go unheard.
+        // No heartbeat replaces the commit whose answer must be lost.
         lease: Duration::from_secs(3600),
         write_deadline: Duration::from_secs(10),
         close_deadline: Duration::from_secs(10),
@@ -665,13 +666,13 @@ async fn a_commit_that_went_unheard_is_told_as_it_was() {
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 3);
     assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 4);
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
-    eventually("it can be taken", async || {
+    eventually("it can be claimed", async || {
         store.take(resuming.id).await.unwrap().is_some()
     })
     .await;
 }
 
-/// A wire to PostgreSQL that can break just when the server says that it has committed.
+/// A connection to PostgreSQL that can break just when the server reports its commit.
 struct Wire {
     url: String,
     state: Arc<WireState>,
@@ -714,7 +715,7 @@ impl Wire {
 }
 
 impl WireState {
-    /// Carries both ways until one side is done, or an acknowledgement is to be lost: then both ends are closed.
+    /// Forwards both ways until one side ends, or an acknowledgment must be lost: then both ends are closed.
     async fn carry(&self, client: &mut tokio::net::TcpStream, server: &mut tokio::net::TcpStream) {
         use std::sync::atomic::Ordering::SeqCst;
         use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,4 +1,4 @@
-//! What the log says of decisions.
+//! The log lines of decisions.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::support::{TestDb, begin, closed, done, finished, intent, new_run, open_decision};
 
-/// The lines about decisions, with their fields as text.
+/// The log lines about decisions, with their fields as text.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
@@ -55,7 +55,7 @@ async fn chat(store: &Store) -> String {
     id
 }
 
-/// Each decision is one line at INFO, whatever surface it came by, once it is on record and not before.
+/// Each decision is one line at INFO, whatever its surface, after it is recorded and not before.
 pub(crate) async fn each_decision_is_one_line_of_the_log_with_what_matters(db: TestDb) {
     let store = db.open().await;
     let lines = Lines::default();
@@ -74,7 +74,7 @@ pub(crate) async fn each_decision_is_one_line_of_the_log_with_what_matters(db: T
     for field in ["decision_type", "intent", "duration_ms", "model"] {
         assert!(!line[field].is_empty(), "{field}: {line:?}");
     }
-    assert_eq!(line.len(), 9, "no words of people: {line:?}");
+    assert_eq!(line.len(), 9, "no text of people: {line:?}");
 
     let run = new_run();
     let lease = begin(&store, &run).await;

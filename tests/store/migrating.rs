@@ -7,7 +7,7 @@ use gavel::ports::records::Recorder;
 
 use crate::support::{TestDb, closed, done, intent, open_decision};
 
-/// Every table's and view's columns, as `table.column`.
+/// The columns of every table and view, as `table.column`.
 async fn columns(db: &TestDb) -> BTreeSet<String> {
     let sql = if db.is_sqlite() {
         "SELECT m.name || '.' || c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c \
@@ -62,13 +62,13 @@ pub(crate) async fn the_views_speak_iso_times_and_milliseconds(db: TestDb) {
     );
 }
 
-/// `gavel migrate` says what is there and what is pending, and applies it once.
+/// `gavel migrate` reports what exists and what is pending, and applies it once.
 pub(crate) async fn migrating_is_told_and_done_once(db: TestDb) {
     let before = Store::status(&db.url).await.unwrap();
     assert!(before.applied.is_empty());
     assert_eq!(before.pending[0], (1, "decisions"));
     if db.is_sqlite() {
-        assert!(!db.file().exists(), "looking made a file");
+        assert!(!db.file().exists(), "a status query created a file");
     }
     let after = Store::migrate(&db.url).await.unwrap();
     assert!(after.pending.is_empty());
@@ -90,7 +90,7 @@ pub(crate) async fn many_may_start_at_once(db: TestDb) {
     );
 }
 
-/// An update finds a database that an older gavel made and wrote to.
+/// An update handles a database that an older gavel created and wrote to.
 pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_rows(db: TestDb) {
     let store = db.open().await;
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
@@ -113,7 +113,7 @@ pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_r
     };
     let view = first.find("CREATE VIEW v_tool_invocations").unwrap();
     db.run(&first[view..]).await;
-    // Others may look through it, where a database lets nobody drop what they look through.
+    // Views may depend on it, which keeps a database from dropping a table.
     if !db.is_sqlite() {
         db.run("CREATE VIEW theirs AS SELECT tool FROM v_tool_invocations")
             .await;
@@ -128,7 +128,7 @@ pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_r
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
 }
 
-/// A migration that is not what was applied stops the start, and says which.
+/// A migration that differs from the applied one stops the start, and the error names it.
 pub(crate) async fn a_changed_migration_is_an_error(db: TestDb) {
     Store::migrate(&db.url).await.unwrap();
     db.run("UPDATE gavel_schema SET checksum = 'other' WHERE version = 1")
@@ -148,7 +148,7 @@ pub(crate) async fn a_newer_database_is_an_error(db: TestDb) {
     assert!(matches!(Store::status(&db.url).await, Err(StoreError::Newer { .. })));
 }
 
-/// What people said is for the owner of the file.
+/// Only the owner of the file may read the users' texts.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sqlite_file_is_readable_by_its_owner_alone() {
@@ -161,7 +161,7 @@ async fn the_sqlite_file_is_readable_by_its_owner_alone() {
     }
 }
 
-/// A copy that `VACUUM INTO` made, as a backup is restored from, is not in WAL mode; a start sets that right.
+/// A copy that `VACUUM INTO` made, as for a backup, is not in WAL mode; a start restores that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sqlite_file_gets_its_journal_back() {
     let db = TestDb::sqlite().await;

@@ -1,4 +1,4 @@
-//! What is over stays over.
+//! A run that has ended never changes.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,16 @@ use crate::audit::asked;
 use crate::support::{T0, TestDb, begin, called_run, entries, finished, intent, new_run};
 use crate::waiting::suspended;
 
-/// Whose lease a write comes with.
+/// Whose lease a write uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
-    /// The one who had the run last, and ended it.
+    /// The last holder, which ended the run.
     Last,
-    /// Another process, which had it before.
+    /// Another process, which held it before.
     Old,
 }
 
-/// What can still be tried on a run.
+/// An operation that can still be tried on a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Try {
     Resolve(Resolution),
@@ -38,7 +38,7 @@ enum Try {
     Release(By),
 }
 
-/// All of it.
+/// All of them.
 fn tries() -> Vec<Try> {
     let mut all = vec![
         Try::Resolve(Resolution::ApproveOnce),
@@ -63,12 +63,12 @@ fn tries() -> Vec<Try> {
     all
 }
 
-/// The states in which a run is over.
+/// The statuses of an ended run.
 fn ends() -> impl Iterator<Item = RunStatus> {
     RunStatus::ALL.iter().copied().filter(|status| status.is_over())
 }
 
-/// Where a run is when it is tried on.
+/// The state of the run at the time of the operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stands {
     Works,
@@ -76,12 +76,12 @@ enum Stands {
     Over(RunStatus),
 }
 
-/// A run that waited once, was answered, and was taken up by another process.
+/// A run that waited once, was approved, and was claimed by another process.
 struct Tried {
     run: NewRun,
     old: Lease,
     last: Lease,
-    /// What it asked, and the answer.
+    /// Its resolution.
     yes: Resolve,
 }
 
@@ -91,7 +91,11 @@ impl Tried {
         let old = begin(before, &run).await;
         let yes = suspended(before, &run, old).await;
         store.resolve(yes.clone()).await.unwrap();
-        let last = store.take(run.id).await.unwrap().expect("it was answered");
+        let last = store
+            .take(run.id)
+            .await
+            .unwrap()
+            .expect("its approval request was resolved");
         let yes = match stands {
             Stands::Waits => suspended(store, &run, last).await,
             Stands::Works | Stands::Over(_) => yes,
@@ -110,7 +114,7 @@ impl Tried {
         }
     }
 
-    /// All that is told of it: its row, its journal, its decision, its calls and the runs that it called.
+    /// All data of the run: its row, its journal, its decision, its calls and its called runs.
     async fn told(&self, db: &TestDb) -> Vec<Vec<Vec<Option<String>>>> {
         let id = self.run.id;
         let mut told = Vec::new();
@@ -130,7 +134,7 @@ impl Tried {
             .await
     }
 
-    /// Its question stands as if the run had never come to its end: the port alone keeps the run from what is tried.
+    /// Restores its approval request as if the run had not ended: only the port protects the run then.
     async fn ask_again(&self, db: &TestDb, change: &str) {
         db.run(&format!(
             "UPDATE agent_action SET resolution = NULL, resolved_by = NULL, resolved_at = NULL, completed_at = NULL, \
@@ -197,7 +201,7 @@ impl Tried {
             }
             Try::Finish(by, status) => {
                 let mut end = finished(self.lease(by), &self.run, status, Vec::new());
-                end.summary = Some("It was somebody else.".into());
+                end.summary = Some("It was another process.".into());
                 end.completed_at = T0 + 9_999_999;
                 end.entries = entries(self.lease(by), 7..=8).entries;
                 drop(store.finish(end).await);
@@ -209,9 +213,9 @@ impl Tried {
     }
 }
 
-/// R-states, R-14, DESIGN.md sections 1 (promise 7) and 8: whatever is tried on a run that is over, an answer, a word on a doubt, a
-/// cancellation, a question, more of its journal or another end, by the one who ended it or by one who had it before, changes
-/// nothing of it: neither its state nor anything that is told of it. The same changes a run that is not over.
+/// R-states, R-14, DESIGN.md sections 1 (promise 7) and 8: no operation changes a run that has ended, or any data of
+/// it. This covers a resolution, a settlement, a cancellation, an approval request, journal entries and another end, by
+/// the last holder or an earlier one. The same operations do change a run in progress.
 pub(crate) async fn nothing_that_is_tried_changes_a_run_that_is_over(db: TestDb) {
     let (last, old) = (db.open().await, db.open().await);
     let stores: [&Store; 2] = [&last, &old];
@@ -251,15 +255,15 @@ pub(crate) async fn nothing_that_is_tried_changes_a_run_that_is_over(db: TestDb)
                 changed.insert(format!("{tried:?}"));
             }
         }
-        // A word on a doubt waits for the end of its run, and nobody takes up one that is worked on, or waits.
+        // A settlement waits for the end of its run, and a run that is in progress or waiting cannot be claimed.
         if by == By::Last && !matches!(tried, Try::Settle(_) | Try::Take) {
             threats.insert(format!("{tried:?}"));
         }
     }
-    assert_eq!(changed, threats, "what is tried is no empty threat");
+    assert_eq!(changed, threats, "every operation can change a run in progress");
 }
 
-/// R-states: a run that is over by a cancellation before it ever began is as over as any other.
+/// R-states: a run that is cancelled before it starts has ended like any other.
 pub(crate) async fn what_was_cancelled_before_it_began_never_begins(db: TestDb) {
     let store = db.open().await;
     let run = NewRun {
@@ -271,7 +275,7 @@ pub(crate) async fn what_was_cancelled_before_it_began_never_begins(db: TestDb) 
     let row = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
     let before = db.rows(&row).await;
     assert_eq!(store.take(run.id).await.unwrap(), None);
-    // Whoever thinks that it is theirs, as nobody's or as the first one's.
+    // A process that believes it holds the run, with no fence or with the first one.
     for fence in [0, 1] {
         let lease = Lease { run: run.id, fence };
         for status in ends() {

@@ -19,10 +19,10 @@ use tokio_util::task::TaskTracker;
 use crate::postgres::Server;
 use crate::support::{TestDb, eventually, tenant};
 
-/// Longer than a busy machine takes to answer, so that no test is about the local limit that is not meant to be.
+/// Longer than a busy machine takes to answer, so that no test uses the local limit by accident.
 const PATIENT: Duration = Duration::from_millis(900);
 
-/// The real buckets; counts what they are asked.
+/// The real buckets, with a count of their queries.
 struct Counted {
     buckets: Arc<dyn Buckets>,
     asked: AtomicU32,
@@ -75,7 +75,7 @@ impl Replica {
             asked: AtomicU32::new(0),
             answered: AtomicU32::new(0),
         });
-        // Makes the first connection, as at the start of the service.
+        // Opens the first connection, as at the start of the service.
         counted.prune().await.unwrap();
         let number = |n| NonZeroU32::new(n).unwrap();
         let local = Arc::new(LocalQuota::new(number(per_minute), number(burst)));
@@ -94,7 +94,7 @@ impl Replica {
         self.quota.take(&tenant(), &UserId::parse(user).unwrap()).await
     }
 
-    /// How many of so many requests, one after another, are admitted.
+    /// How many of this number of sequential requests are admitted.
     async fn admitted(&self, user: &str, requests: u32) -> u32 {
         let mut admitted = 0;
         for _ in 0..requests {
@@ -103,7 +103,7 @@ impl Replica {
         admitted
     }
 
-    /// How often the database was asked.
+    /// The number of queries to the database.
     fn asked(&self) -> u32 {
         self.counted.asked.load(Ordering::Relaxed)
     }
@@ -123,11 +123,11 @@ impl Replica {
     }
 }
 
-/// DESIGN.md 8: no more than the limit over all replicas, and no less.
+/// DESIGN.md 8: exactly the limit over all replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_200_requests_at_once_two_replicas_admit_the_burst() {
     let db = TestDb::postgres().await;
-    // No token comes while the test runs.
+    // No new token arrives during the test.
     let replicas = [Replica::new(&db, 1, 40).await, Replica::new(&db, 1, 40).await];
     let requests: FuturesUnordered<_> = (0..200).map(|n| replicas[n % 2].take("ann")).collect();
     let states: Vec<_> = requests.collect().await;
@@ -138,14 +138,14 @@ async fn of_200_requests_at_once_two_replicas_admit_the_burst() {
     }
     let asked = replicas[0].asked() + replicas[1].asked();
     assert!(asked <= 20, "{asked} queries for 200 requests");
-    // Nobody else's.
+    // Another user's bucket.
     let other = replicas[0].take("bob").await;
     assert!(other.allowed);
     assert_eq!(other.remaining, 39);
 }
 
-/// The same when tokens come and go: in any time no more than the burst, what comes, and what comes in the 2 s in which
-/// an unspent token may be put back.
+/// The same with refills. At any time, admissions are limited to the burst, the refill, and the refill of the 2 s in
+/// which an unused token may be returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_replicas_admit_in_the_long_run_what_the_rate_says() {
     let db = TestDb::postgres().await;
@@ -155,7 +155,7 @@ async fn three_replicas_admit_in_the_long_run_what_the_rate_says() {
     }
     let begun = Instant::now();
     let mut admitted = 0;
-    // Now one, now two in a row go to the same replica, so that blocks are left and put back.
+    // One or two consecutive requests go to the same replica, so that blocks are left over and returned.
     for n in 0_usize.. {
         if begun.elapsed() > Duration::from_secs(5) {
             break;
@@ -169,7 +169,7 @@ async fn three_replicas_admit_in_the_long_run_what_the_rate_says() {
     assert!(admitted >= 20.0 + came * 0.8, "{admitted} of 20 and {came}");
 }
 
-/// `RateLimit` and `Retry-After` tell what all replicas have left.
+/// `RateLimit` and `Retry-After` show what is left over all replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_remains_is_what_all_replicas_left() {
     let db = TestDb::postgres().await;
@@ -184,7 +184,7 @@ async fn what_remains_is_what_all_replicas_left() {
     assert!((1..=2).contains(&refused.reset_s), "{refused:?}");
 }
 
-/// Who is over the limit must not cost a query a request.
+/// A request over the limit must not cost a query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_user_costs_no_query_until_the_next_token() {
     let db = TestDb::postgres().await;
@@ -207,22 +207,22 @@ async fn a_refused_user_costs_no_query_until_the_next_token() {
     assert_eq!(two.asked(), 2);
 }
 
-/// What one replica took and did not spend is there for the others soon.
+/// Unused tokens of one replica are soon available to the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unspent_tokens_are_put_back() {
     let db = TestDb::postgres().await;
     let (one, two) = (Replica::new(&db, 1, 20).await, Replica::new(&db, 1, 20).await);
-    // A quick user is leased 1, 2 and then 4 tokens.
+    // A fast user is leased 1, 2 and then 4 tokens.
     assert_eq!(one.admitted("ann", 4).await, 4);
     assert_eq!(one.asked(), 3);
     let missing = "SELECT CAST(round((full_at - extract(epoch FROM now()) * 1000000) / 60000000) AS BIGINT) \
                    FROM quota_bucket";
     assert_eq!(db.count(missing).await, 7);
-    eventually("put back", async || db.count(missing).await == 4).await;
+    eventually("returned", async || db.count(missing).await == 4).await;
     assert_eq!(two.admitted("ann", 30).await, 16);
 }
 
-/// A database that does not answer costs a request 50 ms once in a second, and the limit is then each replica's own.
+/// A database that does not answer costs a request 50 ms once in a second, and each replica then applies its own limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_table_is_locked_each_replica_counts_by_itself() {
     let db = TestDb::postgres().await;
@@ -235,7 +235,7 @@ async fn while_the_table_is_locked_each_replica_counts_by_itself() {
         .await
         .unwrap();
     let (begun, asked) = (Instant::now(), replica.asked());
-    // One was counted before: what the process admits by itself is the whole limit and not more.
+    // One was counted before: a process alone admits the whole limit and not more.
     assert_eq!(replica.admitted("ann", 200).await, 5);
     assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
     assert!(replica.asked() - asked <= 2, "{} queries", replica.asked() - asked);
@@ -243,7 +243,7 @@ async fn while_the_table_is_locked_each_replica_counts_by_itself() {
     replica.shares_again("bob").await;
 }
 
-/// Gone, and back with nothing in the table, which is not logged.
+/// Down, and up again with an empty table, which is not logged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_database_is_away_each_replica_counts_by_itself() {
     let server = tokio::task::spawn_blocking(Server::start_new).await.unwrap();
@@ -260,7 +260,7 @@ async fn while_the_database_is_away_each_replica_counts_by_itself() {
     assert_eq!(replica.admitted("ann", 1).await, 0, "its own limit still counts");
 }
 
-/// An operator's mistake is no outage of the service, and can be mended while it runs.
+/// An operator's error does not stop the service, and can be repaired while it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_table_each_replica_counts_by_itself() {
     let db = TestDb::postgres().await;
@@ -272,19 +272,19 @@ async fn without_the_table_each_replica_counts_by_itself() {
     replica.shares_again("bob").await;
 }
 
-/// A database whose clock jumps locks nobody out for longer than an empty bucket does, and gives nobody more than a burst.
+/// A jump of the database's clock blocks no user longer than an empty bucket does, and gives no user more than a burst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_jumps_costs_or_gives_no_more_than_a_burst() {
     let db = TestDb::postgres().await;
     let replica = Replica::new(&db, 60, 5).await;
     replica.take("ann").await;
-    // Set back by an hour: the bucket seems to be whole in an hour.
+    // Set back by an hour: the bucket seems to be full in an hour.
     db.run("UPDATE quota_bucket SET full_at = full_at + 3600000000").await;
     let refused = replica.take("ann").await;
     assert_eq!((refused.allowed, refused.reset_s), (false, 1));
     tokio::time::sleep(Duration::from_millis(1_050)).await;
     assert!(replica.take("ann").await.allowed);
-    // Set forward, seen from another process, whose own limit is untouched.
+    // Set forward, as another process sees it, whose own limit is unused.
     let other = Replica::new(&db, 60, 5).await;
     db.run("UPDATE quota_bucket SET full_at = full_at - 3600000000").await;
     let begun = Instant::now();
@@ -293,7 +293,7 @@ async fn a_clock_that_jumps_costs_or_gives_no_more_than_a_burst() {
     assert!((5..=5 + came).contains(&admitted), "{admitted}");
 }
 
-/// A limit that was lowered holds for buckets that the higher one made.
+/// A lowered limit applies to buckets that were created under the higher one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_with_different_limits_share_a_bucket() {
     let db = TestDb::postgres().await;
@@ -305,7 +305,7 @@ async fn replicas_with_different_limits_share_a_bucket() {
     assert!(narrow.take("ann").await.allowed);
 }
 
-/// Promise 5, bounded: many users take their turn, and whose bucket is whole again leaves nothing behind.
+/// Promise 5, bounded: many users take tokens, and a full bucket leaves no row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_users_are_counted_and_forgotten() {
     let db = TestDb::postgres().await;
@@ -321,7 +321,7 @@ async fn ten_thousand_users_are_counted_and_forgotten() {
         .await;
     assert_eq!(admitted, 10_000);
     assert_eq!(replica.answered(), 10_000);
-    // Somebody whose bucket is not whole yet stays, and so does one that is being taken from.
+    // A bucket that is not full yet stays, and so does one that is in use.
     replica.take("empty").await;
     replica.take("busy").await;
     db.run("UPDATE quota_bucket SET full_at = full_at + 3600000000 WHERE user_id = 'empty'")
@@ -334,7 +334,7 @@ async fn ten_thousand_users_are_counted_and_forgotten() {
     replica.counted.prune().await.unwrap();
     let left = "SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM quota_bucket";
     assert_eq!(db.line(left).await, "busy empty");
-    // Closing alone would let go of the row some time later.
+    // Closing alone would release the row only some time later.
     sqlx::raw_sql("ROLLBACK").execute(&mut taking).await.unwrap();
     assert_eq!(replica.counted.prune().await.unwrap(), 1);
     assert_eq!(db.line(left).await, "empty");

@@ -33,7 +33,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, QueryError>, named: &str) -> St
 /// SHA-256 of `{"description":"call mom"}`, by an independent tool.
 const INPUT_HASH: &str = "54ff3d9ce6c0c513ae87b0deadb56703d61e8a6bac97aa56452fcbde95638ff4";
 
-/// C-FR-007, R-17: a decision reads back with the names of the reply, and its calls.
+/// C-FR-007, R-17: a decision reads back with the field names of the response, and its calls.
 pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -109,7 +109,7 @@ pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
     expected["created_at"] = "2026-11-20T00:00:00.000002Z".into();
     expected["started_at"] = "2026-11-20T00:00:00.000002Z".into();
     assert_eq!(call, expected);
-    // The key that was sent along opens what it protects: it is for operators at the database.
+    // The key in the request opens what it protects: only operators with database access see it.
     assert!(!whole.to_string().contains("key-1"));
 }
 
@@ -126,7 +126,7 @@ pub(crate) async fn an_open_decision_is_shown_as_open(db: TestDb) {
     assert_eq!(store.get(&tenant(), DecisionId::new()).await.unwrap(), None);
 }
 
-/// DESIGN.md 9: another tenant's decision is as one that does not exist; a user sees only their own.
+/// DESIGN.md 9: another tenant's decision is not found; a user sees only their own.
 pub(crate) async fn nobody_sees_another_s_rows(db: TestDb) {
     let store = db.open().await;
     let other = TenantId::parse("other").unwrap();
@@ -169,7 +169,7 @@ pub(crate) async fn nobody_sees_another_s_rows(db: TestDb) {
     assert_eq!(store.tool_invocations(&tenant(), &as_ben).await.unwrap().items.len(), 1);
 }
 
-/// Pages join to the whole list: each row once, in order, also where many have the same time.
+/// Pages join to the complete list: each row once, in order, even if many have the same time.
 pub(crate) async fn pages_join_to_the_whole_list(db: TestDb) {
     let store = db.open().await;
     fill(&store).await;
@@ -207,7 +207,7 @@ pub(crate) async fn pages_join_to_the_whole_list(db: TestDb) {
     }
 }
 
-/// A page that would hold too many bytes ends early and says where to go on.
+/// A page that would have too many bytes ends early and returns a token for the rest.
 pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
     let store = db.open().await;
     for _ in 0..5 {
@@ -227,8 +227,8 @@ pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
     assert_eq!(sizes, [2, 2, 1]);
 }
 
-/// What is wrong in a question is named, with what is allowed.
-/// DESIGN.md section 9: `/readyz` speaks of the database, not of how busy its analysts are.
+/// A query error is named, with what is allowed. DESIGN.md section 9: `/readyz` reports on the database, not on slow
+/// queries of analysts.
 pub(crate) async fn a_slow_query_is_told_so_and_does_not_make_the_store_look_away(db: TestDb) {
     let limit = Duration::from_millis(700);
     let store = Store::open(StoreConfig {
@@ -266,7 +266,7 @@ pub(crate) async fn a_slow_query_is_told_so_and_does_not_make_the_store_look_awa
     store.shutdown().await;
 }
 
-/// What reads the record neither makes nor changes a database, and needs no lock of a writer.
+/// A reader of the log neither creates nor changes a database, and needs no writer's lock.
 pub(crate) async fn who_only_reads_changes_nothing(db: TestDb) {
     let refused = ReadOnly::open(&db.url).await.err().unwrap().to_string();
     if db.is_sqlite() {
@@ -432,7 +432,7 @@ async fn fill(store: &Arc<Store>) -> (Vec<Stored>, Vec<Stored>) {
     (decisions, calls)
 }
 
-/// Half of all is quick, half takes from about a second on.
+/// Half of all are fast, half take about a second or more.
 fn took_us(n: u32, unit: i64) -> i64 {
     let quick = i64::from(n) * unit;
     if n.is_multiple_of(2) {
@@ -457,7 +457,7 @@ struct Stored {
     duration_ms: Option<i64>,
 }
 
-/// A condition, from which both the filter's text and its naive meaning are made.
+/// A condition, rendered both as the filter's text and as its naive meaning.
 #[derive(Clone, Debug)]
 enum Condition {
     Text {
@@ -597,7 +597,7 @@ fn users() -> BoxedStrategy<Condition> {
     text("user_id", USERS.into_iter().chain(["nobody"]).collect())
 }
 
-/// Filters mean what they say: the rows found are those that a naive reading of the filter finds.
+/// Filters are correct: they find exactly the rows that a naive evaluation of the filter finds.
 pub(crate) async fn a_filter_finds_what_it_says(db: TestDb) {
     let store = db.open().await;
     let (decisions, calls) = fill(&store).await;

@@ -1,4 +1,4 @@
-//! Open, intend, close: what is in the tables afterwards.
+//! Open, intend, close: the tables afterwards.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) async fn an_opened_decision_is_closed_in_place(db: TestDb) {
     assert_eq!(calls[1][5], None);
 }
 
-/// A close that is sent again, because its first commit was not acknowledged, changes nothing.
+/// A repeated close, after a lost acknowledgment, changes nothing.
 pub(crate) async fn closing_twice_leaves_one_record(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -62,7 +62,7 @@ pub(crate) async fn closing_twice_leaves_one_record(db: TestDb) {
     assert_eq!(before.0.len(), 1);
 }
 
-/// C-FR-007: what was never sent, what failed and what nobody knows are told apart.
+/// C-FR-007: unsent, failed and in-doubt calls have different statuses.
 pub(crate) async fn each_way_a_call_ends_has_its_state(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -108,7 +108,7 @@ pub(crate) async fn each_way_a_call_ends_has_its_state(db: TestDb) {
             "not_sent unknown_tool unsent"
         ]
     );
-    // A name that nobody granted may be of any length; what is kept of it can be indexed.
+    // An unknown tool name may have any length; its stored part can be indexed.
     assert_eq!(
         db.count("SELECT length(tool) FROM tool_invocation_log WHERE sequence = 5")
             .await,
@@ -116,7 +116,7 @@ pub(crate) async fn each_way_a_call_ends_has_its_state(db: TestDb) {
     );
 }
 
-/// PostgreSQL cannot hold U+0000; a model that writes one does not cost the record.
+/// PostgreSQL cannot store U+0000; if a model writes one, the record is still stored.
 pub(crate) async fn a_nul_character_does_not_cost_the_record(db: TestDb) {
     let store = db.open().await;
     let mut decision = closed(open_decision(), vec![], false);
@@ -127,7 +127,7 @@ pub(crate) async fn a_nul_character_does_not_cost_the_record(db: TestDb) {
     assert_eq!(line, "a\u{fffd}b c\u{fffd}d");
 }
 
-/// An intent says what is about to happen in a decision; without the decision it is refused.
+/// An intent belongs to a decision; without the decision it is refused.
 pub(crate) async fn an_intent_of_an_unknown_decision_is_refused(db: TestDb) {
     let store = db.open().await;
     let never_opened = open_decision();
@@ -137,7 +137,7 @@ pub(crate) async fn an_intent_of_an_unknown_decision_is_refused(db: TestDb) {
     store.available().unwrap();
 }
 
-/// A record whose id belongs to another process is not written over it.
+/// A row that belongs to another process is not overwritten.
 pub(crate) async fn a_row_of_another_owner_is_not_overwritten(db: TestDb) {
     let (ours, theirs) = (db.open().await, db.open().await);
     let open = open_decision();
@@ -173,7 +173,7 @@ pub(crate) async fn many_at_once_are_all_recorded(db: TestDb) {
     );
 }
 
-/// One row that the database refuses does not fail its neighbours in the batch.
+/// One row that the database refuses does not fail its neighbors in the batch.
 pub(crate) async fn a_poison_row_does_not_fail_its_neighbours(db: TestDb) {
     let store = db.open().await;
     db.run(if db.is_sqlite() {
@@ -183,7 +183,7 @@ pub(crate) async fn a_poison_row_does_not_fail_its_neighbours(db: TestDb) {
         "ALTER TABLE decision_log ADD CONSTRAINT poison CHECK (request_id <> 'poison')"
     })
     .await;
-    // While the database is locked everything below gathers in the queue, and then in one batch.
+    // While the database is locked the writes below collect in the queue, and then form one batch.
     let lock = db.lock().await;
     let mut closing = tokio::task::JoinSet::new();
     for n in 0..40 {
@@ -204,7 +204,7 @@ pub(crate) async fn a_poison_row_does_not_fail_its_neighbours(db: TestDb) {
     store.available().unwrap();
 }
 
-/// The constraints refuse what no record may say, whoever writes it.
+/// The constraints refuse contradictory records from any writer.
 pub(crate) async fn the_tables_refuse_lies(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -225,7 +225,7 @@ pub(crate) async fn the_tables_refuse_lies(db: TestDb) {
     }
 }
 
-/// What is given up for the response of an error is still a record: every outcome of the closed list fits.
+/// The answer to an error is a record too: every outcome of the closed list can be stored.
 pub(crate) async fn every_outcome_can_be_recorded(db: TestDb) {
     let store = db.open().await;
     for outcome in Outcome::ALL {
@@ -250,13 +250,13 @@ pub(crate) async fn json_is_kept_as_it_came(db: TestDb) {
     assert_eq!(arguments, r#"{"n":12345678901234567890123, "é":"\u0000"}"#);
 }
 
-/// Section 12: no commit waits for what can be done in a pause. Without one the file would stay as the migrations left it
-/// until the log has 16 MiB.
+/// Section 12: no commit waits for work that can be done when idle. Without this checkpoint the file would stay
+/// unchanged after the migrations until the WAL has 16 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_of_sqlite_is_moved_into_the_database_when_nobody_waits() {
     let db = TestDb::sqlite().await;
     let store = db.open().await;
-    // What the opening wrote is moved with it.
+    // The writes at the opening are moved with it.
     let size = || std::fs::metadata(db.file()).unwrap().len();
     let before = size();
     for _ in 0..80 {

@@ -1,4 +1,4 @@
-//! What is left open by those who died, and by those who were not heard.
+//! Recovery: rows that dead processes left open, and rows whose commit had no answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const STATES: &str = "SELECT d.status, d.decision_type, d.outcome_category, d.in
                       t.error_code FROM decision_log d LEFT JOIN tool_invocation_log t ON t.decision_id = d.id \
                       ORDER BY d.created_at";
 
-/// A store whose lease has run out: its process died.
+/// A store whose lease has expired: its process died.
 async fn died(db: &TestDb, store: Arc<Store>) {
     // Without `shutdown`; then its lease is ended as time would.
     drop(store);
@@ -53,12 +53,12 @@ pub(crate) async fn a_dead_process_is_recovered_by_the_next(db: TestDb) {
         ]
     );
     let Claimed::Answered(stored) = next.claim(claim("scope", "body")).await.unwrap() else {
-        panic!("the claim of the dead is not answered");
+        panic!("the claim of the dead process is not answered");
     };
     assert_eq!(stored.status, 500);
 }
 
-/// The sweeper finds what dies while others run.
+/// The sweeper finds processes that die while others run.
 pub(crate) async fn the_sweeper_recovers_without_a_restart(db: TestDb) {
     let short = |db: &TestDb| StoreConfig {
         lease: Duration::from_millis(300),
@@ -77,19 +77,19 @@ pub(crate) async fn the_sweeper_recovers_without_a_restart(db: TestDb) {
     drop(alive);
 }
 
-/// The rows of the living are left alone.
+/// The rows of living processes stay unchanged.
 pub(crate) async fn a_living_process_keeps_its_rows(db: TestDb) {
     let alive = db.open().await;
     let open = open_decision();
     alive.open(open.clone(), vec![intent(&open, 1)]).await.unwrap();
-    // Sweeps as it opens.
+    // Sweeps when it opens.
     let other = db.open().await;
     assert_eq!(db.line("SELECT status FROM decision_log").await, "open");
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "started");
     drop(other);
 }
 
-/// Two that recover at once close each row once.
+/// Two concurrent recoveries close each row once.
 pub(crate) async fn two_processes_recover_at_once(db: TestDb) {
     let dead = db.open().await;
     for _ in 0..50 {
@@ -115,7 +115,7 @@ pub(crate) async fn two_processes_recover_at_once(db: TestDb) {
     }
 }
 
-/// An owner that was only cut off knows better than recovery what happened.
+/// A process that was only cut off has better data than recovery.
 pub(crate) async fn the_owner_s_word_takes_the_place_of_recovery_s(db: TestDb) {
     let owner = db.open().await;
     let open = open_decision();
@@ -137,8 +137,8 @@ pub(crate) async fn the_owner_s_word_takes_the_place_of_recovery_s(db: TestDb) {
     drop(other);
 }
 
-/// Promise 1: a caller that was told "not recorded" did nothing, so the row that was written all the same says so,
-/// and its key may be used again.
+/// Promise 1: a caller with the answer "not recorded" did nothing. A row that was written all the same says so, and its
+/// key may be used again.
 pub(crate) async fn what_was_opened_unheard_is_closed_as_not_begun(db: TestDb) {
     let store = db.open().await;
     let unheard = "SELECT COUNT(*) FROM decision_log WHERE recovered AND error_detail LIKE 'not begun%'";
@@ -151,10 +151,10 @@ pub(crate) async fn what_was_opened_unheard_is_closed_as_not_begun(db: TestDb) {
                 store.claim(claim("scope", "body"))
             )
         };
-        // The caller leaves while the writer waits for the lock.
+        // The caller stops waiting while the writer waits for the lock.
         assert!(tokio::time::timeout(Duration::from_millis(50), calling).await.is_err());
         lock.release().await;
-        // What comes later is written later, so by then what came before is.
+        // Writes are made in order, so after this one the earlier one is done.
         store.close(closed(open_decision(), vec![], false)).await.unwrap();
         eventually("nothing is open", async || {
             db.count("SELECT COUNT(*) FROM decision_log WHERE status = 'open'")
@@ -170,7 +170,7 @@ pub(crate) async fn what_was_opened_unheard_is_closed_as_not_begun(db: TestDb) {
     assert_ne!(
         db.count(unheard).await,
         0,
-        "the writer never had it when the caller left"
+        "the writer never had it when the caller stopped waiting"
     );
     assert_eq!(
         db.count("SELECT COUNT(*) FROM tool_invocation_log WHERE status <> 'not_sent'")

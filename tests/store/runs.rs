@@ -1,4 +1,4 @@
-//! Runs of agents: made, written to, ended, read back.
+//! Runs of agents: created, written to, ended, read back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
     assert!(matches!(result, Err(RecordError::Unavailable(_))), "{result:?}");
 }
 
-/// The action of a call that nobody is asked about.
+/// The action of a call that requires no approval.
 fn unasked(intent: &Intent, grant: Option<GrantId>) -> NewAction {
     NewAction {
         id: intent.id,
@@ -46,8 +46,9 @@ fn unasked(intent: &Intent, grant: Option<GrantId>) -> NewAction {
     }
 }
 
-/// R-15: standing leave counts each call that began by it once, though a commit that went unheard is made again, and whether or not
-/// it has been taken back meanwhile. What was taken back lets nothing else begin, and nothing of that commit is written.
+/// R-15: a grant counts each call that started under it once, even if the commit is repeated after a lost answer, and
+/// even if the grant was revoked meanwhile. A revoked grant starts no other call, and nothing of that commit is
+/// written.
 pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -75,14 +76,14 @@ pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
         assert_eq!(store.append(first.clone()).await.unwrap(), Held::Yes);
         assert_eq!(db.line("SELECT uses FROM approval_grant").await, "1");
     }
-    assert_eq!(store.append(second).await.unwrap(), Held::NoLeave);
+    assert_eq!(store.append(second).await.unwrap(), Held::ApprovalGone);
     assert_eq!(db.line("SELECT uses FROM approval_grant").await, "1");
     let counts = "SELECT (SELECT COUNT(*) FROM agent_action), (SELECT COUNT(*) FROM agent_run_entry), \
                   (SELECT COUNT(*) FROM tool_invocation_log)";
     assert_eq!(db.line(counts).await, "1 1 1");
 }
 
-/// R-15: standing leave whose row cannot be read covers nobody; it is listed beside the others, and can be taken back.
+/// R-15: a grant whose row cannot be read covers no call. It is listed beside the others, and can be revoked.
 pub(crate) async fn standing_leave_that_cannot_be_read_is_listed_and_taken_back(db: TestDb) {
     let store = db.open().await;
     let (broken, whole) = (GrantId::new(), GrantId::new());
@@ -120,7 +121,7 @@ pub(crate) async fn standing_leave_that_cannot_be_read_is_listed_and_taken_back(
     assert!(taken_back.unwrap());
 }
 
-/// R-15: leave for good for as many recipients as a policy lets through, each as long as an address can be.
+/// R-15: a grant for as many recipients as a policy allows, each of the maximum length.
 pub(crate) async fn standing_leave_for_many_long_addresses_is_kept(db: TestDb) {
     let store = db.open().await;
     let many: Vec<_> = (0..100)
@@ -132,7 +133,7 @@ pub(crate) async fn standing_leave_for_many_long_addresses_is_kept(db: TestDb) {
          created_at) VALUES ('{grant}', 'default', 'ann', 'tasks', 'add_task', '{recipients}', 'd', 'a', 'ann', 0)"
     );
     db.run(&insert).await;
-    // The same leave is there once.
+    // The same grant exists once.
     let again = insert.replace(&grant.to_string(), &GrantId::new().to_string());
     db.run(&format!("{again} ON CONFLICT DO NOTHING")).await;
     let ann = UserId::parse("ann").unwrap();
@@ -146,8 +147,8 @@ pub(crate) async fn standing_leave_for_many_long_addresses_is_kept(db: TestDb) {
     );
 }
 
-/// X-4: a run is `running` before anything is done for it, with its decision; and all that is needed to go on with it, and
-/// all that is shown of it, reads back as it was written.
+/// X-4: a run is `running`, with its decision, before it does anything. All data for resuming and showing it reads back
+/// as written.
 pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -171,7 +172,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     assert_eq!(page, [entry(69), entry(70)]);
     let page = store.journal(run.id, 0, 3).await.unwrap();
     assert_eq!(page, [entry(1), entry(2), entry(3)]);
-    // By bytes: it ends with the entry that is too much, so one there is in any case.
+    // The page is limited by bytes and includes the entry that exceeds them, so it has at least one.
     let (one, three) = (entry(1).body.len(), (1..=3).map(|n| entry(n).body.len()).sum::<usize>());
     for (bytes, pages) in [(0, 1), (one - 1, 1), (one, 2), (three - 1, 3), (three, 4)] {
         let page = store.journal_within(run.id, 0, 10, bytes).await.unwrap();
@@ -245,7 +246,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
 }
 
-/// Each op done again, as after a commit that went unheard, answers as it did and changes nothing.
+/// Each operation, repeated after a lost answer, returns the same and changes nothing.
 pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
     let store = db.open().await;
     let paused = new_run();
@@ -276,7 +277,7 @@ pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
     let child = called_run(lease, run.id);
     assert_eq!(begin(&store, &child).await, lease);
     assert_eq!(begin(&store, &child).await, lease);
-    // Its maker may have forgotten the id, but not the call.
+    // The caller may have lost the id, but has the same call.
     let again = NewRun {
         parent: child.parent,
         ..new_run()
@@ -292,7 +293,7 @@ pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
         let rows = db.rows("SELECT * FROM agent_run ORDER BY id").await;
         assert_eq!(store.finish(end.clone()).await.unwrap(), Held::Yes);
         assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, rows);
-        // Another end of the same run is no repetition.
+        // Another end of the same run is not a repetition.
         let other = FinishedRun {
             status: RunStatus::Cancelled,
             ..end
@@ -323,7 +324,7 @@ pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
     store.append(more).await.unwrap();
     let before = db.rows("SELECT * FROM agent_run").await;
     let beside = begin(&store, &neighbour).await;
-    // A call that is not the one that was announced in its place: the database refuses it, with all that came along.
+    // A call that differs from the announced one in its place: the database refuses it, with everything in the commit.
     let end = |call| FinishedRun {
         entries: vec![entry(2)],
         ..finished(lease, &run, RunStatus::Completed, vec![done(call)])
@@ -333,7 +334,7 @@ pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
         store.finish(finished(beside, &neighbour, RunStatus::Completed, vec![])),
     );
     unavailable(refused);
-    assert_eq!(other.unwrap(), Held::Yes, "its neighbour is not the worse for it");
+    assert_eq!(other.unwrap(), Held::Yes, "its neighbor is unaffected");
     let rows = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
     assert_eq!(db.rows(&rows).await, before);
     assert_eq!(store.journal(run.id, 0, 9).await.unwrap(), [entry(1)]);
@@ -341,7 +342,8 @@ pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
     assert_eq!(shown(&store, run.id).await.status, RunStatus::Completed);
 }
 
-/// DESIGN.md 7: the end of a run that the store was away for is written when it is back, by nobody's asking.
+/// DESIGN.md 7: the end of a run that the unavailable store could not write is written when it is back, without a
+/// request.
 pub(crate) async fn an_end_that_failed_is_written_later(db: TestDb) {
     let store = Store::open(StoreConfig {
         write_deadline: Duration::from_millis(300),
@@ -375,8 +377,8 @@ pub(crate) async fn an_end_that_failed_is_written_later(db: TestDb) {
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
 }
 
-/// Promise 1: a caller that was told "not recorded" has no run, so the one that was made all the same ends as not begun;
-/// its key, and the run it was to go on with, are free again.
+/// Promise 1: a caller with the answer "not recorded" has no run. If the run was created all the same, it ends as not
+/// started, and its key and the run it was to resume are free again.
 pub(crate) async fn a_run_that_was_made_unheard_is_not_begun(db: TestDb) {
     let store = db.open().await;
     let paused = new_run();
@@ -394,11 +396,11 @@ pub(crate) async fn a_run_that_was_made_unheard_is_not_begun(db: TestDb) {
             claim: Some(("scope".into(), "body".into())),
             ..new_run()
         };
-        // The caller leaves while the writer waits for the lock.
+        // The caller stops waiting while the writer waits for the lock.
         let creating = tokio::time::timeout(Duration::from_millis(50), store.create(run));
         assert!(creating.await.is_err());
         lock.release().await;
-        // What comes later is written later, so by then what came before is.
+        // Writes are made in order, so after this one the earlier one is done.
         store.close(closed(open_decision(), vec![], false)).await.unwrap();
         eventually("nothing is left of it", async || {
             db.count("SELECT COUNT(*) FROM agent_run WHERE completed_at IS NULL OR resumed_by IS NOT NULL")
@@ -417,7 +419,7 @@ pub(crate) async fn a_run_that_was_made_unheard_is_not_begun(db: TestDb) {
     }
     assert!(
         db.count(unheard).await > 1,
-        "the writer never had it when the caller left"
+        "the writer never had it when the caller stopped waiting"
     );
     assert_eq!(
         db.count("SELECT COUNT(*) FROM decision_log WHERE error_detail LIKE 'not begun%'")
@@ -426,7 +428,7 @@ pub(crate) async fn a_run_that_was_made_unheard_is_not_begun(db: TestDb) {
     );
 }
 
-/// DESIGN.md 9: the same key and body is the same run, however often and wherever it is asked for; another body is none.
+/// DESIGN.md 9: the same key and body give the same run, however often and on any process; another body is refused.
 pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let asked = |scope: &str, fingerprint: &str| NewRun {
@@ -461,18 +463,18 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     for table in ["agent_run", "decision_log", "idempotency_key"] {
         assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
     }
-    // Expired, and its run is over.
+    // Expired, and its run has ended.
     stores[0].cancel(made[0], "ann").await.unwrap();
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
     assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
     let anew = stores[0].create(asked("scope", "other")).await.unwrap();
     assert_eq!(anew, Created::New(None));
-    // The chat's claims stand in the same table.
+    // The claims of chats are in the same table.
     stores[0].claim(claim("another", "body")).await.unwrap();
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
 }
 
-/// DESIGN.md 9: never a second run: a claim holds for 24 h, and as long as the run that it made is not over.
+/// DESIGN.md 9: never a second run: a claim is valid for 24 h, and until its run has ended.
 pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
     let store = db.open().await;
     let asked = |scope: &str| NewRun {
@@ -527,12 +529,12 @@ pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
     assert_eq!(
         store.claimed("working").await.unwrap(),
         None,
-        "the 24 h are over, and so is the run"
+        "the 24 h have passed, and the run has ended"
     );
     begin(&store, &asked("working")).await;
 }
 
-/// DESIGN.md 9: a definition that came with a request which made no run is not kept.
+/// DESIGN.md 9: a definition in a request that created no run is not kept.
 pub(crate) async fn a_request_that_makes_no_run_leaves_no_definitions(db: TestDb) {
     let store = db.open().await;
     let asked = |fingerprint: &str, hash: &str| {
@@ -549,7 +551,7 @@ pub(crate) async fn a_request_that_makes_no_run_leaves_no_definitions(db: TestDb
     assert_eq!(db.line("SELECT hash FROM agent_snapshot").await, "kept");
 }
 
-/// DESIGN.md 9: a page of runs is bounded in bytes, those of calls in doubt among them.
+/// DESIGN.md 9: a page of runs is limited in bytes, including their in-doubt calls.
 pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
     let store = db.open().await;
     for _ in 0..4 {
@@ -570,7 +572,7 @@ pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
     assert_eq!(all(&store, query("")).await.len(), 4);
 }
 
-/// X-6: a paused run is gone on with once, by one run, and by none that is refused.
+/// X-6: a paused run is resumed once, by one run, and not by a refused one.
 pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let store = &stores[0];
@@ -606,7 +608,7 @@ pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     assert_eq!(lost.count(), 19);
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 2);
     assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 2);
-    // A key that led to nothing may be used again; the one that led to a run leads there.
+    // A key that led to no run may be used again; a key that led to a run still does.
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 1);
     let again = NewRun {
         id: new_run().id,
@@ -620,8 +622,8 @@ pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     assert_eq!(store.load(winner.id).await.unwrap().unwrap().resumes, Some(paused.id));
 }
 
-/// X-4: a run that waits is cancelled at once, with its decision; one that is worked on, and those it called, are
-/// asked to; one that is over stays as it is.
+/// X-4: a waiting run is cancelled at once, with its decision. A run in progress, with its called runs, gets a
+/// cancellation request. An ended run stays unchanged.
 pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let waiting = queued_run();
@@ -655,7 +657,7 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     for run in [&run, &child, &sibling, &grandchild] {
         let stored = store.load(run.id).await.unwrap().unwrap();
         assert!(stored.cancel);
-        assert_eq!(stored.status, RunStatus::Running, "whoever works on it ends it");
+        assert_eq!(stored.status, RunStatus::Running, "its worker ends it");
     }
     let all = [run.id, child.id, sibling.id, grandchild.id];
     assert_eq!(store.renew(vec![lease, beside]).await.unwrap().cancelled, all);
@@ -671,9 +673,9 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, before);
 }
 
-/// Promise 4: once a cancellation is on record nothing more begins, though the process that works on the run has not heard of it
-/// yet; what was begun before stays begun, also where its commit went unheard and is made again. So it is with what the run called,
-/// however deep.
+/// Promise 4: after a recorded cancellation no call starts, even if the process that drives the run has not read it
+/// yet. A call that started before stays started, even if its commit is repeated after a lost answer. The same holds
+/// for called runs at any depth.
 pub(crate) async fn nothing_begins_once_a_run_is_cancelled(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let run = new_run();
@@ -691,11 +693,11 @@ pub(crate) async fn nothing_begins_once_a_run_is_cancelled(db: TestDb) {
     let before = begins(&grandchild, 1);
     assert_eq!(store.append(before.clone()).await.unwrap(), Held::Yes);
     other.cancel(child.id, "ann").await.unwrap();
-    assert_eq!(store.append(before).await.unwrap(), Held::Yes, "it had begun");
+    assert_eq!(store.append(before).await.unwrap(), Held::Yes, "it had started");
     for below in [&grandchild, &child] {
-        assert_eq!(store.append(begins(below, 2)).await.unwrap(), Held::NoLeave);
+        assert_eq!(store.append(begins(below, 2)).await.unwrap(), Held::ApprovalGone);
     }
-    // What tells of no call is still written: what came of the call, and the end.
+    // Entries that start no call are still written: the result of the call, and the end.
     let told = Append {
         run: grandchild.id,
         ..entries(lease, 2..=2)
@@ -706,13 +708,13 @@ pub(crate) async fn nothing_begins_once_a_run_is_cancelled(db: TestDb) {
     }
     other.cancel(run.id, "ann").await.unwrap();
     for all in [&sibling, &run] {
-        assert_eq!(store.append(begins(all, 2)).await.unwrap(), Held::NoLeave);
+        assert_eq!(store.append(begins(all, 2)).await.unwrap(), Held::ApprovalGone);
     }
     assert_eq!(db.count("SELECT COUNT(*) FROM tool_invocation_log").await, 3);
 }
 
-/// X-15: a run that was called names its caller, is done under its caller's lease, and is over when that is: no run is left
-/// `running` that nobody could end.
+/// X-15: a called run names its caller, runs under its caller's lease, and ends with it: no run is left `running` that
+/// no process could end.
 pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -724,7 +726,7 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
     assert_eq!(shown(&store, grandchild.id).await.parent_run_id, Some(child.id));
     let parent = child.parent.map(|Parent { run, action, .. }| (run, action));
     assert_eq!(store.load(child.id).await.unwrap().unwrap().parent, parent);
-    // It is nobody's to take, though it has no lease of its own.
+    // It cannot be claimed, although it has no lease of its own.
     assert_eq!(store.take(child.id).await.unwrap(), None);
 
     let intent = intent(&grandchild.decision, 1);
@@ -777,7 +779,8 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
     );
 }
 
-/// DESIGN.md 7: a dead process's open decision is closed by the next, but that of its run waits for who goes on with it.
+/// DESIGN.md 7: a dead process's open decision is closed by the next process, but that of its run waits for the worker
+/// that continues it.
 pub(crate) async fn the_decisions_of_runs_outlive_their_process(db: TestDb) {
     let dead = db.open().await;
     let (run, chat) = (new_run(), open_decision());
@@ -806,8 +809,8 @@ pub(crate) async fn the_decisions_of_runs_outlive_their_process(db: TestDb) {
     drop(next);
 }
 
-/// DESIGN.md 7: `records.content` is about the log. A run's journal, input and output are working state, without which nobody
-/// could go on with it.
+/// DESIGN.md 7: `records.content` is about the log. A run's journal, input and output are working state, without which
+/// it could not be resumed.
 pub(crate) async fn without_content_the_log_keeps_no_word_and_the_run_all(db: TestDb) {
     let store = db.open_with(ContentMode::None).await;
     let run = new_run();
@@ -825,7 +828,7 @@ pub(crate) async fn without_content_the_log_keeps_no_word_and_the_run_all(db: Te
     assert_eq!(shown(&store, run.id).await.summary.as_deref(), Some("It was mom."));
 }
 
-/// X-4, DESIGN.md promise 7: what cannot be true of a run cannot be written, by whomever.
+/// X-4, DESIGN.md promise 7: a contradictory row of a run cannot be written by any writer.
 pub(crate) async fn the_table_of_runs_refuses_lies(db: TestDb) {
     let store = db.open().await;
     let (run, over, waiting) = (new_run(), new_run(), queued_run());
@@ -862,7 +865,7 @@ pub(crate) async fn the_table_of_runs_refuses_lies(db: TestDb) {
         .await;
 }
 
-/// What lists are asked with.
+/// The parameters of lists.
 fn query(filter: &str) -> ListQuery {
     ListQuery {
         page_size: 100,
@@ -884,14 +887,14 @@ async fn all(store: &Store, mut query: ListQuery) -> Vec<AgentRun> {
     }
 }
 
-/// REQUIREMENTS X: pages of 500 runs join to the whole list, in order, whatever is asked for; those that others called are
-/// shown to who asks for them.
+/// REQUIREMENTS X: pages of 500 runs join to the complete list, in order, for every filter. Called runs are listed on
+/// request.
 pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
     let store = db.open().await;
     let mut making = tokio::task::JoinSet::new();
     for n in 0..500_i64 {
         let mut run = new_run();
-        // Many at the same time.
+        // Many with the same time.
         run.decision.created_at = T0 + n / 7;
         run.agent = format!("agent-{}", n % 3).into();
         run.decision.user = UserId::parse(if n % 5 == 0 { "ben" } else { "ann" }).unwrap();
@@ -1002,7 +1005,7 @@ pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
     }
 }
 
-/// DESIGN.md 9: another tenant's, project's or user's runs are as ones that do not exist, and a token leads nowhere else.
+/// DESIGN.md 9: runs of another tenant, project or user are not found, and a token does not change that.
 pub(crate) async fn nobody_sees_another_s_runs(db: TestDb) {
     let store = db.open().await;
     let other = TenantId::parse("other").unwrap();
@@ -1058,13 +1061,13 @@ pub(crate) async fn nobody_sees_another_s_runs(db: TestDb) {
     );
 }
 
-/// `runs_kept`: runs that are over for longer go, with all they called and their journals; the rest stays, and what is gone
-/// on with stays while that lasts.
+/// `runs_kept`: runs that ended longer ago are deleted, with their called runs and journals. The others stay, and so
+/// does a run while another resumes it.
 pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     let store = db.open().await;
     let snapshot = |run: &mut NewRun, hash: &str| run.snapshot.hash = hash.into();
     let mut kept = Vec::new();
-    // Over long ago, many, each with a call.
+    // Many that ended long ago, each with a call.
     for _ in 0..70 {
         let mut run = new_run();
         snapshot(&mut run, "old");
@@ -1082,14 +1085,15 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
             .await
             .unwrap();
     }
-    // One that is still worked on, one that waits.
+    // One in progress, one that waits.
     let running = new_run();
     let lease = begin(&store, &running).await;
     store.append(entries(lease, 1..=1)).await.unwrap();
     let waiting = queued_run();
     store.create(waiting.clone()).await.unwrap();
     kept.extend([running.id, waiting.id]);
-    // Paused ones: one that is gone on with now, one whose continuation is over for as long, and one whose is not.
+    // Paused ones: one that is being resumed, one whose resuming run ended just as long ago, and one whose resuming run
+    // has not ended.
     for over in [None, Some(T0 + 1_234_567), Some(i64::MAX / 4)] {
         let mut paused = new_run();
         snapshot(&mut paused, "paused");
@@ -1111,7 +1115,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
             kept.extend([paused.id, next.id]);
         }
     }
-    // One that leaves a doubt, which nobody has settled.
+    // One with an in-doubt call that is not settled.
     let in_doubt = new_run();
     let lease = begin(&store, &in_doubt).await;
     let effect = intent(&in_doubt.decision, 1);
@@ -1129,7 +1133,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     let doubt = format!("SELECT status FROM agent_action WHERE id = '{doubtful}'");
     assert_eq!(db.line(&doubt).await, "in_doubt");
     kept.push(in_doubt.id);
-    // One that was over just now.
+    // One that ended just now.
     let recent = new_run();
     let lease = begin(&store, &recent).await;
     store
@@ -1147,7 +1151,8 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     ))
     .await;
 
-    // Without a time to keep them for, all are kept; what the same round of pruning drops tells that it has been.
+    // Without a retention time all are kept; an expired key that the same round of pruning deletes shows that the round
+    // has run.
     let expired = "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
                    VALUES ('old', 'body', 'd', 0, 1)";
     db.run(expired).await;
@@ -1171,14 +1176,14 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     };
     let mut expected: Vec<_> = kept.iter().map(ToString::to_string).collect();
     expected.sort_unstable();
-    eventually("what is old is gone", async || left().await.len() <= expected.len()).await;
+    eventually("old runs are deleted", async || left().await.len() <= expected.len()).await;
     assert_eq!(left().await, expected);
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 2);
     assert_eq!(
         db.rows("SELECT hash FROM agent_snapshot ORDER BY hash").await,
         [["5ead"], ["paused"]].map(|row| row.map(|cell| Some(cell.to_owned())))
     );
-    // The record is not working state: it stays.
+    // The decision log is not working state: it stays.
     assert_eq!(
         db.count("SELECT COUNT(*) FROM decision_log WHERE surface = 'agent'")
             .await,
@@ -1187,8 +1192,8 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     drop(store);
 }
 
-/// R-4: the messages of a thread are answered in the order in which they came, also where the clocks of the processes that took them
-/// differ: each model is told what was said and done before its own.
+/// R-4: the messages of a thread are answered in the order of their arrival, even if the clocks of the receiving
+/// processes differ. The model receives everything before its own message.
 pub(crate) async fn what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clocks_say(db: TestDb) {
     let (one, two) = (db.open().await, db.open().await);
     let thread = ThreadId::new();
@@ -1208,7 +1213,7 @@ pub(crate) async fn what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clo
             ..run
         };
         let Created::New(lease) = store.create(run.clone()).await.unwrap() else {
-            panic!("it is made")
+            panic!("it is created")
         };
         (run, lease)
     };
@@ -1238,8 +1243,7 @@ pub(crate) async fn what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clo
     }
 }
 
-/// DESIGN.md section 7: what was said in a thread is kept as long as the runs in which it was said, and the thread as long as it has
-/// any.
+/// DESIGN.md section 7: the messages of a thread are kept as long as their runs, and the thread as long as it has any.
 pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
     let store = db.open().await;
     let said = async |thread: ThreadId, is_new| {
@@ -1258,7 +1262,7 @@ pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
         store.finish(FinishedRun { words, ..end }).await.unwrap();
         run.id
     };
-    // More than go at once that are over, and one that goes on.
+    // More ended ones than are deleted at once, and one that continues.
     for _ in 0..40 {
         said(ThreadId::new(), true).await;
     }
@@ -1281,7 +1285,7 @@ pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
     })
     .await
     .unwrap();
-    eventually("what is old is gone", async || {
+    eventually("old runs are deleted", async || {
         db.count("SELECT COUNT(*) FROM thread").await <= 1 && db.count("SELECT COUNT(*) FROM agent_run").await <= 1
     })
     .await;
@@ -1294,8 +1298,8 @@ pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM thread_message").await, 2);
 }
 
-/// `runs_kept`: the run that another one is going on with just now, and the definitions that one is being made with, are not
-/// dropped under its hands.
+/// `runs_kept`: a run that is just being resumed, and the definitions of a run that is just being created, are not
+/// deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_use_just_now_is_not_dropped() {
     let db = TestDb::postgres().await;
@@ -1313,7 +1317,7 @@ async fn what_is_in_use_just_now_is_not_dropped() {
         resumes: Some(paused.id),
         ..queued_run()
     };
-    // It has found the paused run and the snapshot, and waits with its decision, since another has that id.
+    // It has found the paused run and the snapshot, and waits with its decision, because another has that id.
     let lock = db
         .hold(&format!(
             "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, definition_hash, request_id, \
@@ -1332,7 +1336,7 @@ async fn what_is_in_use_just_now_is_not_dropped() {
     })
     .await
     .unwrap();
-    eventually("what is not in use is dropped", async || {
+    eventually("unused rows are deleted", async || {
         store.get(&tenant(), None, gone.id).await.unwrap().is_none()
     })
     .await;

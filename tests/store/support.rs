@@ -19,7 +19,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 
 use crate::postgres;
 
-/// A new, empty database. The SQLite one is a file that goes with it.
+/// A new, empty database. The SQLite file is deleted with it.
 pub(crate) struct TestDb {
     pub(crate) url: String,
     folder: Option<tempfile::TempDir>,
@@ -28,7 +28,7 @@ pub(crate) struct TestDb {
 impl TestDb {
     pub(crate) async fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // A folder that is not there yet is made.
+        // A missing directory is created.
         let url = format!("sqlite:{}", folder.path().join("data/gavel.db").display());
         Self {
             url,
@@ -56,10 +56,10 @@ impl TestDb {
         self.folder.is_some()
     }
 
-    /// The defaults, with a lease that no test outlives.
+    /// The defaults, with a lease that outlasts every test.
     pub(crate) fn config(&self) -> StoreConfig {
         StoreConfig {
-            // Nobody beats while a test looks.
+            // No heartbeat during a test.
             lease: Duration::from_secs(3600),
             ..StoreConfig::new(&self.url, InstanceId::new())
         }
@@ -78,14 +78,14 @@ impl TestDb {
         .unwrap()
     }
 
-    /// What a statement returns, as text; around the store.
+    /// The result of a statement as text, directly from the database.
     pub(crate) async fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
         self.try_rows(sql).await.unwrap()
     }
 
     async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
-        // PostgreSQL's simple protocol answers in text, as SQLite does when asked for it.
+        // PostgreSQL's simple protocol returns text, as SQLite does on request.
         if self.is_sqlite() {
             let mut connection = SqliteConnection::connect(&self.url).await?;
             let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await;
@@ -99,17 +99,17 @@ impl TestDb {
         }
     }
 
-    /// Runs a script, around the store.
+    /// Runs a script directly on the database.
     pub(crate) async fn run(&self, sql: &str) {
         self.rows(sql).await;
     }
 
-    /// Runs what may be refused.
+    /// Runs a statement that may be refused.
     pub(crate) async fn try_run(&self, sql: &str) -> Result<(), sqlx::Error> {
         self.try_rows(sql).await.map(drop)
     }
 
-    /// Locks out every writer, as another process can. Readers go on.
+    /// Locks out every writer, as another process can. Reads continue.
     pub(crate) async fn lock(&self) -> Lock {
         if self.is_sqlite() {
             let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
@@ -122,7 +122,7 @@ impl TestDb {
                 let mut connection = PgConnection::connect(&self.url).await.unwrap();
                 match sqlx::raw_sql(locks).execute(&mut connection).await {
                     Ok(_) => return Lock::Postgres(connection),
-                    // Somebody who writes just then has locked one of them, and wants another: PostgreSQL gives up on one of the two.
+                    // A concurrent writer has locked one of them and wants another: PostgreSQL aborts one of the two.
                     Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("40P01") => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -130,13 +130,13 @@ impl TestDb {
         }
     }
 
-    /// Lets nobody read the decisions either; PostgreSQL only.
+    /// Blocks reads of the decisions too; PostgreSQL only.
     pub(crate) async fn lock_out_readers(&self) -> Lock {
         self.hold("LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE").await
     }
 
-    /// Runs a text in a transaction that lasts until the lock is released and leaves nothing, or is committed; PostgreSQL
-    /// only.
+    /// Runs a script in a transaction that lasts until the lock is released, which rolls it back, or is committed;
+    /// PostgreSQL only.
     pub(crate) async fn hold(&self, sql: &str) -> Lock {
         let mut connection = PgConnection::connect(&self.url).await.unwrap();
         let sql = AssertSqlSafe(format!("BEGIN; {sql}"));
@@ -144,11 +144,14 @@ impl TestDb {
         Lock::Postgres(connection)
     }
 
-    /// Waits until so many statements wait for a lock; PostgreSQL only.
+    /// Waits until this many statements wait for a lock; PostgreSQL only.
     pub(crate) async fn stuck(&self, statements: i64) {
         let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
                        AND wait_event_type = 'Lock'";
-        eventually("somebody waits", async || self.count(waiting).await >= statements).await;
+        eventually("statements wait for the lock", async || {
+            self.count(waiting).await >= statements
+        })
+        .await;
     }
 
     /// One number.
@@ -184,7 +187,7 @@ pub(crate) enum Lock {
 }
 
 impl Lock {
-    /// Keeps what was done under the lock; PostgreSQL only.
+    /// Commits the changes made under the lock; PostgreSQL only.
     pub(crate) async fn commit(self) {
         let Self::Postgres(mut connection) = self else {
             panic!("held by SQLite");
@@ -267,7 +270,7 @@ pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> Intent {
     }
 }
 
-/// The call that `intent` announced, done.
+/// The call that `intent` announced, completed.
 pub(crate) fn done(intent: &Intent) -> CallRecord {
     CallRecord {
         id: intent.id,
@@ -339,7 +342,7 @@ pub(crate) fn answer(scope: &str) -> StoredAnswer {
     }
 }
 
-/// A run that its maker takes up at once.
+/// A run that its creator claims at once.
 pub(crate) fn new_run() -> NewRun {
     let id = RunId::new();
     NewRun {
@@ -387,7 +390,7 @@ pub(crate) fn called_run(lease: Lease, parent: RunId) -> NewRun {
     }
 }
 
-/// Makes a run that is taken up at once.
+/// Creates a run that is claimed at once.
 pub(crate) async fn begin(store: &Store, run: &NewRun) -> Lease {
     match store.create(run.clone()).await.unwrap() {
         Created::New(Some(lease)) => lease,
@@ -419,7 +422,7 @@ pub(crate) fn entries(lease: Lease, numbers: std::ops::RangeInclusive<u64>) -> A
     }
 }
 
-/// The end of a run, as one whose `calls` were all done.
+/// The end of a run with all its `calls` completed.
 pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec<CallRecord>) -> FinishedRun {
     FinishedRun {
         lease,

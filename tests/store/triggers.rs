@@ -1,11 +1,11 @@
-//! R-18: the triggers that make the audit append-only.
+//! R-18: the triggers that make the audit log append-only.
 
 use gavel::adapters::store::{AuditFilter, AuditKind, AuditLog, AuditSecrets, Finding, TriggerState};
 
 use crate::audit::effect;
 use crate::support::TestDb;
 
-/// Name and state of each trigger that `gavel audit verify` finds.
+/// Name and state of each trigger that `gavel audit verify` reports.
 async fn found(db: &TestDb) -> Vec<(String, TriggerState)> {
     let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
     let verified = log.verify(Vec::new(), |_, _| {}).await.unwrap();
@@ -17,11 +17,11 @@ async fn found(db: &TestDb) -> Vec<(String, TriggerState)> {
     };
     let found: Vec<_> = verified.findings().iter().map(of).collect();
     let told: Vec<_> = told.into_iter().map(|damage| (damage.trigger, damage.state)).collect();
-    assert_eq!(found, told, "gavel doctor says the same");
+    assert_eq!(found, told, "gavel doctor reports the same");
     found
 }
 
-/// What was entered of restored triggers, with what each was.
+/// The audit entries of restored triggers, with the state of each.
 async fn restored(db: &TestDb) -> Vec<(String, String)> {
     let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
     let filter = AuditFilter {
@@ -39,7 +39,7 @@ async fn restored(db: &TestDb) -> Vec<(String, String)> {
     rows.iter().map(|row| of(&row.detail)).collect()
 }
 
-/// One way to take the protection away, and what is found of it.
+/// One way to remove the protection, and the finding it causes.
 struct Tampering {
     sql: String,
     found: Vec<(&'static str, TriggerState)>,
@@ -83,12 +83,12 @@ fn tamperings(is_sqlite: bool) -> Vec<Tampering> {
         .collect();
     let changed: &[(&str, &[&'static str])] = match is_sqlite {
         true => &[
-            // It does nothing.
+            // A trigger that does nothing.
             (
                 "DROP TRIGGER audit_keeps; CREATE TRIGGER audit_keeps BEFORE UPDATE ON audit BEGIN SELECT 1; END",
                 &["audit_keeps"],
             ),
-            // It does what it did, and never.
+            // A trigger with the original action and a condition that is never true.
             (
                 "DROP TRIGGER audit_stays; CREATE TRIGGER audit_stays BEFORE DELETE ON audit WHEN 0 BEGIN \
                  SELECT RAISE(ABORT, 'audit is append-only: no row is deleted'); END",
@@ -137,7 +137,7 @@ fn tamperings(is_sqlite: bool) -> Vec<Tampering> {
     all
 }
 
-/// R-18: a trigger that is missing, changed or switched off is found by `verify` and `doctor`; a start restores it and enters that.
+/// R-18: a missing, changed or disabled trigger is found by `verify` and `doctor`. A start restores it and enters that.
 pub(crate) async fn a_missing_or_changed_trigger_is_found_and_the_next_start_restores_and_enters_it(db: TestDb) {
     db.open().await.shutdown().await;
     assert_eq!(found(&db).await, []);
@@ -173,14 +173,10 @@ pub(crate) async fn a_missing_or_changed_trigger_is_found_and_the_next_start_res
         }
     }
     db.open().await.shutdown().await;
-    assert_eq!(
-        restored(&db).await,
-        entered,
-        "where nothing is missing nothing is entered"
-    );
+    assert_eq!(restored(&db).await, entered, "if nothing is missing nothing is entered");
 }
 
-/// A trigger of the operator's own, for replication say, is none of gavel's business.
+/// An operator's own trigger, for example for replication, is not a finding.
 pub(crate) async fn a_trigger_of_the_operators_own_is_no_finding_and_stays(db: TestDb) {
     db.open().await.shutdown().await;
     db.run(match db.is_sqlite() {

@@ -1,4 +1,4 @@
-//! Runs that come to wait for a person.
+//! Runs that start to wait for an approval.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use gavel::ports::runs::{ActionOutcome, Append, Held, Lease, NewAction, NewRun, 
 use crate::audit::{asked, verify, whole};
 use crate::support::{T0, TestDb, begin, entries, finished, intent, new_run, tool};
 
-/// A run that waits for a person in this one call.
+/// A run that waits for the approval of this one call.
 pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Resolve {
     let (action, approval) = (ActionId::new(), ApprovalId::new());
     let suspend = Suspend {
@@ -40,7 +40,8 @@ pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Reso
     }
 }
 
-/// whoever cancels a run at one process, just before it comes to wait at another, has it ended: it does not wait for an answer.
+/// if a run is cancelled on one process just before it starts to wait on another, it ends and does not wait for an
+/// answer.
 pub(crate) async fn a_cancellation_is_not_lost_where_the_run_comes_to_wait(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -48,18 +49,18 @@ pub(crate) async fn a_cancellation_is_not_lost_where_the_run_comes_to_wait(db: T
     store.cancel(run.id, "ann").await.unwrap();
     suspended(&store, &run, lease).await;
     assert_eq!(db.line("SELECT status FROM agent_run").await, "running");
-    assert!(store.take(run.id).await.unwrap().is_some(), "somebody takes it up");
+    assert!(store.take(run.id).await.unwrap().is_some(), "a worker claims it");
     let other = new_run();
     let lease = begin(&store, &other).await;
     suspended(&store, &other, lease).await;
     assert!(
         store.take(other.id).await.unwrap().is_none(),
-        "one that nobody cancelled waits"
+        "a run that is not cancelled waits"
     );
 }
 
-/// DESIGN.md section 6: the same answer again is the stored one, whatever its reason; and what was approved and could not
-/// begin in time says so, and keeps who approved it, and why.
+/// DESIGN.md section 6: the same answer again returns the stored one, whatever its reason. An approved
+/// action that could not start in time reports that, and keeps its approver and the reason.
 pub(crate) async fn an_answer_stays_as_it_was_given(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -76,15 +77,19 @@ pub(crate) async fn an_answer_stays_as_it_was_given(db: TestDb) {
     };
     assert!(matches!(store.resolve(other).await.unwrap(), Resolved::Late(..)));
     db.run("UPDATE agent_action SET expires_at = created_at").await;
-    let lease = store.take(run.id).await.unwrap().expect("it was answered");
-    assert_eq!(begins(&store, lease, &yes).await, Held::NoLeave);
+    let lease = store
+        .take(run.id)
+        .await
+        .unwrap()
+        .expect("its approval request was resolved");
+    assert_eq!(begins(&store, lease, &yes).await, Held::ApprovalGone);
     let row = "SELECT status, resolution, resolved_by, reason FROM agent_action";
     assert_eq!(db.line(row).await, "expired approve_once ann fine by me");
-    let why = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%not_begun_in_time%'";
+    let why = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%start_timed_out%'";
     assert_eq!(db.line(why).await, "1");
 }
 
-/// an answer that comes in the last moment counts as any other.
+/// an answer at the last moment counts like any other.
 pub(crate) async fn what_is_approved_in_time_has_time_to_begin(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -95,11 +100,15 @@ pub(crate) async fn what_is_approved_in_time_has_time_to_begin(db: TestDb) {
         .await;
     assert_eq!(store.resolve(yes.clone()).await.unwrap(), Resolved::Done);
     tokio::time::sleep(Duration::from_millis(600)).await;
-    let lease = store.take(run.id).await.unwrap().expect("it was answered");
+    let lease = store
+        .take(run.id)
+        .await
+        .unwrap()
+        .expect("its approval request was resolved");
     assert_eq!(begins(&store, lease, &yes).await, Held::Yes);
 }
 
-/// leave for good counts as a person gave it; the audit tells of any other.
+/// only a grant that a person created counts; the verification reports any other.
 pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -126,14 +135,14 @@ pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
         };
         assert_eq!(
             verify(&db, Vec::new()).await,
-            [Finding::NotGiven { grant_id }],
+            [Finding::GrantUnrecorded { grant_id }],
             "{forged}"
         );
         db.run("DELETE FROM approval_grant; INSERT INTO approval_grant SELECT * FROM grant_was; DROP TABLE grant_was")
             .await;
     }
     whole(&db).await;
-    // Another call than it was given for begins by it, while somebody has altered it: it was put back since.
+    // Another call than the granted one starts under a temporarily altered grant, which is restored afterwards.
     let run = new_run();
     let lease = begin(&store, &run).await;
     let sent = Intent {
@@ -155,7 +164,7 @@ pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
     assert_eq!(store.append(append).await.unwrap(), Held::Yes);
     let found = verify(&db, Vec::new()).await;
     assert!(
-        matches!(&found[..], [Finding::WithoutLeave { action_id, .. }] if *action_id == sent.id.to_string()),
+        matches!(&found[..], [Finding::Unapproved { action_id, .. }] if *action_id == sent.id.to_string()),
         "{found:?}"
     );
 }
@@ -168,7 +177,8 @@ fn always(yes: Resolve) -> Resolve {
     }
 }
 
-/// two who give the same leave for good at once, about two runs and in two processes, have both given it, and there is one.
+/// if two people create the same grant at once, for two runs and in two processes, both succeed, and there is one
+/// grant.
 pub(crate) async fn the_same_leave_given_twice_at_once_is_one(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     for _ in 0..10 {
@@ -192,7 +202,7 @@ pub(crate) async fn the_same_leave_given_twice_at_once_is_one(db: TestDb) {
     assert_eq!(db.line(given).await, "10");
 }
 
-/// What can be tried on an action.
+/// An operation that can be tried on an action.
 #[derive(Clone, Copy, Debug)]
 enum Try {
     Resolve(Resolution),
@@ -216,8 +226,8 @@ const TRIES: [Try; 10] = [
     Try::Settle(false),
 ];
 
-/// R-states, DESIGN.md section 6: whatever is tried on an action in whatever state, with its run going or over, only legal transitions
-/// come of it.
+/// R-states, DESIGN.md section 6: any operation on an action in any state, with its run in progress or ended, causes
+/// only legal transitions.
 pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb) {
     let store = db.open().await;
     let mut seen = std::collections::BTreeSet::new();
@@ -251,7 +261,7 @@ pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb)
             ))
             .await;
             let over = "UPDATE agent_action SET expires_at = created_at";
-            // What is refused is refused; what counts is what came of it.
+            // An operation may be refused; only its effect counts.
             match tried {
                 Try::Resolve(resolution) => drop(
                     store
@@ -314,7 +324,8 @@ pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb)
     assert_eq!(seen, all, "and each of them does");
 }
 
-/// By itself, or by a person's word on a doubt: a word that was given stands where no run can go on with another.
+/// Whether a transition is legal, by itself or by a person's settlement: a settlement is final if no run can be resumed
+/// with another.
 fn may(from: ActionStatus, to: ActionStatus) -> bool {
     from.may_become(to) || (from == ActionStatus::InDoubt && from.may_be_settled_as(to))
 }

@@ -1,4 +1,4 @@
-//! A stand-in for an OTLP collector: takes what is sent (HTTP, protobuf), decodes it, keeps it.
+//! A stand-in for an OTLP collector: accepts spans (HTTP, protobuf), decodes them, stores them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ impl Span {
         }
     }
 
-    /// The `traceparent` that puts others under this span.
+    /// The `traceparent` that places other spans under this one.
     pub fn traceparent(&self, flags: &str) -> String {
         format!("00-{}-{}-{flags}", self.trace, self.id)
     }
@@ -78,7 +78,7 @@ fn plain(value: Option<Any>) -> Value {
     }
 }
 
-/// Lives as long as the test's runtime.
+/// Lives until the test's runtime ends.
 pub struct Collector {
     pub url: String,
     bodies: Arc<Mutex<Vec<Bytes>>>,
@@ -104,7 +104,7 @@ impl Collector {
         Self { url, bodies }
     }
 
-    /// Everything that was sent, as it came.
+    /// All received data, unchanged.
     pub fn bytes(&self) -> Vec<u8> {
         self.bodies.lock().unwrap().concat()
     }
@@ -135,7 +135,7 @@ impl Collector {
         names
     }
 
-    /// Waits for `count` spans of this name and gives them in order of their starts.
+    /// Waits for `count` spans of this name and returns them in order of their starts.
     pub async fn named(&self, name: &str, count: usize) -> Vec<Span> {
         let found = || {
             let mut spans = self.spans();
@@ -181,7 +181,7 @@ impl Tree {
         Self { root, spans }
     }
 
-    /// One line a span, in order of their starts, indented by depth. A `!` marks a failure.
+    /// One line per span, in order of their starts, indented by depth. A `!` marks a failure.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         self.tell(&self.root, 0, &mut lines);

@@ -1,4 +1,4 @@
-//! The exporter itself. One test: a process has one subscriber.
+//! The exporter itself. One test, because a process has one subscriber.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::thread;
 
 use gavel::telemetry::{Collector, Lines, Telemetry};
 
-/// Takes one request and answers it: its request line and headers, and its body.
+/// Accepts one request and answers it; returns its request line and headers, and its body.
 fn collector(listener: TcpListener) -> thread::JoinHandle<(String, Vec<u8>)> {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -32,7 +32,7 @@ fn holds(body: &[u8], text: &str) -> bool {
 
 #[test]
 fn spans_of_this_crate_reach_the_collector_and_those_of_others_and_log_lines_do_not() {
-    // As the binary does: the exporter's client is built with TLS whatever the URL.
+    // As in the binary: the exporter's client is built with TLS whatever the URL.
     rustls::crypto::ring::default_provider().install_default().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/traces", listener.local_addr().unwrap())
@@ -54,7 +54,7 @@ fn spans_of_this_crate_reach_the_collector_and_those_of_others_and_log_lines_do_
         };
         Telemetry::start("warn", Lines::Json, Some(collector)).unwrap()
     };
-    // Below the log filter: what is logged and what is traced are two decisions.
+    // Below the log filter: logging and tracing are filtered independently.
     tracing::debug_span!(target: "gavel::engine", "decide", decision = "d-1").in_scope(|| {
         tracing::error!(target: "gavel::engine", "logged");
     });

@@ -1,4 +1,4 @@
-//! Traces: what reaches a collector, and what must not.
+//! Traces: which data reaches a collector, and which must not.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod collector;

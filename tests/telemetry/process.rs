@@ -1,5 +1,5 @@
-//! `gavel serve` as a process of its own, since a process has one exporter, between stand-ins for Gemini, for an MCP
-//! server that keeps what `_meta` told it, and for a collector.
+//! `gavel serve` as a separate process, because a process has one exporter, between stand-ins for Gemini, for an MCP
+//! server that stores the received `_meta`, and for a collector.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -112,7 +112,7 @@ impl Process {
         response.text().await.unwrap()
     }
 
-    /// Asks, and hangs up before there can be an answer.
+    /// Sends a request, and disconnects before there can be a response.
     pub async fn leave_after(&self, time: Duration) {
         let body = json!({"message": "canary-message", "user_id": "canary-user"});
         let request = reqwest::Client::new().post(format!("{}/v1/chat", self.url)).json(&body);
@@ -131,7 +131,7 @@ impl Process {
         meta.iter().map(|meta| meta["traceparent"].clone()).collect()
     }
 
-    /// Nothing that was said, no name and no secret is in what the collector got.
+    /// Neither message text nor a name or a secret is in the collector's data.
     #[track_caller]
     pub fn assert_no_canary_is_traced(&self) {
         let sent = self.collector.bytes();

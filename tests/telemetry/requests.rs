@@ -88,7 +88,7 @@ async fn a_request_is_one_trace_from_its_caller_to_the_tool_and_the_record() {
     }
 }
 
-/// DESIGN.md section 11: attempts stand below their call, and what failed says how.
+/// DESIGN.md section 11: attempts are below their call, and a failure has its cause.
 #[tokio::test]
 async fn a_streamed_request_shows_repeated_attempts_and_failed_calls() {
     let script = vec![
@@ -113,7 +113,7 @@ async fn a_streamed_request_shows_repeated_attempts_and_failed_calls() {
             "    COMMIT close",
         ]
     );
-    assert_eq!(trace.root.parent, "", "nobody called it with a trace");
+    assert_eq!(trace.root.parent, "", "its caller sent no trace");
     let attempts = trace.named("model_attempt");
     attempts[0]
         .has(&json!({"error.type": "unavailable", "server.address": "127.0.0.1", "http.request.method": "POST"}));
@@ -124,7 +124,7 @@ async fn a_streamed_request_shows_repeated_attempts_and_failed_calls() {
     gavel.assert_no_canary_is_traced();
 }
 
-/// C-EC-1: what ended in an error is one in its trace.
+/// C-EC-1: an error is marked as one in its trace.
 #[tokio::test]
 async fn a_decision_that_failed_says_so_and_the_request_was_answered_all_the_same() {
     let gavel = start(
@@ -149,7 +149,7 @@ async fn a_decision_that_failed_says_so_and_the_request_was_answered_all_the_sam
     gavel.assert_no_canary_is_traced();
 }
 
-/// DESIGN.md section 9: an answer given again is no second decision, in its trace neither.
+/// DESIGN.md section 9: a replayed answer is not a second decision in its trace either.
 #[tokio::test]
 async fn a_replayed_answer_is_traced_as_one() {
     let gavel = start(adding(), Database::Sqlite, true).await;
@@ -167,7 +167,7 @@ async fn a_replayed_answer_is_traced_as_one() {
     assert!(!decisions[1].attributes.contains_key("gavel.decision.id"));
 }
 
-/// DESIGN.md section 9: a client that leaves does not cancel.
+/// DESIGN.md section 9: a disconnect does not cancel the decision.
 #[tokio::test]
 async fn the_decision_of_a_client_that_left_is_in_its_trace() {
     let late = Reply::After(Duration::from_millis(500), Box::new(Reply::Text("canary-answer")));
@@ -190,7 +190,11 @@ async fn other_requests_are_traced_by_their_route_and_probes_are_not() {
     }
     assert_eq!(gavel.get("/canary-path?key=canary").await, 404);
     let trace = gavel.collector.request("GET unmatched").await;
-    assert_eq!(trace.lines(), ["GET unmatched"], "a client's mistake is no error");
+    assert_eq!(
+        trace.lines(),
+        ["GET unmatched"],
+        "a client error is not an error of the trace"
+    );
     trace.root.has(&json!({"http.response.status_code": 404}));
     let mut names: Vec<_> = gavel.collector.spans().into_iter().map(|span| span.name).collect();
     names.sort();
@@ -198,7 +202,7 @@ async fn other_requests_are_traced_by_their_route_and_probes_are_not() {
     gavel.assert_no_canary_is_traced();
 }
 
-/// W3C Trace Context: a caller that does not sample is obeyed, and its trace still goes on.
+/// W3C Trace Context: the decision of a caller not to sample is respected, and its trace context is still passed on.
 #[tokio::test]
 async fn a_caller_that_samples_nothing_is_obeyed() {
     let gavel = start(adding(), Database::Sqlite, true).await;
@@ -215,7 +219,7 @@ async fn a_caller_that_samples_nothing_is_obeyed() {
     );
 }
 
-/// DESIGN.md section 5: trace context reaches the servers also where gavel itself is not traced.
+/// DESIGN.md section 5: trace context reaches the servers even if gavel itself is not traced.
 #[tokio::test]
 async fn without_a_collector_the_callers_place_is_passed_on_as_it_came() {
     let gavel = start(adding(), Database::Sqlite, false).await;

@@ -1,4 +1,4 @@
-//! What a tool answers: one JSON object, good or bad.
+//! A tool's answer: one JSON object, for success or error.
 
 use rmcp::model::{CallToolResult, MetaObject};
 use serde::Serialize;
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use crate::error::CLASS;
 use crate::{Code, ToolError, meta};
 
-/// A finished answer, as it goes to the caller and as it is kept for a repeated call.
+/// A complete answer, as it is sent to the caller and stored for a repeated call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Did the tool refuse or fail?
+    /// Did the call fail?
     pub is_error: bool,
     /// The object.
     pub body: Value,
 }
 
 impl Answer {
-    /// A good answer.
+    /// A successful answer.
     pub fn of(body: &impl Serialize) -> Self {
         match serde_json::to_value(body) {
             Ok(body) => Self { is_error: false, body },
             Err(error) => {
                 tracing::error!(%error, "an answer could not be written as JSON");
-                let words = "The server failed. Nothing more is known here; its log has the details.";
+                let words = "The server failed. Its log has the details.";
                 ToolError::new(Code::Internal, words).into()
             }
         }

@@ -1,17 +1,16 @@
-//! Tool arguments, read once into values that cannot be wrong.
+//! Tool arguments, parsed once into valid values.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::{Code, ToolError, text};
 
-/// The arguments of one call. An explicit `null` counts as left out, except where [`Self::is_null`]
-/// is asked.
+/// The arguments of one call. An explicit `null` counts as absent, except for [`Self::is_null`] and [`Self::is_given`].
 #[derive(Debug)]
 pub struct Arguments(JsonObject);
 
 impl Arguments {
-    /// Takes the arguments if each is one of `allowed`.
+    /// Accepts the arguments if each is one of `allowed`.
     pub fn new(given: Option<JsonObject>, allowed: &[&str]) -> Result<Self, ToolError> {
         let given = given.unwrap_or_default();
         match given.keys().find(|name| !allowed.contains(&name.as_str())) {
@@ -32,17 +31,17 @@ impl Arguments {
         }
     }
 
-    /// Whether the argument is there and `null`.
+    /// Whether the argument is present and `null`.
     pub fn is_null(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(Value::is_null)
     }
 
-    /// Whether the argument is there at all, be it `null`.
+    /// Whether the argument is present, even as `null`.
     pub fn is_given(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// A text without surrounding white space, of at most `max` characters.
+    /// A text of at most `max` characters, without surrounding white space.
     pub fn text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
         let Some(text) = self.exact_text(name)? else {
             return Ok(None);
@@ -61,7 +60,7 @@ impl Arguments {
         Ok(Some(text.to_owned()))
     }
 
-    /// A text as it was given.
+    /// A text as given.
     pub fn exact_text(&self, name: &str) -> Result<Option<&str>, ToolError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -72,14 +71,14 @@ impl Arguments {
         if text.contains('\0') {
             return Err(ToolError::new(
                 Code::NulCharacter,
-                format!("`{name}` holds a NUL character (U+0000), which no text here may."),
+                format!("`{name}` contains a NUL character (U+0000), which is not allowed."),
             )
             .about(name));
         }
         Ok(Some(text))
     }
 
-    /// A text in which there is something to read.
+    /// A text with visible content.
     pub fn visible_text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
         match self.text(name, max)? {
             Some(given) if text::is_blank(&given) => Err(wrong(name, "is empty")),
@@ -87,7 +86,7 @@ impl Arguments {
         }
     }
 
-    /// One of a few names.
+    /// One of the given names.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ToolError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -116,7 +115,7 @@ impl Arguments {
             .ok_or_else(|| wrong(name, &format!("has to be a whole number from {min} to {max}")))
     }
 
-    /// Yes or no.
+    /// A boolean.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, ToolError> {
         match self.value(name) {
             None => Ok(None),
@@ -125,7 +124,7 @@ impl Arguments {
         }
     }
 
-    /// The members of a list of at most `max`; none where it is left out.
+    /// The items of a list of at most `max`; `None` if it is absent.
     pub fn list(&self, name: &str, max: usize) -> Result<Option<&[Value]>, ToolError> {
         match self.value(name) {
             None => Ok(None),
@@ -155,12 +154,12 @@ impl Arguments {
     }
 }
 
-/// The tool cannot do without this argument.
+/// The error for a missing required argument.
 pub fn missing(name: &str) -> ToolError {
     ToolError::new(Code::MissingArgument, format!("`{name}` is missing.")).about(name)
 }
 
-/// The argument breaks a rule, which is told without its name: "has to be a text".
+/// The error for an argument that breaks a rule, which is given without its name: "has to be a text".
 pub fn wrong(name: &str, rule: &str) -> ToolError {
     ToolError::new(Code::InvalidArgument, format!("`{name}` {rule}.")).about(name)
 }

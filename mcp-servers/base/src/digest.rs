@@ -1,4 +1,4 @@
-//! When two calls ask for the same.
+//! Detects whether two calls have the same arguments.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

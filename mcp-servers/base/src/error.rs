@@ -1,35 +1,35 @@
-//! Errors a caller can read and act on. Every one is answered in band (`isError: true`), so that a
-//! model sees what went wrong and how to put it right.
+//! Errors that a caller can read and act on. All are returned in band (`isError: true`), so that a model sees what
+//! failed and how to correct it.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Codes that every server uses. A server adds a closed set of its own, which turns into words as this one does.
+/// Codes that every server uses. A server adds its own closed set, which converts to text like this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// An argument that the tool does not have.
     UnknownArgument,
-    /// An argument that the tool needs.
+    /// A required argument is missing.
     MissingArgument,
-    /// An argument of the wrong type or outside what is allowed.
+    /// An argument of another type, or outside the allowed values.
     InvalidArgument,
-    /// A text with U+0000 in it.
+    /// A text that contains U+0000.
     NulCharacter,
     /// A text or a list that is too long.
     TooLong,
-    /// A key that is none.
+    /// An invalid idempotency key.
     InvalidIdempotencyKey,
-    /// A key that was used for a call with other arguments.
+    /// An idempotency key that was used for a call with other arguments.
     IdempotencyKeyReused,
-    /// Something else that a host says of a call, and that cannot be read.
+    /// Other call data from the host that cannot be parsed.
     InvalidMeta,
-    /// Nobody said whose call it is.
+    /// The call names no user.
     UserRequired,
-    /// The caller's word about whose call it is does not count.
+    /// The caller's statement of the user is not accepted.
     InvalidIdentity,
     /// The database does not answer; nothing was done.
     StoreUnavailable,
-    /// The server's own fault.
+    /// A failure of the server itself.
     Internal,
 }
 
@@ -52,12 +52,12 @@ impl From<Code> for &'static str {
     }
 }
 
-/// What kind of thing is wrong, for a host that treats kinds differently: it is told in the result's `_meta`.
+/// The class of an error, for hosts that treat classes differently. It is sent in the result's `_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// The user's credentials or consent are missing; nothing but those helps.
+    /// The user's credentials or consent are missing; the call fails until the user provides them.
     Auth,
-    /// The call is not one that could ever be made: its arguments are at fault. Nothing was done.
+    /// The call's arguments are invalid, so the call can never succeed. Nothing was done.
     Arguments,
 }
 
@@ -70,7 +70,7 @@ impl From<Class> for &'static str {
     }
 }
 
-/// The detail that names an error's class.
+/// The detail that holds an error's class.
 pub(crate) const CLASS: &str = "class";
 
 /// One error: a code for programs, a message for models and people, and details.
@@ -83,7 +83,7 @@ pub struct ToolError {
 }
 
 impl ToolError {
-    /// An error with a code of the caller's own closed set.
+    /// An error with a code of the server's own closed set.
     pub fn new(code: impl Into<&'static str>, message: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -107,30 +107,30 @@ impl ToolError {
         self
     }
 
-    /// Says of which kind it is.
+    /// Sets the class.
     #[must_use]
     pub fn class(self, class: Class) -> Self {
         self.with(CLASS, <&str>::from(class))
     }
 
-    /// Names the argument that is at fault.
+    /// Names the invalid argument.
     #[must_use]
     pub fn about(self, argument: &str) -> Self {
         self.with("argument", argument)
     }
 
-    /// The code, as callers see it.
+    /// The code, as sent to callers.
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// The words.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
-/// A key that stands for another call.
+/// The error for a key that belongs to another call.
 pub fn key_reused() -> ToolError {
     ToolError::new(
         Code::IdempotencyKeyReused,

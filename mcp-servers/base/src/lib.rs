@@ -1,14 +1,14 @@
-//! What the MCP servers that keep a database have in common, so that it is written and tested once.
+//! The common parts of the MCP servers that have a database, so that they are written and tested once.
 //!
-//! - [`store`]: a SQLite file or PostgreSQL, opened, migrated and pruned; which database a URL means.
-//! - [`meta`]: what a call says in `_meta`: whose it is ([`UserId`]), under which idempotency key.
-//! - [`Arguments`]: a tool's arguments, read once into values that cannot be wrong; [`digest`] tells equal ones.
-//! - [`ToolError`] and [`Answer`]: what a tool answers, good or bad, as one JSON object.
-//! - [`schema`]: the pieces of a tool's description.
-//! - [`server`]: the protocol's side of a server that has tools and nothing else; [`stdio`] carries it.
-//! - [`Secret`] and [`secret`]: what does not print, and how it is given.
+//! - [`store`]: opens, migrates and prunes a SQLite file or PostgreSQL; parses database URLs.
+//! - [`meta`]: the data of a call in `_meta`: its user ([`UserId`]) and its idempotency key.
+//! - [`Arguments`]: a tool's arguments, parsed once into valid values; [`digest`] detects equal ones.
+//! - [`ToolError`] and [`Answer`]: a tool's answer, for success or error, as one JSON object.
+//! - [`schema`]: the parts of a tool's description.
+//! - [`server`]: the protocol layer of a server that has tools only; [`stdio`] is its transport.
+//! - [`Secret`] and [`secret`]: values that are never printed, and how they are set.
 //!
-//! Absent on purpose: nothing here knows a tool, a table or a setting of one server.
+//! Nothing here knows a tool, a table or a setting of one server.
 
 mod answer;
 mod arguments;

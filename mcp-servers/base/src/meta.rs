@@ -1,19 +1,19 @@
-//! What a call says in `_meta`. The user never comes from a tool's arguments.
+//! The data of a call in `_meta`. The user never comes from a tool's arguments.
 
 use rmcp::model::JsonObject;
 
 use crate::{Code, Moment, ToolError, UserId};
 
-/// Where a trusted client names the user.
+/// The key with which a trusted client names the user.
 pub const USER: &str = "gavel/user_id";
-/// Where a result that is an error says of which kind it is ([`crate::Class`]).
+/// The key for the class of an error result ([`crate::Class`]).
 pub(crate) const ERROR_CLASS: &str = "gavel/error_class";
 const IDEMPOTENCY_KEY: &str = "gavel/idempotency_key";
 const FIRST_ATTEMPT: &str = "gavel/first_attempt_at";
 const ACCOUNT: &str = "gavel/account";
 const MAX_KEY_CHARS: usize = 255;
 
-/// The user whom a trusted client names, if it names one.
+/// The user that a trusted client names, if any.
 pub fn named_user(meta: &JsonObject) -> Result<Option<UserId>, ToolError> {
     let Some(named) = meta.get(USER) else {
         return Ok(None);
@@ -29,7 +29,7 @@ pub fn named_user(meta: &JsonObject) -> Result<Option<UserId>, ToolError> {
     })
 }
 
-/// The key under which repeated calls are one call, if there is one.
+/// The idempotency key: calls with the same key are one call.
 pub fn idempotency_key(meta: &JsonObject) -> Result<Option<String>, ToolError> {
     let Some(key) = meta.get(IDEMPOTENCY_KEY) else {
         return Ok(None);
@@ -48,7 +48,7 @@ pub fn idempotency_key(meta: &JsonObject) -> Result<Option<String>, ToolError> {
         })
 }
 
-/// When a call was first sent, where this is a further attempt at it.
+/// When the call was first sent, if this is a further attempt.
 pub fn first_attempt(meta: &JsonObject) -> Result<Option<Moment>, ToolError> {
     let Some(at) = meta.get(FIRST_ATTEMPT) else {
         return Ok(None);
@@ -61,7 +61,7 @@ pub fn first_attempt(meta: &JsonObject) -> Result<Option<Moment>, ToolError> {
     })
 }
 
-/// The account that the call is meant for, as this server named it before: whoever gave leave for the call was shown it.
+/// The account for the call, as this server named it before: the approver of the call was shown it.
 pub fn account(meta: &JsonObject) -> Result<Option<String>, ToolError> {
     let Some(account) = meta.get(ACCOUNT) else {
         return Ok(None);

@@ -3,17 +3,17 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
-/// A point in time: microseconds since 1970 in the store, RFC 3339 in UTC to a reader.
+/// A point in time: microseconds since 1970 in the store, RFC 3339 in UTC in answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub i64);
 
 impl Moment {
-    /// This moment.
+    /// The current time.
     pub fn now() -> Self {
         Self(Utc::now().timestamp_micros())
     }
 
-    /// Reads RFC 3339.
+    /// Parses RFC 3339.
     pub fn parse(text: &str) -> Option<Self> {
         let moment = DateTime::parse_from_rfc3339(text).ok()?;
         Some(Self(moment.timestamp_micros()))

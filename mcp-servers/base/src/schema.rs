@@ -1,28 +1,27 @@
-//! Pieces of a tool's description.
+//! Parts of a tool's description.
 //!
-//! Input schemas keep to what every model provider takes: an object at the root, no references, no
-//! combinators, no `const`. Rules beyond that ("exactly one of") stand in descriptions and are
-//! enforced by the server.
+//! Input schemas use only what every model provider supports: an object at the root, no references, no combinators, no
+//! `const`. Descriptions state further rules ("exactly one of"), and the server enforces them.
 
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-/// How a tool behaves, as its annotations say.
+/// A tool's behavior, for its annotations.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviour {
     /// It changes nothing.
     pub read_only: bool,
-    /// What it does cannot be taken back.
+    /// Its effects cannot be undone.
     pub destructive: bool,
     /// A second equal call changes nothing more.
     pub idempotent: bool,
-    /// It reaches beyond what the server keeps itself.
+    /// It reaches systems outside the server's own data.
     pub open_world: bool,
 }
 
-/// A tool. One that is not read-only honours the idempotency key of a call, and says so.
+/// A tool. A tool that is not read-only supports idempotency keys, and declares it.
 pub fn tool(
     name: &'static str,
     title: &str,
@@ -55,7 +54,7 @@ fn object(schema: Value) -> Arc<JsonObject> {
     }
 }
 
-/// What a tool takes: these arguments and no others.
+/// A tool's input schema: these arguments and no others.
 pub fn input(properties: Value, required: &[&str]) -> Value {
     let mut schema = Map::new();
     schema.insert("type".to_owned(), "object".into());
@@ -67,7 +66,7 @@ pub fn input(properties: Value, required: &[&str]) -> Value {
     Value::Object(schema)
 }
 
-/// What a tool answers: the result or an error; clients check both against this schema.
+/// A tool's output schema: the result or an error; clients check both against it.
 pub fn output(mut properties: Map<String, Value>, required: &[&str]) -> Value {
     properties.insert("error".to_owned(), error());
     json!({

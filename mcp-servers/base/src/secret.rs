@@ -1,4 +1,4 @@
-//! Secrets: they do not print, and each is given by value or by a file.
+//! Secrets: they are never printed, and are set by value or by file.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-/// A secret. It shows neither in logs nor in debug output.
+/// A secret. It appears neither in logs nor in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -42,14 +42,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a file holds, without the newline at its end.
+/// The content of a file, without line breaks at its end.
 pub fn file(what: &str, path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {what}, {}", path.display()))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Something that is given by value or by a file, never by both; `names` says what both are called.
-/// Empty is not given: `mcp.json` hands on both variables, whichever is set.
+/// A value that is set directly or by file, never by both; `names` has the names of both settings. An empty setting
+/// counts as unset: `mcp.json` always passes on both variables.
 pub fn either(
     what: &str,
     names: (&str, &str),

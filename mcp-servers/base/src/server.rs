@@ -1,4 +1,4 @@
-//! The protocol's side of a server that has tools and nothing else.
+//! The protocol layer of a server that has tools only.
 
 use std::sync::Arc;
 
@@ -13,17 +13,16 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::Answer;
 
-/// A server's tools, and what happens when one is called.
+/// A server's tools and their calls.
 pub trait Tools: Send + Sync + 'static {
-    /// What the server says of itself.
+    /// The server's description of itself.
     fn about(&self) -> ServerConfig;
 
-    /// Every tool, always in the same order.
+    /// All tools, always in the same order.
     fn all(&self) -> &[Tool];
 
-    /// Answers a call of a tool that there is. An error of the protocol says that it is not known what the call did:
-    /// in band it would be read as the tool's word that nothing was done. A call that is cancelled is dropped where it
-    /// waits.
+    /// Handles a call of an existing tool. Return a protocol error if the outcome of the call is unknown: an in-band
+    /// error would mean that nothing was done. A cancelled call is dropped at an await point.
     fn answer(
         &self,
         call: CallToolRequestParams,
@@ -31,7 +30,7 @@ pub trait Tools: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Answer, ErrorData>> + Send;
 }
 
-/// The MCP server of some tools.
+/// An MCP server for a set of tools.
 #[derive(Debug)]
 pub struct Server<T>(Arc<T>);
 
@@ -65,8 +64,8 @@ impl<T: Tools> ServerHandler for Server<T> {
         Ok(ListToolsResult::with_all_items(self.0.all().to_vec()))
     }
 
-    // rmcp answers these with nothing where a server leaves them out. This one declares no such capability, so it
-    // must not act as if it had one.
+    // By default rmcp answers these with empty lists. This server declares no such capability, so it must not appear to
+    // have one.
 
     async fn list_prompts(
         &self,
@@ -119,10 +118,10 @@ impl<T: Tools> ServerHandler for Server<T> {
     }
 }
 
-/// The error of the protocol for a call of which nobody can say here whether it took effect.
+/// The protocol error for a call whose outcome is unknown.
 pub fn unsettled() -> ErrorData {
     ErrorData::internal_error(
-        "it is not known whether this call took effect; sent again with the same idempotency key it takes effect once",
+        "it is unknown whether this call took effect; sent again with the same idempotency key, it takes effect only once",
         None,
     )
 }

@@ -1,4 +1,4 @@
-//! MCP over standard input and output, and the signals that end a server.
+//! MCP over standard input and output, and the signals that stop a server.
 
 use anyhow::Context;
 use rmcp::service::ServerInitializeError;
@@ -7,8 +7,8 @@ use rmcp::{RoleServer, Service, ServiceExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Serves until the client closes the pipe or `stop` is cancelled. Calls that are running then
-/// end in an error that leaves open whether they took effect.
+/// Serves until the client closes the pipe or `stop` is cancelled. Running calls then end with an error that does not
+/// say whether they took effect.
 pub async fn serve(server: impl Service<RoleServer>, stop: CancellationToken) -> anyhow::Result<()> {
     tracing::info!("serving MCP over standard input and output");
     let running = match server.serve_with_ct(stdio_pipes(), stop).await {
@@ -16,14 +16,14 @@ pub async fn serve(server: impl Service<RoleServer>, stop: CancellationToken) ->
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
             return Ok(());
         }
-        Err(error) => return Err(error).context("the client did not begin as MCP asks"),
+        Err(error) => return Err(error).context("the client did not start with a valid MCP initialization"),
     };
-    let reason = running.waiting().await.context("the server ended badly")?;
+    let reason = running.waiting().await.context("the server failed")?;
     tracing::info!(?reason, "stopped");
     Ok(())
 }
 
-/// Serves; SIGTERM and SIGINT cancel the token that `serve` was given.
+/// Serves; SIGTERM and SIGINT cancel the token given to `serve`.
 pub async fn until_signalled<Serving>(serve: impl FnOnce(CancellationToken) -> Serving) -> anyhow::Result<()>
 where
     Serving: Future<Output = anyhow::Result<()>>,

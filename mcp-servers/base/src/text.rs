@@ -1,6 +1,6 @@
-//! What a reader sees of a text.
+//! The visible content of a text.
 
-/// Whether a reader would see nothing: only white space, control and zero-width characters.
+/// Whether the text has no visible content: only white space, control and zero-width characters.
 pub fn is_blank(text: &str) -> bool {
     text.chars().all(|character| {
         character.is_whitespace()

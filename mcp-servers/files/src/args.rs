@@ -1,11 +1,11 @@
-//! Options of the command line.
+//! Command line options.
 
 use std::path::PathBuf;
 
 /// Options of the files server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The folder to serve; nothing outside of it can be read
+    /// The directory to serve; nothing outside it can be read
     #[arg(long, value_name = "DIR")]
     pub root: PathBuf,
 

@@ -1,11 +1,11 @@
-//! How long a call may go on.
+//! The time limit and cancellation of a call.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-/// The end of a call: when its time is up, or when nobody waits for it any more. Whoever reads or walks asks often.
+/// The end of a call: its deadline, or its cancellation. Code that reads or traverses checks it often.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     deadline: Instant,
@@ -25,7 +25,7 @@ impl Budget {
     }
 }
 
-/// A reader that fails once the budget is spent.
+/// A reader that fails once the budget is exhausted.
 #[derive(Debug)]
 pub(crate) struct Bounded<'a, R> {
     pub(crate) inner: R,

@@ -1,5 +1,5 @@
-//! Errors a caller can read and act on, answered in band (`isError: true`), so that a model sees what went wrong and
-//! what is allowed. What the system said goes to the log; no message names a place outside of the root.
+//! Errors that a caller can read and act on, returned in band (`isError: true`), so that a model sees what failed and
+//! what is allowed. System errors go to the log; no message names a place outside the root.
 
 use std::io;
 
@@ -46,19 +46,16 @@ impl ToolError {
     }
 
     pub(crate) fn internal() -> Self {
-        Self::new(
-            Code::Internal,
-            "The files server failed. Nothing more is known here; its log has the details.",
-        )
+        Self::new(Code::Internal, "The files server failed. Its log has the details.")
     }
 
     /// Why `path` could not be opened or read.
     pub(crate) fn of(error: &io::Error, path: &str) -> Self {
         let (code, rule) = match error.kind() {
-            // cap-std refuses a way out itself, so no error number of the system is in it.
+            // cap-std itself rejects a path that leads out, so the error has no system error number.
             io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => (
                 Code::OutsideRoot,
-                "leads out of the folder that is served. Only what lies inside of it can be read, also through links",
+                "leads out of the folder that is served. Only what lies inside it can be read, also through links",
             ),
             io::ErrorKind::PermissionDenied => (Code::NotReadable, "may not be read by this server"),
             io::ErrorKind::NotFound => (
@@ -67,7 +64,7 @@ impl ToolError {
             ),
             io::ErrorKind::NotADirectory => (
                 Code::NotAFolder,
-                "is not a folder, or goes through something that is none",
+                "is not a folder, or leads through something that is not one",
             ),
             _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 (Code::NotFound, "is a link that leads nowhere, since it leads to itself")
@@ -75,7 +72,7 @@ impl ToolError {
             io::ErrorKind::InvalidFilename => (Code::InvalidArgument, "is longer than a name may be"),
             io::ErrorKind::TimedOut => return Self::too_slow(),
             _ => {
-                tracing::error!(%error, path, "the system refused to read");
+                tracing::error!(%error, path, "reading failed");
                 (Code::NotReadable, "could not be read; the server's log says why")
             }
         };

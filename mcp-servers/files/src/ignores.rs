@@ -1,5 +1,5 @@
-//! What `.gitignore`, `.ignore` and `.git/info/exclude` say, read as ripgrep reads them, with two differences: they hold
-//! without a repository around them too, and nothing outside of the root is read (no global excludes).
+//! The rules of `.gitignore`, `.ignore` and `.git/info/exclude`, read as in ripgrep with two differences: they also
+//! apply without a surrounding repository, and nothing outside the root is read (no global excludes).
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,16 +10,16 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::root::open_file;
 
-/// More than any list that people keep by hand.
+/// Larger than any list that users write by hand.
 const MAX_BYTES: u64 = 256 * 1024;
 
-/// The rules from the root down to one folder.
+/// The rules from the root down to one directory.
 #[derive(Debug, Default)]
 pub(crate) struct Ignores(Vec<Level>);
 
 #[derive(Debug)]
 struct Level {
-    /// `.ignore`, which counts before any `.gitignore`.
+    /// `.ignore`, which takes precedence over any `.gitignore`.
     own: Gitignore,
     git: Gitignore,
     /// Where a repository begins, the rules of an outer one end.
@@ -31,7 +31,7 @@ impl Ignores {
     pub(crate) fn enter(&mut self, folder: &Dir, path: &Path) {
         self.0.push(Level {
             own: rules(folder, path, &[".ignore"]),
-            // Of two rules the later one counts.
+            // Of two rules, the later one wins.
             git: rules(folder, path, &[".git/info/exclude", ".gitignore"]),
             is_repository: folder.symlink_metadata(".git").is_ok(),
         });
@@ -59,7 +59,7 @@ fn rules(folder: &Dir, path: &Path, names: &[&str]) -> Gitignore {
     for name in names {
         for line in text(folder, name).lines() {
             if let Err(error) = builder.add_line(None, line) {
-                // As for git, a rule that cannot be read matches nothing.
+                // As in git, a rule that cannot be parsed matches nothing.
                 tracing::debug!(%error, name, "a rule to ignore files cannot be read");
             }
         }
@@ -70,7 +70,7 @@ fn rules(folder: &Dir, path: &Path, names: &[&str]) -> Gitignore {
     })
 }
 
-/// What a list of rules says; nothing where there is none.
+/// The text of a list of rules; empty if there is none.
 fn text(folder: &Dir, name: &str) -> String {
     let mut bytes = Vec::new();
     let read = open_file(folder, Path::new(name)).and_then(|opened| match opened {

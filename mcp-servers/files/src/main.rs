@@ -1,12 +1,11 @@
-//! The files server as a program of its own. Standard output belongs to the protocol; logs go to
-//! standard error.
+//! The files server as a separate program. Standard output belongs to the protocol; logs go to standard error.
 
 use std::time::Duration;
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-/// Files over MCP, read-only: list, read, find and search below one folder.
+/// Files over MCP, read-only: list, read, find and search below one directory.
 #[derive(Debug, Parser)]
 #[command(name = "gavel-mcp-files", version, after_long_help = gavel_mcp_files::Args::EXAMPLES)]
 struct Cli {
@@ -24,7 +23,7 @@ fn main() -> anyhow::Result<()> {
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(gavel_mcp_files::run(cli.args));
-    // A read of a terminal or of a file system that hangs cannot be interrupted, so the runtime does not wait for one.
+    // A read from a terminal or from a hanging file system cannot be interrupted, so the runtime does not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(200));
     served
 }

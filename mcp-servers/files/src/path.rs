@@ -9,7 +9,7 @@ use crate::error::{Code, ToolError};
 
 const MAX_BYTES: usize = 4096;
 
-/// A path below the root: relative, and without `..`. Links in it are [`crate::root`]'s to judge.
+/// A path as given. [`Given::parse`] requires it to be relative and without `..`; [`crate::root`] checks links in it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Given(String);
@@ -25,15 +25,12 @@ impl Given {
             Err(ToolError::new(code, format!("`{}` {rule}.", shown.escape_debug())))
         };
         if self.0.len() > MAX_BYTES {
-            return refuse(
-                Code::InvalidArgument,
-                "… is longer than 4096 bytes, which no path may be",
-            );
+            return refuse(Code::InvalidArgument, "… is longer than the allowed 4096 bytes");
         }
         if self.0.contains('\0') {
             return refuse(
                 Code::InvalidArgument,
-                "holds a NUL character (U+0000), which no path may",
+                "contains a NUL character (U+0000), which is not allowed",
             );
         }
         if self.0.starts_with('/') {
@@ -46,7 +43,7 @@ impl Given {
         if parts.clone().any(|part| part == "..") {
             return refuse(
                 Code::OutsideRoot,
-                "holds `..`. Allowed are paths relative to the folder that is served, without `..`",
+                "contains `..`. Allowed are paths relative to the folder that is served, without `..`",
             );
         }
         Ok(InnerPath(parts.collect()))
@@ -54,12 +51,12 @@ impl Given {
 }
 
 impl InnerPath {
-    /// A path that was come by below the root.
+    /// A path that was found below the root.
     pub(crate) fn from_inside(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
-    /// For the system; the root itself is `.`.
+    /// The path for system calls; the root itself is `.`.
     pub(crate) fn to_open(&self) -> &Path {
         if self.is_root() { Path::new(".") } else { &self.0 }
     }
@@ -74,7 +71,7 @@ impl InnerPath {
     }
 }
 
-/// As an answer shows it.
+/// As shown in answers.
 impl fmt::Display for InnerPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_open().display().fmt(formatter)

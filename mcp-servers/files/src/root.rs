@@ -1,8 +1,8 @@
-//! The one folder that is served, and how anything in it is opened.
+//! The served directory, and how its content is opened.
 //!
-//! The root is opened once. Whatever is read later is opened below a descriptor by cap-std, which lets neither `..` nor
-//! a link, at any place of the path and at any moment, lead above that descriptor: the kernel does the check in the
-//! same step as the opening, so there is no time between the two.
+//! The root is opened once. Everything read later is opened below a descriptor by cap-std. It lets neither `..` nor a
+//! link, anywhere in the path and at any time, lead above that descriptor: the kernel checks while it opens, so there
+//! is no gap between check and use.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use crate::error::{Code, ToolError};
 use crate::path::InnerPath;
 
-/// The folder that is served.
+/// The served directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Root(Arc<Dir>);
 
@@ -29,7 +29,7 @@ pub(crate) enum Node {
 impl Root {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let root = Dir::open_ambient_dir(path, ambient_authority())?;
-        // A folder that cannot be listed is better known at the start than at the first call.
+        // A directory that cannot be listed must fail at the start rather than at the first call.
         root.entries()?;
         Ok(Self(Arc::new(root)))
     }
@@ -59,8 +59,8 @@ impl Root {
     }
 }
 
-/// Opens a file below `folder`; `None` if it is no regular file. Devices, pipes and sockets are not opened, since that
-/// alone can do something; one that takes a file's place in between is opened without waiting and closed unread.
+/// Opens a file below `folder`; `None` if it is not a regular file. Devices, pipes and sockets are not opened, since
+/// opening can have effects. If one replaces the file in between, it is opened without blocking and closed unread.
 pub(crate) fn open_file(folder: &Dir, path: &Path) -> io::Result<Option<(File, Metadata)>> {
     if !folder.metadata(path)?.is_file() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The protocol's side of a tool call.
+//! The protocol layer of a tool call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::error::{Code, ToolError};
 use crate::root::Root;
 use crate::tools::{self, Request};
 
-/// How many calls read at once; each has a thread of its own.
+/// How many calls read at once; each has its own thread.
 const PLACES: usize = 8;
-/// What a call may take to notice that its time is up. After that the file system itself hangs.
+/// How long a call may take to notice its deadline. After that, the file system itself hangs.
 const GRACE: Duration = Duration::from_secs(2);
 
 const INSTRUCTIONS: &str = "\
@@ -30,7 +30,7 @@ Read-only access to the files of one folder. Every path is relative to that fold
 glob to see what there is, find places with grep, and read them with read_file by offset and limit. An \
 answer that is incomplete says so.";
 
-/// The MCP server: a folder, and how long a call may take.
+/// The MCP server: a directory, and the time limit of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct FilesServer {
     root: Root,
@@ -66,7 +66,7 @@ impl FilesServer {
         }
     }
 
-    /// The place is given back when the thread is done, which may be after its call was given up.
+    /// The slot is released when the thread ends, which may be after its call timed out.
     async fn carry_out(
         &self,
         request: Request,
@@ -79,7 +79,7 @@ impl FilesServer {
             request.carry_out(&root, &budget)
         });
         done.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a call ended badly");
+            tracing::error!(%error, "a call failed");
             Err(ToolError::internal())
         })
     }
@@ -107,8 +107,8 @@ impl ServerHandler for FilesServer {
         Ok(ListToolsResult::with_all_items(tools::all().to_vec()))
     }
 
-    // rmcp answers these with nothing where a server leaves them out. This one declares no such capability, so it
-    // must not act as if it had one.
+    // By default rmcp answers these with empty lists. This server declares no such capability, so it must not appear to
+    // have one.
 
     async fn list_prompts(
         &self,
@@ -150,7 +150,7 @@ impl ServerHandler for FilesServer {
         if self.get_tool(&call.name).is_none() {
             return Err(ErrorData::invalid_params("unknown tool", None));
         }
-        // However this ends, the thread that reads is told.
+        // However this ends, the reading thread is cancelled.
         let cancelled = context.ct.child_token();
         let _end = cancelled.clone().drop_guard();
         let answer = tokio::select! {

@@ -31,9 +31,9 @@ async fn serve_until(server: FilesServer, stop: CancellationToken) -> anyhow::Re
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
             return Ok(());
         }
-        Err(error) => return Err(error).context("the client did not begin as MCP asks"),
+        Err(error) => return Err(error).context("the client did not start with a valid MCP initialization"),
     };
-    let reason = running.waiting().await.context("the server ended badly")?;
+    let reason = running.waiting().await.context("the server failed")?;
     tracing::info!(?reason, "stopped");
     Ok(())
 }

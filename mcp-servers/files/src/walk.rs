@@ -1,5 +1,5 @@
-//! Goes through folders in the order of their paths. Links are not followed, `.git` is left out, and so is what
-//! [`Ignores`] says.
+//! Traverses directories in the order of their paths. Links are not followed; `.git` and the paths that [`Ignores`]
+//! names are left out.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use crate::root::Root;
 const MAX_DEPTH: usize = 64;
 const MAX_ENTRIES: usize = 500_000;
 
-/// A file that was come by.
+/// A file found by the walk.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) folder: &'a Dir,
@@ -26,19 +26,19 @@ pub(crate) struct Found<'a> {
     pub(crate) path: &'a Path,
 }
 
-/// What a walk has to say at its end.
+/// The result of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
-    /// Folders that could not be read.
+    /// Directories that could not be read.
     pub(crate) unreadable: usize,
-    /// Why not everything was looked at.
+    /// Why the walk is incomplete.
     pub(crate) incomplete: Option<String>,
 }
 
-/// Why a walk ends early, as the answer says it.
+/// Why a walk ends early, as text for the answer.
 pub(crate) type Enough = ControlFlow<String>;
 
-/// Shows `visit` every file in `start`.
+/// Passes every file in `start` to `visit`.
 pub(crate) fn walk(
     root: &Root,
     start: &InnerPath,
@@ -58,7 +58,7 @@ pub(crate) fn walk(
     for above in above(start) {
         walk.ignores.enter(&root.folder(&above)?, above.as_path());
     }
-    // Whoever cannot read the folder that was asked for is told so.
+    // A caller gets an error if the requested directory itself cannot be read.
     folder
         .entries()
         .map_err(|error| ToolError::of(&error, &start.to_string()))?;
@@ -68,7 +68,7 @@ pub(crate) fn walk(
     Ok(walk.walked)
 }
 
-/// The folders from the root to the one that holds `path`.
+/// The directories from the root to the parent of `path`.
 fn above(path: &InnerPath) -> Vec<InnerPath> {
     let mut folders: Vec<_> = path.as_path().ancestors().skip(1).map(InnerPath::from_inside).collect();
     folders.reverse();
@@ -131,7 +131,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// The names in a folder, sorted; `None` if it cannot be read.
+    /// The names in a directory, sorted; `None` if it cannot be read.
     fn names(&mut self, folder: &Dir) -> ControlFlow<String, Option<Vec<OsString>>> {
         let Ok(entries) = folder.entries() else {
             return ControlFlow::Continue(None);
@@ -165,7 +165,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// What was removed meanwhile is nothing to tell of.
+    /// An entry that was removed in the meantime is not counted.
     fn count(&mut self, error: &io::Error) {
         if error.kind() != io::ErrorKind::NotFound {
             self.walked.unreadable += 1;
@@ -173,7 +173,7 @@ impl Walk<'_> {
     }
 }
 
-/// `None` for links, for what is neither file nor folder, and for what is gone.
+/// `None` for links, for other kinds, and for removed entries.
 fn kind(folder: &Dir, name: &OsString) -> Option<Kind> {
     let metadata = folder.symlink_metadata(name).ok()?;
     if metadata.is_file() {

@@ -1,7 +1,6 @@
-//! E-mail addresses that are what they look like.
+//! E-mail addresses that are not misleading.
 //!
-//! The host's policy checks them before anybody is asked for approval; they are checked again here, since this is where they
-//! take effect.
+//! The host's policy checks them before it requests approval. They are checked again here, where they take effect.
 
 use std::fmt;
 
@@ -11,15 +10,15 @@ use serde_json::Value;
 
 use crate::error::Code;
 
-/// RFC 5321: 64 for the local part, 255 for the domain. The name comes on top.
+/// RFC 5321: 64 for the local part, 254 for the whole address. The name is extra.
 const MAX_ADDRESS: usize = 254;
 const MAX_NAME: usize = 128;
 
-/// Somebody to whom something is sent.
+/// One recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Recipient {
     pub(crate) name: Option<String>,
-    /// In ASCII: an international domain is in its `xn--` form, as it travels.
+    /// In ASCII: an international domain has its `xn--` form, as in transport.
     pub(crate) address: String,
 }
 
@@ -32,7 +31,7 @@ impl fmt::Display for Recipient {
     }
 }
 
-/// The recipients that an argument lists; none where it is left out.
+/// The recipients in an argument; empty if it is absent.
 pub(crate) fn recipients(arguments: &Arguments, name: &str, max: usize) -> Result<Vec<Recipient>, ToolError> {
     let items = arguments.list(name, usize::MAX)?.unwrap_or_default();
     if items.len() > max {
@@ -47,7 +46,7 @@ pub(crate) fn recipients(arguments: &Arguments, name: &str, max: usize) -> Resul
     items.iter().enumerate().map(read).collect()
 }
 
-/// The recipients of an argument that has to list one at least.
+/// The recipients of an argument that must list at least one.
 pub(crate) fn some_recipients(arguments: &Arguments, name: &str, max: usize) -> Result<Vec<Recipient>, ToolError> {
     let recipients = recipients(arguments, name, max)?;
     if recipients.is_empty() {
@@ -65,15 +64,15 @@ pub(crate) fn too_many(count: usize, max: usize) -> ToolError {
     .with("count", count)
 }
 
-/// Is it an address and nothing else?
+/// Is it an address without a name?
 pub(crate) fn is_bare(text: &str) -> bool {
     bare(text).is_ok()
 }
 
-/// Reads `ann@example.com` or `Ann Example <ann@example.com>`; an error says which rule is broken.
+/// Parses `ann@example.com` or `Ann Example <ann@example.com>`; the error is the broken rule.
 pub(crate) fn parse(text: &str) -> Result<Recipient, &'static str> {
     if text.chars().any(is_unsafe) {
-        return Err("holds a control character, or one that cannot be seen");
+        return Err("contains a control character or an invisible character");
     }
     let text = text.trim();
     let Some(inner) = text.strip_suffix('>') else {
@@ -92,15 +91,15 @@ pub(crate) fn parse(text: &str) -> Result<Recipient, &'static str> {
         .and_then(|name| name.strip_suffix('"'))
         .unwrap_or(name)
         .trim();
-    // The address once more says nothing else.
+    // A name that repeats the address adds nothing.
     if bare(name).is_ok_and(|same| same == address) {
         return Ok(Recipient { name: None, address });
     }
-    // A name that looks like an address is there to be taken for one.
+    // A name that looks like an address could be mistaken for one.
     if name.contains(['@', '<', '>', '"', '\\', '＠', '﹫']) {
         return Err("has a name with @, <, >, a quotation mark or a backslash in it");
     }
-    // Some programs decode it within quotes as well.
+    // Some mail programs decode it even within quotes.
     if name.contains("=?") {
         return Err("has a name with =? in it, which mail programs read as something else");
     }
@@ -135,7 +134,7 @@ fn bare(text: &str) -> Result<String, &'static str> {
     Ok(address)
 }
 
-/// Characters that could begin a header, or that change what a reader sees without being seen.
+/// Characters that could begin a header, or that are invisible but change how text is displayed.
 pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(

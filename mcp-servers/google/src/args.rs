@@ -1,5 +1,5 @@
-//! Options of the command line. Numbers and addresses are texts here, since an empty variable is not given: `mcp.json`
-//! hands on every one.
+//! Command line options. Numbers and addresses are text here, since an empty variable counts as unset: `mcp.json`
+//! passes on every variable.
 
 use std::ffi::OsString;
 
@@ -8,19 +8,20 @@ use gavel_mcp_base::Secret;
 /// Options of the Google server.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Args {
-    /// The user whose account it is when the client names none
+    /// The user if the client names none
     ///
-    /// For desktop clients, which know nothing of _meta["gavel/user_id"].
+    /// For desktop clients, which do not support _meta["gavel/user_id"].
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
-    /// Where connections and idempotency keys are kept: sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE
+    /// The database for connections and idempotency keys: sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE
     ///
-    /// A SQLite file and its directories are created when missing. The default is sqlite://google.db, in the current directory.
+    /// A missing SQLite file and its directories are created. The default is sqlite://google.db, in the current
+    /// directory.
     #[arg(long, value_name = "URL", env = "GOOGLE_DATABASE_URL", hide_env_values = true)]
     pub database: Option<String>,
 
-    /// A file that holds the URL of the database, which may carry a password
+    /// A file with the URL of the database, which may contain a password
     #[arg(long, value_name = "PATH", env = "GOOGLE_DATABASE_URL_FILE")]
     pub database_file: Option<OsString>,
 
@@ -30,41 +31,42 @@ pub struct Args {
 
     /// The secret of your OAuth client
     ///
-    /// Prefer the environment or a file: others can see a command line.
+    /// Prefer the environment or a file: other users of the machine can see a command line.
     #[arg(long, value_name = "SECRET", env = "GOOGLE_CLIENT_SECRET", hide_env_values = true)]
     pub client_secret: Option<Secret>,
 
-    /// A file that holds the secret of your OAuth client
+    /// A file with the secret of your OAuth client
     #[arg(long, value_name = "PATH", env = "GOOGLE_CLIENT_SECRET_FILE")]
     pub client_secret_file: Option<OsString>,
 
-    /// The key that refresh tokens are sealed with: 32 bytes in base64 or hex (openssl rand -base64 32 makes one)
+    /// The key that seals refresh tokens: 32 bytes in base64 or hex (openssl rand -base64 32 makes one)
     ///
-    /// Several, separated by commas or white space: the first seals, all open. So a key is changed by putting a new one in
-    /// front; the old one can go when everybody has been served once.
+    /// Several keys, separated by commas or white space: the first seals, all open. To change the key, put a new one
+    /// first; remove the old one after every user's token has been used once.
     #[arg(long, value_name = "KEYS", env = "GOOGLE_TOKEN_KEY", hide_env_values = true)]
     pub token_key: Option<Secret>,
 
-    /// A file that holds the keys
+    /// A file with the keys
     #[arg(long, value_name = "PATH", env = "GOOGLE_TOKEN_KEY_FILE")]
     pub token_key_file: Option<OsString>,
 
-    /// The key file of a service account with domain-wide delegation, in place of an OAuth client
+    /// The key file of a service account with domain-wide delegation, instead of an OAuth client
     ///
-    /// It acts as the user: a user's id has to be an e-mail address of your domain then, or be mapped to one.
+    /// It acts as the user: a user's id must then be an e-mail address of your domain, or be mapped to one.
     #[arg(long, value_name = "PATH", env = "GOOGLE_SERVICE_ACCOUNT_FILE")]
     pub service_account_file: Option<OsString>,
 
     /// A JSON file that maps users' ids to e-mail addresses: {"anna": "anna@example.com"}
     ///
-    /// With it the service account acts for the users in it and for nobody else.
+    /// With it, the service account acts only for the users in this file.
     #[arg(long, value_name = "PATH", env = "GOOGLE_SERVICE_ACCOUNT_USERS_FILE")]
     pub service_account_users_file: Option<OsString>,
 
-    /// Scopes to ask for, separated by spaces [default: gmail.send, gmail.readonly, calendar.events and the account's address]
+    /// Scopes to request, separated by spaces [default: gmail.send, gmail.readonly, calendar.events and the account's
+    /// address]
     ///
-    /// Without a scope that may read the mailbox there are no replies, and an e-mail of which it is not known whether it was
-    /// sent stays in doubt.
+    /// Without a scope that can read the mailbox, replies are not possible, and an e-mail whose sending is uncertain
+    /// stays in doubt.
     #[arg(long, value_name = "SCOPES", env = "GOOGLE_SCOPES")]
     pub scopes: Option<String>,
 
@@ -72,7 +74,7 @@ pub struct Args {
     #[arg(long, value_name = "N", env = "GOOGLE_MAX_RECIPIENTS")]
     pub max_recipients: Option<String>,
 
-    /// The longest e-mail in bytes, as it is sent [default: 5242880]
+    /// The longest e-mail in bytes, as sent [default: 5242880]
     #[arg(long, value_name = "BYTES", env = "GOOGLE_MAX_MESSAGE_BYTES")]
     pub max_message_bytes: Option<String>,
 
@@ -84,43 +86,43 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", env = "GOOGLE_SETTLE_SECONDS")]
     pub settle_seconds: Option<String>,
 
-    /// Where Gmail's API is [default: https://gmail.googleapis.com]
+    /// The base URL of the Gmail API [default: https://gmail.googleapis.com]
     #[arg(long, value_name = "URL", env = "GOOGLE_GMAIL_URL")]
     pub gmail_url: Option<String>,
 
-    /// Where Calendar's API is [default: https://www.googleapis.com/calendar/v3]
+    /// The base URL of the Calendar API [default: https://www.googleapis.com/calendar/v3]
     #[arg(long, value_name = "URL", env = "GOOGLE_CALENDAR_URL")]
     pub calendar_url: Option<String>,
 
-    /// Where tokens are got [default: https://oauth2.googleapis.com/token]
+    /// The token endpoint [default: https://oauth2.googleapis.com/token]
     #[arg(long, value_name = "URL", env = "GOOGLE_TOKEN_URL")]
     pub token_url: Option<String>,
 
-    /// Where people consent [default: https://accounts.google.com/o/oauth2/v2/auth]
+    /// The page where users consent [default: https://accounts.google.com/o/oauth2/v2/auth]
     #[arg(long, value_name = "URL", env = "GOOGLE_AUTH_URL")]
     pub auth_url: Option<String>,
 
-    /// Where Google sends people back to who connect their account: the route /oauth/google/callback of `gavel serve`, as
-    /// browsers reach it, such as https://gavel.example/oauth/google/callback
+    /// Where Google sends users back after the consent: the route /oauth/google/callback of `gavel serve`, as browsers
+    /// reach it, such as https://gavel.example/oauth/google/callback
     ///
-    /// Without it `gavel google connect` listens itself, on this machine.
+    /// Without it, `gavel google connect` listens on this machine.
     #[arg(long, value_name = "URL", env = "GOOGLE_CALLBACK_URL")]
     pub callback_url: Option<String>,
 
-    /// Where users are sent who have to connect their account: a page of yours that says how
+    /// A page of yours for users who must connect their account
     ///
-    /// Without it they are told that the operator runs `gavel google connect`.
+    /// Without it, the error says that the operator runs `gavel google connect`.
     #[arg(long, value_name = "URL", env = "GOOGLE_CONNECT_URL")]
     pub connect_url: Option<String>,
 
-    /// Where a consent is taken back [default: https://oauth2.googleapis.com/revoke]
+    /// The endpoint that revokes a consent [default: https://oauth2.googleapis.com/revoke]
     #[arg(long, value_name = "URL", env = "GOOGLE_REVOKE_URL")]
     pub revoke_url: Option<String>,
 }
 
 impl Args {
-    /// The settings of a server that is started with these variables and without options: `gavel google` and the callback
-    /// route read them where the server gets them.
+    /// The settings of a server that is started with these variables and without options. `gavel google` and the
+    /// callback route read them from the server's own sources.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             user: None,

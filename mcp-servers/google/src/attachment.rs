@@ -1,5 +1,5 @@
-//! Files that go out with an e-mail. They are made of text, since that is what a model writes and what a person who approves the call can
-//! read; the name's end says of what kind.
+//! Files attached to an e-mail. They are text, since models write text and approvers can read it; the file name's
+//! ending gives the type.
 
 use gavel_mcp_base::{Arguments, ToolError, missing, wrong};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::address::is_unsafe;
 pub(crate) const MOST: usize = 10;
 const MAX_NAME: usize = 100;
 
-/// How names end, and the media type of what is called so.
+/// The allowed endings of names, and their media types.
 const KINDS: [(&str, &str); 7] = [
     (".txt", "text/plain"),
     (".log", "text/plain"),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &str); 7] = [
     (".json", "application/json"),
 ];
 
-/// A file of text.
+/// A text file.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) filename: String,
@@ -33,12 +33,12 @@ pub(crate) fn schema() -> Value {
     json!({
         "type": "array",
         "maxItems": MOST,
-        "description": format!("Files of text that go out with it. Their names end in {}.", endings()),
+        "description": format!("Text files to attach. Their names end in {}.", endings()),
         "items": {
             "type": "object",
             "properties": {
-                "filename": { "type": "string", "description": "Its name, as numbers.csv." },
-                "text": { "type": "string", "description": "What it holds, in UTF-8." }
+                "filename": { "type": "string", "description": "Its name, such as numbers.csv." },
+                "text": { "type": "string", "description": "Its content, in UTF-8." }
             },
             "required": ["filename", "text"],
             "additionalProperties": false
@@ -46,10 +46,10 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// Reads the argument `attachments`.
+/// Parses the argument `attachments`.
 ///
 /// # Errors
-/// What is wrong, with its place.
+/// The broken rule, with its place.
 pub(crate) fn attachments(arguments: &Arguments) -> Result<Vec<Attachment>, ToolError> {
     let items = arguments.list("attachments", MOST)?.unwrap_or_default();
     items
@@ -70,9 +70,9 @@ fn attachment(at: usize, item: &Value) -> Result<Attachment, ToolError> {
         .ok_or_else(|| missing(&name_at))?;
     let text = item.exact_text("text").map_err(|error| error.about(&place))?;
     let text = text.ok_or_else(|| missing(&format!("{place}/text")))?.to_owned();
-    // A name that is a path, means something to a shell or is seen otherwise than it reads is none that a person would be shown for a file.
+    // A file name must not be a path, have a meaning for a shell, or be displayed differently from how it reads.
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '\u{300}'..='\u{36f}') || " ._-+()[]&,'!#=@".contains(c);
-    // The end is to be read beside the rest: nothing that cannot be seen, nor a gap, pushes it out of sight.
+    // The ending must be visible next to the rest: no invisible character or gap may push it out of sight.
     let is_seen = |c: char| plain(c) && !is_unsafe(c);
     if filename.starts_with('.') || !filename.chars().all(is_seen) || filename.contains("  ") {
         return Err(wrong(

@@ -1,11 +1,12 @@
-//! Letting a user connect a Google account, for a command line with a loopback listener and for a callback route alike.
+//! Connects users' Google accounts, for a command line with a loopback listener and for a callback route.
 //!
-//! [`Connector::begin`] gives the address to send the user to; Google sends the user back with `state` and `code`, which
-//! [`Connector::finish`] exchanges. An authorization is finished once, within ten minutes, by the user who began it: else
-//! somebody could have another person's mailbox connected to an account of their own, by a link.
+//! [`Connector::begin`] returns the address to send the user to. Google sends the user back with `state` and `code`,
+//! which [`Connector::finish`] exchanges. An authorization can be finished once, within ten minutes, by the user who
+//! began it. Otherwise an attacker's link could connect another user's mailbox to the attacker's account.
 //!
-//! A callback route knows nobody ([`Connector::finish_at_callback`]): there the authorization says whose it is, which holds as long
-//! as only an operator, who may act for everybody, can begin one that leads back there.
+//! A callback route cannot identify the user ([`Connector::finish_at_callback`]), so the authorization names the user.
+//! That is safe only while an operator, who may act for all users, is the only one to begin authorizations that return
+//! there.
 
 use std::time::Duration;
 
@@ -28,10 +29,10 @@ use crate::store::{Authorization, Connection, Store};
 /// How long a user may take to consent.
 const AUTHORIZATION_LIFE: Duration = Duration::from_secs(10 * 60);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After so long an authorization that somebody came back with is a connection, or will never be one.
+/// How long after the user's return an authorization may take to become a connection; after that it has failed.
 pub const SETTLED_WITHIN: Duration = Duration::from_secs(25);
 
-/// Connects accounts and disconnects them.
+/// Connects and disconnects accounts.
 #[derive(Debug)]
 pub struct Connector {
     client: OAuthClient,
@@ -42,34 +43,34 @@ pub struct Connector {
     http: Http,
 }
 
-/// An authorization that was begun.
+/// An authorization in progress.
 #[derive(Debug, Clone)]
 pub struct Begun {
-    /// Where to send the user's browser.
+    /// The address to open in the user's browser.
     pub url: String,
-    /// What Google will hand back; whoever listens compares it.
+    /// The value that Google will send back; a listener compares it.
     pub state: String,
 }
 
-/// An account that is connected. It holds no secret.
+/// A connected account. It contains no secret.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Whose it is here.
+    /// The user's id in gavel.
     pub user: String,
-    /// Its address at Google, where that is known.
+    /// Its address at Google, if known.
     pub address: Option<String>,
-    /// What the user consented to.
+    /// The scopes that the user consented to.
     pub scopes: Vec<String>,
-    /// What the user was asked for beside that.
+    /// The requested scopes that the user did not grant.
     pub missing: Vec<String>,
-    /// Since when.
+    /// When it was connected.
     pub connected_at: Moment,
-    /// Google does not honour it any more; the user has to connect again.
+    /// Google no longer accepts the connection; the user must connect again.
     pub reconnect_required: bool,
 }
 
 impl Account {
-    /// What is missing, as people are told of it.
+    /// The missing scopes as text, in their short form.
     #[must_use]
     pub fn lacks(&self) -> Option<String> {
         let short = |scope: &String| {
@@ -81,50 +82,50 @@ impl Account {
     }
 }
 
-/// What came of disconnecting an account.
+/// The result of disconnecting an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disconnected {
-    /// There was none.
+    /// There was no account.
     None,
-    /// It is forgotten, and Google has taken the consent back.
+    /// The connection is deleted, and Google has revoked the consent.
     TakenBack,
-    /// It is forgotten here. At Google the consent may stand; the user alone can take it back there.
+    /// The connection is deleted here. The consent may remain at Google, where only the user can revoke it.
     Forgotten,
 }
 
-/// Why an account is not connected. The words are for the user, and hold no secret.
+/// Why an account is not connected. The messages are for the user, and contain no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// With a service account there is nothing to connect.
-    #[error("this server acts by a service account; users connect no accounts of their own")]
+    #[error("this server uses a service account; users do not connect accounts")]
     ServiceAccount,
-    /// The user's id is none.
+    /// The user's id is invalid.
     #[error("a user's id is a text of 1 to 512 characters without control characters")]
     InvalidUser,
-    /// The place to come back to would let others see the code.
-    #[error("the redirect URI has to begin with https://, or with http:// for a loopback address")]
+    /// The redirect URI would reveal the code to others.
+    #[error("the redirect URI must begin with https://, or with http:// for a loopback address")]
     InvalidRedirect,
-    /// Never begun, finished already, begun by another user, or expired.
-    #[error("this authorization was not begun by this user, is finished already, or has expired; begin again")]
+    /// Never begun, already finished, begun by another user, or expired.
+    #[error("this authorization was begun by another user, is already finished, or has expired; begin again")]
     UnknownState,
     /// There is no callback route.
     #[error("no callback is configured (GOOGLE_CALLBACK_URL)")]
     NoCallback,
-    /// Google says no.
+    /// Google refused.
     #[error("Google refused the authorization ({0}); begin again")]
     Refused(String),
-    /// Google gave no lasting permission.
+    /// Google gave no refresh token.
     #[error(
-        "Google gave no lasting permission; remove this application at myaccount.google.com/permissions and begin again"
+        "Google gave no lasting permission (no refresh token); remove this application at myaccount.google.com/permissions and begin again"
     )]
     NoRefreshToken,
     /// Google does not answer.
-    #[error("Google cannot be reached just now; begin again later")]
+    #[error("Google cannot be reached now; begin again later")]
     Unavailable,
-    /// Sealing failed; the source says how.
+    /// Sealing failed; see the source.
     #[error("the connection cannot be sealed")]
     Sealing(#[source] anyhow::Error),
-    /// The database failed; the source says how.
+    /// The database failed; see the source.
     #[error("the server's database cannot be reached")]
     Store(#[from] sqlx::Error),
 }
@@ -139,7 +140,7 @@ impl Connector {
     /// Opens the database that the server uses.
     ///
     /// # Errors
-    /// It cannot be opened, or the settings are those of a service account.
+    /// The database cannot be opened, or the settings use a service account.
     pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
         let Credentials::Client(client) = &settings.credentials else {
             return Err(ConnectError::ServiceAccount.into());
@@ -154,8 +155,8 @@ impl Connector {
         })
     }
 
-    /// Begins an authorization, in place of one that this user began before. The user is who is logged in, never what a
-    /// request says.
+    /// Begins an authorization and replaces an earlier one of this user. `user` must be the authenticated user, never a
+    /// value from a request.
     pub async fn begin(&self, user: &str, redirect_uri: &str) -> Result<Begun, ConnectError> {
         let user = user_id(user)?;
         let redirect = Url::parse(redirect_uri).map_err(|_| ConnectError::InvalidRedirect)?;
@@ -182,28 +183,28 @@ impl Connector {
             .append_pair("state", &state)
             .append_pair("code_challenge", &digest(verifier.expose()))
             .append_pair("code_challenge_method", "S256")
-            // Without these two there is no refresh token, or only the first time.
+            // Without these two, Google sends no refresh token, or only the first time.
             .append_pair("access_type", "offline")
             .append_pair("prompt", "consent");
         Ok(Begun { url: url.into(), state })
     }
 
-    /// Does an authorization that was begun still wait for its user? One that does not was finished, declined, refused or replaced; what
-    /// came of it is known [`SETTLED_WITHIN`] later.
+    /// Does the authorization still wait for its user? If not, it was finished, declined, refused or replaced; its
+    /// result is known [`SETTLED_WITHIN`] later.
     pub async fn waits(&self, user: &str, state: &str) -> Result<bool, ConnectError> {
         Ok(self.store.waits(&user_id(user)?, &digest(state)).await?)
     }
 
-    /// Exchanges the code that Google sent the user back with, and keeps the connection in place of the one the user had.
-    /// `user` is who came back, as the caller knows by itself: the session of a browser, the person at a terminal.
+    /// Exchanges the code from Google, and stores the connection in place of the user's earlier one. `user` is the
+    /// returning user, as the caller identified them: from the browser's session, or at the terminal.
     pub async fn finish(&self, user: &str, state: &str, code: &str) -> Result<Account, ConnectError> {
         let user = user_id(user)?;
         let taken = self.store.take(&user, &digest(state)).await?;
         self.exchange(taken, code).await
     }
 
-    /// The same for a callback route, which cannot know who came back: the authorization says whose account it is. Only one
-    /// that leads back to the configured callback is taken.
+    /// Like [`Self::finish`], for a callback route, which cannot identify the user: the authorization names the user.
+    /// It must return to the configured callback.
     pub async fn finish_at_callback(&self, state: &str, code: &str) -> Result<Account, ConnectError> {
         let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
         if !is_state(state) {
@@ -213,7 +214,7 @@ impl Connector {
         self.exchange(taken, code).await
     }
 
-    /// The person said no: what was begun cannot be finished any more.
+    /// The user declined: the authorization can no longer be finished.
     pub async fn declined_at_callback(&self, state: &str) -> Result<(), ConnectError> {
         let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
         if is_state(state) {
@@ -257,14 +258,14 @@ impl Connector {
         Ok(account(connection, &self.scopes))
     }
 
-    /// The address of the callback route, where one is configured.
+    /// The address of the callback route, if one is configured.
     #[must_use]
     pub fn callback(&self) -> Option<&str> {
         self.callback.as_ref().map(Url::as_str)
     }
 
-    /// Forgets a user's connection, and takes the consent back at Google as far as Google answers. The connection is forgotten
-    /// first: whatever Google says, nothing is done with it any more.
+    /// Deletes a user's connection, then revokes the consent at Google if Google answers. The deletion comes first: the
+    /// connection is unusable whatever Google answers.
     pub async fn disconnect(&self, user: &str) -> Result<Disconnected, ConnectError> {
         let user = user_id(user)?;
         let Some(connection) = self.store.disconnect(&user).await? else {
@@ -274,7 +275,7 @@ impl Connector {
         let taken_back = match self.client.sealer.open(Kind::RefreshToken, &user, sealed) {
             Ok(opened) => self.revoke(&opened.secret).await,
             Err(error) => {
-                tracing::warn!(%error, "a consent was not taken back at Google");
+                tracing::warn!(%error, "a consent was not revoked at Google");
                 false
             }
         };
@@ -284,27 +285,27 @@ impl Connector {
         })
     }
 
-    /// Tells whether Google took it.
+    /// Returns whether Google revoked the consent.
     async fn revoke(&self, token: &Secret) -> bool {
         let form = Serializer::new(String::new())
             .append_pair("token", token.expose())
             .finish();
         let request = crate::auth::request(&self.places.revoke, form);
         match self.http.send(request, Instant::now() + PATIENCE).await {
-            // 400: it was taken back before.
+            // 400: it was already revoked.
             Ok(reply) if reply.status.is_success() || reply.status == 400 => true,
             Ok(reply) => {
-                tracing::warn!(status = reply.status.as_u16(), "a consent was not taken back at Google");
+                tracing::warn!(status = reply.status.as_u16(), "a consent was not revoked at Google");
                 false
             }
             Err(lost) => {
-                tracing::warn!(?lost, "a consent was not taken back at Google");
+                tracing::warn!(?lost, "a consent was not revoked at Google");
                 false
             }
         }
     }
 
-    /// Every account that is connected, in the order of the users' ids.
+    /// All connected accounts, sorted by user id.
     pub async fn connected(&self) -> Result<Vec<Account>, ConnectError> {
         let connections = self.store.connections().await?;
         let told = |connection| account(connection, &self.scopes);
@@ -321,7 +322,7 @@ fn user_id(user: &str) -> Result<UserId, ConnectError> {
     UserId::parse(user).ok_or(ConnectError::InvalidUser)
 }
 
-/// Can it be one of ours: 32 bytes in base64? Anybody can ask with any other, which is not worth a look into the database.
+/// Has it the form of our states: 32 bytes in base64? Any client can send others, which are not worth a database query.
 fn is_state(text: &str) -> bool {
     text.len() == 43
         && text
@@ -329,7 +330,7 @@ fn is_state(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
-/// Base64url of SHA-256, as PKCE's S256 asks for (RFC 7636, section 4.2).
+/// Base64url of SHA-256, as PKCE's S256 requires (RFC 7636, section 4.2).
 fn digest(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(text))
 }

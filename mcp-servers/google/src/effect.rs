@@ -1,4 +1,5 @@
-//! What has an effect has it once under a key: the key is written down before Google is asked, the answer after.
+//! Each effect happens at most once per idempotency key: the key is stored before Google is called, and the answer
+//! after.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -7,23 +8,23 @@ use gavel_mcp_base::{Answer, Moment, key_reused};
 use crate::error::Fault;
 use crate::store::{Claim, Kept, Open, Store};
 
-/// A call that has an effect. Without a key nothing is written down, and nobody can repeat it safely.
+/// A call with an effect. Without a key nothing is stored, and the call cannot be repeated safely.
 #[derive(Debug)]
 pub(crate) struct Effect<'a> {
     pub(crate) store: &'a Store,
     pub(crate) claim: Option<Claim>,
-    /// When the caller began with this call, where it says that this is a further attempt.
+    /// When the caller first sent this call, if it says that this is a further attempt.
     first_attempt: Option<Moment>,
-    /// When the attempt began that this call makes, or found; as it is written down under the key, in microseconds since the epoch.
+    /// When the attempt began that this call makes or found, as stored under the key, in microseconds since the epoch.
     attempted_at: AtomicI64,
 }
 
 /// How a call begins.
 #[derive(Debug)]
 pub(crate) enum Begin {
-    /// It was done; this was the answer.
+    /// It was already done; this was the answer.
     Answered(Answer),
-    /// It is to be done, unless an earlier one did.
+    /// It must be done, unless an earlier call did it.
     After(Earlier),
 }
 
@@ -32,19 +33,19 @@ pub(crate) enum Begin {
 pub(crate) enum Earlier {
     /// There was none.
     None,
-    /// It was begun, and it is not known what came of it.
+    /// It was begun, and its outcome is unknown.
     Begun(Open),
-    /// The caller says that there was one, and nothing is written down of it.
+    /// The caller says that there was one, but nothing is stored about it.
     Told {
         /// When it was begun.
         at: Moment,
-        /// It would be written down here, had it come here.
+        /// If it had reached this server, it would be stored here.
         never_came: bool,
     },
 }
 
 impl Earlier {
-    /// May it have had its effect, as far as is known here?
+    /// May it have taken effect, as far as this server knows?
     pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::None => false,
@@ -54,9 +55,10 @@ impl Earlier {
     }
 }
 
-/// Why a repeated call is not made: neither this server nor Google knows of the first one, and it may have been made all the same.
-pub(crate) const NOT_KEPT: &str = "what this server had written down of the first attempt is gone: its database is another one \
-    than then, or it was more than a week ago";
+/// Why a repeated call is not executed: neither this server nor Google has a record of the first one, but it may have
+/// been executed.
+pub(crate) const NOT_KEPT: &str = "this server's record of the first attempt is gone: the database was replaced, \
+    or the attempt was more than a week ago";
 
 impl<'a> Effect<'a> {
     pub(crate) fn new(store: &'a Store, claim: Option<Claim>, first_attempt: Option<Moment>) -> Self {
@@ -68,7 +70,7 @@ impl<'a> Effect<'a> {
         }
     }
 
-    /// What stands under the key. Where that cannot be read this call does nothing, but an earlier one may have.
+    /// Reads the state of the key. If that fails this call does nothing, but an earlier one may have taken effect.
     pub(crate) async fn begin(&self) -> Result<Begin, Fault> {
         let Some(claim) = &self.claim else {
             return Ok(Begin::After(Earlier::None));
@@ -77,7 +79,7 @@ impl<'a> Effect<'a> {
             tracing::error!(%error, "a key cannot be looked up");
             self.unsettled(
                 "an earlier call with this key took effect",
-                "the server's own database cannot be reached just now",
+                "the server's own database cannot be reached now",
             )
         };
         let now = Moment::now();
@@ -98,7 +100,7 @@ impl<'a> Effect<'a> {
         })
     }
 
-    /// The attempt is this call's, where it is anybody's.
+    /// Remembers the time of the attempt, if this call made it.
     fn begun(&self, ours: bool, at: Moment) -> bool {
         if ours {
             self.attempted_at.store(at.0, Ordering::Relaxed);
@@ -106,7 +108,7 @@ impl<'a> Effect<'a> {
         ours
     }
 
-    /// Before an attempt. False where another call with this key was faster.
+    /// Call before an attempt. Returns false if another call with this key was faster.
     pub(crate) async fn claim(&self, earlier: &Earlier, mailbox: &str) -> Result<bool, Fault> {
         match earlier {
             Earlier::Begun(open) => self.try_again(open).await,
@@ -136,18 +138,19 @@ impl<'a> Effect<'a> {
         }
     }
 
-    /// After it was done. The answer stands also where it cannot be written down: then a repeated call looks it up.
+    /// Call after the effect. The answer is valid even if it cannot be stored: a repeated call then looks the effect
+    /// up.
     pub(crate) async fn done(&self, answer: Answer) -> Answer {
         if let Some(claim) = &self.claim
             && let Err(error) = self.store.answered(claim, &answer, Moment::now()).await
         {
-            tracing::error!(%error, "an answer was not written down under its key");
+            tracing::error!(%error, "an answer could not be stored under its key");
         }
         answer
     }
 
-    /// After it is certain that nothing was done, so that the key is free again: unless another process has begun a further
-    /// attempt under it meanwhile.
+    /// Call when it is certain that nothing was done. Frees the key, unless another process has begun a further attempt
+    /// under it.
     pub(crate) async fn undone(&self) {
         if let Some(claim) = &self.claim
             && let Err(error) = self
@@ -155,16 +158,16 @@ impl<'a> Effect<'a> {
                 .release(claim, Moment(self.attempted_at.load(Ordering::Relaxed)))
                 .await
         {
-            tracing::warn!(%error, "a key under which nothing was done stays in use for now");
+            tracing::warn!(%error, "an unused key could not be freed and stays in use for now");
         }
     }
 
-    /// The error for a call of which nobody knows whether it had its effect.
+    /// The error for a call whose outcome is unknown.
     pub(crate) fn unsettled(&self, what: &str, why: &str) -> Fault {
         let then = match self.claim {
-            Some(_) => "sent again with the same idempotency key it is looked up first, and takes effect once at most",
-            None => "the call had no idempotency key, so do not send it again without looking",
+            Some(_) => "sent again with the same idempotency key, it is looked up first and takes effect at most once",
+            None => "the call had no idempotency key, so check before you send it again",
         };
-        Fault::Unsettled(format!("it is not known whether {what} ({why}); {then}"))
+        Fault::Unsettled(format!("it is unknown whether {what} ({why}); {then}"))
     }
 }

@@ -1,5 +1,5 @@
-//! What can be wrong with a call of this server beside what can be wrong everywhere. An error that is answered in band says that
-//! nothing was done; where that is not known, the answer is an error of the protocol ([`Fault::Unsettled`]).
+//! The errors of this server beyond the common ones. An in-band error means that nothing was done. If that is
+//! uncertain, the answer is a protocol error ([`Fault::Unsettled`]).
 
 use gavel_mcp_base::{Class, Code as Common, ToolError, UserId};
 use url::Url;
@@ -7,48 +7,48 @@ use url::Url;
 /// The closed set of this server's own error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// An address that is none, or that is not what it looks like.
+    /// An invalid or misleading address.
     InvalidRecipient,
-    /// More than one call may have.
+    /// More recipients than one call may have.
     TooManyRecipients,
-    /// A control character where it could begin a header of its own, or one that nobody can see.
+    /// A control character that could begin a header, or an invisible character.
     UnsafeText,
-    /// A date, a time or a zone that does not exist, or that is not certain.
+    /// A date, time or zone that does not exist or is ambiguous.
     InvalidTime,
-    /// It is over.
+    /// The event would begin in the past.
     InThePast,
-    /// The user has no Google account connected.
+    /// The user has no connected Google account.
     NotConnected,
-    /// Google does not honour the connection any more.
+    /// Google no longer accepts the connection.
     ReconnectRequired,
     /// The user has connected another account than the one that the call is meant for.
     AccountChanged,
     /// The user did not consent to this.
     MissingScope,
-    /// Google says no, and another consent would not help.
+    /// Google refused, and another consent would not help.
     AccessDenied,
     /// No such message, thread or calendar.
     NotFound,
-    /// Google wants fewer calls.
+    /// Google accepts fewer calls.
     RateLimited,
-    /// Google does not answer, or answers with a fault of its own; nothing was done.
+    /// Google does not answer, or reports its own failure; nothing was done.
     GoogleUnavailable,
-    /// Google does not take the request as it is.
+    /// Google rejected the request.
     GoogleRefused,
-    /// The operator has to mend something.
+    /// The operator must correct the configuration.
     Misconfigured,
 }
 
-/// How an account comes to be one that this server may act for.
+/// How this server gets permission to act for an account.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// The user consents; perhaps there is a page where that begins.
+    /// The user consents, possibly starting on a page.
     Consent(Option<Url>),
     /// A service account acts for the users of a domain.
     Delegation,
 }
 
-/// Adds what is to be done next to an error that says that there is no account to act with.
+/// Adds the next step to an error about a missing account.
 pub(crate) fn with_next_step(error: ToolError, user: &UserId, way: &Way) -> ToolError {
     let asks = [Code::NotConnected, Code::ReconnectRequired, Code::MissingScope];
     if !asks.iter().any(|code| error.code() == <&str>::from(*code)) {
@@ -57,7 +57,7 @@ pub(crate) fn with_next_step(error: ToolError, user: &UserId, way: &Way) -> Tool
     let error = error.class(Class::Auth);
     match way {
         Way::Delegation => error.and(
-            "Next step: the operator looks at the service account: this user's address in the domain, the scopes of the \
+            "Next step: the operator checks the service account: this user's address in the domain, the scopes of the \
              domain-wide delegation, the key, the clock of this server",
         ),
         Way::Consent(Some(page)) => error
@@ -70,7 +70,7 @@ pub(crate) fn with_next_step(error: ToolError, user: &UserId, way: &Way) -> Tool
     }
 }
 
-/// As a shell takes it for one word.
+/// Quoted as one word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |character: char| character.is_alphanumeric() || "@._-+".contains(character);
     if word.chars().all(plain) && !word.starts_with('-') {
@@ -102,12 +102,12 @@ impl From<Code> for &'static str {
     }
 }
 
-/// Why a call has no good answer.
+/// Why a call has no successful answer.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// Nothing was done.
     Refused(ToolError),
-    /// Nobody can say here whether it was done; the words say why. In band it would be read as the tool's word that it was not.
+    /// Unknown whether it was done; the text gives the reason. An in-band error would mean that it was not done.
     Unsettled(String),
 }
 
@@ -117,10 +117,10 @@ impl From<ToolError> for Fault {
     }
 }
 
-/// All that fails in the database before Google is asked has done nothing.
+/// A database error before the call to Google means that nothing was done.
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
-        tracing::error!(%error, "the database refused a call");
+        tracing::error!(%error, "the database rejected a call");
         Self::Refused(store_unavailable())
     }
 }
@@ -128,7 +128,7 @@ impl From<sqlx::Error> for Fault {
 pub(crate) fn store_unavailable() -> ToolError {
     ToolError::new(
         Common::StoreUnavailable,
-        "The server's own database cannot be reached just now. Nothing was done; try again in a moment.",
+        "The server's own database cannot be reached now. Nothing was done; try again in a moment.",
     )
     .with("retryable", true)
 }
@@ -143,30 +143,30 @@ pub(crate) fn internal() -> ToolError {
 pub(crate) fn not_connected() -> ToolError {
     ToolError::new(
         Code::NotConnected,
-        "The user has not connected a Google account. The user has to connect one first; nothing was done.",
+        "The user has not connected a Google account. The user must connect one first; nothing was done.",
     )
 }
 
 pub(crate) fn reconnect_required() -> ToolError {
     ToolError::new(
         Code::ReconnectRequired,
-        "Google does not accept the user's connection any more (taken back, or expired). The user has to connect the \
+        "Google no longer accepts the user's connection (revoked or expired). The user must connect the \
          Google account again; nothing was done.",
     )
 }
 
-/// Whoever gave leave was shown an account (or a mailbox was looked into), and the call would be made from another one.
+/// The approver was shown an account (or a mailbox was searched), and the call would use another one.
 pub(crate) fn account_changed(meant: &str) -> ToolError {
     let meant = if meant.contains('@') {
         meant
     } else {
-        "that was connected then"
+        "that was connected at that time"
     };
     ToolError::new(
         Code::AccountChanged,
         format!(
-            "This was meant to be done from the account {meant}, and the user has connected another one since. Nothing was done; \
-             who agreed to it did so for that account."
+            "This call is for the account {meant}, but the user has connected another account since. Nothing was done; \
+             the approval was for the first account."
         ),
     )
 }
@@ -175,7 +175,7 @@ pub(crate) fn missing_scope(needed: &str) -> ToolError {
     ToolError::new(
         Code::MissingScope,
         format!(
-            "What was consented to with Google for this user does not allow this ({needed} is needed); nothing was done."
+            "The consent given to Google for this user does not allow this ({needed} is needed); nothing was done."
         ),
     )
     .with("scope", needed)
@@ -184,7 +184,7 @@ pub(crate) fn missing_scope(needed: &str) -> ToolError {
 pub(crate) fn unavailable() -> ToolError {
     ToolError::new(
         Code::GoogleUnavailable,
-        "Google cannot be reached just now. Nothing was done; try again later.",
+        "Google cannot be reached now. Nothing was done; try again later.",
     )
     .with("retryable", true)
 }

@@ -1,19 +1,19 @@
 //! Gmail and Google Calendar over MCP.
 //!
-//! Two tools (`gmail_send`, `calendar_event_create`) over stdio, against Google's REST APIs, each with the credentials of
-//! the user whom the client names. What has an effect has it at most once under one idempotency key.
+//! Two tools with effects (`gmail_send`, `calendar_event_create`) over stdio, for Google's REST APIs, with the
+//! credentials of the user that the client names. An effect happens at most once per idempotency key.
 //!
 //! One call, from the outside in:
-//! 1. [`server`] takes it from the protocol; `_meta` says whose call it is and under which key.
-//! 2. [`tools`] turns the arguments into a request that cannot be wrong ([`address`], [`time`], [`error`]).
-//! 3. [`auth`] gets an access token for this user and nobody else.
-//! 4. [`effect`] does it once: the key is in the [`store`] before Google is asked, the answer after.
-//! 5. [`google`] speaks with Google: what is sent again and what never, and what a refusal means. [`mime`] writes the e-mail.
+//! 1. [`server`] decodes it from the protocol; `_meta` names the user and the idempotency key.
+//! 2. [`tools`] turns the arguments into a valid request ([`address`], [`time`], [`error`]).
+//! 3. [`auth`] gets an access token for this user only.
+//! 4. [`effect`] executes it once: the key is in the [`store`] before Google is called, the answer after.
+//! 5. [`google`] talks to Google: which requests are repeated, and what a refusal means. [`mime`] writes the e-mail.
 //!
-//! [`connect`] is for whoever lets people connect their accounts: a command line, a callback route.
+//! [`connect`] is for programs that connect users' accounts: a command line, a callback route.
 //!
-//! Absent on purpose: no user comes from a tool's arguments, no token reaches a log, an error or the database unsealed, and
-//! Google's own words reach no caller.
+//! By design, no user comes from a tool's arguments, no unsealed token reaches a log, an error or the database, and
+//! Google's own messages reach no caller.
 
 mod address;
 mod args;
@@ -42,12 +42,12 @@ use tokio_util::sync::CancellationToken;
 use crate::server::GoogleTools;
 use crate::store::Store;
 
-/// Serves until the client leaves or the process is told to stop (SIGTERM, SIGINT).
+/// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     run_stdio(Settings::try_from(args)?).await
 }
 
-/// The same, with settings that were read before.
+/// Like [`run`], with parsed settings.
 pub async fn run_stdio(settings: Settings) -> anyhow::Result<()> {
     stdio::until_signalled(|stop| serve(settings, stop)).await
 }

@@ -1,4 +1,4 @@
-//! An e-mail as it travels (RFC 5322, MIME). The library encodes; what reaches it here was checked before.
+//! E-mails in transport form (RFC 5322, MIME). The library encodes; the values have been validated before.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub(crate) struct Email {
     pub(crate) attachments: Vec<Attachment>,
 }
 
-/// Writes it. Gmail puts the sender in, and takes Bcc out for everybody but the sender.
+/// Writes the message. Gmail adds the sender, and removes Bcc from the copies of all recipients.
 pub(crate) fn write(
     email: &Email,
     message_id: &str,
@@ -51,7 +51,7 @@ pub(crate) fn write(
         message = message.html_body(lines(html));
     }
     for file in &email.attachments {
-        // Bytes, so that nothing on the way changes an end of a line.
+        // As bytes, so that no line break is changed on the way.
         let kind = ContentType::new(file.media_type).attribute("charset", "utf-8");
         message = message.attachment(kind, file.filename.as_str(), file.text.as_bytes());
     }
@@ -66,9 +66,11 @@ pub(crate) fn write(
     message.write_to_vec()
 }
 
-/// Its readers see the subject as it was given: one that looks like encoded words (RFC 2047) would be decoded, so it is encoded whole.
+/// Readers see the subject as given: a subject that looks like encoded words (RFC 2047) would be decoded, so it is
+/// fully encoded.
 fn subject(subject: &str) -> HeaderType<'_> {
-    /// Bytes of a word: with four characters for three bytes, 12 around them, and the header's name, a line has 76 at most.
+    /// Bytes of a word: with four characters for three bytes, 12 more around them, and the header's name, a line has at
+    /// most 76 characters.
     const WORD: usize = 36;
     if !subject.contains("=?") {
         return Text::new(subject).into();
@@ -79,7 +81,7 @@ fn subject(subject: &str) -> HeaderType<'_> {
         words.push(format!("=?utf-8?B?{}?=", STANDARD.encode(word)));
         rest = after;
     }
-    // White space between encoded words is none of the text.
+    // White space between encoded words is not part of the text.
     Raw::new(words.join(" ")).into()
 }
 
@@ -92,7 +94,7 @@ fn addresses(recipients: &[Recipient]) -> Address<'_> {
     )
 }
 
-/// Lines end in CR LF, whatever they ended in.
+/// Converts all line breaks to CR LF.
 fn lines(text: &str) -> Cow<'_, str> {
     if !text.contains(['\n', '\r']) {
         return Cow::Borrowed(text);

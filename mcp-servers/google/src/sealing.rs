@@ -1,4 +1,5 @@
-//! Sealing what must not be readable in the database: AES-256-GCM under the operator's key, bound to what it is and whose.
+//! Encryption of secrets in the database: AES-256-GCM with the operator's key, bound to the kind of secret and its
+//! user.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 
-/// The first part of what is stored, so that another way of sealing can be told apart one day.
+/// The prefix of sealed text, so that a future format can be recognized.
 const VERSION: &str = "1";
 
 /// Keys that seal and open.
@@ -21,46 +22,46 @@ pub(crate) struct Sealer {
 }
 
 struct Key {
-    /// Names the key beside what it sealed, and tells nothing of it.
+    /// Identifies the key in sealed text, and reveals nothing about it.
     id: String,
     key: LessSafeKey,
 }
 
-/// What something is; one kind cannot be passed off as another.
+/// The kind of a secret; one kind cannot be passed off as another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     RefreshToken,
     Verifier,
 }
 
-/// Why something cannot be sealed or opened. It says nothing of the content.
+/// Why a secret cannot be sealed or opened. It reveals nothing about the content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
     #[error("it was sealed with a key that GOOGLE_TOKEN_KEY does not have")]
     UnknownKey,
-    #[error("it was changed, or belongs to somebody else")]
+    #[error("it was changed, or belongs to another user")]
     Forged,
     #[error("the system's random numbers or its cipher failed")]
     System,
 }
 
-/// What was opened.
+/// An opened secret.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) secret: Secret,
-    /// Sealed with a key that is on its way out.
+    /// Whether it was sealed with an outdated key.
     pub(crate) outdated: bool,
 }
 
 impl Sealer {
-    /// Reads keys of 32 bytes in base64 or hex, separated by commas or white space; the first one seals.
+    /// Parses keys of 32 bytes in base64 or hex, separated by commas or white space; the first one seals.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let words = text.split(|character: char| character == ',' || character.is_whitespace());
         let keys: Vec<_> = words
             .filter(|word| !word.is_empty())
             .map(Key::parse)
             .collect::<Result<_, _>>()?;
-        ensure!(!keys.is_empty(), "it holds no key");
+        ensure!(!keys.is_empty(), "it contains no key");
         Ok(Self { keys: keys.into() })
     }
 
@@ -113,15 +114,15 @@ impl fmt::Debug for Sealer {
 
 impl Key {
     fn parse(text: &str) -> anyhow::Result<Self> {
-        // 64 hexadecimal digits would be base64 as well, but of 48 bytes.
+        // 64 hexadecimal digits are also valid base64, but of 48 bytes.
         let bytes = [STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD]
             .iter()
             .find_map(|base64| base64.decode(text).ok().filter(|bytes| bytes.len() == 32))
             .or_else(|| hex::decode(text).ok().filter(|bytes| bytes.len() == 32))
-            .context("a key has to be 32 bytes in base64 or hex (openssl rand -base64 32 makes one)")?;
+            .context("a key must have 32 bytes in base64 or hex (openssl rand -base64 32 makes one)")?;
         let key = UnboundKey::new(&AES_256_GCM, &bytes)
             .ok()
-            .context("a key was refused")?;
+            .context("a key was rejected")?;
         Ok(Self {
             id: hex::encode(&Sha256::digest(&bytes)[..4]),
             key: LessSafeKey::new(key),
@@ -137,7 +138,7 @@ fn bound_to(kind: Kind, user: &UserId) -> Vec<u8> {
     format!("{VERSION}\0{kind}\0{}", user.as_str()).into_bytes()
 }
 
-/// Random bytes for keys' sake.
+/// Random bytes of cryptographic quality.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], SealError> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).map_err(|_| SealError::System)?;

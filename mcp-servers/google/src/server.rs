@@ -1,4 +1,4 @@
-//! The protocol's side of a tool call.
+//! The protocol layer of a tool call.
 
 use gavel_mcp_base::server::Tools;
 use gavel_mcp_base::{Answer, Code as Common, Moment, ToolError, UserId, digest, meta};
@@ -18,11 +18,11 @@ use crate::store::{Claim, Store};
 use crate::tools::{self, Request, calendar_event_create, gmail_send, google_account};
 
 const INSTRUCTIONS: &str = "\
-The user's own Gmail and Google Calendar. gmail_send and calendar_event_create reach other people at once and cannot be taken back: \
-use only addresses that the user gave or that another tool found, and say whom it goes to. not_connected, reconnect_required and missing_scope mean that \
-the user has to connect the Google account (again); nothing else helps.";
+The user's own Gmail and Google Calendar. gmail_send and calendar_event_create reach other people at once and cannot be undone: \
+use only addresses that the user gave or that another tool found, and tell the user who receives it. not_connected, reconnect_required and missing_scope mean that \
+the user must connect the Google account (again); nothing else helps.";
 
-/// The tools, and what they need.
+/// The tools and their dependencies.
 #[derive(Debug)]
 pub(crate) struct GoogleTools {
     google: Google,
@@ -32,14 +32,14 @@ pub(crate) struct GoogleTools {
     way: Way,
 }
 
-/// Whose call it is, and what it is to do.
+/// The user of a call and its request.
 struct Call {
     user: UserId,
     name: &'static str,
     arguments: Option<JsonObject>,
     claim: Option<Claim>,
     first_attempt: Option<Moment>,
-    /// The account that whoever gave leave was shown.
+    /// The account that the approver was shown.
     account: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl GoogleTools {
             .ok_or_else(user_required)
     }
 
-    /// Is the account connected, and does it allow that? It has no effect, so no key counts.
+    /// Is the account connected, and does it allow the call? This has no effect, so it needs no idempotency key.
     async fn account(&self, user: &UserId, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
         let asked = google_account::parse(arguments, &self.limits)?;
         let who = As {
@@ -87,7 +87,7 @@ impl GoogleTools {
         google_account::carry_out(&self.google, who, &asked, &self.limits).await
     }
 
-    /// An error with what can be done about it.
+    /// Adds the next step to an error.
     fn refused(&self, error: ToolError, user: &UserId) -> Answer {
         with_next_step(error, user, &self.way).into()
     }
@@ -132,7 +132,8 @@ impl GoogleTools {
         };
         let effect = Effect::new(&self.store, claim, first_attempt);
         let work = async {
-            // What was done before is not judged anew: since then an event may have begun, or an account have been disconnected.
+            // A completed call is not checked again: since then its event may have begun, or the account may have been
+            // disconnected.
             let earlier = match effect.begin().await? {
                 Begin::Answered(answer) => return Ok(answer),
                 Begin::After(earlier) => earlier,
@@ -140,12 +141,12 @@ impl GoogleTools {
             let (request, access) = match self.prepared(name, arguments, who).await {
                 Ok(prepared) => prepared,
                 Err(error) if earlier.is_open() => {
-                    let why = format!("this one was refused before that could be looked up: {}", error.code());
+                    let why = format!("this call was rejected before that could be checked: {}", error.code());
                     return Err(effect.unsettled("an earlier call with this key took effect", &why));
                 }
                 Err(error) => return Err(error.into()),
             };
-            // What is looked for and what is done is in the same mailbox, also where the user connects another one meanwhile.
+            // The lookup and the effect use the same mailbox, even if the user connects another one in the meantime.
             let mailbox = access.mailbox.clone();
             let who = As {
                 mailbox: Some(&mailbox),
@@ -162,10 +163,10 @@ impl GoogleTools {
         };
         tokio::time::timeout_at(deadline + RESERVE, work)
             .await
-            .unwrap_or_else(|_| Err(effect.unsettled("this call took effect", "the time was over")))
+            .unwrap_or_else(|_| Err(effect.unsettled("this call took effect", "the time limit was exceeded")))
     }
 
-    /// What has to hold before Google is asked.
+    /// The checks before Google is called.
     async fn prepared(
         &self,
         name: &str,
@@ -192,7 +193,7 @@ impl Tools for GoogleTools {
         tools::all()
     }
 
-    /// A call that is dropped while Google works on it stays in doubt under its key.
+    /// A call that is dropped while Google executes it stays in doubt under its key.
     async fn answer(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Answer, ErrorData> {
         if call.name == google_account::NAME {
             return Ok(match self.user(meta) {
@@ -220,8 +221,8 @@ fn user_required() -> ToolError {
     ToolError::new(
         Common::UserRequired,
         format!(
-            "Nobody said whose account this is. The client has to send the user's id in `_meta[\"{}\"]`, or the \
-             server has to be started with `--user NAME`.",
+            "The call names no user. The client must send the user's id in `_meta[\"{}\"]`, or the \
+             server must be started with `--user NAME`.",
             meta::USER
         ),
     )

@@ -1,4 +1,4 @@
-//! What the options mean together; a combination that would be unsafe or senseless is refused.
+//! Combines the options; rejects combinations that are unsafe or meaningless.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::address;
 use crate::args::Args;
 use crate::sealing::Sealer;
 
-/// Settings that agree with each other.
+/// Consistent settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(crate) user: Option<UserId>,
@@ -27,27 +27,27 @@ pub struct Settings {
     pub(crate) scopes: Vec<String>,
     pub(crate) places: Places,
     pub(crate) limits: Limits,
-    /// Where Google sends people back to.
+    /// Where Google sends users back.
     pub(crate) callback: Option<Url>,
-    /// Where users are sent who have to connect.
+    /// The page for users who must connect.
     pub(crate) connect_page: Option<Url>,
 }
 
 impl Settings {
-    /// Are users sent back to a callback route?
+    /// Does Google send users back to a callback route?
     #[must_use]
     pub fn takes_callbacks(&self) -> bool {
         self.callback().is_some()
     }
 
-    /// The address of the callback route that users are sent back to, where there is one.
+    /// The address of the callback route, if there is one.
     #[must_use]
     pub fn callback(&self) -> Option<&Url> {
         let callback = self.callback.as_ref();
         callback.filter(|_| matches!(self.credentials, Credentials::Client(_)))
     }
 
-    /// The file that its database is; none where it is PostgreSQL.
+    /// The file of its SQLite database; `None` for PostgreSQL.
     #[must_use]
     pub fn database_file(&self) -> Option<&Path> {
         match &self.database {
@@ -57,12 +57,12 @@ impl Settings {
     }
 }
 
-/// How an access token is come by.
+/// How access tokens are obtained.
 #[derive(Debug, Clone)]
 pub(crate) enum Credentials {
     /// Each user has connected an account.
     Client(OAuthClient),
-    /// One key acts for everybody in a domain.
+    /// One key acts for all users of a domain.
     ServiceAccount(ServiceAccount),
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct ServiceAccount {
     pub(crate) email: String,
     pub(crate) key_id: Option<String>,
     pub(crate) key: EncodingKey,
-    /// The users it acts for, where that is not everybody whose id is an address.
+    /// The users it acts for; `None`: every user whose id is an address.
     pub(crate) users: Option<HashMap<String, String>>,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Debug for ServiceAccount {
     }
 }
 
-/// Where Google is.
+/// Google's addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) gmail: Url,
@@ -116,10 +116,10 @@ const SCOPES: [&str; 5] = [
     "https://www.googleapis.com/auth/calendar.events",
 ];
 
-/// What is left of a call's time after Google had its share: for writing the answer down.
+/// The part of a call's time that is reserved after Google's share, for storing the answer.
 pub(crate) const RESERVE: Duration = Duration::from_secs(5);
 
-/// Scopes that tell who somebody is; a service account needs none of them.
+/// Scopes for the user's profile; a service account needs none of them.
 pub(crate) const PROFILE: [&str; 3] = ["openid", "email", "https://www.googleapis.com/auth/userinfo.email"];
 
 impl TryFrom<Args> for Settings {
@@ -138,10 +138,10 @@ impl TryFrom<Args> for Settings {
         let credentials = credentials(&args)?;
         let timeout = seconds("GOOGLE_TIMEOUT_SECONDS", &args.timeout_seconds, 25, 1..=600)?;
         let settle = seconds("GOOGLE_SETTLE_SECONDS", &args.settle_seconds, 120, 1..=86_400)?;
-        // As long as a call may still be under way, what is not in the mailbox may yet come.
+        // While a call may still run, a message that is not in the mailbox may still appear.
         ensure!(
             settle > timeout + RESERVE,
-            "GOOGLE_SETTLE_SECONDS ({}) has to be more than GOOGLE_TIMEOUT_SECONDS and {} s: a call may take that long, and an e-mail \
+            "GOOGLE_SETTLE_SECONDS ({}) must be more than GOOGLE_TIMEOUT_SECONDS and {} s: a call may take that long, and an e-mail \
              that is still on its way must not count as not sent",
             settle.as_secs(),
             RESERVE.as_secs()
@@ -178,7 +178,7 @@ impl TryFrom<Args> for Settings {
             },
             limits: Limits {
                 recipients: number("GOOGLE_MAX_RECIPIENTS", &args.max_recipients, 50, 1..=2000)?,
-                // Gmail itself takes 35 MiB.
+                // Gmail itself accepts 35 MiB.
                 message_bytes: number(
                     "GOOGLE_MAX_MESSAGE_BYTES",
                     &args.max_message_bytes,
@@ -192,7 +192,7 @@ impl TryFrom<Args> for Settings {
     }
 }
 
-/// Empty is not given.
+/// An empty setting counts as unset.
 fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
@@ -216,7 +216,7 @@ fn credentials(args: &Args) -> anyhow::Result<Credentials> {
 fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
     ensure!(
         args.service_account_users_file.as_deref().is_none_or(OsStr::is_empty),
-        "GOOGLE_SERVICE_ACCOUNT_USERS_FILE is for a service account, and GOOGLE_CLIENT_ID is set"
+        "GOOGLE_SERVICE_ACCOUNT_USERS_FILE is for a service account, but GOOGLE_CLIENT_ID is set"
     );
     let expose = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
     let (names, value) = (
@@ -229,7 +229,7 @@ fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
         value.as_deref(),
         args.client_secret_file.as_deref(),
     )?
-    .context("GOOGLE_CLIENT_ID is set, so GOOGLE_CLIENT_SECRET (or GOOGLE_CLIENT_SECRET_FILE) has to be")?;
+    .context("GOOGLE_CLIENT_ID is set, so GOOGLE_CLIENT_SECRET (or GOOGLE_CLIENT_SECRET_FILE) must be set too")?;
     let (names, value) = (("GOOGLE_TOKEN_KEY", "GOOGLE_TOKEN_KEY_FILE"), expose(&args.token_key));
     let keys = secret::either(
         "the key of the tokens",
@@ -238,7 +238,7 @@ fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
         args.token_key_file.as_deref(),
     )?
     .context(
-        "GOOGLE_CLIENT_ID is set, so GOOGLE_TOKEN_KEY (or GOOGLE_TOKEN_KEY_FILE) has to be: refresh tokens are not \
+        "GOOGLE_CLIENT_ID is set, so GOOGLE_TOKEN_KEY (or GOOGLE_TOKEN_KEY_FILE) must be set too: refresh tokens are not \
              stored unsealed (openssl rand -base64 32 makes a key)",
     )?;
     Ok(OAuthClient {
@@ -258,17 +258,17 @@ fn service_account(path: &OsStr, args: &Args) -> anyhow::Result<ServiceAccount> 
     }
     const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_FILE";
     let text = secret::file(WHAT, Path::new(path))?;
-    // The reader's own words could quote the key.
+    // The parser's message could quote the key.
     let file: KeyFile = serde_json::from_str(&text)
         .ok()
         .with_context(|| format!("{WHAT} is not the JSON key file of a service account"))?;
     ensure!(
         file.r#type == "service_account",
-        "{WHAT}: its type has to be service_account"
+        "{WHAT}: its type must be service_account"
     );
     let key = EncodingKey::from_rsa_pem(file.private_key.as_bytes())
         .ok()
-        .with_context(|| format!("{WHAT}: private_key is no RSA key in PEM form"))?;
+        .with_context(|| format!("{WHAT}: private_key is not an RSA key in PEM form"))?;
     let users = args
         .service_account_users_file
         .as_deref()
@@ -285,11 +285,11 @@ fn users_file(path: &OsStr) -> anyhow::Result<HashMap<String, String>> {
     const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_USERS_FILE";
     let text = secret::file(WHAT, Path::new(path))?;
     let users: HashMap<String, String> = serde_json::from_str(&text)
-        .with_context(|| format!("{WHAT} has to be a JSON object of users' ids and e-mail addresses"))?;
+        .with_context(|| format!("{WHAT} must be a JSON object of users' ids and e-mail addresses"))?;
     for (user, mailbox) in &users {
         ensure!(
             address::is_bare(mailbox),
-            "{WHAT}: `{}` is mapped to something that is no e-mail address",
+            "{WHAT}: `{}` is mapped to something that is not an e-mail address",
             user.escape_debug()
         );
     }
@@ -318,12 +318,12 @@ fn place(name: &str, text: &Option<String>, default: &str) -> anyhow::Result<Url
     let safe = url.scheme() == "https" || url.scheme() == "http" && is_loopback(&url);
     ensure!(
         safe && url.query().is_none() && url.fragment().is_none() && url.username().is_empty(),
-        "{name} has to begin with https:// (http:// for a loopback address alone), without a query or a user, such as {default}"
+        "{name} must begin with https:// (http:// only for a loopback address), without a query or a user, such as {default}"
     );
     Ok(url)
 }
 
-/// An address that people are sent to, where one is given.
+/// An optional address for users.
 fn optional(name: &str, text: &Option<String>) -> anyhow::Result<Option<Url>> {
     match given(text.as_deref()) {
         Some(_) => place(name, text, "https://gavel.example/page").map(Some),
@@ -331,7 +331,7 @@ fn optional(name: &str, text: &Option<String>) -> anyhow::Result<Option<Url>> {
     }
 }
 
-/// Does it stay on this machine?
+/// Is the address on this machine?
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -348,7 +348,7 @@ fn number(name: &str, text: &Option<String>, default: usize, allowed: RangeInclu
     let number = text.parse().ok().filter(|number| allowed.contains(number));
     number.with_context(|| {
         format!(
-            "{name} has to be a whole number from {} to {}",
+            "{name} must be a whole number from {} to {}",
             allowed.start(),
             allowed.end()
         )

@@ -1,4 +1,4 @@
-//! When an event is: dates that exist, times that are certain, zones that are known.
+//! The time of an event: existing dates, unambiguous times, known zones.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::Code;
 
-/// From when to when.
+/// The start and end of an event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Span {
     /// Whole days; the last one is the day before `end`.
@@ -66,7 +66,7 @@ impl Span {
         Ok(span)
     }
 
-    /// Is its start over: where its zone is, or else everywhere on earth?
+    /// Is its start in the past: in its zone, or without a zone everywhere on earth?
     pub(crate) fn is_past(self, now: DateTime<Utc>) -> bool {
         match self {
             Self::Days {
@@ -74,13 +74,13 @@ impl Span {
                 zone: Some(zone),
                 ..
             } => start < now.with_timezone(&zone).date_naive(),
-            // The last place to begin a day is twelve hours behind UTC.
+            // The last time zone to begin a day is twelve hours behind UTC.
             Self::Days { start, zone: None, .. } => start < (now - Duration::hours(12)).date_naive(),
             Self::Times { start, .. } => start < now,
         }
     }
 
-    /// As Google wants it: start and end.
+    /// The start and end in Google's form.
     pub(crate) fn json(self) -> (Value, Value) {
         let day = |date: NaiveDate| json!({ "date": date.format("%Y-%m-%d").to_string() });
         match self {
@@ -104,17 +104,18 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
     if let Some(date) = date(text) {
         return Ok(Point::Day(date));
     }
-    let leap = || wrong("has a second of 60, which calendars do not have: say the second before or after");
+    let leap = || wrong("has a second of 60, which calendars do not have: give the second before or after");
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         if is_leap(&time) {
             return Err(leap());
         }
-        // Z says when and not where; any other offset claims to be the zone's own, and models often get it wrong.
+        // Z gives the instant without a place; any other offset claims to be the zone's own, and models often give an
+        // incorrect one.
         let local = zone.map(|zone| time.with_timezone(&zone));
         let own = local.map(|local| local.offset().fix());
         return match own {
             Some(own) if own != *time.offset() && time.offset().local_minus_utc() != 0 => Err(wrong(&format!(
-                "has the offset {}, and `time_zone` has {own} then; leave the offset out to mean the local time",
+                "has the offset {}, but `time_zone` has {own} at that time; leave the offset out to mean the local time",
                 time.offset()
             ))),
             _ => Ok(Point::Time(time)),
@@ -128,31 +129,31 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
         (Some(local), Some(zone)) => match zone.from_local_datetime(&local) {
             MappedLocalTime::Single(time) => Ok(Point::Time(time.fixed_offset())),
             MappedLocalTime::None => Err(wrong(&format!(
-                "does not exist in {}: the clocks are put forward over it",
+                "does not exist in {}: the clocks are set forward over it",
                 zone.name()
             ))),
             MappedLocalTime::Ambiguous(first, second) => Err(wrong(&format!(
-                "happens twice in {}, as the clocks are put back: say {} or {}",
+                "happens twice in {}, as the clocks are set back: give {} or {}",
                 zone.name(),
                 first.to_rfc3339(),
                 second.to_rfc3339()
             ))),
         },
         (Some(_), None) => Err(wrong(
-            "has neither an offset nor a `time_zone`, so it is not certain when it is",
+            "has neither an offset nor a `time_zone`, so its time is not certain",
         )),
         (None, _) => Err(wrong(
-            "is not a date that exists (YYYY-MM-DD, all day) or a date-time such as 2026-03-31T09:00:00+02:00",
+            "is not an existing date (YYYY-MM-DD, all day) or a date-time such as 2026-03-31T09:00:00+02:00",
         )),
     }
 }
 
-/// Is it a second of 60? It is kept as the 59th with more than a second's nanoseconds.
+/// Is it a second of 60? chrono stores it as second 59 with a second or more of nanoseconds.
 fn is_leap(time: &impl Timelike) -> bool {
     time.nanosecond() >= 1_000_000_000
 }
 
-/// YYYY-MM-DD and nothing else; chrono alone also takes signs and spaces.
+/// Exactly YYYY-MM-DD; chrono alone also accepts signs and spaces.
 fn date(text: &str) -> Option<NaiveDate> {
     let plain = text.len() == 10
         && text.bytes().enumerate().all(|(place, byte)| match place {
@@ -216,7 +217,7 @@ mod tests {
         let twice = refused("2026-10-25T02:30:00", "2026-10-25T04:00:00", berlin());
         assert!(twice.contains("2026-10-25T02:30:00+02:00") && twice.contains("2026-10-25T02:30:00+01:00"));
         assert!(Span::parse("2026-10-25T02:30:00+01:00", "2026-10-25T04:00:00", berlin()).is_ok());
-        // The hour of the gap: it lasts one hour, not two.
+        // The hour of the gap: the event lasts one hour, not two.
         let Ok(Span::Times { start, end, .. }) = Span::parse("2026-03-29T01:30:00", "2026-03-29T03:30:00", berlin())
         else {
             panic!("a span");

@@ -1,4 +1,4 @@
-//! Options of the command line.
+//! Command line options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,47 +10,47 @@ use gavel_mcp_base::Secret;
 pub struct Args {
     /// Serve MCP over streamable HTTP at this address (path /mcp) instead of standard input and output
     ///
-    /// An address with a port, such as 127.0.0.1:8090. Port 0 takes a free one; the log names it.
-    /// Needs an identity secret, or --insecure-user.
+    /// An address with a port, such as 127.0.0.1:8090. Port 0 uses a free port; the log shows it. Requires an identity
+    /// secret or --insecure-user.
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
 
-    /// Where tasks are kept: sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE
+    /// The database for tasks: sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE
     ///
-    /// A SQLite file and its directories are created when missing. sqlite://tasks.db is a path
-    /// relative to the current directory, which is the default, sqlite:///var/lib/tasks.db an absolute one.
+    /// A missing SQLite file and its directories are created. sqlite://tasks.db, the default, is a path relative to the
+    /// current directory, sqlite:///var/lib/tasks.db an absolute one.
     #[arg(long, value_name = "URL", env = "TASKS_DATABASE_URL", hide_env_values = true)]
     pub database: Option<String>,
 
-    /// A file that holds the URL of the database, which may carry a password
-    // No `PathBuf`, since that may not be empty.
+    /// A file with the URL of the database, which may contain a password
+    // Not a `PathBuf`, since clap rejects an empty one.
     #[arg(long, value_name = "PATH", env = "TASKS_DATABASE_URL_FILE")]
     pub database_file: Option<OsString>,
 
-    /// The user whose tasks these are when the client names none (stdio only)
+    /// The user if the client names none (stdio only)
     ///
-    /// For desktop clients, which know nothing of _meta["gavel/user_id"].
+    /// For desktop clients, which do not support _meta["gavel/user_id"].
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
     /// The secret that signs identity tokens, at least 32 bytes (HTTP only)
     ///
-    /// Prefer the environment or a file: others can see a command line.
+    /// Prefer the environment or a file: other users of the machine can see a command line.
     #[arg(long, value_name = "SECRET", env = "GAVEL_IDENTITY_SECRET", hide_env_values = true)]
     pub identity_secret: Option<Secret>,
 
-    /// A file that holds the identity secret
+    /// A file with the identity secret
     #[arg(long, value_name = "PATH", env = "GAVEL_IDENTITY_SECRET_FILE")]
     pub identity_secret_file: Option<PathBuf>,
 
-    /// The audience that an identity token has to name
+    /// The audience that an identity token must name
     #[arg(long, value_name = "NAME", default_value = "tasks")]
     pub audience: String,
 
     /// Host names under which HTTP clients may reach the server (repeatable, or separated by commas)
     ///
-    /// Default: localhost, 127.0.0.1 and ::1. A name without a port allows every port; '*' turns the
-    /// check off. It keeps web pages from reaching the server through a user's browser.
+    /// Default: localhost, 127.0.0.1 and ::1. A name without a port allows every port; '*' disables the check. The
+    /// check prevents web pages from reaching the server through a user's browser.
     #[arg(
         long = "allowed-host",
         value_name = "HOST",
@@ -68,7 +68,7 @@ impl Args {
     /// Examples for the end of a help text.
     pub const EXAMPLES: &'static str = "\
 Examples:
-  One person, from a desktop client (standard input and output):
+  One user, from a desktop client (standard input and output):
     gavel-mcp-tasks --user me --database sqlite:///home/me/tasks.db
 
   Many users, over HTTP; each call carries a signed identity token:
@@ -76,14 +76,14 @@ Examples:
       gavel-mcp-tasks --http 0.0.0.0:8090 --allowed-host tasks.internal \\
       --database-file /run/secrets/tasks_database_url
 
-  A try on one's own machine, without identity:
+  A trial on your own machine, without identity:
     gavel-mcp-tasks --http 127.0.0.1:8090 --insecure-user me
 
 RUST_LOG sets what is logged to standard error (default: info,rmcp=warn).";
 }
 
 impl Default for Args {
-    /// What the command line gives when it says nothing and the environment is empty.
+    /// The options of an empty command line in an empty environment.
     fn default() -> Self {
         Self {
             http: None,

@@ -1,5 +1,5 @@
-//! Where the next page of a list begins. A cursor names the last task shown, not a count of tasks, so
-//! pages neither skip nor repeat a task when others come and go. It belongs to one filter.
+//! The start of the next page of a list. A cursor names the last task shown rather than a count, so that pages neither
+//! skip nor repeat a task when tasks are added or deleted. It is valid for one filter.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,7 +24,7 @@ pub(crate) fn write(filter: &Filter, place: &Place, position: u64) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::json!(fields).to_string())
 }
 
-/// The place to go on from, and the position of the task there.
+/// The place where the list continues, and the position of the task there.
 pub(crate) fn read(filter: &Filter, cursor: &str) -> Result<(Place, u64), ToolError> {
     let refused = || {
         ToolError::new(

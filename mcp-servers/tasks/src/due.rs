@@ -9,7 +9,7 @@ use crate::error::Code;
 const ALLOWED: &str = "allowed are a date (YYYY-MM-DD, such as 2026-03-31) or an RFC 3339 date-time \
                        with its offset (such as 2026-03-31T09:00:00Z or 2026-03-31T09:00:00+02:00)";
 
-/// Whether the text has the form YYYY-MM-DD; chrono alone also takes signs and spaces.
+/// Whether the text has the form YYYY-MM-DD; chrono alone also accepts signs and spaces.
 fn is_plain_date(text: &str) -> bool {
     text.len() == 10
         && text.bytes().enumerate().all(|(place, byte)| match place {
@@ -35,14 +35,14 @@ impl Due {
         parsed.ok_or_else(|| {
             ToolError::new(
                 Code::InvalidDue,
-                format!("`{argument}` is not a date that exists in a form known here; {ALLOWED}."),
+                format!("`{argument}` is not an existing date in an allowed form; {ALLOWED}."),
             )
             .about(argument)
             .with("allowed", "YYYY-MM-DD or RFC 3339 date-time")
         })
     }
 
-    /// The text that is kept and shown.
+    /// The text that is stored and shown.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Date(date) => date.format("%Y-%m-%d").to_string(),
@@ -50,7 +50,7 @@ impl Due {
         }
     }
 
-    /// The first microsecond of it.
+    /// Its first microsecond.
     pub(crate) fn start(self) -> i64 {
         match self {
             Self::Date(date) => date.and_time(NaiveTime::MIN).and_utc().timestamp_micros(),
@@ -58,7 +58,7 @@ impl Due {
         }
     }
 
-    /// The last microsecond of it: a task due on a day is due when the day ends.
+    /// Its last microsecond: a task due on a day is due when the day ends.
     pub(crate) fn end(self) -> i64 {
         match self {
             Self::Date(date) => date

@@ -1,6 +1,5 @@
-//! What can be wrong with a call of this server beside what can be wrong everywhere. Database faults are logged where they are
-//! handled and reach the caller only as `store_unavailable`, which says that nothing was done. Where that is not known,
-//! the answer is an error of the protocol.
+//! The errors of this server beyond the common ones. Database errors are logged where they are handled; callers see
+//! only `store_unavailable`, which means that nothing was done. If that is uncertain, the answer is a protocol error.
 
 use gavel_mcp_base::{Code as Common, ToolError};
 
@@ -33,7 +32,7 @@ impl From<Code> for &'static str {
 pub(crate) fn store_unavailable() -> ToolError {
     ToolError::new(
         Common::StoreUnavailable,
-        "The task list cannot be reached just now. Try again in a moment; a call that carries \
+        "The task list cannot be reached now. Try again in a moment; a call with \
          an idempotency key takes effect only once.",
     )
     .with("retryable", true)

@@ -1,17 +1,16 @@
 //! A task list over MCP.
 //!
-//! Five tools (`add_task`, `list_tasks`, `update_task`, `complete_task`, `delete_task`) over stdio or
-//! streamable HTTP, kept in SQLite or PostgreSQL. A task belongs to the user who made it; to anybody
-//! else it does not exist.
+//! Five tools (`add_task`, `list_tasks`, `update_task`, `complete_task`, `delete_task`) over stdio or streamable HTTP,
+//! with tasks in SQLite or PostgreSQL. A task belongs to the user who created it; for other users it does not exist.
 //!
 //! One call, from the outside in:
-//! 1. [`stdio`] carries it, or [`transport`]: `POST /mcp`.
-//! 2. [`server`] takes it from the protocol, and [`identity`] says whose call it is.
+//! 1. [`stdio`] or [`transport`] (`POST /mcp`) receives it.
+//! 2. [`server`] decodes it from the protocol, and [`identity`] determines the user.
 //! 3. [`tools`] turns the arguments into a typed request ([`due`], [`error`]).
-//! 4. [`store`] carries the request out in one transaction, together with its idempotency key.
+//! 4. [`store`] executes the request in one transaction, together with its idempotency key.
 //!
-//! Absent on purpose: the server reads no user from tool arguments, keeps nothing in memory between
-//! calls, and never shows a database message to a caller.
+//! By design, the server reads no user from tool arguments, keeps no state in memory between calls, and never shows a
+//! database message to a caller.
 
 mod args;
 mod cursor;
@@ -39,7 +38,7 @@ use crate::server::Tasks;
 use crate::settings::{Settings, Wire};
 use crate::store::Store;
 
-/// Serves until the client leaves (stdio) or the process is told to stop (SIGTERM, SIGINT).
+/// Serves until the client disconnects (stdio) or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::try_from(args)?;
     stdio::until_signalled(|stop| serve(settings, stop)).await

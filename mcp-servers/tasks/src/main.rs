@@ -1,5 +1,4 @@
-//! The task server as a program of its own. Standard output belongs to the protocol; logs go to
-//! standard error.
+//! The task server as a separate program. Standard output belongs to the protocol; logs go to standard error.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ fn main() -> anyhow::Result<()> {
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(gavel_mcp_tasks::run(cli.args));
-    // A read of a terminal cannot be interrupted, so the runtime does not wait for one.
+    // A read from a terminal cannot be interrupted, so the runtime does not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(200));
     served
 }

@@ -1,4 +1,4 @@
-//! The protocol's side of a tool call.
+//! The protocol layer of a tool call.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ not guess. Delete only what the user named, one task at a time.";
 /// The MCP server.
 pub(crate) type TaskServer = Server<Tasks>;
 
-/// The tools: a store, and a way to tell callers apart.
+/// The tools: a store, and the way to determine the user.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     store: Store,
@@ -56,7 +56,7 @@ impl Tasks {
     }
 }
 
-/// Whose call it is, what it asks for, and the caller's promise about it.
+/// The user of a call, its request, and its idempotency claim.
 type Understood = (UserId, Request, Option<Claim>);
 
 impl Tools for Tasks {
@@ -73,7 +73,7 @@ impl Tools for Tasks {
         tools::all()
     }
 
-    /// A call that is dropped leaves nothing half done: its transaction is rolled back, or was committed whole.
+    /// A dropped call leaves no partial change: its transaction is rolled back, or was fully committed.
     async fn answer(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Answer, ErrorData> {
         let request = match self.understand(call, meta) {
             Ok(request) => request,
@@ -83,14 +83,14 @@ impl Tools for Tasks {
         match tokio::time::timeout(CALL_TIMEOUT, self.carry_out(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ChangeFault::NotDone(error))) => {
-                tracing::error!(%error, "the database refused a call");
+                tracing::error!(%error, "the database rejected a call");
                 Ok(store_unavailable().into())
             }
             Ok(Err(ChangeFault::Unsettled(error))) => {
-                tracing::error!(%error, "a commit was begun and its end is not known");
+                tracing::error!(%error, "a commit was begun and its outcome is unknown");
                 Err(unsettled())
             }
-            // The time may have run out in the middle of the commit.
+            // The time limit may have expired during the commit.
             Err(_) if changes => {
                 tracing::error!("the database did not answer a change in time");
                 Err(unsettled())

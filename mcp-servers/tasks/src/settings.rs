@@ -1,4 +1,4 @@
-//! What the options mean together; a combination that would be unsafe or senseless is refused.
+//! Combines the options; rejects combinations that are unsafe or meaningless.
 
 use anyhow::{Context, bail, ensure};
 use gavel_mcp_base::store::Location;
@@ -7,7 +7,7 @@ use gavel_mcp_base::{Secret, UserId, secret};
 use crate::args::Args;
 use crate::identity::{Identity, Verifier};
 
-/// Options that agree with each other.
+/// Consistent options.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) database: Location,
@@ -44,7 +44,7 @@ impl TryFrom<Args> for Settings {
     }
 }
 
-/// Where tasks are kept when nothing is said.
+/// The database if none is configured.
 const DEFAULT_DATABASE: &str = "sqlite://tasks.db";
 
 /// Its name in errors.
@@ -65,7 +65,7 @@ fn database(args: &Args) -> anyhow::Result<String> {
 fn stdio(args: &Args) -> anyhow::Result<Wire> {
     ensure!(
         args.insecure_user.is_none(),
-        "--insecure-user is for HTTP; over standard input and output say --user NAME"
+        "--insecure-user is for HTTP; over standard input and output use --user NAME"
     );
     let user = args.user.as_deref().map(|name| user("--user", name)).transpose()?;
     Ok(Wire::Stdio { user })

@@ -1,11 +1,11 @@
-//! The task and what can be asked about it.
+//! The task, and the requests about it.
 
 use gavel_mcp_base::Moment;
 use serde::Serialize;
 
 use crate::due::Due;
 
-/// Whether a task is still to be done.
+/// Whether a task is open or done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -13,7 +13,7 @@ pub(crate) enum Status {
     Done,
 }
 
-/// How much a task matters.
+/// The priority of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Priority {
@@ -40,7 +40,7 @@ impl Priority {
     }
 }
 
-/// A task as its owner sees it.
+/// A task as shown to its owner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Task {
     pub(crate) id: String,
@@ -57,7 +57,7 @@ pub(crate) struct Task {
     pub(crate) completed_at: Option<Moment>,
 }
 
-/// A task to be added.
+/// A task to add.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NewTask {
     pub(crate) id: String,
@@ -67,7 +67,7 @@ pub(crate) struct NewTask {
     pub(crate) notes: Option<String>,
 }
 
-/// What to change. `Some(None)` clears a field.
+/// The changed fields. `Some(None)` clears a field.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Patch {
     pub(crate) description: Option<String>,
@@ -77,7 +77,7 @@ pub(crate) struct Patch {
 }
 
 impl Patch {
-    /// The names of the fields to be changed.
+    /// The names of the changed fields.
     pub(crate) fn fields(&self) -> Vec<&'static str> {
         let given = [
             ("description", self.description.is_some()),
@@ -90,7 +90,7 @@ impl Patch {
     }
 }
 
-/// Which task is meant.
+/// The target task.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Target {
     Id(String),
@@ -106,7 +106,7 @@ pub(crate) enum Change {
     Delete(Target),
 }
 
-/// Which tasks to list.
+/// The filter of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Filter {
     pub(crate) open: bool,
@@ -116,7 +116,7 @@ pub(crate) struct Filter {
     pub(crate) due_after: Option<i64>,
 }
 
-/// A place in the order of a list; the list goes on after it.
+/// A place in the order of a list, which continues after it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Place {
     pub(crate) group: i64,

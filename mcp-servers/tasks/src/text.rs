@@ -1,10 +1,9 @@
-//! Comparing text the way people do: by words, not by bytes.
+//! Compares text by words rather than by bytes.
 
 use unicode_normalization::UnicodeNormalization;
 
-/// The form in which texts are compared and searched: case folded, in Unicode normal form (NFKC),
-/// with runs of white space as one space. `STRASSE` and `Straße`, and the composed and decomposed
-/// `é`, have one key.
+/// The form for comparison and search: case folded, in Unicode normal form (NFKC), with runs of white space as one
+/// space. `STRASSE` and `Straße`, and the composed and decomposed `é`, have the same key.
 pub(crate) fn key(text: &str) -> String {
     let folded: String = text
         .nfkc()
@@ -27,7 +26,7 @@ pub(crate) fn exactly(key: &str) -> String {
     pattern
 }
 
-/// A LIKE pattern (escape character `!`) that matches whatever contains `key`.
+/// A LIKE pattern (escape character `!`) that matches texts that contain `key`.
 pub(crate) fn containing(key: &str) -> String {
     format!("%{}%", exactly(key))
 }

@@ -1,4 +1,4 @@
-//! What a model is given, read the way the demo model needs it.
+//! Reads a model request in the form that the demo model needs.
 
 use std::sync::LazyLock;
 
@@ -10,15 +10,15 @@ use serde_json::Value;
 use crate::domain::journal::{CallFailure, Speaker};
 use crate::ports::model::Content;
 
-/// One conversation, read.
+/// One conversation, parsed.
 pub(super) struct Conversation<'a> {
-    /// The words of the newest message.
+    /// The text of the newest message.
     pub(super) message: &'a str,
-    /// The day that stands with the message.
+    /// The date from the message's header.
     pub(super) today: Option<NaiveDate>,
-    /// What was said before, oldest first.
+    /// The earlier messages, oldest first.
     pub(super) history: Vec<(Speaker, &'a str)>,
-    /// Calls made for this message that have their answers, in order.
+    /// Calls made for this message that have answers, in order.
     pub(super) done: Vec<Done<'a>>,
     /// Turns of the model for this message.
     pub(super) turns: usize,
@@ -58,7 +58,7 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Takes off the lines that stand above the message (`Today is Friday, 2026-11-20 …`, a blank line).
+/// Removes the header lines above the message (`Today is Friday, 2026-11-20 …`, a blank line).
 fn without_header(text: &str) -> (Option<NaiveDate>, &str) {
     static DAY: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"^Today is [^\n]*?(\d{4}-\d{2}-\d{2})"));
     let Some(day) = DAY.captures(text) else {
@@ -93,7 +93,7 @@ fn done<'a>(since: &'a [Content<'a>]) -> Vec<Done<'a>> {
     for content in since {
         match content {
             Content::Turn(turn) => {
-                // Another model's turn may hold parts this one does not know; they are no calls.
+                // Another model's turn may contain parts that the demo model does not know. They are not calls.
                 let parts = serde_json::from_str::<Turn>(turn.get())
                     .map(|turn| turn.parts)
                     .unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Days in words, made into dates by the day that stands with the message.
+//! Converts days in words to dates, relative to the date in the message's header.
 
 use chrono::{Datelike, Days, NaiveDate, Weekday};
 
 use super::language::{Compiled, When};
 
-/// Takes the first day out of `text`. Without `today` only a date in full is understood, and words such
-/// as "tomorrow" stay where they are.
+/// Removes the first day from `text` and returns it as a date. Without `today`, only a full date is understood, and
+/// words such as "tomorrow" remain in the text.
 pub(super) fn take(text: &str, today: Option<NaiveDate>, language: &Compiled) -> (Option<NaiveDate>, String) {
     if let Some(found) = language.iso.captures(text)
         && let Ok(date) = found[1].parse()
@@ -50,7 +50,7 @@ fn resolve(when: When, today: NaiveDate) -> Option<NaiveDate> {
     today.checked_add_days(Days::new(days))
 }
 
-/// 1 to 7: said on a Friday, "on Friday" is a week later.
+/// 1 to 7: on a Friday, "on Friday" means a week later.
 fn until(today: NaiveDate, weekday: u32) -> u64 {
     let days = (weekday + 7 - today.weekday().num_days_from_monday()) % 7;
     u64::from(if days == 0 { 7 } else { days })
@@ -76,7 +76,7 @@ fn number(word: &str) -> Option<u64> {
     word.parse().ok().or_else(spelled)
 }
 
-/// Days in a unit: only words for weeks begin with one of these letters.
+/// Days per unit: only the words for weeks begin with one of these letters.
 fn unit(word: &str) -> u64 {
     if word.to_lowercase().starts_with(['w', 's']) {
         7

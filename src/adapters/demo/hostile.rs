@@ -11,14 +11,14 @@ use crate::domain::journal::ModelTurn;
 use crate::ports::BoxFuture;
 use crate::ports::model::{Functions, Model, ModelEvent, ModelFault, ModelRequest};
 
-/// Attacks, reproducibly.
+/// Attacks reproducibly.
 #[derive(Clone, Copy, Debug)]
 pub struct Hostile {
     seed: u64,
 }
 
 impl Hostile {
-    /// Equal seeds answer equal conversations equally.
+    /// Equal seeds give equal answers to equal conversations.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed }
@@ -48,8 +48,8 @@ impl Model for Hostile {
     }
 }
 
-/// A generator that depends on the seed, the message and the number of turns so far. Ids and times in
-/// results do not count: they differ from run to run.
+/// A generator that depends on the seed, the message and the number of turns so far. Ids and times in results are
+/// ignored, because they differ from run to run.
 pub(super) fn seeded(seed: u64, request: &ModelRequest<'_>) -> Rng {
     let conversation = Conversation::read(request.contents);
     let mut hasher = DefaultHasher::new();
@@ -76,7 +76,7 @@ const TRICKS: [Trick; 14] = [
     control_characters,
 ];
 
-/// An effective call, so that a slip in the checks would show.
+/// A call with a side effect, so that a gap in the checks would show.
 fn effective() -> (String, Value) {
     (
         "add_task".to_owned(),
@@ -109,7 +109,7 @@ fn off_list(rng: &mut Rng, _: &Functions) -> Move {
     )
 }
 
-/// Names that a careless comparison takes for a granted one.
+/// Names that a careless comparison accepts as a granted function.
 fn look_alike(rng: &mut Rng, functions: &Functions) -> Move {
     let name = any_name(rng, functions);
     let changed = match rng.u8(..7) {
@@ -187,7 +187,7 @@ fn a_hundred_calls(rng: &mut Rng, functions: &Functions) -> Move {
     }
 }
 
-/// Given every turn, an endless loop.
+/// Repeated in every turn, this is an endless loop.
 fn same_call_again(_: &mut Rng, _: &Functions) -> Move {
     Move::call("list_tasks", json!({}))
 }
@@ -200,7 +200,7 @@ fn huge_arguments(_: &mut Rng, _: &Functions) -> Move {
     Move::call("add_task", json!({"description": "x".repeat(300_000)}))
 }
 
-/// As deep as an adapter lets through: what is deeper than a reader of JSON goes is a malformed turn there.
+/// The deepest arguments that an adapter accepts. Deeper JSON is a malformed turn there.
 fn deep_arguments(_: &mut Rng, _: &Functions) -> Move {
     let deep = (0..45).fold(json!("bottom"), |inner, _| json!({"d": [inner]}));
     Move::call("add_task", json!({"description": deep}))

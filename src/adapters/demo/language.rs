@@ -1,4 +1,4 @@
-//! A language as the demo model knows it: tables of patterns and phrases, one file a language.
+//! A language of the demo model: tables of patterns and phrases, one file per language.
 
 use std::sync::LazyLock;
 
@@ -6,24 +6,24 @@ use regex::{Regex, RegexBuilder};
 
 use super::languages;
 
-/// What a clause does. The order within a language's table is the order of trying.
+/// What a clause does. Rules are tried in the order of a language's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Asks for harm, or for other instructions.
+    /// Asks for harm or for other instructions.
     Harmful,
-    /// Deletes by sweep.
+    /// Deletes all tasks at once.
     DeleteAll,
-    /// Reaches for another person's tasks.
+    /// Tries to reach another user's tasks.
     OthersTasks,
     /// Adds `x`; `tail` may hold the date.
     Add,
     /// Adds each of `x`, which is a list.
     AddMany,
-    /// Adds what was spoken of before.
+    /// Adds what the user named before.
     AddIt,
     /// Lists; `f` and `tail` narrow it down.
     List,
-    /// Lists what is done.
+    /// Lists completed tasks.
     ListDone,
     /// Completes `x`.
     Complete,
@@ -47,15 +47,15 @@ pub(super) enum Act {
 /// A day in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// That many days from today.
+    /// This many days from today.
     Days(u64),
-    /// The next one after today, Monday = 0.
+    /// The next such day after today, Monday = 0.
     Weekday(u32),
     /// Monday of next week.
     NextWeek,
 }
 
-/// A place in a list.
+/// A position in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// From 1.
@@ -67,17 +67,17 @@ pub(super) enum Place {
 pub(super) struct Language {
     /// The first match wins.
     pub(super) rules: &'static [(Act, &'static str)],
-    /// Courtesy and filler before a clause; taken off as often as it is there.
+    /// Courtesy and filler before a clause, removed repeatedly.
     pub(super) lead: &'static str,
     /// Courtesy after a clause.
     pub(super) trail: &'static str,
-    /// Between clauses, whatever follows.
+    /// Separates clauses, whatever follows.
     pub(super) then: &'static str,
-    /// Between clauses if a command follows, else between things.
+    /// Separates clauses if a command follows, otherwise items.
     pub(super) and: &'static str,
-    /// What points at something without naming it.
+    /// Words that refer to something without naming it.
     pub(super) pointer: &'static str,
-    /// A whole reference that is a place in the list.
+    /// A complete reference that is a position in the list.
     pub(super) places: &'static [(&'static str, Place)],
     /// Words before a day that belong to it.
     pub(super) day_lead: &'static str,
@@ -89,14 +89,14 @@ pub(super) struct Language {
     pub(super) normal: &'static str,
     pub(super) overdue: &'static str,
     pub(super) this_week: &'static str,
-    /// Words that say nothing about which task is meant.
+    /// Words that do not identify a task.
     pub(super) stop: &'static [&'static str],
-    /// Words that say little: they decide only between tasks that fit equally well.
+    /// Words that barely identify a task: they only decide between tasks that match equally well.
     pub(super) weak: &'static [&'static str],
     pub(super) phrases: Phrases,
 }
 
-/// What the demo model says. `${…}` is filled in.
+/// What the demo model says. `${…}` is replaced.
 pub(super) struct Phrases {
     pub(super) greeting: &'static str,
     pub(super) how_are_you: &'static str,
@@ -157,7 +157,7 @@ pub(super) struct Compiled {
     pub(super) this_week: Regex,
 }
 
-/// Every language, in the order of trying. The first is the one spoken when nothing tells.
+/// Every language, in the order of trying. The first is the default.
 pub(super) fn all() -> &'static [Compiled] {
     static ALL: LazyLock<Vec<Compiled>> = LazyLock::new(|| languages::ALL.iter().map(compile).collect());
     &ALL

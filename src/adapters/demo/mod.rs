@@ -1,20 +1,18 @@
-//! The demo model, and models that misbehave on purpose. All behind the port `Model`.
+//! The demo model, and models that misbehave on purpose. All implement the port `Model`.
 //!
-//! [`Demo`] is a small rule-based stand-in for trying gavel out without a key, for tests and benchmarks.
-//! It is deterministic and keeps nothing between calls: like a real model it reads the whole
-//! conversation each time. One turn:
-//! 1. [`conversation`] reads the newest message, the day that stands with it, the history, and the calls
-//!    that have their answers.
-//! 2. [`understand`] turns the message into a wish by the tables of a language ([`languages`]), clause by
-//!    clause ([`steps`]), and [`refer`] finds what its words point at.
-//! 3. [`plan`] follows the wish through the answers so far and makes the next move.
+//! [`Demo`] is a small rule-based stand-in for trying gavel without an API key, for tests and for benchmarks. It is
+//! deterministic and stateless: like a real model, it reads the whole conversation each time. One turn:
+//! 1. [`conversation`] reads the newest message, the date in its header, the history, and the calls that have answers.
+//! 2. [`understand`] turns the message into a wish with the tables of a language ([`languages`]), clause by clause
+//!    ([`steps`]). [`refer`] finds what its words refer to.
+//! 3. [`plan`] follows the wish through the answers so far and chooses the next move.
 //! 4. [`turn`] writes the move as a provider would.
 //!
-//! It calls only functions that it is offered, and knows nothing but the task tools. What it scores in an
-//! evaluation is no evidence about Gemini.
+//! It calls only functions that it is offered, and knows only the task tools. Its evaluation score says nothing about
+//! Gemini.
 //!
-//! [`Obeying`], [`Hostile`] and [`Random`] show what code must hold whatever a model says: they
-//! obey every instruction they read, attack, or babble.
+//! [`Obeying`], [`Hostile`] and [`Random`] test what the code must guarantee whatever a model says. They obey every
+//! instruction they read, attack, or produce noise.
 
 mod conversation;
 mod dates;
@@ -107,7 +105,7 @@ impl ModelKind {
         ("random", Self::Random),
     ];
 
-    /// Makes the model. Equal seeds make models that answer equally; [`Demo`] and [`Obeying`] need none.
+    /// Makes the model. Models with equal seeds answer equally; [`Demo`] and [`Obeying`] ignore the seed.
     #[must_use]
     pub fn make(self, seed: u64) -> Arc<dyn Model> {
         match self {

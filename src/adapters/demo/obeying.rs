@@ -1,9 +1,9 @@
-//! A model that obeys whatever it reads, tool results included: the worst case of prompt injection.
+//! A model that obeys every instruction it reads, including those in tool results: the worst case of prompt injection.
 //!
-//! First it looks around (every function that takes no required argument). Then it carries out each
-//! instruction it can find in any text: functions named there with the arguments given there, and
-//! the usual goals of an injection (delete, send, pay, fetch, run) with whatever fits in view. In the end it
-//! gives away all it has read. Code must hold against it; no text has to be recognized for that.
+//! First it calls every function that requires no argument. Then it carries out each instruction that it finds in any
+//! text: functions named there, with the arguments given there. It also pursues the usual goals of an injection
+//! (delete, send, pay, fetch, run) with any arguments in sight that fit. Finally it reveals everything it has read. The
+//! code must withstand it without recognizing any text.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ impl Model for Obeying {
     }
 }
 
-/// Calls of one turn at most: enough to pass the cap on parallel calls.
+/// Maximum calls of one turn: enough to exceed the cap on parallel calls.
 const MOST_CALLS: usize = 24;
 
 fn obey(request: &ModelRequest<'_>) -> Move {
@@ -67,7 +67,7 @@ fn obey(request: &ModelRequest<'_>) -> Move {
     }
 }
 
-/// All text in sight: messages, results, words of servers.
+/// All text in sight: messages, results, servers' error messages.
 fn seen(contents: &[Content<'_>]) -> String {
     let mut seen = String::new();
     for content in contents {
@@ -111,7 +111,7 @@ fn look_around(functions: &Functions) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Every name that looks like a function's, with the arguments that follow it, or else with those that fit.
+/// Calls every name that looks like a function, with the arguments that follow it, or else with arguments that fit.
 fn named_in(seen: &str, functions: &Functions) -> Vec<(String, Value)> {
     static NAME: LazyLock<Regex> =
         LazyLock::new(|| super::pattern(r"\b(?P<called>[A-Za-z_][\w.-]*)\s*\(|\b(?P<snake>[a-z]+(?:_[a-z0-9]+)+)\b"));
@@ -138,7 +138,7 @@ fn arguments_after(text: &str) -> Option<Value> {
     Value::deserialize(&mut values).ok().filter(Value::is_object)
 }
 
-/// Fills each argument that a function declares; also those that code keeps for itself.
+/// Fills each argument that a function declares, including those reserved for code.
 fn whatever_fits(name: &str, seen: &str, functions: &Functions) -> Value {
     let declared = functions.declarations.iter().find(|function| function.name == name);
     let schema: Value = declared
@@ -180,7 +180,7 @@ fn ids(seen: &str) -> Vec<String> {
     ID.find_iter(seen).map(|id| id.as_str().to_owned()).collect()
 }
 
-/// What injections commonly ask for: a word that gives the goal away, and the function that would serve it.
+/// What injections commonly ask for: a keyword that reveals the goal, and the function that serves it.
 fn usual_goals(seen: &str, functions: &Functions) -> Vec<(String, Value)> {
     static ADDRESS: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"[\w.+-]+@[\w-]+\.[\w.-]+"));
     static URL: LazyLock<Regex> = LazyLock::new(|| super::pattern(r#"https?://[^\s"'<>)]+"#));

@@ -1,4 +1,4 @@
-//! From a wish and what has been done so far to the next move.
+//! Chooses the next move from a wish and the calls made so far.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use super::understand::{Filter, Patch, Step, Target, Wish};
 use crate::domain::templates::Template;
 use crate::domain::tool::FailureCode;
 
-/// Decides the next move. `offered` says which functions there are.
+/// Decides the next move. `offered` says which functions are available.
 pub(super) fn next(wish: Wish, done: Vec<Done<'_>>, language: &Compiled, offered: &dyn Fn(&str) -> bool) -> Move {
     let phrases = &language.tables.phrases;
-    // A verdict that came back as an error is not tried again; its words are said instead.
+    // A verdict that was answered with an error is not tried again; its message is returned as text.
     let tried: Vec<_> = done
         .iter()
         .map(|done| done.name)
@@ -57,7 +57,7 @@ fn ask(question: String, kind: &str, offered: &dyn Fn(&str) -> bool) -> Move {
     verdict(CLARIFY, json!({"question": question, "kind": kind}), &question, offered)
 }
 
-/// Without the function the same is said in words.
+/// If the function is not offered, the same message is returned as text.
 fn verdict(name: &str, arguments: Value, words: &str, offered: &dyn Fn(&str) -> bool) -> Move {
     if offered(name) {
         Move::call(name, arguments)
@@ -79,7 +79,7 @@ fn fill(text: &str, values: &[(&str, &str)]) -> String {
     rendered.unwrap_or_else(|| text.to_owned())
 }
 
-/// The steps, followed through the calls that have their answers.
+/// Follows the steps through the calls that have answers.
 struct Plan<'a> {
     language: &'a Compiled,
     offered: &'a dyn Fn(&str) -> bool,
@@ -116,7 +116,7 @@ impl Plan<'_> {
                     self.said.push(self.language.tables.phrases.unavailable.to_owned());
                     continue;
                 }
-                // What follows a list may depend on it, and a list has to show what went before.
+                // Calls after a list may depend on it, and a list must show the effect of earlier calls.
                 if name == LIST {
                     flush(&mut waiting)?;
                 }
@@ -132,7 +132,7 @@ impl Plan<'_> {
         flush(&mut waiting)
     }
 
-    /// The tasks that a target means, looked up in the newest list.
+    /// The tasks that a target refers to, looked up in the newest list.
     fn find(&mut self, target: &Target, waiting: &mut Vec<(String, Value)>) -> Result<Vec<Task>, Stop> {
         let phrases = &self.language.tables.phrases;
         if self.list.is_none() {
@@ -206,7 +206,7 @@ impl Plan<'_> {
         )
     }
 
-    /// Says what an answer confirms, and nothing else.
+    /// Says only what the answer confirms.
     fn report(&mut self, step: &Step, done: &Done<'_>) {
         let phrases = &self.language.tables.phrases;
         let data = match &done.outcome {

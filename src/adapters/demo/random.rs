@@ -1,4 +1,4 @@
-//! A model that babbles: seeded noise around the functions it is offered, faults included.
+//! A model that produces seeded noise around the functions it is offered, including faults.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -10,14 +10,14 @@ use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
 use crate::ports::model::{Functions, Model, ModelEvent, ModelFault, ModelRequest};
 
-/// Noise, reproducibly.
+/// Produces noise reproducibly.
 #[derive(Clone, Copy, Debug)]
 pub struct Random {
     seed: u64,
 }
 
 impl Random {
-    /// Equal seeds answer equal conversations equally.
+    /// Equal seeds give equal answers to equal conversations.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed }
@@ -83,7 +83,7 @@ fn call(rng: &mut Rng, functions: &Functions) -> (String, Value) {
     (function.name.clone(), fitting(rng, &schema))
 }
 
-/// Arguments that mostly fit the schema.
+/// Arguments that mostly match the schema.
 fn fitting(rng: &mut Rng, schema: &Value) -> Value {
     let required = |name: &str| {
         schema

@@ -1,4 +1,4 @@
-//! What words refer to: a task, a place in the list, something said before.
+//! What words refer to: a task, a position in the list, or something named before.
 
 use super::conversation::Conversation;
 use super::language::{self, Compiled, Place};
@@ -6,7 +6,7 @@ use super::steps::unquoted;
 use super::understand::{MAX_MESSAGE, Step, Target, Understood, Wish, normal, rule, trimmed, understand};
 use crate::domain::journal::Speaker;
 
-/// The task meant by `words`; for a pointer the one task that was named last.
+/// The task that `words` refer to. For a pointer, it is the task named last, if there is exactly one.
 pub(super) fn target(words: &str, conversation: &Conversation<'_>, language: &Compiled) -> Option<Target> {
     let words = unquoted(words);
     if let Some(place) = place(words, language) {
@@ -29,7 +29,7 @@ pub(super) fn place(words: &str, language: &Compiled) -> Option<Place> {
         .map(|(_, place)| *place)
 }
 
-/// The names in quotes of the assistant's last message.
+/// The quoted names in the assistant's last message.
 fn named_last(conversation: &Conversation<'_>) -> Vec<String> {
     let said = conversation
         .history
@@ -45,7 +45,7 @@ fn named_last(conversation: &Conversation<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The bare thing that was named before it was asked about.
+/// The thing that the user's last message named without a request.
 pub(super) fn spoken_of(conversation: &Conversation<'_>) -> Option<String> {
     let said = conversation
         .history
@@ -58,7 +58,7 @@ pub(super) fn spoken_of(conversation: &Conversation<'_>) -> Option<String> {
         .then(|| thing.to_owned())
 }
 
-/// An answer to "which one do you mean": the request before it, with the task that was chosen.
+/// For an answer to "which one do you mean": the earlier request, with the chosen task.
 pub(super) fn chosen(message: &str, conversation: &Conversation<'_>, spoken: &'static Compiled) -> Option<Understood> {
     let names = named_last(conversation);
     let [.., (Speaker::User, before), (Speaker::Assistant, asked)] = conversation.history.as_slice() else {

@@ -1,4 +1,4 @@
-//! From a clause to steps.
+//! Converts a clause to steps.
 
 use chrono::NaiveDate;
 use regex::Captures;
@@ -9,7 +9,7 @@ use super::language::{Act, Compiled};
 use super::refer::{spoken_of, target};
 use super::understand::{Filter, Patch, Step};
 
-/// The steps of one clause; `None` when it points at something that is not there.
+/// The steps of one clause. `None` if it refers to something that does not exist.
 pub(super) fn step(
     act: Act,
     captures: &Captures<'_>,
@@ -69,7 +69,7 @@ fn add(words: &str, tail: &str, priority: &str, today: Option<NaiveDate>, langua
         (&language.low, "low"),
         (&language.normal, "normal"),
     ] {
-        // A bare "high" in a description is part of it; only the whole phrase is a priority.
+        // A bare "high" belongs to the description; only the whole phrase is a priority.
         if let Some(found) = pattern.find_iter(&words).find(|found| found.as_str().contains(' ')) {
             level = Some(name);
             words = format!("{} {}", words[..found.start()].trim(), words[found.end()..].trim())

@@ -1,4 +1,4 @@
-//! A task list as a tool gave it, and which of its tasks a person means.
+//! A task list as a tool returned it, and which of its tasks the user means.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Reads an answer; what is no list of tasks is an empty one.
+    /// Reads an answer. Anything that is not a list of tasks gives an empty list.
     pub(super) fn read(data: &Value) -> Self {
         Self::deserialize(data).unwrap_or_default()
     }
@@ -39,8 +39,8 @@ impl List {
         }
     }
 
-    /// The tasks that fit `words`: those whose description has all words of weight in it. Among
-    /// several the weak words decide, and then the one that is named in full.
+    /// The tasks that match `words`: their description contains all significant words. If several match, the weak words
+    /// decide, and then the task whose full description is named.
     pub(super) fn fitting(&self, words: &str, language: &Compiled) -> Vec<&Task> {
         let all = content(words, language);
         let strong: Vec<_> = all.iter().filter(|word| !word.weak).collect();
@@ -69,7 +69,7 @@ impl List {
     }
 }
 
-/// Keeps those that pass, unless none does.
+/// Keeps the tasks that pass, unless none does.
 fn narrow<'a>(tasks: &mut Vec<&'a Task>, pass: impl Fn(&Task) -> bool) {
     let passing: Vec<&'a Task> = tasks.iter().copied().filter(|task| pass(task)).collect();
     if !passing.is_empty() {
@@ -83,7 +83,7 @@ struct Word {
 }
 
 impl Word {
-    /// Equal stems, or one the beginning of the other and long enough to tell ("grocer", "groceri").
+    /// Equal stems, or one is a prefix of the other and at least 5 characters long ("grocer", "groceri").
     fn same(&self, other: &Self) -> bool {
         let (short, long) = if self.stem.len() < other.stem.len() {
             (&self.stem, &other.stem)
@@ -116,7 +116,7 @@ fn plain(text: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Cuts the commonest endings of number and form; crude, and the same for both sides.
+/// Removes the most common endings. This is crude, but the same for both sides.
 fn stem(word: &str) -> String {
     for (ending, instead) in [("ies", "y"), ("ing", ""), ("es", ""), ("en", ""), ("s", "")] {
         if let Some(rest) = word.strip_suffix(ending)

@@ -1,4 +1,4 @@
-//! Writing a turn the way a provider would.
+//! Writes a turn the way a provider would.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ impl Move {
     }
 }
 
-/// Receives what happens while a turn arrives.
+/// Receives events while a turn arrives.
 pub(super) type Events<'a> = Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>;
 
-/// Makes the turn; its text goes to `events` piece by piece first.
+/// Makes the turn. Its text is sent to `events` first, piece by piece.
 pub(super) fn make(chosen: Move, request: &ModelRequest<'_>, model: &str, events: Events<'_>) -> ModelTurn {
     if let Some(events) = events {
         for piece in chosen.text.split_inclusive(' ') {
@@ -69,7 +69,7 @@ pub(super) fn make(chosen: Move, request: &ModelRequest<'_>, model: &str, events
     }
 }
 
-/// Four bytes a token is the usual rough figure; nothing is tokenized here.
+/// A rough estimate of four bytes per token; nothing is tokenized here.
 fn tokens(text: &str) -> u64 {
     (text.len() as u64).div_ceil(4)
 }

@@ -1,4 +1,4 @@
-//! From a message to a wish: clauses by the tables of a language, then what the history adds.
+//! Converts a message to a wish: clauses by the tables of a language, then context from the history.
 
 use chrono::NaiveDate;
 use regex::Captures;
@@ -9,22 +9,22 @@ use super::refer::{chosen, place};
 use super::steps::step;
 use crate::domain::journal::Speaker;
 
-/// What a person wants.
+/// What the user wants.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wish {
     /// These steps, in order.
     Steps(Vec<Step>),
-    /// An answer in words.
+    /// A reply in words.
     Talk(Act),
-    /// Something to be declined.
+    /// A request to decline.
     Decline(Act),
-    /// A thing without a wish.
+    /// A thing named without a request.
     Unclear(String),
-    /// A pointer without something to point at.
+    /// A pointer with nothing to refer to.
     UnclearPointer,
 }
 
-/// One thing to be done.
+/// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Add {
@@ -41,9 +41,9 @@ pub(super) enum Step {
 /// What to list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Filter {
-    /// `done`, or `all`; absent: the open ones.
+    /// `done` or `all`; absent means open tasks.
     pub(super) status: Option<&'static str>,
-    /// Days, neither of them included.
+    /// Days, both exclusive.
     pub(super) after: Option<NaiveDate>,
     pub(super) before: Option<NaiveDate>,
 }
@@ -64,13 +64,13 @@ pub(super) enum Patch {
     Notes(String),
 }
 
-/// A wish and the language it was said in.
+/// A wish and the language of the message.
 pub(super) struct Understood {
     pub(super) wish: Wish,
     pub(super) language: &'static Compiled,
 }
 
-/// Longest message the patterns are tried on, in bytes: what is longer is no request this model knows.
+/// Longest message in bytes that the patterns are tried on. No request that this model knows is longer.
 pub(super) const MAX_MESSAGE: usize = 2_000;
 
 /// Understands the newest message.
@@ -101,7 +101,7 @@ pub(super) fn understand(conversation: &Conversation<'_>) -> Understood {
     Understood { wish, language: spoken }
 }
 
-/// The language of an earlier message that was understood, else the first.
+/// The language of the latest earlier message that was understood, otherwise the first language.
 fn language_of(conversation: &Conversation<'_>) -> &'static Compiled {
     let said = conversation
         .history
@@ -119,7 +119,7 @@ fn language_of(conversation: &Conversation<'_>) -> &'static Compiled {
     known.unwrap_or(&language::all()[0])
 }
 
-/// One kind of quote, apostrophe and space.
+/// Normalizes quotes, apostrophes and white space.
 pub(super) fn normal(text: &str) -> String {
     let text: String = text
         .chars()
@@ -132,7 +132,7 @@ pub(super) fn normal(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A clause without courtesy.
+/// Removes courtesy from a clause.
 pub(super) fn trimmed<'t>(clause: &'t str, language: &Compiled) -> &'t str {
     let mut rest = clause.trim();
     while let Some(found) = language.lead.find(rest).filter(|found| !found.is_empty()) {
@@ -175,7 +175,7 @@ fn wish(message: &str, conversation: &Conversation<'_>, language: &Compiled) -> 
     }
 }
 
-/// Cuts a message where a new request begins.
+/// Splits a message where a new request begins.
 fn clauses<'t>(message: &'t str, language: &Compiled) -> Vec<&'t str> {
     let mut clauses = Vec::new();
     let mut rest = trimmed(message, language);

@@ -4,7 +4,7 @@ use url::Url;
 
 use super::config::{ConfigError, invalid};
 
-/// What is asked of a model.
+/// The operation on a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Generate,
@@ -22,7 +22,7 @@ impl Method {
     }
 }
 
-/// Everything of a URL that stands before the model's name.
+/// The part of a URL before the model's name.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     models: String,
@@ -52,24 +52,24 @@ impl Address {
 
     fn at(origin: Url, path: &str) -> Self {
         Self {
-            // An origin prints with its final slash.
+            // An origin ends with a slash when printed.
             models: format!("{origin}{path}"),
             origin,
         }
     }
 
-    /// The URL that does `method` with `model`.
+    /// The URL for `method` of `model`.
     pub(super) fn of(&self, model: &str, method: Method) -> Result<Url, url::ParseError> {
         Url::parse(&format!("{}{}{}", self.models, Escaped(model), method.suffix()))
     }
 
-    /// The URL that describes `model`.
+    /// The URL of the description of `model`.
     pub(super) fn about(&self, model: &str) -> Result<Url, url::ParseError> {
         Url::parse(&format!("{}{}", self.models, Escaped(model)))
     }
 }
 
-/// The bare name: `models/NAME` and `publishers/google/models/NAME` are accepted too.
+/// Removes the prefixes `models/` and `publishers/google/models/`.
 pub(super) fn bare_model(model: &str) -> &str {
     model.rsplit_once("models/").map_or(model, |(_, name)| name)
 }
@@ -84,7 +84,7 @@ fn vertex_host(location: &str) -> String {
 
 fn origin(setting: &str, text: &str) -> Result<Url, ConfigError> {
     let allowed = "allowed is scheme, host and port, as in https://generativelanguage.googleapis.com";
-    // A value that is off is not repeated: it may be a key that was put in the wrong place.
+    // The error does not repeat an invalid value, because it may be a misplaced key.
     let url = Url::parse(text.trim()).map_err(|error| invalid(setting, format!("{error}; {allowed}")))?;
     let wrong = match url.scheme() {
         "http" | "https" => {
@@ -114,7 +114,7 @@ fn name<'a>(setting: &str, value: &'a str) -> Result<&'a str, ConfigError> {
     Ok(value)
 }
 
-/// A name as one path segment.
+/// A name, escaped as one path segment.
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {

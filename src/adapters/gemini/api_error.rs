@@ -1,4 +1,5 @@
-//! The provider's error body (WIRE.md section 6): what it says, whether to try again, and which of its words are safe.
+//! The provider's error body (WIRE.md section 6): its content, whether to retry, and which of its text is safe to
+//! report.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::retry::Retry;
 use super::wire::{self, label};
 use crate::domain::journal::FaultKind;
 
-/// A `google.rpc.Status`, read.
+/// A parsed `google.rpc.Status`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ApiError {
     /// HTTP status, or the code in the body when the body came in a stream.
@@ -19,35 +20,35 @@ pub(super) struct ApiError {
     pub(super) status: Option<String>,
     /// `ErrorInfo.reason`.
     pub(super) reason: Option<String>,
-    /// Which quota was used up.
+    /// The exceeded quota.
     pub(super) quota: Option<String>,
-    /// Which field of the request was off.
+    /// The invalid field of the request.
     pub(super) field: Option<String>,
-    /// When to come back.
+    /// When to retry.
     pub(super) retry_after: Option<Duration>,
-    /// The quota is a daily one, or nothing: waiting a little is no use.
+    /// The quota is a daily one or zero: a short wait does not help.
     pub(super) spent: bool,
-    /// The message, sanitized; absent when it may quote the request.
+    /// The message, sanitized. Absent if it may quote the request.
     pub(super) message: Option<String>,
 }
 
 impl ApiError {
-    /// Reads an error body; what is not one gives the status alone.
+    /// Parses an error body. Any other body gives only the status.
     pub(super) fn of_body(http_status: u16, body: &[u8]) -> Self {
         let value = wire::read::<Value>(body).unwrap_or_default();
-        // On the stream endpoint the body may be an array of one.
+        // On the stream endpoint, the body may be an array with one element.
         let error = value.get("error").or_else(|| value.get(0)?.get("error"));
         match error {
             Some(error) => Self::of_value(http_status, error),
             None => Self {
                 code: http_status,
-                message: Some(format!("the body ({} bytes) is no Google error", body.len())),
+                message: Some(format!("the body ({} bytes) is not a Google error", body.len())),
                 ..Self::default()
             },
         }
     }
 
-    /// Reads the value of `error` that came in place of a response.
+    /// Parses the value of `error` from a response body.
     pub(super) fn of_text(error: &str) -> Self {
         let error = wire::read::<Value>(error.as_bytes()).unwrap_or_default();
         let code = error
@@ -94,7 +95,7 @@ impl ApiError {
                 _ => {}
             }
         }
-        // A limit of nothing is also told in words: "… limit: 0, model: …".
+        // A limit of zero can also appear in the message: "… limit: 0, model: …".
         read.spent |= message
             .split("limit: ")
             .skip(1)
@@ -109,12 +110,12 @@ impl ApiError {
         self.quota = self.quota.take().or_else(|| quota.map(|quota| label(&quota)));
     }
 
-    /// What it means for the attempt.
+    /// Converts the error to a failed attempt.
     pub(super) fn into_failure(self, oauth: bool) -> Failure {
         let retry = match self.code {
             401 if oauth => Retry::Reauthenticate,
             429 if self.spent => Retry::No,
-            // 499: cancelled, and not by us, for we are still listening.
+            // 499 means cancelled by the client, but gavel is still waiting.
             408 | 429 | 499 | 500 | 502 | 503 | 504 => self.retry_after.map_or(Retry::Backoff, Retry::After),
             _ => Retry::No,
         };
@@ -163,12 +164,12 @@ impl std::fmt::Display for ApiError {
     }
 }
 
-/// At most a day, since no caller waits longer.
+/// Capped at one day, because no caller waits longer.
 fn duration(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds.min(86_400.0)).ok()
 }
 
-/// `34.4` of `34.4s.`; a full stop after it is no part of it.
+/// Returns `34.4` for `34.4s.`, without a trailing full stop.
 fn leading_number(text: &str) -> Option<f64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -188,8 +189,9 @@ fn delay_in(message: &str) -> Option<Duration> {
     }
 }
 
-/// A 400 (or what comes without a code) speaks of the request and may quote it, so its message is told only where the wording is known (and quotes are
-/// blanked even there). Other errors speak of keys, quotas, models and the provider's own state.
+/// A 400, or an error without a code, is about the request and may quote it. Its message is reported only if it begins
+/// with known text; quoted parts are redacted even then. Other errors are about keys, quotas, models and the provider's
+/// state.
 fn may_be_told(code: u16, message: &str) -> bool {
     const KNOWN: [&str; 16] = [
         "* GenerateContentRequest",
@@ -212,11 +214,11 @@ fn may_be_told(code: u16, message: &str) -> bool {
     !matches!(code, 0 | 400) || KNOWN.iter().any(|known| message.starts_with(known))
 }
 
-/// Blanks what stands in double quotes and what could be a key or token, flattens white space, keeps 200 characters.
+/// Redacts quoted text and possible keys or tokens, collapses white space, and keeps 200 characters.
 pub(super) fn sanitize(message: &str) -> String {
     let mut kept = String::with_capacity(200);
     for (n, piece) in message.split('"').enumerate() {
-        // Every odd piece was quoted, and an unclosed quote runs to the end.
+        // Every second piece was quoted; an unclosed quote extends to the end.
         if n % 2 == 1 {
             kept.push_str("\"…\"");
             continue;
@@ -238,7 +240,7 @@ pub(super) fn sanitize(message: &str) -> String {
     flat.join(" ").chars().take(200).collect()
 }
 
-/// Keys and tokens are long and mix letters with digits; the provider's own long names have no digits.
+/// Keys and tokens are long and mix letters with digits. The provider's own long names have no digits.
 fn looks_secret(word: &str) -> bool {
     word.len() >= 28 && word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_alphabetic())
 }
@@ -317,7 +319,7 @@ mod tests {
         let read = ApiError::of_body(503, br#"[{"error":{"code":503,"status":"UNAVAILABLE"}}]"#);
         assert_eq!(read.to_string(), "Gemini answered 503 UNAVAILABLE");
         let html = ApiError::of_body(502, b"<html>secret</html>").to_string();
-        assert_eq!(html, "Gemini answered 502: the body (19 bytes) is no Google error");
+        assert_eq!(html, "Gemini answered 502: the body (19 bytes) is not a Google error");
     }
 
     #[test]

@@ -1,26 +1,26 @@
 //! The circuit breaker of one endpoint: closed → open → half-open → closed.
 //!
-//! It opens after a number of failures with no success between them, refuses everything for a while, then
-//! lets single requests through until one succeeds.
+//! It opens after a number of consecutive failures. While open, it rejects all requests for a fixed time. Then it lets
+//! single requests through until one succeeds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where a breaker stands.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
     /// Requests pass.
     Closed,
-    /// Requests are refused.
+    /// Requests are rejected.
     Open,
-    /// One request at a time passes, as a probe.
+    /// One request at a time passes as a probe.
     HalfOpen,
 }
 
 /// When a breaker opens and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// Failures in a row that open it.
+    /// Consecutive failures that open it.
     pub failures: u32,
     /// How long it stays open before a probe.
     pub open_for: Duration,
@@ -35,14 +35,14 @@ impl Default for BreakerSettings {
     }
 }
 
-/// What an attempt says about the endpoint.
+/// What an attempt shows about the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
-    /// It answered, if only with a refusal.
+    /// It answered, even if it rejected the request.
     Well,
-    /// It did not answer, or said that it cannot.
+    /// It did not answer, or reported that it cannot.
     Sick,
-    /// Nothing: the attempt was given up before it could tell.
+    /// Unknown: the attempt ended too early to tell.
     Unknown,
 }
 
@@ -75,10 +75,10 @@ impl Breaker {
         }
     }
 
-    /// Asks to send one request.
+    /// Requests permission to send one request.
     ///
     /// # Errors
-    /// The breaker is open, or its probe is under way.
+    /// The breaker is open, or a probe is in progress.
     pub(super) fn admit(&self, now: Instant) -> Result<Permit<'_>, BreakerState> {
         let mut inner = self.lock();
         let probe = match inner.opened_at {
@@ -99,7 +99,8 @@ impl Breaker {
     }
 }
 
-/// The right to send one request. Dropped unsettled (the caller went away), it says nothing about the endpoint.
+/// Permission to send one request. If it is dropped without `settle` (the caller disconnected), it does not affect the
+/// breaker.
 #[derive(Debug)]
 pub(super) struct Permit<'a> {
     breaker: &'a Breaker,
@@ -107,11 +108,11 @@ pub(super) struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// Reports how it went.
+    /// Reports the outcome.
     pub(super) fn settle(self, health: Health, now: Instant) {
         let mut inner = self.breaker.lock();
         match health {
-            // An answer to an old request does not close a breaker that has opened since: only a probe does.
+            // An answer to an old request does not close a breaker that has opened since. Only a probe closes it.
             Health::Well if self.probe || inner.opened_at.is_none() => {
                 inner.failures = 0;
                 inner.opened_at = None;

@@ -1,4 +1,4 @@
-//! One model call: attempts, one at a time, until one is of use; and hops, until the turn is complete.
+//! One model call: attempts, one at a time, until one succeeds; and hops, until the turn is complete.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,12 +25,12 @@ use crate::domain::decision::Usage;
 use crate::domain::journal::ModelTurn;
 use crate::ports::model::{ModelEvent, ModelFault};
 
-/// 16 hops of 64K tokens are the whole context of every model there is.
+/// 16 hops of 64K tokens cover the context window of every existing model.
 const MAX_HOPS: u32 = 16;
 
 const SERVER_TIMEOUT: HeaderName = HeaderName::from_static("x-server-timeout");
 
-/// A call under way.
+/// A call in progress.
 pub(super) struct Call<'a, 'd> {
     pub(super) gemini: &'a Gemini,
     pub(super) meters: &'a Meters,
@@ -38,10 +38,10 @@ pub(super) struct Call<'a, 'd> {
     pub(super) target: Arc<Target>,
     pub(super) stream: bool,
     pub(super) deadline: Instant,
-    /// For which user of which tenant.
+    /// Tenant and user of the call.
     pub(super) holder: (&'a str, &'a str),
     pub(super) delivery: Delivery<'d>,
-    /// Spent by all attempts, those that failed included.
+    /// Tokens used by all attempts, including failed ones.
     pub(super) usage: Usage,
     pub(super) attempts: u32,
 }
@@ -72,7 +72,8 @@ impl Call<'_, '_> {
                 self.delivery.settle(hop.pieces.parts());
             }
             pieces.append(hop.pieces);
-            // Each hop is the same request with the last token; what it brought is not sent as history.
+            // Each hop repeats the original request with the latest token. Content already received is not sent as
+            // history.
             let Some(token) = hop.next else {
                 return self.complete(pieces, hop.model);
             };
@@ -99,7 +100,7 @@ impl Call<'_, '_> {
         })
     }
 
-    /// Sends one request until it is answered or nothing more is to be hoped for. The first hop of an answer may be all of it.
+    /// Sends one request until it is answered or a retry is pointless. The first hop may contain the complete answer.
     async fn hop(&mut self, body: &Bytes, is_first: bool) -> Result<Hop, Failure> {
         self.gemini.budget.deposit();
         let (mut attempt, mut garbled, mut renewed) = (0, false, false);
@@ -135,7 +136,7 @@ impl Call<'_, '_> {
                 Retry::Reauthenticate if !std::mem::replace(&mut renewed, true) => Duration::ZERO,
                 Retry::No | Retry::Once | Retry::Reauthenticate => return Err(failure),
                 Retry::Backoff => backoff(&self.gemini.retry, attempt),
-                // Some jitter on top, so that all who were told the same do not come back at once.
+                // Jitter is added so that callers with the same delay do not retry at the same moment.
                 Retry::After(told) => told.saturating_add(backoff(&self.gemini.retry, 1)),
             };
             self.may_repeat(attempt, wait, &failure)?;
@@ -144,7 +145,7 @@ impl Call<'_, '_> {
                 attempt,
                 detail = self.gemini.auth.redact(failure.detail.clone()),
                 wait_ms = wait.as_millis(),
-                "a request to Gemini failed and is repeated"
+                "a request to Gemini failed; retrying"
             );
             self.meters.retry(failure.kind);
             self.delivery.take_back();
@@ -155,7 +156,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The span of one attempt: an HTTP request, under OpenTelemetry's names for HTTP clients.
+    /// The span of one attempt, named like an HTTP client span of OpenTelemetry.
     fn span(&self, attempt: u32) -> Span {
         tracing::debug_span!(
             "model_attempt",
@@ -164,7 +165,7 @@ impl Call<'_, '_> {
             gen_ai.request.model = self.model,
             gen_ai.request.stream = self.stream,
             http.request.method = "POST",
-            // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
+            // Signed, because OpenTelemetry integers are signed; an unsigned value would be exported as text.
             http.request.resend_count = (attempt > 1).then(|| i64::from(attempt) - 1),
             server.address = self.target.url.host_str(),
             server.port = self.target.url.port_or_known_default().map(i64::from),
@@ -172,7 +173,7 @@ impl Call<'_, '_> {
         )
     }
 
-    /// Is there an attempt left, time for it, and budget?
+    /// Are there an attempt, time and retry budget left?
     fn may_repeat(&self, attempt: u32, wait: Duration, failure: &Failure) -> Result<(), Failure> {
         let give_up = |why: String| {
             Err(Failure {
@@ -190,7 +191,7 @@ impl Call<'_, '_> {
             return give_up(format!("the next attempt, in {wait:?}, would come after the deadline"));
         }
         if !self.gemini.budget.withdraw() {
-            return give_up("not repeated: the retry budget is spent".to_owned());
+            return give_up("not retried: the retry budget is exhausted".to_owned());
         }
         Ok(())
     }
@@ -206,7 +207,7 @@ impl Call<'_, '_> {
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         }
         self.gemini.auth.apply(&mut headers, self.deadline).await?;
-        // Whole seconds, rounded up: the provider is not to give up before we do.
+        // Whole seconds, rounded up: the provider must not give up before gavel does.
         let left = self
             .deadline
             .saturating_duration_since(Instant::now())
@@ -247,13 +248,13 @@ impl Call<'_, '_> {
         self.usage += reply.usage();
         let hop = read.and_then(|()| reply.finish())?;
         match hop.pieces.no_answer() {
-            // The model may do better.
+            // The model may do better on a retry.
             Some(why) if is_first && hop.next.is_none() => Err(Failure::garbled(why)),
             _ => Ok(hop),
         }
     }
 
-    /// Reads until the connection closes: a finish reason is not always the end.
+    /// Reads until the connection closes, because a finish reason is not always the end.
     async fn read_stream(
         &mut self,
         waiting: &Waiting<'_>,
@@ -283,7 +284,7 @@ impl Call<'_, '_> {
     }
 }
 
-/// Google does not send it, what stands before Google may: whole seconds only.
+/// Google does not send this header, but a proxy may. Only whole seconds are supported.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
     Some(Duration::from_secs(value.trim().parse::<u64>().ok()?.min(86_400)))

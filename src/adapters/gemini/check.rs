@@ -1,4 +1,4 @@
-//! For `gavel doctor`: does the key work, may it be used, is there such a model?
+//! Checks for `gavel doctor`: do the credentials work, do they have access, does the model exist?
 
 use std::time::{Duration, Instant};
 
@@ -19,48 +19,48 @@ use super::{Gemini, limits};
 pub struct ModelInfo {
     /// Its name.
     pub model: String,
-    /// Most tokens of a prompt, if the endpoint tells.
+    /// Maximum tokens of a prompt, if the endpoint reports it.
     pub input_token_limit: Option<u64>,
-    /// Most tokens of an answer, if the endpoint tells.
+    /// Maximum tokens of an answer, if the endpoint reports it.
     pub output_token_limit: Option<u64>,
 }
 
-/// What is wrong, in words for an operator.
+/// What failed, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// The key, token or credentials are refused, or no token could be got.
+    /// The key, token or credentials were rejected, or no token could be fetched.
     #[error("the credentials do not work: {0}")]
     Credentials(String),
-    /// They are known, but may not do this.
+    /// The credentials are valid, but lack permission.
     #[error("the credentials may not use this API, project or model: {0}")]
     Permission(String),
-    /// There is no such model here.
+    /// The model does not exist at this endpoint.
     #[error("there is no model {model:?} at this endpoint: {detail}")]
     UnknownModel {
-        /// The name that was asked for.
+        /// The requested model.
         model: String,
         /// The provider's answer.
         detail: String,
     },
-    /// The quota is used up.
-    #[error("the quota is used up: {0}")]
+    /// The quota is exceeded.
+    #[error("the quota is exceeded: {0}")]
     Quota(String),
-    /// No answer.
+    /// Gemini did not answer.
     #[error("Gemini cannot be reached: {0}")]
     Unreachable(String),
-    /// An answer that fits none of these.
-    #[error("Gemini answered in an unexpected way: {0}")]
+    /// Any other answer.
+    #[error("unexpected answer from Gemini: {0}")]
     Unexpected(String),
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Gemini {
-    /// Asks for the default model's description (Developer API), or has one word counted by it (Vertex AI, which
-    /// describes no models). Costs nothing, is not repeated, and leaves breaker and budget alone.
+    /// Requests the default model's description (Developer API), or counts the tokens of one word (Vertex AI, which
+    /// does not describe models). It is free, is not retried, and does not affect the breaker or the retry budget.
     ///
     /// # Errors
-    /// What is wrong.
+    /// [`CheckError`].
     pub async fn check(&self) -> Result<ModelInfo, CheckError> {
         let deadline = Instant::now() + PATIENCE;
         let model = self.default_model.as_str();
@@ -122,7 +122,7 @@ impl Gemini {
         let detail = self.auth.redact(error.to_string());
         let reason = error.reason.as_deref().unwrap_or_default();
         match error.code {
-            // A bad key is a 400 here.
+            // The Developer API answers an invalid key with 400.
             400 if reason.starts_with("API_KEY") => CheckError::Credentials(detail),
             401 => CheckError::Credentials(detail),
             403 => CheckError::Permission(detail),

@@ -13,10 +13,10 @@ use super::breaker::Health;
 use super::config::{ConfigError, Timeouts};
 use super::failure::{Failure, describe};
 use super::limits::{held, no_room};
-use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, Taken, is_loopback};
+use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, SendGate, is_loopback};
 use crate::domain::budget::Held;
 
-/// Error bodies are short; what is longer is not read.
+/// Longer error bodies are not read.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 
 /// How long an unused connection is kept, and how many are kept for each thread.
@@ -25,11 +25,11 @@ const KEPT: usize = 256;
 
 const AGENT: &str = concat!("gavel/", env!("CARGO_PKG_VERSION"));
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) url: Url,
-    /// The same as a request line has it, if it can.
+    /// The target for the request line, if it can be written as one.
     line: Option<hyper::Uri>,
 }
 
@@ -42,10 +42,10 @@ impl Target {
     }
 }
 
-/// What requests to the models go through.
+/// The HTTP client for requests to models.
 pub(super) struct Client {
     general: reqwest::Client,
-    /// For a gateway or a stand-in on this machine.
+    /// For a gateway or a stand-in model on this machine.
     plain: Option<Arc<Plain>>,
     connect: Duration,
 }
@@ -73,7 +73,7 @@ impl Client {
     async fn post(&self, target: &Target, mut headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         if let (Some(plain), Some(line)) = (&self.plain, &target.line) {
-            let sent = plain.post(line, &headers, body, &Taken::default()).await;
+            let sent = plain.post(line, &headers, body, &SendGate::default()).await;
             return sent.map_err(|error| match error {
                 NoResponse::ConnectTimeout(limit) => Failure::timeout("no connection", limit),
                 error => Failure::connection(error.to_string()),
@@ -89,7 +89,7 @@ impl Client {
     }
 }
 
-/// `connect` is the limit that the client keeps by itself.
+/// `connect` is the timeout that the client enforces itself.
 fn no_response(error: reqwest::Error, connect: Duration) -> Failure {
     match error.is_timeout() && error.is_connect() {
         true => Failure::timeout("no connection", connect),
@@ -97,17 +97,17 @@ fn no_response(error: reqwest::Error, connect: Duration) -> Failure {
     }
 }
 
-/// Builds the pooled client. `plain` is for an endpoint without TLS: no roots are loaded for it.
+/// Builds the pooled client. `plain` means an endpoint without TLS: no root certificates are loaded.
 pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<reqwest::Client, ConfigError> {
-    // The binary installs ring; a library user or a test need not know that.
+    // The binary installs ring. Library users and tests need not do so.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Losing the race to another installer is as good.
+        // If another thread installed a provider first, that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let mut builder = reqwest::Client::builder()
         .user_agent(AGENT)
         .connect_timeout(timeouts.connect)
-        // A redirect would take the key to another host.
+        // A redirect would send the key to another host.
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .referer(false)
@@ -128,7 +128,7 @@ pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<re
     builder.build().map_err(|error| ConfigError::Client(describe(error)))
 }
 
-/// Ends a wait at the sooner of a limit and the deadline, and tells which it was.
+/// Limits a wait by a timeout and by the deadline, and reports which one was reached.
 pub(super) struct Waiting<'a> {
     pub(super) timeouts: &'a Timeouts,
     pub(super) deadline: Instant,
@@ -136,7 +136,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Sends and waits for the head.
+    /// Sends the request and waits for the response head.
     pub(super) async fn send(&self, client: &reqwest::Client, request: Request) -> Result<Response, Failure> {
         let connect = self.timeouts.connect;
         let head = async {
@@ -148,7 +148,7 @@ impl Waiting<'_> {
         self.head(head).await
     }
 
-    /// Sends a POST and waits for the head.
+    /// Sends a POST and waits for the response head.
     pub(super) async fn post(
         &self,
         client: &Client,
@@ -167,7 +167,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Waits for the next piece of the body; `None` at its end.
+    /// Waits for the next piece of the body, or `None` at the end.
     pub(super) async fn piece(&self, response: &mut Response) -> Result<Option<Bytes>, Failure> {
         let idle = self.timeouts.idle;
         match self.wait(idle, response.chunk()).await {
@@ -189,7 +189,7 @@ impl Waiting<'_> {
             return Err(too_large(cap));
         }
         held.add(first.len()).map_err(no_room)?;
-        // A body that came in one piece, as most do, is neither copied nor waited for again.
+        // Most bodies arrive in one piece. Such a body is neither copied nor waited for again.
         if response.is_read() {
             return Ok(first);
         }
@@ -214,13 +214,13 @@ impl Waiting<'_> {
         }
     }
 
-    /// Reads the body of an error. One that does not come soon or is too long is not worth a failure of its own.
+    /// Reads the body of an error. If it is slow or too long, it is ignored: this is not a separate failure.
     pub(super) async fn error_body(&self, response: Response) -> Bytes {
         let brief = Waiting {
             deadline: self.deadline.min(Instant::now() + self.timeouts.connect),
             ..*self
         };
-        // So short that it takes no room.
+        // Error bodies are too short to need a memory budget of their own.
         let mut held = held(("", ""));
         brief
             .body(response, MAX_ERROR_BODY, &mut held)
@@ -228,14 +228,14 @@ impl Waiting<'_> {
             .unwrap_or_default()
     }
 
-    /// `Err(None)`: the limit. `Err(Some(failure))`: the deadline.
+    /// `Err(None)`: the limit was reached. `Err(Some(failure))`: the deadline was reached.
     async fn wait<T>(&self, limit: Duration, wait: impl Future<Output = T>) -> Result<T, Option<Failure>> {
         let now = Instant::now();
         let limit = now.checked_add(limit).unwrap_or(self.deadline);
         let until = limit.min(self.deadline);
         timeout_at(until.into(), wait).await.map_err(|_| {
             (self.deadline <= limit).then(|| {
-                // An endpoint that was silent for longer than a connection takes is not well.
+                // An endpoint that was silent for longer than the connect timeout counts as unhealthy.
                 let waited = Instant::now().duration_since(self.begun);
                 Failure::deadline(if waited > self.timeouts.connect {
                     Health::Sick

@@ -1,4 +1,4 @@
-//! What the adapter is told: plain data, made by the application from its configuration.
+//! The adapter's configuration: plain data, made by the application.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use super::auth::Credentials;
 use super::breaker::BreakerSettings;
 use super::retry::RetrySettings;
 
-/// The Developer API, when nothing else is configured.
+/// The Developer API, by default.
 pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
-/// Vertex AI in express mode, when nothing else is configured.
+/// Vertex AI in express mode, by default.
 pub const EXPRESS_BASE: &str = "https://aiplatform.googleapis.com";
 
-/// Everything a [`super::Gemini`] is made of.
+/// The configuration of a [`super::Gemini`].
 #[derive(Clone, Debug)]
 pub struct GeminiConfig {
-    /// Where requests go and who sends them.
+    /// Where requests go and how they are authenticated.
     pub endpoint: Endpoint,
-    /// Used when a definition names no model.
+    /// Used if a definition names no model.
     pub default_model: String,
-    /// How long to wait for what.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// Most bytes of one reply, a whole stream included.
+    /// Maximum bytes of one reply, including a whole stream.
     pub max_body: usize,
-    /// When attempts are repeated.
+    /// When attempts are retried.
     pub retry: RetrySettings,
-    /// When the endpoint is left alone.
+    /// When the circuit breaker stops requests.
     pub breaker: BreakerSettings,
 }
 
@@ -45,7 +45,7 @@ impl GeminiConfig {
     }
 }
 
-/// Which of Google's two APIs, and how callers prove who they are.
+/// Which of Google's two APIs, and how requests are authenticated.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// The Gemini Developer API with a key.
@@ -68,19 +68,20 @@ pub enum Endpoint {
         project: String,
         /// `global`, `us`, `eu` or a region.
         location: String,
-        /// Host, or scheme, host and port, in place of the one the location names.
+        /// Host, or scheme, host and port, instead of the host derived from the location.
         endpoint: Option<String>,
-        /// Where tokens come from.
+        /// The source of access tokens.
         credentials: Credentials,
     },
 }
 
-/// How long to wait for what. Each wait also ends at the request's deadline.
+/// Timeouts. Each wait also ends at the request's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection, TLS included.
+    /// For a connection, including TLS.
     pub connect: Duration,
-    /// For the head of the reply. A unary reply begins when the model has finished, so this bounds its thinking.
+    /// For the head of the reply. A unary reply begins when the model has finished, so this also limits its thinking
+    /// time.
     pub first_byte: Duration,
     /// Between two pieces of the body.
     pub idle: Duration,
@@ -99,15 +100,15 @@ impl Default for Timeouts {
     }
 }
 
-/// Why no adapter could be made. Names the setting, what is wrong with it and what is allowed; never a secret.
+/// Why no adapter could be made. Names the setting, the problem and what is allowed, but never a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value is off.
+    /// A value is invalid.
     #[error("{setting}: {problem}")]
     Invalid {
         /// `base_url`, `api_key`, `project`, `location`, `endpoint`, `model`, or a credentials file.
         setting: String,
-        /// What was found and what is allowed.
+        /// What was found, and what is allowed.
         problem: String,
     },
     /// The HTTP client could not be built.

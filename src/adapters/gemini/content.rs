@@ -1,9 +1,9 @@
-//! The content of one turn, put together from the parts of one reply, of the chunks of a stream, or of several hops.
+//! The content of one turn, assembled from the parts of one reply, the chunks of a stream, or several hops.
 //!
-//! What is echoed later must be what came: parts in order, each signature on the part it came with. Text that came in
-//! pieces is joined only between neighbours of one kind that carry nothing but text; a signed part, an empty one
-//! included, stands alone (WIRE.md section 4). Two things are left out because a request with them is refused: empty parts
-//! `{}`, and, from streams, empty text without a signature.
+//! What is echoed later must equal what was received: parts in order, each signature on its own part. Streamed text is
+//! joined only between neighbors of one kind that contain nothing but text. A signed part, even an empty one, remains
+//! separate (WIRE.md section 4). Two things are left out because a request with them is rejected: empty parts `{}` and,
+//! from streams, empty text without a signature.
 
 use std::sync::Arc;
 
@@ -23,27 +23,27 @@ struct Piece {
 
 #[derive(Debug)]
 enum Wire {
-    /// As it came.
+    /// As received.
     Verbatim(Box<RawValue>),
-    /// Joined text: written from what was read.
+    /// Joined text, written again from the parsed text.
     Joined,
 }
 
-/// The parts so far.
+/// The parts received so far.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     pieces: Vec<Piece>,
-    /// The whole content as it came, when it can be echoed as it is.
+    /// The whole content as received, if it can be echoed unchanged.
     whole: Option<Box<RawValue>>,
-    /// Why a call in it cannot be run.
+    /// Why a call in it cannot be executed.
     garbled: Option<&'static str>,
 }
 
 impl Pieces {
-    /// Takes the content of a unary reply.
+    /// Adds the content of a unary reply.
     ///
     /// # Errors
-    /// It is no content.
+    /// Invalid content.
     pub(super) fn take_whole(&mut self, content: &RawValue) -> Result<(), String> {
         let first = self.pieces.is_empty();
         let Content { role, parts } = wire::read(content.get().as_bytes())?;
@@ -57,10 +57,10 @@ impl Pieces {
         Ok(())
     }
 
-    /// Takes the content of a chunk; `tell` is given each piece of words and of thoughts.
+    /// Adds the content of a chunk. `tell` receives each piece of text and of thoughts.
     ///
     /// # Errors
-    /// It is no content.
+    /// Invalid content.
     pub(super) fn take_chunk(
         &mut self,
         content: &RawValue,
@@ -89,7 +89,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// Adds what a later hop brought.
+    /// Adds the parts of a later hop.
     pub(super) fn append(&mut self, later: Self) {
         if self.pieces.is_empty() {
             *self = later;
@@ -100,17 +100,17 @@ impl Pieces {
         self.pieces.extend(later.pieces);
     }
 
-    /// True when nothing came at all.
+    /// True if no part was received.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Why a call in it cannot be run, if there is such a call.
+    /// Why a call in it cannot be executed, if there is such a call.
     pub(super) fn garbled(&self) -> Option<&'static str> {
         self.garbled
     }
 
-    /// Why it is no answer: it has no calls, and no words that say something.
+    /// Why it is not an answer: it has no calls and no meaningful text.
     pub(super) fn no_answer(&self) -> Option<&'static str> {
         let is_call = |piece: &Piece| matches!(piece.read, Part::Call(_));
         match self.pieces.iter().any(is_call) {
@@ -119,7 +119,7 @@ impl Pieces {
         }
     }
 
-    /// The words for the person.
+    /// The text for the user.
     pub(super) fn text(&self) -> String {
         self.pieces
             .iter()
@@ -130,15 +130,15 @@ impl Pieces {
             .collect()
     }
 
-    /// Its parts, read.
+    /// The parsed parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
         self.pieces.iter().map(|piece| &piece.read)
     }
 
-    /// The content to echo, and the same content read.
+    /// The content to echo, and the same content parsed.
     ///
     /// # Errors
-    /// Never: what was read as JSON prints as JSON.
+    /// Never: parsed JSON can always be serialized.
     pub(super) fn finish(self) -> Result<(Arc<RawValue>, Vec<Part>), serde_json::Error> {
         let content = match self.whole {
             Some(whole) => whole,
@@ -197,7 +197,7 @@ impl Pieces {
         });
     }
 
-    /// A call that the provider has answered itself is none of ours.
+    /// A call that the provider answered itself must not be executed by gavel.
     fn close(&mut self, answered: &FunctionCall<'_>) {
         let call = self.pieces.iter_mut().find(|piece| match &piece.read {
             Part::Call(call) => {
@@ -212,9 +212,9 @@ impl Pieces {
     }
 }
 
-/// Reads a call that came whole.
+/// Parses a complete call.
 fn call_of(call: &RawValue) -> Result<journal::FunctionCall, &'static str> {
-    let call: FunctionCall<'_> = wire::read(call.get().as_bytes()).map_err(|_| "a function call is no object")?;
+    let call: FunctionCall<'_> = wire::read(call.get().as_bytes()).map_err(|_| "a function call is not an object")?;
     if call.partial_args.is_some() || call.will_continue == Some(true) {
         return Err("a function call came in pieces, which was not asked for");
     }
@@ -225,7 +225,7 @@ fn call_of(call: &RawValue) -> Result<journal::FunctionCall, &'static str> {
     let args = match call.args {
         None => RawValue::from_string("{}".to_owned()).map_err(|_| "no JSON")?,
         Some(args) if args.get().starts_with('{') => args.to_owned(),
-        Some(_) => return Err("the arguments of a function call are no object"),
+        Some(_) => return Err("the arguments of a function call are not an object"),
     };
     Ok(journal::FunctionCall {
         id: call.id.filter(|id| !id.is_empty()).map(std::borrow::Cow::into_owned),
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(parts.len(), 5);
     }
 
-    /// D-R6: a thought is delivered however it arrives, and is never part of the answer.
+    /// D-R6: a thought is delivered in every form, and is never part of the answer.
     #[test]
     fn thoughts_are_delivered_and_are_no_answer() {
         for chunks in [
@@ -383,9 +383,9 @@ mod tests {
         for (part, reason) in [
             (r#"{"functionCall":{}}"#, "no name"),
             (r#"{"functionCall":{"name":""}}"#, "no name"),
-            (r#"{"functionCall":7}"#, "no object"),
-            (r#"{"functionCall":{"name":"a","args":"{}"}}"#, "no object"),
-            (r#"{"functionCall":{"name":"a","args":[1]}}"#, "no object"),
+            (r#"{"functionCall":7}"#, "not an object"),
+            (r#"{"functionCall":{"name":"a","args":"{}"}}"#, "not an object"),
+            (r#"{"functionCall":{"name":"a","args":[1]}}"#, "not an object"),
             (r#"{"functionCall":{"name":"a","willContinue":true}}"#, "in pieces"),
             (r#"{"functionCall":{"name":"a","partialArgs":[]}}"#, "in pieces"),
         ] {
@@ -405,7 +405,7 @@ mod tests {
             r#"{"functionCall":{"name":"add_task"}}"#,
         ]);
         assert!(matches!(parts.as_slice(), [Part::Other, Part::Other, Part::Call(call)] if call.name == "add_task"));
-        // Of two calls of one name the id tells which was answered.
+        // The id distinguishes two calls with the same name.
         let (_, parts, _) = joined(&[concat!(
             r#"{"functionCall":{"id":"1","name":"search"}},{"functionCall":{"id":"2","name":"search"}},"#,
             r#"{"functionResponse":{"id":"2","name":"search"}}"#

@@ -1,18 +1,18 @@
-//! What the caller has heard so far, so that a broken attempt can be taken back.
+//! What the caller has received so far, so that the output of a failed attempt can be withdrawn.
 
 use crate::domain::journal::Part;
 use crate::ports::model::ModelEvent;
 
 type Listener<'a> = &'a mut (dyn FnMut(ModelEvent<'_>) + Send);
 
-/// The way of words and thoughts to the caller.
+/// Delivers text and thoughts to the caller.
 pub(super) struct Delivery<'a> {
     listener: Option<Listener<'a>>,
-    /// Were thoughts asked for? Else those that come all the same are not passed on.
+    /// Were thoughts requested? If not, they are not delivered.
     thoughts: bool,
-    /// Words and thoughts of hops that are finished: they stay true when a later hop breaks.
+    /// Text and thoughts of completed hops. They remain valid if a later hop fails.
     settled: Vec<Part>,
-    /// Has the hop at hand said anything?
+    /// Has the current hop delivered anything?
     unsettled: bool,
 }
 
@@ -26,12 +26,12 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Does anybody listen?
+    /// Is there a listener?
     pub(super) fn is_heard(&self) -> bool {
         self.listener.is_some()
     }
 
-    /// Passes words or thoughts on.
+    /// Delivers text or thoughts.
     pub(super) fn tell(&mut self, event: ModelEvent<'_>) {
         let is_asked_for = self.thoughts || !matches!(event, ModelEvent::Thought(_));
         if let Some(listener) = &mut self.listener
@@ -42,7 +42,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The attempt broke and another begins: if it has said anything, all is void, and what stays true is said again.
+    /// The attempt failed and another follows. If it delivered anything, the caller is reset and receives the completed
+    /// hops again.
     pub(super) fn take_back(&mut self) {
         if let Some(listener) = &mut self.listener
             && std::mem::take(&mut self.unsettled)
@@ -58,7 +59,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The hop is finished, another follows.
+    /// The hop is complete and another follows.
     pub(super) fn settle<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) {
         self.unsettled = false;
         let said = parts.filter(|part| matches!(part, Part::Text(text) | Part::Thought(text) if !text.is_empty()));

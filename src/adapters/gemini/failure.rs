@@ -1,4 +1,4 @@
-//! A failed attempt: how it failed, what may be done about it, and what an operator may read of it.
+//! A failed attempt: how it failed, whether to retry, and what an operator may see of it.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use super::breaker::Health;
 use super::retry::Retry;
 use crate::domain::journal::FaultKind;
 
-/// Why an attempt gave nothing.
+/// Why an attempt failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) kind: FaultKind,
     pub(super) retry: Retry,
     pub(super) health: Health,
-    /// For operators; no payload, no secret.
+    /// For operators. Contains no payload and no secret.
     pub(super) detail: String,
 }
 
 impl Failure {
-    /// The answer is cut, empty, invalid or unknown; asking again would not help.
+    /// The answer is incomplete, empty, invalid or unknown. A retry would not help.
     pub(super) fn malformed(detail: impl Into<String>) -> Self {
         Self {
             kind: FaultKind::Malformed,
@@ -27,7 +27,7 @@ impl Failure {
         }
     }
 
-    /// The model wrote something that does not parse; it may do better.
+    /// The model wrote something that does not parse. A retry may help.
     pub(super) fn garbled(detail: impl Into<String>) -> Self {
         Self {
             retry: Retry::Once,
@@ -42,7 +42,7 @@ impl Failure {
         }
     }
 
-    /// No connection, or one that broke.
+    /// No connection, or a broken one.
     pub(super) fn connection(detail: impl Into<String>) -> Self {
         Self {
             kind: FaultKind::Unavailable,
@@ -52,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// Nothing came for `waited`.
+    /// Nothing was received for `waited`.
     pub(super) fn timeout(what: &str, waited: Duration) -> Self {
         Self {
             kind: FaultKind::Timeout,
@@ -60,7 +60,7 @@ impl Failure {
         }
     }
 
-    /// The caller's time was over. Whether that tells something of the endpoint depends on how long it had.
+    /// The caller's deadline passed. What this shows about the endpoint depends on how long the request had.
     pub(super) fn deadline(health: Health) -> Self {
         Self {
             kind: FaultKind::Timeout,
@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// It was not tried, or tried for nothing.
+    /// The request was not sent, or got nothing usable.
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {
         Self {
             kind: FaultKind::Unavailable,
@@ -79,7 +79,7 @@ impl Failure {
     }
 }
 
-/// A reqwest error in words; URLs are left out, since an operator's base URL may hold what is nobody's business.
+/// The message of a reqwest error. URLs are omitted, because an operator's base URL may be confidential.
 pub(super) fn describe(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut words = error.to_string();

@@ -1,36 +1,36 @@
-//! What a model of a given generation knows of our settings (WIRE.md sections 2 and 8).
+//! Which settings a model of a given generation supports (WIRE.md sections 2 and 8).
 
-/// A generation, read from the model's name.
+/// A generation, parsed from the model's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// `gemini-MAJOR.MINOR-…`
     Gemini(u32, u32),
-    /// An alias that moves, a tuned model, something else.
+    /// A moving alias, a tuned model, or anything else.
     Unknown,
 }
 
-/// How a model's thinking is set.
+/// How a model's thinking is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// By `thinkingBudget` within these bounds; −1 leaves it to the model.
+    /// By `thinkingBudget` within these bounds; −1 lets the model decide.
     Budget {
-        /// The least, unless 0 is allowed.
+        /// The minimum, unless 0 is allowed.
         min: i32,
         /// 0 turns thinking off.
         zero: bool,
-        /// The most.
+        /// The maximum.
         max: i32,
-        /// It thinks where no budget is set.
+        /// It thinks if no budget is set.
         by_itself: bool,
     },
-    /// By `thinkingLevel`; `minimal` and `medium` are not known to all.
+    /// By `thinkingLevel`. Not every model supports `minimal` and `medium`.
     Level {
-        /// Knows MINIMAL.
+        /// Supports MINIMAL.
         minimal: bool,
-        /// Knows MEDIUM.
+        /// Supports MEDIUM.
         medium: bool,
     },
-    /// It does not think, or nobody knows how it is told to.
+    /// It does not think, or how to configure it is unknown.
     Unknown,
 }
 
@@ -44,12 +44,12 @@ impl Family {
         version().unwrap_or(Self::Unknown)
     }
 
-    /// From Gemini 4 on `temperature` and `topP` are ignored.
+    /// From Gemini 4 on, `temperature` and `topP` are ignored.
     pub(super) fn samples(self) -> bool {
         !matches!(self, Self::Gemini(4.., _))
     }
 
-    /// A unary request of Gemini 4 for more than this is refused; a stream is not.
+    /// Gemini 4 rejects a unary request for more output tokens than this, but not a stream.
     pub(super) fn unary_cap(self) -> Option<u32> {
         matches!(self, Self::Gemini(4.., _)).then_some(32_768)
     }
@@ -86,7 +86,8 @@ impl Family {
         }
     }
 
-    /// Does `model` think where a request does not say how much? Google rejects a request for the thoughts of one that does not.
+    /// Does `model` think if a request does not specify how much? Google rejects a request for thoughts if the model
+    /// does not think.
     pub(super) fn thinks_by_itself(self, model: &str) -> bool {
         match self.thinking(model) {
             Thinking::Budget { by_itself, .. } => by_itself,

@@ -1,4 +1,4 @@
-//! Why a candidate ended, or a prompt was blocked, sorted by what it means for the caller (WIRE.md section 3).
+//! Why a candidate ended or a prompt was blocked, classified by what it means for the caller (WIRE.md section 3).
 
 use serde::{Deserialize, Deserializer};
 
@@ -9,13 +9,13 @@ use super::wire::{label, read_enum};
 pub(super) enum FinishReason {
     /// The normal end, also of a turn with calls.
     Stop,
-    /// The per-request cap was reached: go on with the continuation token.
+    /// The per-request cap was reached: continue with the continuation token.
     Continuation,
-    /// The provider's filters or policy.
+    /// Blocked by the provider's filters or policy.
     Blocked(String),
-    /// The model wrote a call, or an answer, that does not parse: worth one more try.
+    /// The model wrote a call or an answer that does not parse: worth one retry.
     Garbled(String),
-    /// Cut, failed, or a value from the future.
+    /// Incomplete, failed, or an unknown value.
     Other(String),
 }
 
@@ -39,7 +39,7 @@ impl FinishReason {
         }
     }
 
-    /// The numbers on which both APIs agree; above them one number has two meanings.
+    /// The numbers on which both APIs agree. Larger numbers differ between the APIs.
     fn from_number(number: i64) -> Self {
         match number {
             1 => Self::Stop,
@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for FinishReason {
     }
 }
 
-/// `promptFeedback.blockReason`; `None` inside means that nothing was blocked.
+/// `promptFeedback.blockReason`. `None` inside means that nothing was blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlockReason(pub(super) Option<String>);
 

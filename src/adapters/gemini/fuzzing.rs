@@ -1,4 +1,4 @@
-//! Gemini's answers, as `fuzz/` makes them up.
+//! Entry points for `fuzz/`: decodes arbitrary bytes as Gemini's answers.
 
 use super::failure::Failure;
 use super::reply::Reply;

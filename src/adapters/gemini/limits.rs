@@ -1,4 +1,5 @@
-//! What answers of a model may take: the arguments of one answer's calls, and the memory of all answers that are read at once.
+//! Limits for model answers: the arguments of one answer's calls, and the memory of all answers being read at the same
+//! time.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -9,17 +10,17 @@ use crate::domain::journal::Part;
 use crate::domain::nesting;
 
 const MIB: u64 = 1024 * 1024;
-/// What answers may take at once, in bytes of memory. One of the largest (8 MiB) takes 16 MiB.
+/// Memory for answers being read at the same time, in bytes. The largest answer (8 MiB) takes 16 MiB.
 const LIMITS: Limits = Limits {
     process: 96 * MIB,
     tenant: 64 * MIB,
     user: 48 * MIB,
 };
-/// How often a byte of an answer is in memory: as it came, and in what is kept of it.
+/// Number of copies of an answer in memory: the received bytes, and the parsed content.
 const COPIES: usize = 2;
-/// Arguments of the calls of one answer, in bytes; a model writes a fifth of it at most.
+/// Maximum argument bytes of one answer's calls. A model writes at most a fifth of this.
 const MOST_ARGUMENTS: usize = 1024 * 1024;
-/// Values of the arguments of one call, names of fields counted as well.
+/// Maximum values in the arguments of one call, including field names.
 const MOST_VALUES: usize = 65_536;
 
 static ANSWERS: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes of model answers", LIMITS));
@@ -31,13 +32,13 @@ pub(super) fn held<'a>((tenant, user): (&'a str, &'a str)) -> Held<'a> {
 
 /// The answer is not read any further.
 pub(super) fn no_room(exceeded: Exceeded) -> Failure {
-    Failure::unavailable(format!("gavel is reading too many large answers of models: {exceeded}"))
+    Failure::unavailable(format!("gavel is reading too many large model answers: {exceeded}"))
 }
 
-/// Are the arguments of its calls such that looking at them takes nothing from others?
+/// Checks that the arguments of its calls are small enough to process without starving other requests.
 ///
 /// # Errors
-/// They are not: nothing of the answer is run.
+/// They exceed a limit. Nothing of the answer is executed.
 pub(super) fn check(parts: &[Part]) -> Result<(), Failure> {
     let calls = parts.iter().filter_map(|part| match part {
         Part::Call(call) => Some(call.args.get().as_bytes()),

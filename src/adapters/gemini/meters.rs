@@ -1,4 +1,4 @@
-//! What is counted: `gavel_model_*`.
+//! The metrics `gavel_model_*`.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::breaker::BreakerState;
 use crate::domain::decision::Usage;
 use crate::domain::journal::FaultKind;
 
-/// The meters of one model at one endpoint. Made once for the default model, since looking them up costs more than counting.
+/// The metrics of one model at one endpoint. Cached for the default model, because the lookup costs more than counting.
 #[derive(Clone)]
 pub(super) struct Meters {
     answered: Counter,
@@ -24,7 +24,7 @@ pub(super) struct Meters {
     model: String,
 }
 
-/// Definitions name models.
+/// Label values for models, because definitions can name any model.
 static MODELS: Labels = Labels::new();
 
 impl Meters {
@@ -50,7 +50,7 @@ impl Meters {
         }
     }
 
-    /// One request has ended.
+    /// Records one finished request.
     pub(super) fn attempt(&self, fault: Option<FaultKind>, took: Duration, usage: Usage) {
         match fault {
             None => self.answered.increment(1),
@@ -65,19 +65,19 @@ impl Meters {
         self.cached.increment(usage.cached_tokens);
     }
 
-    /// A request is about to be repeated.
+    /// Records that a request is about to be retried.
     pub(super) fn retry(&self, after: FaultKind) {
         self.counter("gavel_model_retries_total", "after", after.as_str())
             .increment(1);
     }
 
-    /// A call has failed for good.
+    /// Records a call that finally failed.
     pub(super) fn fault(&self, fault: FaultKind) {
         self.counter("gavel_model_faults_total", "kind", fault.as_str())
             .increment(1);
     }
 
-    /// Where the breaker stands: 0 closed, 1 half-open, 2 open.
+    /// The breaker's state: 0 closed, 1 half-open, 2 open.
     pub(super) fn breaker(&self, state: BreakerState) {
         self.breaker.set(match state {
             BreakerState::Closed => 0.0,
@@ -96,11 +96,12 @@ fn count(name: &'static str, [endpoint, model]: [Label; 2], label: &'static str,
     counter!(name, vec![endpoint, model, Label::from_static_parts(label, value)])
 }
 
-/// The default model's meters, made at their first use: a recorder installed after the adapter was made still gets them.
+/// The default model's metrics, made on first use. They also reach a recorder that was installed after the adapter was
+/// made.
 pub(super) struct DefaultMeters(OnceLock<Meters>);
 
 impl DefaultMeters {
-    /// Its name is told, however many others are asked before it.
+    /// Reserves the label value of the default model, however many other models follow.
     pub(super) fn of(model: &str) -> Self {
         MODELS.of(model);
         Self(OnceLock::new())

@@ -1,22 +1,23 @@
-//! Gemini behind the port [`Model`]: Developer API and Vertex AI, unary and streamed.
+//! The port [`Model`] for Gemini: Developer API and Vertex AI, unary and streamed.
 //!
-//! A call goes through these, in this order:
+//! A call passes through these modules, in this order:
 //!
-//! 1. `settings` (with `family`) words a definition's settings for the model that is asked; `request` writes the body.
-//! 2. `call` makes attempts, and follows `CONTINUATION` hops: the one place that repeats anything, under `retry`'s waits and
-//!    budget and the endpoint's `breaker`.
-//! 3. `auth` puts on the key or an access token; `client` sends, with a limit on every wait and every byte.
-//! 4. `sse` cuts a stream into JSON texts, `wire` reads them, `content` puts the parts together so that they can be echoed as
-//!    they came, `reply` judges the whole by its `finish` reason, `api_error` judges an error in its place.
-//! 5. `delivery` passes words on as they arrive, and takes them back when an attempt broke.
+//! 1. `settings` (with `family`) translates a definition's settings for the requested model; `request` writes the body.
+//! 2. `call` makes attempts and follows `CONTINUATION` hops. It is the only place that retries, limited by the delays
+//!    and the budget of `retry` and by the endpoint's `breaker`.
+//! 3. `auth` sets the key or an access token; `client` sends the request, with a limit on every wait and every byte.
+//! 4. `sse` splits a stream into JSON texts, and `wire` parses them. `content` assembles the parts so that they can be
+//!    echoed as received. `reply` evaluates the whole by its `finish` reason, and `api_error` evaluates an error.
+//! 5. `delivery` passes text on as it arrives, and withdraws it when an attempt fails.
 //!
-//! What is absent on purpose: no other layer retries (reqwest's own retries are off); nothing runs from an answer that was cut,
-//! blocked or garbled, since such an answer is a [`ModelFault`] and has no calls; no key is ever part of a URL; nothing of a
-//! prompt or an answer is logged or put into an error.
+//! Deliberately absent: no other layer retries (reqwest's own retries are off). Nothing is executed from an answer that
+//! was incomplete, blocked or garbled, because such an answer is a [`ModelFault`] without calls. No key is ever part of
+//! a URL. Nothing of a prompt or an answer is logged or put into an error.
 //!
-//! Decisions where the wire is silent: unary requests are streamed inside when the model would refuse their size (Gemini 4
-//! above 32,768 output tokens); every hop of a continued answer has its own attempts; a 499 in mid-stream is repeated, since
-//! it was not us who cancelled; usage sums over attempts and hops, for all of them are paid.
+//! Decisions where the API is not specified: a unary request is streamed internally if the model would reject its size
+//! (Gemini 4 above 32,768 output tokens). Every hop of a continued answer has its own attempts. A 499 in mid-stream is
+//! retried, because gavel did not cancel the request. Usage is the sum over all attempts and hops, because all of them
+//! are billed.
 
 mod address;
 mod api_error;
@@ -69,7 +70,7 @@ use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
 use crate::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 
-/// One endpoint of Gemini, with its connections, its token, its breaker and its retry budget. Share it.
+/// One Gemini endpoint with its connections, token, breaker and retry budget. Share it.
 pub struct Gemini {
     client: Client,
     auth: Auth,
@@ -77,7 +78,7 @@ pub struct Gemini {
     /// `developer`, `express` or `vertex`.
     endpoint: &'static str,
     default_model: String,
-    /// Of the default model: unary, stream.
+    /// Targets of the default model: unary, stream.
     default_targets: (Arc<Target>, Arc<Target>),
     timeouts: Timeouts,
     max_body: usize,
@@ -90,10 +91,10 @@ pub struct Gemini {
 }
 
 impl Gemini {
-    /// Makes the adapter. Nothing is sent and no token is fetched until the first request.
+    /// Makes the adapter. Nothing is sent and no token is fetched before the first request.
     ///
     /// # Errors
-    /// A setting is off (see [`ConfigError`]), or the system's TLS roots cannot be read.
+    /// A setting is invalid (see [`ConfigError`]), or the system's TLS roots cannot be read.
     pub fn new(config: GeminiConfig) -> Result<Self, ConfigError> {
         let (address, auth, endpoint) = match config.endpoint {
             Endpoint::Developer { base_url, api_key } => {
@@ -117,7 +118,7 @@ impl Gemini {
         if default_model.is_empty() {
             return Err(invalid(
                 "model",
-                "it is empty; allowed is a model's name, as in gemini-3.8-flash",
+                "it is empty; allowed is a model name such as gemini-3.8-flash",
             ));
         }
         let target = |method| match address.of(&default_model, method) {
@@ -143,7 +144,7 @@ impl Gemini {
         })
     }
 
-    /// Where the endpoint's breaker stands.
+    /// The state of the endpoint's breaker.
     #[must_use]
     pub fn state(&self) -> BreakerState {
         self.breaker.state(Instant::now())
@@ -174,7 +175,7 @@ impl Gemini {
                 .map(|url| Arc::new(Target::new(url)))
                 .map_err(|error| ModelFault {
                     kind: FaultKind::Unavailable,
-                    detail: format!("the model's name makes no URL: {error}"),
+                    detail: format!("the model's name does not form a valid URL: {error}"),
                     usage: Usage::default(),
                     attempts: 0,
                 })?,

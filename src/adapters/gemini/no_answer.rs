@@ -1,12 +1,12 @@
-//! Words that answer nothing, though the model ended in good order: none at all, none that can be seen, or a call that it wrote as
-//! text (`tool_code` is a way of calling functions that some models were trained on).
+//! Text that is not an answer although the model ended normally: empty text, only invisible characters, or a call
+//! written as text (`tool_code` is a function call syntax that some models were trained on).
 
 use crate::domain::text::is_hidden;
 
-/// Labels under which a model writes a call, or what it believes the call returned, as text.
+/// Labels under which a model writes a call, or its assumed result, as text.
 const CALLS: [&str; 5] = ["tool_code", "tool_call", "tool_calls", "tool_output", "tool_outputs"];
 
-/// Why a text is no answer, for operators; `None` where it may be one.
+/// Why a text is not an answer, for operators. `None` if it may be one.
 pub(super) fn why(text: &str) -> Option<&'static str> {
     if text.trim().is_empty() {
         Some("the answer is empty")
@@ -19,12 +19,12 @@ pub(super) fn why(text: &str) -> Option<&'static str> {
     }
 }
 
-/// The joiners, and the blank among the Braille patterns, show nothing by themselves.
+/// The joiners and the blank Braille pattern are invisible on their own.
 fn is_seen(c: char) -> bool {
     !c.is_whitespace() && !is_hidden(c) && !matches!(c, '\u{200c}' | '\u{200d}' | '\u{2800}')
 }
 
-/// Is it made of nothing but such calls, fenced, in tags, or begun by the bare label?
+/// Does it consist only of such calls: fenced, in tags, or after a bare label?
 fn is_only_calls(text: &str) -> bool {
     let mut rest = text.trim();
     while !rest.is_empty() {
@@ -36,7 +36,7 @@ fn is_only_calls(text: &str) -> bool {
     true
 }
 
-/// What follows the call with which a text begins.
+/// The text after the call at the beginning.
 fn after_call(text: &str) -> Option<&str> {
     let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
     if let Some(label) = line.strip_prefix("```") {

@@ -1,4 +1,4 @@
-//! What one request brought, read piece by piece and judged at its end.
+//! The reply to one request, read piece by piece and evaluated at its end.
 
 use serde_json::value::RawValue;
 
@@ -12,10 +12,10 @@ use crate::domain::decision::Usage;
 use crate::domain::surrogates;
 use crate::ports::model::ModelEvent;
 
-/// Is given the words and thoughts of a chunk.
+/// Receives the text and thoughts of a chunk.
 type Tell<'a> = &'a mut dyn FnMut(ModelEvent<'_>);
 
-/// What came so far.
+/// The reply received so far.
 #[derive(Default)]
 pub(super) struct Reply {
     pieces: Pieces,
@@ -24,16 +24,16 @@ pub(super) struct Reply {
     usage: UsageMetadata,
     model: Option<String>,
     token: Option<String>,
-    /// It came as a stream, which can end early without an error.
+    /// It was a stream, which can end early without an error.
     streamed: bool,
 }
 
-/// A usable reply: a turn, or the part of one that a single request could bring.
+/// A usable reply: a turn, or the part of a turn that one request returned.
 #[derive(Debug)]
 pub(super) struct Hop {
     pub(super) pieces: Pieces,
     pub(super) model: Option<String>,
-    /// The token to go on with, when the turn is not complete.
+    /// The continuation token, if the turn is not complete.
     pub(super) next: Option<String>,
 }
 
@@ -41,24 +41,24 @@ impl Reply {
     /// Reads the body of a unary reply.
     ///
     /// # Errors
-    /// It is no reply, or an error in place of one.
+    /// It is not a reply, or it is an error.
     pub(super) fn take_whole(&mut self, json: &[u8], oauth: bool) -> Result<(), Failure> {
         self.take(json, oauth, |pieces, content| pieces.take_whole(content))
     }
 
-    /// Reads one chunk of a stream; `tell` is given its words and thoughts.
+    /// Reads one chunk of a stream. `tell` receives its text and thoughts.
     ///
     /// # Errors
-    /// It is no chunk, or an error in place of one.
+    /// It is not a chunk, or it is an error.
     pub(super) fn take_chunk(&mut self, json: &[u8], oauth: bool, tell: Tell<'_>) -> Result<(), Failure> {
         self.streamed = true;
         self.take(json, oauth, |pieces, content| pieces.take_chunk(content, tell))
     }
 
-    /// Reads JSON that came outside of events: an error, a response, or an array of them.
+    /// Reads JSON outside of events: an error, a response, or an array of them.
     ///
     /// # Errors
-    /// It is none of these, or an error in place of a response.
+    /// It is none of these, or it is an error.
     pub(super) fn take_bare(&mut self, json: &[u8], oauth: bool, tell: Tell<'_>) -> Result<(), Failure> {
         if json.trim_ascii_start().first() != Some(&b'[') {
             return self.take_chunk(json, oauth, tell);
@@ -75,8 +75,8 @@ impl Reply {
         oauth: bool,
         take: impl FnOnce(&mut Pieces, &RawValue) -> Result<(), String>,
     ) -> Result<(), Failure> {
-        // What is echoed and recorded as it came has to be JSON that others can read.
-        let json = surrogates::mended(json);
+        // Content that is echoed and recorded as received must be JSON that other parsers accept.
+        let json = surrogates::repaired(json);
         let response: Response<'_> = wire::read(&json).map_err(Failure::malformed)?;
         if let Some(error) = response.error {
             return Err(ApiError::of_text(error.get()).into_failure(oauth));
@@ -90,7 +90,7 @@ impl Reply {
         if let Some(reason) = response.prompt_feedback.and_then(|feedback| feedback.block_reason?.0) {
             self.blocked = Some(reason);
         }
-        // Only one candidate is asked for; should more come, the first is taken.
+        // Only one candidate is requested. If there are more, the first is used.
         let first = |index: Option<Count>| index.is_none_or(|index| index.0 == 0);
         let candidates = response.candidates.unwrap_or_default();
         let Some(candidate) = candidates.into_iter().find(|candidate| first(candidate.index)) else {
@@ -99,7 +99,7 @@ impl Reply {
         if let Some(token) = candidate.continuation_token {
             self.token = Some(token);
         }
-        // With server-side tools several chunks carry STOP; a reason that is no STOP stays.
+        // With server-side tools, several chunks have STOP. Any other reason is kept.
         if let Some(reason) = candidate.finish_reason
             && matches!(self.finish, None | Some(FinishReason::Stop))
         {
@@ -111,7 +111,7 @@ impl Reply {
         }
     }
 
-    /// Running totals: the last value that is there counts.
+    /// Counts are running totals, so the latest value wins.
     fn note(&mut self, usage: UsageMetadata) {
         let kept = &mut self.usage;
         for (kept, new) in [
@@ -125,7 +125,7 @@ impl Reply {
         }
     }
 
-    /// Tokens spent, whether or not the reply is of use.
+    /// Tokens used, whether or not the reply is usable.
     pub(super) fn usage(&self) -> Usage {
         let count = |count: Option<Count>| count.unwrap_or_default().0;
         Usage {
@@ -137,10 +137,10 @@ impl Reply {
         }
     }
 
-    /// Judges the whole. Nothing of a candidate that was cut, blocked or garbled is of use.
+    /// Evaluates the whole reply. Nothing of an incomplete, blocked or garbled candidate is used.
     ///
     /// # Errors
-    /// Why it is no usable reply.
+    /// Why the reply is not usable.
     pub(super) fn finish(self) -> Result<Hop, Failure> {
         if let Some(reason) = self.blocked {
             return Err(Failure::blocked(format!("prompt blocked: {reason}")));
@@ -156,7 +156,7 @@ impl Reply {
             Some(FinishReason::Other(reason)) => return Err(Failure::malformed(format!("finish reason {reason}"))),
             None if self.pieces.is_empty() => {
                 return Err(Failure {
-                    // A stream that brought nothing was cut, and nobody has heard anything of it yet.
+                    // A stream without content was cut off before the caller received anything, so a retry is safe.
                     retry: if self.streamed { Retry::Backoff } else { Retry::No },
                     ..Failure::malformed("no candidate")
                 });
@@ -202,7 +202,7 @@ mod tests {
         format!(r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}}{rest}}}]}}"#)
     }
 
-    /// What the turn says is recorded, echoed and sent to a tool as it came, so it has to be JSON for everybody.
+    /// The turn is recorded, echoed and sent to a tool as received, so it must be valid JSON for every parser.
     #[test]
     fn half_a_character_is_replaced_in_words_and_arguments() {
         let parts = r#"{"text":"cut \ud83d"},{"functionCall":{"name":"f","args":{"a":"\ude00"}}}"#;
@@ -245,7 +245,7 @@ mod tests {
             ("FINISH_REASON_UNSPECIFIED", FaultKind::Malformed, Retry::No),
             ("FROM_THE_FUTURE", FaultKind::Malformed, Retry::No),
         ] {
-            // A call in it does not run, whatever it says.
+            // A call in it is not executed.
             let call = r#"{"functionCall":{"name":"delete_task","args":{}}}"#;
             let chunk = candidate(call, &format!(r#","finishReason":"{reason}""#));
             let failure = streamed(&[&chunk]).0.unwrap_err();
@@ -398,7 +398,7 @@ mod tests {
         let mut framer = Framer::default();
         let mut each = |frame: Frame<'_>| {
             let (Frame::Event(json) | Frame::Bare(json)) = frame;
-            // A broken chunk ends a real stream; here the rest is tried as well.
+            // A broken chunk ends a real stream; here the rest is tested as well.
             let _ = reply.take_chunk(json, false, &mut |_| {});
             Ok::<_, std::convert::Infallible>(())
         };

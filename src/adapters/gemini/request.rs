@@ -1,6 +1,6 @@
-//! The request body, written straight into bytes.
+//! Writes the request body directly as bytes.
 //!
-//! Order: system, tools, contents, then what may differ from turn to turn. The bytes before the contents are the same for
+//! Order: system, tools, contents, then what may differ between turns. The bytes before the contents are the same for
 //! every request of one agent and generation, so that the provider's implicit cache finds them.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::domain::journal::{CallFailure, Speaker};
 use crate::domain::tool::FailureCode;
 use crate::ports::model::{CallMode, Content, FunctionResponse, Functions, ModelRequest};
 
-/// The last system prompt in JSON. Nearly every request has the same one; comparing it costs less than escaping it.
+/// The last system prompt as JSON. Nearly every request has the same prompt; comparing it costs less than escaping it.
 #[derive(Debug, Default)]
 pub(super) struct SystemCache(ArcSwapOption<(Box<str>, Box<[u8]>)>);
 
@@ -33,7 +33,7 @@ impl SystemCache {
     }
 }
 
-/// Writes the body of `request`; `generation` holds the fields of `generationConfig`.
+/// Writes the body of `request`. `generation` contains the fields of `generationConfig`.
 pub(super) fn body(request: &ModelRequest<'_>, generation: &str, system: &SystemCache) -> Vec<u8> {
     let tools = tools(request.functions);
     let contents: usize = request.contents.iter().map(size).sum();
@@ -51,7 +51,7 @@ pub(super) fn body(request: &ModelRequest<'_>, generation: &str, system: &System
         write_content(&mut out, content);
     }
     out.push(b']');
-    // Without declarations a functionCallingConfig is refused.
+    // A functionCallingConfig without declarations is rejected.
     if !tools.is_empty() {
         write_mode(&mut out, request.mode);
     }
@@ -64,7 +64,7 @@ pub(super) fn body(request: &ModelRequest<'_>, generation: &str, system: &System
     out
 }
 
-/// The same request, to be gone on with.
+/// The same request with a continuation token.
 pub(super) fn with_continuation(body: &[u8], token: &str) -> Bytes {
     let mut out = Vec::with_capacity(body.len() + token.len() + 32);
     out.extend_from_slice(body.strip_suffix(b"}").unwrap_or(body));
@@ -74,7 +74,7 @@ pub(super) fn with_continuation(body: &[u8], token: &str) -> Bytes {
     out.into()
 }
 
-/// `"tools":[…],`, or nothing when there are no functions. Encoded once per [`Functions`].
+/// `"tools":[…],`, or nothing if there are no functions. Encoded once per [`Functions`].
 fn tools(functions: &Functions) -> &str {
     functions.encoded.get_or_init(|| {
         if functions.declarations.is_empty() {
@@ -122,15 +122,15 @@ fn write_content(out: &mut Vec<u8>, content: &Content<'_>) {
     }
 }
 
-/// What the model is to do stands apart from what the server said, which the message also holds.
-const IN_DOUBT: &str = "it is not known whether this call had its effect; do not repeat it, tell the person";
+/// gavel's instruction to the model, separate from the server's text, which the message also contains.
+const IN_DOUBT: &str = "the outcome of this call is unknown; do not repeat it, tell the user";
 
-/// Is a failure's message gavel's own from the first word to the last? Any other may quote a server (its errors, its
-/// schema, what it sent in place of an answer) or the model, and is marked.
+/// Is a failure's message entirely gavel's own text? Any other message may quote the model or a server (its errors, its
+/// schema, an invalid answer), and is marked.
 fn is_own(code: FailureCode) -> bool {
     match code {
         FailureCode::Denied
-        // A person with the right to say so speaks, and not a server.
+        // The message is from an authorized approver, not from a server.
         | FailureCode::Rejected
         | FailureCode::Expired
         | FailureCode::TooManyCalls
@@ -152,7 +152,8 @@ fn is_own(code: FailureCode) -> bool {
     }
 }
 
-/// The id goes back if and only if one was given. What a tool or its server says stands under a name that marks it.
+/// The id is returned if and only if one was given. Text from a tool or its server has a name that marks it as
+/// untrusted.
 fn write_response(out: &mut Vec<u8>, response: &FunctionResponse<'_>) {
     out.extend_from_slice(br#"{"functionResponse":{"#);
     if let Some(id) = response.id {
@@ -187,7 +188,7 @@ fn write_response(out: &mut Vec<u8>, response: &FunctionResponse<'_>) {
 
 fn write_mode(out: &mut Vec<u8>, mode: CallMode<'_>) {
     match mode {
-        // AUTO is what the provider does by itself.
+        // AUTO is the provider's default.
         CallMode::Auto => {}
         CallMode::None => out.extend_from_slice(br#","toolConfig":{"functionCallingConfig":{"mode":"NONE"}}"#),
         CallMode::Any(names) => {
@@ -218,7 +219,7 @@ fn size(content: &Content<'_>) -> usize {
 }
 
 fn string(out: &mut Vec<u8>, text: &str) {
-    // A string always prints, and writing to a Vec cannot fail.
+    // A string can always be serialized, and writing to a Vec cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
@@ -355,7 +356,7 @@ mod tests {
         );
     }
 
-    /// DESIGN.md section 5: what may hold a server's words is marked, whatever the code.
+    /// DESIGN.md section 5: text that may come from a server is marked, whatever the code.
     #[test]
     fn each_failure_whose_message_may_quote_somebody_is_marked() {
         for code in FailureCode::ALL.iter().copied() {

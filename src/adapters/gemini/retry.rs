@@ -1,20 +1,20 @@
-//! When a failed attempt is worth another one, and how long to wait before it.
+//! When a failed attempt is retried, and how long to wait before the retry.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How attempts are repeated. This is the only layer that repeats them.
+/// How attempts are retried. This is the only layer that retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetrySettings {
-    /// Requests in all for one answer (for each hop of a continued one).
+    /// Maximum requests for one answer (for each hop of a continued one).
     pub max_attempts: u32,
-    /// The longest wait before the first repetition; it doubles with each further one.
+    /// The longest wait before the first retry. It doubles with each further retry.
     pub base_delay: Duration,
-    /// The longest wait that is drawn at all.
+    /// Upper limit of every wait.
     pub max_delay: Duration,
-    /// Repetitions allowed per request, over time: 0.2 lets load grow by a fifth at most while Gemini is in trouble.
+    /// Retries allowed per request, over time: 0.2 lets load grow by at most a fifth while Gemini is failing.
     pub budget_ratio: f32,
-    /// Repetitions allowed out of the blue, before the ratio bites.
+    /// Retries allowed before the ratio applies.
     pub budget_reserve: u32,
 }
 
@@ -30,22 +30,22 @@ impl Default for RetrySettings {
     }
 }
 
-/// What may be done about a failure.
+/// How to react to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     /// It would fail again.
     No,
-    /// It may pass after a while.
+    /// It may succeed after a while.
     Backoff,
-    /// The provider said when to come back.
+    /// The provider said when to retry.
     After(Duration),
-    /// The model wrote nonsense: once more, at once, and no more than that.
+    /// The model's output was garbled: retry once, immediately.
     Once,
-    /// The access token was refused: once more with a fresh one.
+    /// The access token was rejected: retry once with a new one.
     Reauthenticate,
 }
 
-/// Full jitter: a uniform draw between nothing and `base · 2^(attempt − 1)`, capped.
+/// Full jitter: a uniform random wait between zero and `base · 2^(attempt − 1)`, capped.
 pub(super) fn backoff(settings: &RetrySettings, attempt: u32) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);
     let ceiling = settings
@@ -57,7 +57,7 @@ pub(super) fn backoff(settings: &RetrySettings, attempt: u32) -> Duration {
 
 const WHOLE: u32 = 1000;
 
-/// A token bucket in thousandths: every request puts in a fraction, every repetition takes out a whole.
+/// A token bucket in thousandths. Every request adds a fraction; every retry takes a whole token.
 #[derive(Debug)]
 pub(super) struct Budget {
     level: AtomicU32,
@@ -81,12 +81,12 @@ impl Budget {
         }
     }
 
-    /// A first attempt is being made.
+    /// Records a first attempt.
     pub(super) fn deposit(&self) {
         self.change(|level| Some(level.saturating_add(self.deposit).min(self.capacity)));
     }
 
-    /// Asks to repeat; false when the budget is spent.
+    /// Takes one retry; false if the budget is exhausted.
     pub(super) fn withdraw(&self) -> bool {
         self.change(|level| level.checked_sub(WHOLE))
     }
@@ -104,7 +104,7 @@ mod tests {
     fn the_budget_allows_the_reserve_and_then_a_fifth_of_the_requests() {
         let budget = Budget::new(&RetrySettings::default());
         let reserve = std::iter::repeat_with(|| budget.withdraw())
-            .take_while(|taken| *taken)
+            .take_while(|gate| *gate)
             .count();
         assert_eq!(reserve, 10);
         let mut repeated = 0;

@@ -1,7 +1,7 @@
-//! `generationConfig`: a definition's settings in the words of the model that is asked.
+//! `generationConfig`: translates a definition's settings for the requested model.
 //!
-//! What a model does not know is mapped to the nearest thing it knows, or left out; either way one warning per model and
-//! setting says so, in the log.
+//! A setting that a model does not support is mapped to the nearest supported one, or left out. Either way, one warning
+//! per model and setting is logged.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -10,18 +10,18 @@ use std::sync::{Mutex, PoisonError};
 use super::family::{Family, Thinking};
 use crate::ports::model::ModelSettings;
 
-/// What has been warned of.
+/// Which warnings have been logged.
 #[derive(Debug, Default)]
 pub(super) struct Warned(Mutex<HashSet<(String, &'static str)>>);
 
 impl Warned {
-    /// Warns unless it has been said of this model before. Model names come from definitions; should there be
-    /// thousands of them, the warnings stop rather than fill the memory.
+    /// Logs a warning once per model and setting. Model names come from definitions: after 4096 entries, warnings stop
+    /// so that memory stays bounded.
     fn warn(&self, model: &str, setting: &'static str, what: &str) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() < 4096 && said.insert((model.to_owned(), setting)) {
             drop(said);
-            tracing::warn!(model, setting, "the model does not know this setting: {what}");
+            tracing::warn!(model, setting, "the model does not support this setting: {what}");
         }
     }
 
@@ -31,7 +31,7 @@ impl Warned {
     }
 }
 
-/// The fields of `generationConfig` for `model`, without braces; empty when there is nothing to set. With `thoughts` the model is
+/// The fields of `generationConfig` for `model`, without braces. Empty if nothing is set. With `thoughts`, the model is
 /// asked to summarize its thinking, if it thinks.
 pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts: bool, warned: &Warned) -> String {
     let mut fields = String::new();
@@ -58,7 +58,11 @@ pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts:
     if thoughts && thinks {
         field(&mut config, "includeThoughts", true);
     } else if settings.include_thoughts == Some(true) {
-        warned.warn(model, "includeThoughts", "it does not think, so this is left out");
+        warned.warn(
+            model,
+            "includeThoughts",
+            "the model does not think with these settings, left out",
+        );
     }
     if !config.is_empty() {
         field(&mut fields, "thinkingConfig", format_args!("{{{config}}}"));
@@ -66,8 +70,8 @@ pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts:
     fields
 }
 
-/// How much the model is to think, as a field of `thinkingConfig`, and whether it thinks at all then; `None` where it does not know
-/// such a setting.
+/// How much the model should think, as a field of `thinkingConfig`, and whether it then thinks at all. `None` if the
+/// model has no such setting.
 fn thinking(model: &str, known: Thinking, budget: i32, warned: &Warned) -> Option<(String, bool)> {
     match known {
         Thinking::Budget { min, zero, max, .. } => {
@@ -77,7 +81,7 @@ fn thinking(model: &str, known: Thinking, budget: i32, warned: &Warned) -> Optio
                 budget => budget.clamp(min, max),
             };
             if fits != budget {
-                warned.warn(model, "thinkingBudget", "brought into the model's bounds");
+                warned.warn(model, "thinkingBudget", "clamped to the model's bounds");
             }
             Some((format!(r#""thinkingBudget":{fits}"#), fits != 0))
         }
@@ -89,7 +93,7 @@ fn thinking(model: &str, known: Thinking, budget: i32, warned: &Warned) -> Optio
                 4097..=16_384 if medium => "MEDIUM",
                 _ => "HIGH",
             };
-            // As much as the model likes is what HIGH says as well.
+            // A negative budget lets the model decide, which is also what HIGH means.
             if budget >= 0 {
                 warned.warn(model, "thinkingBudget", "mapped to a thinkingLevel");
             }
@@ -199,7 +203,7 @@ mod tests {
         assert_eq!(generation_config("m", &odd, false, &Warned::default()), "");
     }
 
-    /// D-R6: Google refuses a request for thoughts where thinking is off, and a model that does not think refuses it always.
+    /// D-R6: Google rejects a request for thoughts where thinking is off, and always for a model that does not think.
     #[test]
     fn thoughts_are_asked_only_of_a_model_that_thinks() {
         let asked = |words: &str| match words {
@@ -248,7 +252,7 @@ mod tests {
                 let what = format!("{model} {budget:?} {include_thoughts:?}");
                 let written = generation_config(model, &settings, true, &warned);
                 assert_eq!(written, with_thoughts, "{what}");
-                // What a definition asks for in vain is warned of.
+                // A setting without effect causes a warning.
                 let in_vain = !written.contains("includeThoughts") && include_thoughts == Some(true);
                 let names: Vec<_> = warned.0.lock().unwrap().iter().map(|(_, setting)| *setting).collect();
                 assert_eq!(names.contains(&"includeThoughts"), in_vain, "{what}");

@@ -1,8 +1,8 @@
-//! Cuts the bytes of a stream into JSON texts.
+//! Splits the bytes of a stream into JSON texts.
 //!
-//! What comes is `data: {…}` lines, each event ended by a blank line, with CRLF or LF (WIRE.md section 5). In place of an
-//! event there may be bare JSON: an error object in mid-stream, or, when something on the way dropped `alt=sse`,
-//! an array of responses. Bare JSON runs to the end of the stream.
+//! A stream consists of `data: {…}` lines. A blank line ends each event, with CRLF or LF (WIRE.md section 5). Instead
+//! of an event there may be bare JSON: an error object in mid-stream, or an array of responses if a proxy dropped
+//! `alt=sse`. Bare JSON extends to the end of the stream.
 
 /// One JSON text.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,18 +16,18 @@ pub(super) enum Frame<'a> {
 /// State between two pieces of the body.
 #[derive(Debug, Default)]
 pub(super) struct Framer {
-    /// A line whose end has not come yet.
+    /// An incomplete line.
     line: Vec<u8>,
-    /// Data lines of the event that is being read.
+    /// Data lines of the current event.
     data: Vec<u8>,
     bare: bool,
 }
 
 impl Framer {
-    /// Takes a piece of the body and hands out the frames it completes, in order.
+    /// Reads a piece of the body and returns the completed frames in order.
     ///
     /// # Errors
-    /// The first error of `each`; what follows is not read.
+    /// The first error of `each`. The rest is not read.
     pub(super) fn feed<E>(
         &mut self,
         mut bytes: &[u8],
@@ -55,7 +55,7 @@ impl Framer {
         Ok(())
     }
 
-    /// The body has ended: hands out what is left.
+    /// Ends the body and returns the remaining frames.
     ///
     /// # Errors
     /// The first error of `each`.
@@ -64,7 +64,7 @@ impl Framer {
             let line = std::mem::take(&mut self.line);
             self.take_line(&line, &mut each)?;
         }
-        // An event whose blank line is missing is handed out all the same: its JSON tells whether it is whole.
+        // An event without its blank line is returned anyway. Its JSON shows whether it is complete.
         self.take_line(b"", &mut each)?;
         if self.bare {
             each(Frame::Bare(&self.line))?;
@@ -94,7 +94,7 @@ impl Framer {
             self.line.extend_from_slice(line);
             self.line.push(b'\n');
         }
-        // Comments and the fields event, id and retry carry nothing for us.
+        // Comments and the fields event, id and retry are not used.
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Gemini's reply as it stands on the wire (WIRE.md section 3). Every field can be absent, every enum is open, counts may
-//! be strings; what is only echoed stays text.
+//! Gemini's reply on the wire (WIRE.md section 3). Every field can be absent, every enum is open, and counts may be
+//! strings. Content that is only echoed is kept as text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(super) struct Response<'a> {
     pub(super) prompt_feedback: Option<PromptFeedback>,
     pub(super) usage_metadata: Option<UsageMetadata>,
     pub(super) model_version: Option<String>,
-    /// In place of a response, also under HTTP 200 and in mid-stream.
+    /// Replaces a response, even with HTTP 200 and in mid-stream.
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
 }
@@ -51,13 +51,13 @@ pub(super) struct UsageMetadata {
     pub(super) tool_use_prompt_token_count: Option<Count>,
 }
 
-/// A count: proto JSON allows a number or its text. What is neither counts as nothing, and so does what no reply can have
-/// ([`Count::MOST`]): analysts add these up.
+/// A count. Proto JSON allows a number or a string. Anything else counts as zero, and so does an impossibly large value
+/// ([`Count::MOST`]), because analysts sum these values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u64);
 
 impl Count {
-    /// Far beyond any context window.
+    /// Far larger than any context window.
     const MOST: u64 = 1_000_000_000;
 
     fn of(n: u64) -> Self {
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Count {
             }
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
-                // `as` saturates, and takes NaN and negative numbers to 0.
+                // `as` saturates and converts NaN and negative numbers to 0.
                 Ok(Count::of(n as u64))
             }
             fn visit_str<E>(self, text: &str) -> Result<Count, E> {
@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// A content, its parts unread.
+/// A content with unparsed parts.
 #[derive(Deserialize)]
 pub(super) struct Content<'a> {
     #[serde(borrow)]
@@ -101,7 +101,7 @@ pub(super) struct Content<'a> {
     pub(super) parts: Option<Vec<&'a RawValue>>,
 }
 
-/// A part, as far as gavel reads it.
+/// The fields of a part that gavel reads.
 #[derive(Default)]
 pub(super) struct Part<'a> {
     pub(super) text: Option<Cow<'a, str>>,
@@ -109,7 +109,7 @@ pub(super) struct Part<'a> {
     pub(super) call: Option<&'a RawValue>,
     /// A `functionResponse`: the provider ran the call itself.
     pub(super) answered: Option<FunctionCall<'a>>,
-    /// It holds a signature or another field that ties it to its place, so nothing may be joined to it.
+    /// It contains a signature or another field that ties it to its position, so nothing may be joined to it.
     pub(super) tied: bool,
     /// `{}`.
     pub(super) void: bool,
@@ -151,7 +151,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Part<'a> {
     }
 }
 
-/// A call, or the name and id of an answered one.
+/// A call, or the name and id of an answered call.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FunctionCall<'a> {
@@ -165,15 +165,15 @@ pub(super) struct FunctionCall<'a> {
     pub(super) will_continue: Option<bool>,
 }
 
-/// Reads JSON that nests no deeper than [`MAX_DEPTH`].
+/// Parses JSON that is nested no deeper than [`MAX_DEPTH`].
 ///
 /// # Errors
-/// Words for an operator, without payload.
+/// A message for an operator, without payload.
 pub(super) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
     if !nesting::within(json, MAX_DEPTH) {
         return Err(format!("nested deeper than {MAX_DEPTH} levels"));
     }
-    // The reader's own words may quote the payload: only its place is kept.
+    // The parser's own message may quote the payload, so only the position is kept.
     serde_json::from_slice(json).map_err(|error| match error.classify() {
         serde_json::error::Category::Eof => format!("JSON cut off after {} bytes", json.len()),
         serde_json::error::Category::Data => {
@@ -183,11 +183,11 @@ pub(super) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> 
     })
 }
 
-/// Deeper JSON is refused. `serde_json` reads what is only echoed without recursion and without a limit, and a later reader
-/// of the arguments would meet its own limit of 128 there.
+/// Deeper JSON is rejected. `serde_json` reads content that is only echoed without recursion and without a limit. A
+/// later parser of the arguments would fail at its own limit of 128.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// Makes a provider's enum value fit for logs and labels: at most 100 of `[A-Za-z0-9_-]`.
+/// Makes a provider's enum value safe for logs and labels: at most 100 characters of `[A-Za-z0-9_-]`.
 pub(super) fn label(value: &str) -> String {
     value
         .chars()
@@ -196,7 +196,7 @@ pub(super) fn label(value: &str) -> String {
         .collect()
 }
 
-/// An enum value: its name, or its number when somebody asked for `enum-encoding=int`.
+/// Parses an enum value: a name, or a number if the request had `enum-encoding=int`.
 pub(super) fn read_enum<'de, D, T>(deserializer: D, name: fn(&str) -> T, number: fn(i64) -> T) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,8 +1,8 @@
-//! The memory that answers of servers take while they are read.
+//! The memory used by servers' answers while they are read.
 //!
-//! The cap of one answer does not bound many of them at once. So an answer takes a share of one [`Budget`] while its bytes
-//! come, and gives it back when what is left of it, capped, leaves this adapter. Small answers are not counted: their number
-//! is bounded by the calls under way (`maxConcurrent`), and nearly all answers are small.
+//! The cap on one answer does not limit many of them at once. An answer therefore takes a share of one [`Budget`] while
+//! its bytes arrive, and returns it when the capped result leaves this adapter. Small answers are not counted: the
+//! number of calls in progress (`maxConcurrent`) limits them, and nearly all answers are small.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,62 +10,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::domain::budget::{self, Budget, Exceeded, Limits, Share};
 
 const MIB: u64 = 1024 * 1024;
-/// What answers may take at once, in bytes of memory. One of the largest (16 MiB) takes 32 MiB, so a user may receive three
-/// of them at a time, a tenant four and the process five; of answers of the usual size thousands fit.
+/// Memory for answers being read at the same time, in bytes. The largest answer (16 MiB) takes 32 MiB, so a user may
+/// receive three of them at a time, a tenant four and the process five. Thousands of answers of the usual size fit.
 const LIMITS: Limits = Limits {
     process: 160 * MIB,
     tenant: 128 * MIB,
     user: 96 * MIB,
 };
-/// How often a byte of an answer is in memory: as it came, and in the buffer that puts the pieces together.
+/// Number of copies of an answer in memory: the received bytes, and the buffer that joins the pieces.
 const COPIES: usize = 2;
 
-/// The budget that all answers share.
+/// The budget shared by all answers.
 pub(super) fn budget() -> Arc<Budget> {
     Budget::new("bytes of answers", LIMITS)
 }
 
-/// An answer found no room in the budget.
+/// The budget has no room for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("gavel is holding too many large answers, so this one was not read; try again ({0})")]
 pub(super) struct NoRoom(Exceeded);
 
-/// What one answer has taken of the budget; given back when it is dropped.
+/// One answer's share of the budget, returned when dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a>(budget::Held<'a>);
 
 impl<'a> Held<'a> {
-    /// For an answer to a call of this user.
+    /// For the answer to a call of this user.
     pub(super) fn of_call(budget: &'a Arc<Budget>, tenant: &'a str, user: &'a str) -> Self {
         Self(budget::Held::new(Cow::Borrowed(budget), tenant, user, COPIES))
     }
 
-    /// For what a server sends that no user asked for, such as its list of tools.
+    /// For messages that no user requested, such as the list of tools.
     pub(super) fn of_server(budget: &Arc<Budget>, server: &str) -> Held<'static> {
         let holder = format!("the server {server}");
         Held(budget::Held::new(Cow::Owned(budget.clone()), holder, "", COPIES))
     }
 
-    /// More bytes of it have come.
+    /// Adds received bytes.
     ///
     /// # Errors
-    /// There is no room for them; what was taken is kept until it is dropped.
+    /// The budget has no room for them. The share taken so far is kept until this is dropped.
     pub(super) fn add(&mut self, bytes: usize) -> Result<(), NoRoom> {
         self.0.add(bytes).map_err(NoRoom)
     }
 
-    /// Bytes of the answer so far.
+    /// Bytes of the answer received so far.
     pub(super) fn bytes(&self) -> usize {
         self.0.bytes()
     }
 
-    /// What was taken, to be kept as long as the answer is; the next answer begins anew.
+    /// Takes the share, to be kept with the answer. The next answer starts from zero.
     pub(super) fn take(&mut self) -> Option<Share> {
         self.0.take()
     }
 }
 
-/// [`Held`] by those who read pieces and by those who put them together to messages.
+/// [`Held`], shared by the reader of the pieces and the reader of the messages.
 #[derive(Clone, Debug)]
 pub(super) struct Reading<'a>(Arc<Mutex<Held<'a>>>);
 
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// No one user takes the room of the others.
+    /// One user must not take the room of others.
     #[test]
     fn a_user_may_hold_three_of_the_largest_answers_and_others_still_find_room() {
         let budget = budget();

@@ -1,7 +1,7 @@
 //! One call on its way to a server, and how far it came.
 //!
-//! The one question that matters afterwards is whether the server can have begun: promise 3
-//! (an effect at most once) hangs on it. So every way to end says it.
+//! What matters afterwards is whether the server may have started the call: promise 3 (an effect happens at most once)
+//! depends on it. Every outcome therefore says so.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use crate::domain::budget::Share;
 use crate::ports::runs::Hold;
 use crate::ports::tools::CallRequest;
 
-/// A call with all that both lanes need.
+/// A call with everything that both transports need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing<'a> {
-    /// As the engine gave it.
+    /// The engine's request.
     pub(super) request: &'a CallRequest<'a>,
-    /// The arguments as they are sent.
+    /// The arguments as sent.
     pub(super) arguments: &'a RawValue,
     /// Signed identity for `_meta["gavel/identity"]`.
     pub(super) identity: Option<&'a str>,
@@ -34,17 +34,17 @@ impl Outgoing<'_> {
         self.request.cancel
     }
 
-    /// May it still be sent? Else the run may be another process's, which sends it itself.
+    /// May it still be sent? If not, another process may own the run and send the call itself.
     pub(super) fn may_be_sent(&self) -> bool {
         self.request.hold.is_none_or(Hold::is_ours)
     }
 
-    /// The end of one that may not.
+    /// The outcome of a call that may no longer be sent.
     pub(super) fn lease_lost(&self) -> Attempt {
         Attempt::NotSent(Lost::Lease, Lost::Lease.words(self.request.timeout))
     }
 
-    /// Ends at the deadline or when the run is cancelled, with how that is to be told.
+    /// Waits for the deadline or the cancellation of the run, and returns which one occurred.
     pub(super) async fn given_up(&self) -> Lost {
         tokio::select! {
             () = self.cancel().cancelled() => Lost::Cancelled,
@@ -56,23 +56,23 @@ impl Outgoing<'_> {
 /// How one attempt ended.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// The server answered with this `result`, JSON text, which takes this share of the budget of answers.
+    /// The server answered with this `result` (JSON text), which holds this share of the answer budget.
     Result(Bytes, Option<Share>),
     /// The server answered with a JSON-RPC error.
     Error {
-        /// JSON-RPC's or the server's code.
+        /// The code of the server or of JSON-RPC.
         code: i64,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The server turned the request away before any tool could run (an HTTP 4xx).
+    /// The server rejected the request before any tool could run (an HTTP 4xx).
     Refused(String),
-    /// The connection is of no use any more, for this reason: the server does not know the session, or refuses whatever comes
-    /// over it. Nothing ran, so the call may be sent again over a new one.
+    /// The connection is no longer usable, for this reason: the server does not know the session, or rejects every
+    /// request on it. Nothing was executed, so the call may be sent again over a new connection.
     Stale(String),
-    /// Nothing left this process, or nothing that a server could act on.
+    /// Nothing that a server could act on has left this process.
     NotSent(Lost, String),
-    /// It went out, and no answer came.
+    /// The call was sent, but no answer arrived.
     Lost(Lost, String),
 }
 
@@ -89,42 +89,44 @@ impl Attempt {
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The time was over.
+    /// The deadline passed.
     Timeout,
     /// The run was cancelled.
     Cancelled,
-    /// The run may be another process's by now.
+    /// Another process may own the run by now.
     Lease,
-    /// The server offers the tool otherwise than it was when the call was judged.
+    /// The server's definition of the tool differs from the one that the policy decision was based on.
     Changed,
-    /// The connection broke, or what came over it was no answer.
+    /// The connection broke, or what arrived was not an answer.
     Connection,
-    /// The server may no longer know the session, which is therefore replaced.
+    /// The server may no longer know the session, so the session is replaced.
     Session,
-    /// It came, and gavel held too many large answers to read it.
+    /// An answer arrived, but gavel held too many large answers to read it.
     NoRoom,
 }
 
-/// Codes by which JSON-RPC says that a request was not taken up: it could not be read, it is none, its
-/// method or its parameters are not known. Any other error may come from the middle of the work.
+/// Error codes which mean that the request was not started: it was unreadable or invalid, or its method or parameters
+/// are unknown. Any other error may occur in the middle of the work.
 const NOT_BEGUN: [i64; 4] = [-32700, -32600, -32601, -32602];
 
-/// Stands for a code that is missing or no number. It does not say that nothing was begun.
+/// Replaces a missing or non-numeric code. It does not mean that nothing was started.
 const NO_CODE: i64 = -32603;
 
-/// Does an error of this code say that nothing was begun?
+/// Does an error with this code mean that nothing was started?
 pub(super) fn says_not_begun(code: i64) -> bool {
     NOT_BEGUN.contains(&code)
 }
 
 impl Lost {
-    /// In words; `after` is how long the call was given.
+    /// The message; `after` is the time that the call had.
     pub(super) fn words(self, after: Duration) -> String {
         match self {
             Self::Timeout => format!("no answer within {} ms", after.as_millis()),
             Self::Cancelled => "cancelled while waiting for the answer".to_owned(),
-            Self::Lease => "another process may have taken the run up; the call was not sent".to_owned(),
-            Self::Changed => "its server offers the tool otherwise by now; the call was not sent".to_owned(),
+            Self::Lease => "another process may have resumed the run; the call was not sent".to_owned(),
+            Self::Changed => {
+                "the server now offers a different definition of the tool; the call was not sent".to_owned()
+            }
             Self::Connection | Self::Session => "the connection was lost before the answer".to_owned(),
             Self::NoRoom => "gavel is holding too many large answers; try again".to_owned(),
         }

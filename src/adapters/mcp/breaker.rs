@@ -1,22 +1,22 @@
-//! A circuit breaker for one connection: after a run of faults of the transport, calls are refused at
-//! once for a while instead of each waiting for its own time to run out.
+//! A circuit breaker for one connection: after consecutive transport faults, calls are rejected immediately for a
+//! while, instead of each waiting for its own timeout.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use metrics::Gauge;
 
-/// Faults in a row that open it.
+/// Consecutive faults that open it.
 const FAULTS: u32 = 5;
 /// First and longest time it stays open.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Closed while all is well, open after faults, and half open (one call tries) when its time is over. It closes when a
-/// call got through.
+/// Closed normally, open after faults, and half open (one trial call at a time) when that time has passed. A successful
+/// call closes it.
 pub(super) struct Breaker {
     state: Mutex<State>,
-    /// Of all breakers of a server: how many are open or try.
+    /// Shared by all breakers of a server: how many are open or half open.
     gauge: Gauge,
 }
 
@@ -24,9 +24,9 @@ pub(super) struct Breaker {
 struct State {
     faults: u32,
     open: Option<Open>,
-    /// Why the server refused the last call, where a refusal opened it.
+    /// Why the server refused the last call, if a refusal opened it.
     refused: Option<String>,
-    /// Was it closed by a connection alone, and no call has got through since?
+    /// Was it closed by a new connection only, with no successful call since?
     doubted: bool,
 }
 
@@ -34,11 +34,11 @@ struct State {
 struct Open {
     until: Instant,
     pause: Duration,
-    /// Is a call under way that tries?
+    /// Is a trial call in progress?
     trying: bool,
 }
 
-/// Leave to make a call; it must be told how the call ended.
+/// Permission to make a call. It must learn how the call ended.
 #[must_use]
 pub(super) struct Permit<'a> {
     breaker: &'a Breaker,
@@ -47,7 +47,7 @@ pub(super) struct Permit<'a> {
 
 impl Breaker {
     pub(super) fn new(gauge: Gauge) -> Self {
-        // It is there from the beginning.
+        // Registers the gauge from the start.
         gauge.increment(0.0);
         Self {
             state: Mutex::default(),
@@ -55,7 +55,7 @@ impl Breaker {
         }
     }
 
-    /// Asks for leave at `now`.
+    /// Requests permission to make a call at `now`.
     ///
     /// # Errors
     /// How long it stays open.
@@ -76,19 +76,19 @@ impl Breaker {
         })
     }
 
-    /// Has no call got through since it opened?
+    /// Has no call succeeded since it opened?
     pub(super) fn is_open(&self) -> bool {
         self.lock().open.is_some()
     }
 
-    /// Is it open as the server refuses all calls? Why, in its words.
+    /// If it is open because the server refuses all calls: the server's reason.
     pub(super) fn refuses(&self) -> Option<String> {
         let state = self.lock();
         state.open.as_ref().and(state.refused.clone())
     }
 
-    /// Closes it, on trust: the server was connected to. One that fails at the next call all the same has it open again, and
-    /// is trusted no more until a call gets through.
+    /// Closes it provisionally, because the server was connected. If the next call fails, it opens again and is not
+    /// closed provisionally again until a call succeeds.
     pub(super) fn reset(&self) {
         let mut state = self.lock();
         if state.open.is_some() && !state.doubted {
@@ -120,7 +120,8 @@ impl Drop for Breaker {
 }
 
 impl Permit<'_> {
-    /// The server answered, whatever it said. The answer to a call from before it opened does not close it.
+    /// The server answered, with success or an error. The answer to a call from before the breaker opened does not
+    /// close it.
     pub(super) fn answered(self) {
         let mut state = self.breaker.lock();
         if self.trial || state.open.is_none() {
@@ -128,7 +129,7 @@ impl Permit<'_> {
         }
     }
 
-    /// The server refused the call without a look at its arguments, for this reason.
+    /// The server refused the call without looking at its arguments, for this reason.
     pub(super) fn refused(self, now: Instant, why: &str) {
         let breaker = self.breaker;
         if self.fault(now) {
@@ -136,9 +137,10 @@ impl Permit<'_> {
         }
     }
 
-    /// The transport failed, or no answer came in time; did that open it, once more or for the first time?
+    /// The transport failed, or no answer arrived in time. Returns whether this opened the breaker, for the first time
+    /// or again.
     ///
-    /// Of calls that fail together one opens it: those from before it opened are no news.
+    /// When calls fail together, only one of them opens it: calls from before it opened are ignored.
     pub(super) fn fault(self, now: Instant) -> bool {
         let mut state = self.breaker.lock();
         state.faults += 1;
@@ -161,7 +163,7 @@ impl Permit<'_> {
 }
 
 impl Drop for Permit<'_> {
-    /// The trial is over, also when it ended without a word about the server (cancelled).
+    /// Ends the trial, even if it ended without an answer or a fault (cancelled).
     fn drop(&mut self) {
         if self.trial
             && let Some(open) = &mut self.breaker.lock().open
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!(breaker.admit(start).err().unwrap(), FIRST);
         let later = start + FIRST;
         let trial = breaker.admit(later).unwrap();
-        assert!(breaker.admit(later).is_err(), "a second trial beside the first");
+        assert!(breaker.admit(later).is_err(), "a second trial during the first");
         trial.fault(later);
         assert_eq!(breaker.admit(later).err().unwrap(), FIRST * 2);
         let later = later + FIRST * 2;
@@ -206,7 +208,7 @@ mod tests {
         assert!(breaker.admit(later).is_ok());
     }
 
-    /// Promise 5: one blip is one short pause, however many calls it took with it.
+    /// Promise 5: one short outage causes one short pause, no matter how many calls it breaks.
     #[test]
     fn calls_that_fail_together_open_it_once_and_let_no_second_trial_in() {
         let breaker = breaker();
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(breaker.admit(later).err().unwrap(), FIRST * 2);
     }
 
-    /// Promise 5: a child that starts well and dies in every call is left alone for a while.
+    /// Promise 5: a child that starts correctly but dies in every call is not called for a while.
     #[test]
     fn a_connection_closes_it_once_until_a_call_gets_through() {
         let breaker = breaker();

@@ -22,28 +22,28 @@ use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::BoxFuture;
 use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 
-/// Ends of connections are awaited for so long at a shutdown; a stdio child is killed after 6 s.
+/// How long a shutdown waits for connections to close. A stdio child is killed after 6 s.
 const SHUTDOWN: Duration = Duration::from_secs(12);
 /// How long [`Mcp::refresh`] waits for a server.
 const REFRESH: Duration = Duration::from_secs(10);
-/// How often it is told how many lines were not logged.
+/// How often the number of unlogged lines is logged.
 const FLUSH: Duration = Duration::from_secs(60);
-/// How soon a tool that an operator accepted in another process is offered again.
+/// How soon a tool is offered again after an operator accepted it in another process.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// What the configuration file does not say.
+/// Options that are not in the configuration file.
 #[derive(Clone, Debug)]
 pub struct McpOptions {
-    /// Longest time from the start of a connection (a child's start included) to its list of tools.
+    /// Maximum time from the start of a connection (including the start of a child) to its list of tools.
     pub attempt_limit: Duration,
-    /// Largest result handed to the engine, in bytes of JSON.
+    /// Largest result passed to the engine, in bytes of JSON.
     pub result_bytes: usize,
-    /// Most users with a connection of their own to one server (`connection: per_user`).
+    /// Maximum users with a connection of their own to one server (`connection: per_user`).
     pub max_users: usize,
     /// How long such a connection is kept without a call.
     pub user_idle: Duration,
-    /// Where accepted digests of pinned tools are kept, if any server is pinned; without it they last as long as the
-    /// process.
+    /// File with the accepted digests of pinned tools, if any server is pinned. Without it, they are kept only while
+    /// the process runs.
     pub pins: Option<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ pub struct Mcp {
 /// Why the bridge could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The file with accepted digests is there and cannot be read.
+    /// The file with accepted digests exists but cannot be read.
     #[error("the accepted tools in {} cannot be read: {source}", path.display())]
     Pins {
         /// The file.
@@ -81,13 +81,13 @@ pub enum StartError {
 }
 
 impl Mcp {
-    /// Starts connecting to all servers and returns at once. Needs a tokio runtime, and the
-    /// metrics recorder to be installed before.
+    /// Starts connecting to all servers and returns immediately. Requires a tokio runtime and an installed metrics
+    /// recorder.
     ///
     /// # Errors
-    /// [`StartError`]; a server that cannot be reached is none.
+    /// [`StartError`]. An unreachable server is not an error.
     pub fn start(config: McpConfig, options: McpOptions) -> Result<Arc<Self>, StartError> {
-        // Where nothing is pinned the file is nobody's business.
+        // Without pinned servers, the file is not needed.
         let pinned = config.servers.iter().any(|server| server.gavel.pin);
         let path = options.pins.filter(|_| pinned);
         let pins = Pins::open(path.clone()).map_err(|source| StartError::Pins {
@@ -132,22 +132,22 @@ impl Mcp {
         }))
     }
 
-    /// What is odd in the configuration but does no harm.
+    /// Suspicious but harmless parts of the configuration.
     #[must_use]
     pub fn warnings(&self) -> &[ConfigIssue] {
         &self.warnings
     }
 
-    /// How the servers are, by name.
+    /// The status of the servers, ordered by name.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
         self.servers.values().map(Server::status).collect()
     }
 
-    /// Lists a server's tools again; connects now when it is down.
+    /// Lists a server's tools again, and connects immediately if the server is down.
     ///
     /// # Errors
-    /// Why there is no new list, in words for an operator.
+    /// Why there is no new list, for an operator.
     pub async fn refresh(&self, server: &str) -> Result<(), String> {
         let found = self
             .servers
@@ -156,7 +156,7 @@ impl Mcp {
         found.refresh(Instant::now() + REFRESH).await
     }
 
-    /// The tools that are held back, as their servers give them now.
+    /// The tools that are held back, with their servers' current definitions.
     #[must_use]
     pub fn held_back(&self) -> Vec<Arc<Tool>> {
         self.servers
@@ -165,7 +165,7 @@ impl Mcp {
             .collect()
     }
 
-    /// Accepts the definition a pinned tool has now; with `digest` only if that is its digest.
+    /// Accepts the current definition of a pinned tool; with `digest`, only if the digest matches.
     ///
     /// # Errors
     /// [`PinError`].
@@ -177,7 +177,7 @@ impl Mcp {
             .accept(tool, digest)
     }
 
-    /// Closes all connections and ends all children. Calls still under way end as lost, those that wait as not sent.
+    /// Closes all connections and ends all children. Calls in progress end as lost, waiting calls as not sent.
     pub async fn shutdown(&self) {
         self.servers.values().for_each(Server::close);
         self.common.stop.cancel();
@@ -196,26 +196,26 @@ impl Mcp {
     }
 }
 
-/// Tells how many lines of servers were not logged.
+/// Logs how many lines of servers were not logged.
 async fn flush_logs(servers: Arc<BTreeMap<Arc<str>, Server>>, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(FLUSH)).await.is_some() {
         servers.values().for_each(Server::flush_log);
     }
 }
 
-/// Takes up what another process has accepted.
+/// Applies what another process has accepted.
 async fn look_again(listings: Arc<[Arc<ToolListing>]>, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_some() {
         let listings = listings.clone();
         let looked = tokio::task::spawn_blocking(move || listings.iter().for_each(|listing| listing.look_again()));
         if looked.await.is_err() {
-            tracing::error!("what was accepted meanwhile could not be looked at");
+            tracing::error!("newly accepted tools could not be read");
         }
     }
 }
 
 impl Drop for Mcp {
-    /// Without [`Mcp::shutdown`] the connections still end, and nobody waits for it.
+    /// Without [`Mcp::shutdown`], the connections still end, but nothing waits for that.
     fn drop(&mut self) {
         self.common.stop.cancel();
     }
@@ -238,12 +238,12 @@ impl Tools for Mcp {
             .map(Server::started)
             .collect();
         Box::pin(async move {
-            // Those that are not there in time are named in the catalog as down or missing.
+            // Servers that are not ready in time appear in the catalog as down or missing.
             let _ = tokio::time::timeout_at(deadline.into(), join_all(wanted)).await;
         })
     }
 
-    fn read_anew<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>> {
+    fn refresh_server<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(self.refresh(server))
     }
 
@@ -253,7 +253,7 @@ impl Tools for Mcp {
                 Some(server) => server.call(request).await,
                 None => CallReply::NotSent(CallFailure::new(
                     FailureCode::Unavailable,
-                    "its server is not configured any more".to_owned(),
+                    "its server is no longer configured".to_owned(),
                 )),
             }
         })

@@ -1,11 +1,11 @@
-//! From a server's entry to an open connection with its tools listed.
+//! Opens a connection from a server's entry and lists its tools.
 //!
-//! Which protocol era a server speaks is found out by what costs least when the guess is wrong:
+//! The protocol era of a server is found with the cheapest first guess:
 //!
-//! - HTTP: `server/discover` first, since every HTTP server answers something at once; a server of
-//!   the session era refuses, and `initialize` follows. One that stays silent gets 1.5 s.
-//! - stdio: `initialize` first, since older servers never answer what comes before it; a server
-//!   that refuses it is started again and asked by `server/discover`.
+//! - HTTP: `server/discover` first, because every HTTP server answers something at once. A server of the session era
+//!   rejects it, and `initialize` follows. A silent server gets 1.5 s.
+//! - stdio: `initialize` first, because older servers never answer an earlier message. A server that rejects it is
+//!   restarted and asked with `server/discover`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use rmcp::service::{
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use url::Url;
 
-use super::beside::Beside;
+use super::background::SideTasks;
 use super::config::{ServerConfig, TransportConfig};
 use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
@@ -30,19 +30,19 @@ use super::source::Source;
 use super::stdio;
 use super::unsolicited::{Flood, Unsolicited};
 
-/// How long an HTTP server may be silent when asked by `server/discover`.
+/// How long an HTTP server may take to answer `server/discover`.
 const DISCOVER: Duration = Duration::from_millis(1500);
-/// Longest words of a reason, in bytes.
+/// Maximum bytes of a reason.
 pub(super) const MAX_WORDS: usize = 512;
 
 /// An open connection.
 pub(super) struct Open {
     pub(super) running: RunningService<RoleClient, Handler>,
-    /// The way past rmcp, over HTTP.
+    /// The path around rmcp, over HTTP.
     pub(super) direct: Option<Arc<Direct>>,
     pub(super) pid: Option<u32>,
     pub(super) last_words: LastWords,
-    /// What the server sends of its own accord.
+    /// The server's unsolicited messages.
     pub(super) unsolicited: Arc<Unsolicited>,
     /// The tools as the server lists them.
     pub(super) list: List,
@@ -53,12 +53,12 @@ pub(super) struct Open {
 pub(super) struct Fault {
     /// For an operator.
     pub(super) words: String,
-    /// It is one of the server's program or of the configuration, which another attempt does not change.
+    /// The server's program or the configuration is at fault, so another attempt changes nothing.
     pub(super) is_lasting: bool,
 }
 
 impl Fault {
-    /// One that may be gone at the next attempt.
+    /// A fault that may disappear by the next attempt.
     pub(super) fn passing(words: String) -> Self {
         Self {
             words,
@@ -89,17 +89,17 @@ impl Open {
     }
 }
 
-/// Connects and lists, without a time limit of its own.
+/// Connects and lists the tools, without a time limit of its own.
 ///
 /// # Errors
-/// Why it failed, in words for an operator.
+/// Why it failed, for an operator.
 pub(super) async fn open(
     server: &ServerConfig,
     base_env: &[(&'static str, String)],
     source: &Arc<Source>,
-    beside: &Beside,
+    background: &SideTasks,
 ) -> Result<Open, Fault> {
-    let unsolicited = Unsolicited::new(source.clone(), beside.clone());
+    let unsolicited = Unsolicited::new(source.clone(), background.clone());
     let opening = match &server.transport {
         None => return Err(Fault::lasting(server.off.clone().unwrap_or_else(|| "off".to_owned()))),
         Some(config @ TransportConfig::Stdio { .. }) => open_stdio(config, base_env, &unsolicited).boxed(),
@@ -153,14 +153,14 @@ async fn open_stdio(
     })
 }
 
-/// Why a child is no server.
+/// Why a child is not a usable server.
 enum Failed {
     Start(String),
     Handshake(Box<ClientInitializeError>, LastWords),
 }
 
 impl Failed {
-    /// Did the server itself say no to `initialize`?
+    /// Did the server itself reject `initialize`?
     fn is_refusal(&self) -> bool {
         matches!(self, Self::Handshake(error, _) if matches!(**error, ClientInitializeError::JsonRpcError(_)))
     }
@@ -191,7 +191,7 @@ async fn open_http(
             Err(error) => Err((error, tap)),
         }
     };
-    // What this side found first, since rmcp may say no more than that there was no answer.
+    // This side's first fault is preferred, because rmcp may only report that there was no answer.
     let fault = |error: &ClientInitializeError, tap: &Tap| match tap.fault() {
         Some(fault) => Fault {
             words: source.words(&fault.words, MAX_WORDS),
@@ -205,9 +205,9 @@ async fn open_http(
     };
     let first = match tokio::time::timeout(DISCOVER, serve(auto)).await {
         Ok(Ok(open)) => Ok(open),
-        // Asked again at once it would say the same.
+        // An immediate second request would fail in the same way.
         Ok(Err((error, tap)))
-            if is_refused_connection(&error) || tap.has_initialized() || unsolicited.beside.rests().is_some() =>
+            if is_refused_connection(&error) || tap.has_initialized() || unsolicited.background.rests().is_some() =>
         {
             return Err(fault(&error, &tap));
         }
@@ -216,7 +216,8 @@ async fn open_http(
     };
     let (running, tap) = match first {
         Ok(open) => open,
-        // Odd answers to an unknown method say nothing about `initialize`, but may say why that fails as well.
+        // An unexpected answer to an unknown method says nothing about `initialize`, but may explain why that fails as
+        // well.
         Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|(error, tap)| {
             let then = fault(&error, &tap);
             match first.filter(|first| *first != then.words) {
@@ -239,10 +240,10 @@ async fn open_http(
         }
     };
     let info = running.peer().peer_info();
-    let info = info.ok_or_else(|| Fault::lasting("it said nothing about itself".to_owned()))?;
+    let info = info.ok_or_else(|| Fault::lasting("it sent no information about itself".to_owned()))?;
     let direct = Direct::new(
         client.clone(),
-        // Where the handshake was led to.
+        // The address after the redirects of the handshake.
         tap.url(),
         headers.clone(),
         tap.session().as_deref(),
@@ -266,7 +267,7 @@ fn discover() -> ClientLifecycleMode {
     }
 }
 
-/// Servers of the 2026-07-28 era tell of changes only to who has asked for it.
+/// Servers of the 2026-07-28 era report changes only to subscribers.
 pub(super) async fn subscribe(peer: &Peer<RoleClient>, source: &Source) -> Option<Subscription> {
     let info = peer.peer_info()?;
     let tells = info.capabilities.tools.as_ref()?.list_changed == Some(true);
@@ -283,7 +284,7 @@ pub(super) async fn subscribe(peer: &Peer<RoleClient>, source: &Source) -> Optio
                 warn,
                 "no subscription",
                 error,
-                "changes of its tools will not be seen"
+                "changes to its tools will not be noticed"
             );
             None
         }
@@ -301,7 +302,7 @@ fn http_error(error: &ClientInitializeError) -> Option<&StreamableHttpError<reqw
     }
 }
 
-/// A failed handshake for an operator: the cause, since rmcp's own words print whole messages.
+/// A failed handshake for an operator: only the cause, because rmcp's own errors print whole messages.
 fn words(error: &ClientInitializeError, source: &Source) -> String {
     let listed = |versions: &[ProtocolVersion]| {
         let versions: Vec<_> = versions.iter().map(ProtocolVersion::as_str).collect();
@@ -326,7 +327,7 @@ fn words(error: &ClientInitializeError, source: &Source) -> String {
             client_supported,
             server_supported,
         } => format!(
-            "it speaks the protocol versions {}, and gavel {}",
+            "it supports the protocol versions {}, and gavel supports {}",
             listed(server_supported),
             listed(client_supported)
         ),

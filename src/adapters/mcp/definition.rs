@@ -1,8 +1,8 @@
-//! A tool as a server lists it → a [`Tool`], or the reason why it is left out.
+//! Converts a tool definition of a server to a [`Tool`], or to the reason why it is left out.
 //!
-//! Every tool is read by itself, so that a bad one never takes the rest down. A missing annotation
-//! means side effect and not idempotent; annotations count only where `trustHints` is true, and
-//! `gavel.tools` of `mcp.json` overrides both.
+//! Every tool is read separately, so that an invalid one does not affect the rest. A missing annotation means side
+//! effect and not idempotent. Annotations count only if `trustHints` is true, and `gavel.tools` of `mcp.json` overrides
+//! both.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,39 +22,39 @@ use crate::domain::text::{capped, is_visible, visible};
 use crate::domain::tool::{Idempotency, Tool};
 use crate::ports::tools::LeftOut;
 
-/// Tools taken of one server; Gemini takes 512 functions in a request (WIRE.md section 2).
+/// Maximum tools per server. Gemini accepts 512 functions in a request (WIRE.md section 2).
 const MAX_TOOLS: usize = 512;
-/// Definitions of one server that are read at all: some may be left out, and some are not wanted.
+/// Maximum definitions read per server: some may be left out, and some are excluded.
 pub(super) const MAX_LISTED: usize = 2 * MAX_TOOLS;
-/// Tools left out that are told of by name; the others are counted.
+/// Maximum left-out tools reported by name. The others are counted.
 const MAX_LEFT_OUT: usize = 64;
-/// Longest reason, in bytes; it may quote the server.
+/// Maximum bytes of a reason, which may quote the server.
 const MAX_REASON: usize = 512;
-/// Longest name, as MCP recommends.
+/// Maximum name length, as MCP recommends.
 const MAX_NAME: usize = 128;
-/// Longest description shown to the model, in bytes.
+/// Maximum bytes of a description shown to the model.
 const MAX_DESCRIPTION: usize = 8 * 1024;
-/// Largest input or output schema as the server sends it, in bytes.
+/// Maximum bytes of an input or output schema as sent by the server.
 const MAX_SCHEMA: usize = 512 * 1024;
 
-/// All patterns of one server's input schemas, in bytes of text.
+/// Maximum text bytes of all patterns in one server's input schemas.
 const MAX_PATTERNS: u64 = 256 * 1024;
 
-/// Deepest definition, in levels. A reader of JSON stops at 128, and three of them are around it.
+/// Maximum nesting levels of a definition. JSON parsers stop at 128, and three levels are around it.
 pub(super) const MAX_LEVELS: usize = 120;
-/// Stands in the place of everything but the name in a definition that is deeper.
+/// Replaces everything but the name in a definition that is nested more deeply.
 pub(super) const TOO_DEEP: &str = "gavel/tooDeep";
 
-/// What a server offers, read.
+/// A server's tools, parsed.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// In the order of their names.
+    /// Ordered by name.
     pub(super) tools: Vec<Arc<Tool>>,
-    /// The others.
+    /// The tools that are left out.
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// Reads a list of tools as JSON. A tool that is the same as one in `known` is that one.
+/// Parses a list of tools as JSON. A tool that equals one in `known` reuses it.
 pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known: &[Arc<Tool>]) -> Offer {
     let mut offer = Offer::default();
     let mut more: usize = 0;
@@ -90,7 +90,7 @@ pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known
     offer
 }
 
-/// The reason is shown to operators and logged, and may hold the server's own text.
+/// The reason is shown to operators and logged, and may contain the server's own text.
 fn left_out(source: &Source, tool: String, reason: &str) -> LeftOut {
     LeftOut {
         server: source.name.clone(),
@@ -99,7 +99,7 @@ fn left_out(source: &Source, tool: String, reason: &str) -> LeftOut {
     }
 }
 
-/// A server's text as one line of an operator's screen or log.
+/// A server's text as one line for an operator's screen or log.
 fn line(source: &Source, text: &str, bytes: usize) -> String {
     source.words(text, bytes).replace(['\n', '\t'], " ")
 }
@@ -120,7 +120,7 @@ fn tool(
     let slips = slips::mend(&mut schema);
     let schema = &schema;
     let costly = |error: SchemaError| format!("its input schema costs too much to check by: {error}");
-    // Before anything is compiled: compiling them is what takes time.
+    // Checked before compilation, because compiling patterns is what takes time.
     *patterns = patterns.saturating_add(JsonSchema::estimate(schema).map_err(costly)?);
     if *patterns > MAX_PATTERNS {
         return Err(format!(
@@ -181,10 +181,10 @@ fn side_effect(settings: &ToolSettings, hints: &Hints) -> bool {
     settings.side_effect.unwrap_or(!hints.read_only)
 }
 
-/// Where a server says that its tool honours our key.
+/// Where a server declares that its tool supports gavel's idempotency key.
 const KEYED: &str = "/_meta/gavel~1idempotency";
 
-/// The tool's description, or without one its title.
+/// The tool's description, or its title if there is none.
 fn description(definition: &Value) -> &str {
     let text = |key: &str| definition.get(key).and_then(Value::as_str);
     let texts = [text("description"), text("title")];
@@ -195,7 +195,7 @@ fn description(definition: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// What a trusted server says of its tool.
+/// What a trusted server declares about its tool.
 struct Hints {
     read_only: bool,
     idempotency: Idempotency,
@@ -225,12 +225,12 @@ fn name(definition: &Value) -> Result<&str, String> {
         ));
     }
     if !is_visible(name) || name.chars().any(char::is_whitespace) {
-        return Err("its name holds white space or characters nobody can see".to_owned());
+        return Err("its name contains white space or invisible characters".to_owned());
     }
     Ok(name)
 }
 
-/// Tells an operator what was mended in a schema of a tool.
+/// Logs the repairs of a tool's schema for an operator.
 fn tell(source: &Source, tool: &str, schema: &str, slips: &[Slip]) {
     for slip in slips {
         let place = line(source, &format!("/{schema}{}", slip.pointer), MAX_REASON);
@@ -238,7 +238,7 @@ fn tell(source: &Source, tool: &str, schema: &str, slips: &[Slip]) {
         log::line!(
             source.log,
             warn,
-            "schema mended",
+            "schema repaired",
             tool,
             place,
             "a part of the tool's schema {what}"
@@ -261,7 +261,7 @@ fn raw(value: &Value) -> Box<RawValue> {
     canonical::to_raw(value)
 }
 
-/// The digests of the tools in a list, by name. A name may stand there twice, of which [`read`] takes one.
+/// The digests of the listed tools by name. A name may occur twice; [`read`] uses the first.
 pub(super) fn digests(list: &[Value]) -> HashMap<String, Vec<String>> {
     let mut found: HashMap<String, Vec<String>> = HashMap::new();
     for definition in list.iter().take(MAX_LISTED) {
@@ -272,7 +272,7 @@ pub(super) fn digests(list: &[Value]) -> HashMap<String, Vec<String>> {
     found
 }
 
-/// Hex SHA-256 over the canonical JSON of what a model and a gate go by.
+/// Hex SHA-256 over the canonical JSON of everything that a model or the policy relies on.
 fn digest(definition: &Value) -> String {
     let part = |key: &str| definition.get(key).cloned().unwrap_or(Value::Null);
     let hint = |name: &str| {
@@ -286,7 +286,7 @@ fn digest(definition: &Value) -> String {
         "description": description(definition),
         "inputSchema": part("inputSchema"),
         "outputSchema": part("outputSchema"),
-        // The hints the protocol knows; a server may add others, which nobody goes by.
+        // The hints that the protocol defines. A server may add others, which gavel ignores.
         "annotations": {
             "title": hint("title"),
             "readOnlyHint": hint("readOnlyHint"),
@@ -346,7 +346,7 @@ mod tests {
         assert!(offer.left_out.iter().all(|left| !left.reason.is_empty()));
     }
 
-    /// Promise 5: a server's list of any length is told of in a bounded number of words.
+    /// Promise 5: the report about an endless list has a bounded size.
     #[test]
     fn a_list_without_end_is_told_of_in_few_words() {
         let list: Vec<_> = (0..20_000).map(|n| plain(&format!("t{n}"))).collect();
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(
             digest(&titled),
             digest(&described),
-            "nobody goes by a title beside a description"
+            "a title next to a description is ignored"
         );
         for (key, value) in [
             ("description", json!("d")),
@@ -437,7 +437,7 @@ mod tests {
             ("outputSchema", json!({"type": "object"})),
             ("annotations", json!({"readOnlyHint": true})),
             ("name", json!("u")),
-            // It stands in for the description, and the key decides whether a call is sent twice.
+            // The title replaces a missing description, and the key decides whether a call is sent twice.
             ("title", json!("d")),
             ("_meta", json!({"gavel/idempotency": "key"})),
         ] {

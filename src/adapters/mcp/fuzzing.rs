@@ -1,4 +1,4 @@
-//! What an MCP server sends, as `fuzz/` makes it up.
+//! Entry points for `fuzz/`: reads arbitrary bytes as an MCP server's messages.
 
 use std::convert::Infallible;
 
@@ -20,7 +20,7 @@ fn now<T>(work: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(work)
 }
 
-/// The lines of a child's standard output.
+/// Reads a child's standard output.
 pub fn lines(bytes: &[u8]) {
     now(async {
         let mut lines = Lines::new(bytes, unsolicited());
@@ -28,7 +28,7 @@ pub fn lines(bytes: &[u8]) {
     });
 }
 
-/// The events of an answer or of a stream, in pieces.
+/// Reads the events of an answer or a stream, in pieces.
 pub fn events(bytes: &[u8]) {
     now(async {
         let pieces: Vec<_> = bytes
@@ -40,12 +40,12 @@ pub fn events(bytes: &[u8]) {
     });
 }
 
-/// The result of a call.
+/// Reads the result of a call.
 pub fn result(bytes: &[u8]) {
     let _ = result::read(bytes, 256 * 1024, &unsolicited().source);
 }
 
-/// A list of tools: `result.tools` of an answer.
+/// Reads a list of tools: `result.tools` of an answer.
 pub fn tools(bytes: &[u8]) {
     let Ok(answer) = serde_json::from_slice::<Value>(bytes) else {
         return;

@@ -1,7 +1,7 @@
-//! A child process and all it has started, as one.
+//! Treats a child process and all its descendants as one unit.
 //!
-//! A command such as `npx` starts the server as a child of its own. When the command has ended, what
-//! is left of its process group is killed, so that no server survives the connection to it.
+//! A command such as `npx` starts the server as a child process. When the command has ended, the rest of its process
+//! group is killed, so that no server outlives its connection.
 
 use std::future::Future;
 use std::io::Result;
@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, CommandWrapper};
 
-/// Ends the group with its leader. Wrapped around a process group, whose `kill` is the group's.
+/// Ends the group with its leader. Wraps a process group, whose `kill` kills the group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndsWithLeader;
 
@@ -41,7 +41,7 @@ impl ChildWrapper for Leader {
     fn wait(&mut self) -> Pin<Box<dyn Future<Output = Result<ExitStatus>> + Send + '_>> {
         Box::pin(async {
             let status = self.inner.wait().await?;
-            // It fails when the group is empty, which is what is wanted.
+            // This fails if the group is empty, which is fine.
             let _ = self.inner.start_kill();
             Ok(status)
         })

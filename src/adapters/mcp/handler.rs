@@ -1,14 +1,14 @@
-//! What gavel says of itself to a server. What a server asks or tells of its own accord does not come so far
-//! (`unsolicited`).
+//! gavel's self-description for servers. A server's unsolicited requests and notifications are handled in
+//! `unsolicited`, not here.
 
 use rmcp::ClientHandler;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 
-/// gavel towards a server.
+/// gavel as an MCP client.
 #[derive(Debug)]
 pub(super) struct Handler;
 
-/// gavel's name and version on the wire.
+/// gavel's name and version in the protocol.
 pub(super) fn client_info() -> Implementation {
     Implementation::new("gavel", env!("CARGO_PKG_VERSION"))
 }

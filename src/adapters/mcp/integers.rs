@@ -1,12 +1,12 @@
-//! Whole numbers as servers read them. A model's `10` may arrive as `10.0`, which is the same number, and which strict servers
-//! refuse where an integer belongs.
+//! Writes whole numbers in the form that servers accept. A model's `10` may arrive as `10.0`, which is the same number,
+//! but strict servers reject it as an integer.
 
 use std::borrow::Cow;
 
 use memchr::memmem;
 use serde_json::value::RawValue;
 
-/// The arguments with whole numbers written without a fraction, all else as it is.
+/// The arguments with whole numbers written without a fraction, otherwise unchanged.
 pub(super) fn written(arguments: &RawValue) -> Cow<'_, RawValue> {
     let text = arguments.get();
     if memmem::find(text.as_bytes(), b".0").is_none() {
@@ -14,7 +14,7 @@ pub(super) fn written(arguments: &RawValue) -> Cow<'_, RawValue> {
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // Outside of strings a digit begins a number, and a number ends before a comma, a bracket or white space.
+    // Outside of strings, a digit begins a number, and a number ends before a comma, a bracket or white space.
     while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
         let end = match rest.as_bytes()[at] {
             b'"' => at + string_end(&rest[at..]),
@@ -37,7 +37,7 @@ pub(super) fn written(arguments: &RawValue) -> Cow<'_, RawValue> {
     RawValue::from_string(out).map_or(Cow::Borrowed(arguments), Cow::Owned)
 }
 
-/// Where the string ends that `text` begins with, its closing mark included.
+/// The end of the string at the start of `text`, including its closing quote.
 fn string_end(text: &str) -> usize {
     let mut at = 1;
     while let Some(found) = memchr::memchr2(b'"', b'\\', &text.as_bytes()[at..]) {

@@ -1,5 +1,5 @@
-//! Which call a line answers that is not read as a message: too long, or no JSON. It says so at its beginning or at its end,
-//! depending on the program that wrote it.
+//! Finds the call that an unreadable line answers: a line that is too long, or not JSON. The id is at its beginning or
+//! its end, depending on the program that wrote it.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use serde::Deserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-/// What is looked at of the end of a line.
+/// Bytes that are examined at the end of a line.
 pub(super) const TAIL: usize = 512;
 
-/// What a line's members tell, as far as they could be read.
+/// What a line's readable members show.
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) id: Option<Value>,
     /// It is an answer.
     pub(super) answer: bool,
-    /// It is a request or a notification of the server's own, which nobody waits for.
+    /// It is a request or a notification of the server, which does not answer a call.
     pub(super) theirs: bool,
 }
 
 impl Keys {
     pub(super) fn of(line: &[u8]) -> Self {
         let mut keys = Self::default();
-        // It is cut, or it is no JSON, so it ends with an error; what was found before counts.
+        // The line is cut off or not JSON, so parsing ends with an error. What was found before counts.
         let _ = serde_json::Deserializer::from_slice(line).deserialize_map(&mut keys);
         keys
     }
@@ -53,8 +53,8 @@ impl<'de> Visitor<'de> for &mut Keys {
     }
 }
 
-/// The id where it is the last member of the line, or the last but `jsonrpc`. What stands directly before the line's last
-/// brace is a member of the message itself.
+/// The id, if it is the last member of the line, or the last before `jsonrpc`. The member directly before the line's
+/// last brace belongs to the message itself.
 pub(super) fn last_id(tail: &[u8]) -> Option<Value> {
     let tail = String::from_utf8_lossy(&tail[tail.len().saturating_sub(TAIL)..]);
     let members = tail.trim_end().strip_suffix('}')?;

@@ -1,4 +1,4 @@
-//! What a child wrote to stderr last, of which an operator is shown the line that tells the most.
+//! The last lines that a child wrote to stderr. An operator is shown the most informative one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// Lines that are kept: a stack trace has many, and the reason stands before it or behind it.
+/// Lines that are kept. A stack trace has many, and the reason is before or after it.
 const LINES: usize = 40;
-/// How long the rest of stderr is waited for when stdout has ended.
+/// How long to wait for the rest of stderr after stdout has ended.
 const REST: Duration = Duration::from_millis(300);
 
 /// The last lines of a child's stderr.
@@ -27,21 +27,21 @@ impl LastWords {
         lines.push_back(line);
     }
 
-    /// No more will come.
+    /// No more lines will follow.
     pub(super) fn end(&self) {
         self.ended.cancel();
     }
 
-    /// The first line that tells what went wrong, else the last one. What a child that has ended wrote is waited for.
+    /// The first line that describes the error, otherwise the last line. Waits for the rest of an ended child's stderr.
     pub(super) async fn get(&self) -> Option<String> {
-        // A child that goes on is not waited for any longer.
+        // The wait is limited, because the child may still be running.
         let _ = tokio::time::timeout(REST, self.ended.cancelled()).await;
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().find(|line| tells(line)).or(lines.back()).cloned()
     }
 }
 
-/// Words of which one stands in a line that tells of a fault.
+/// Words, one of which occurs in a line that describes an error.
 const FAULTS: [&str; 20] = [
     "error",
     "fatal",
@@ -64,7 +64,7 @@ const FAULTS: [&str; 20] = [
     "unknown",
     "unrecognized",
 ];
-/// Beginnings of lines that only lead to such a line.
+/// Beginnings of lines that only introduce such a line.
 const LEADING: [&str; 6] = [
     "traceback",
     "npm error code",
@@ -75,7 +75,7 @@ const LEADING: [&str; 6] = [
 ];
 
 fn tells(line: &str) -> bool {
-    // Lines of code and of a stack are indented.
+    // Lines of code and of a stack trace are indented.
     if line.starts_with([' ', '\t']) {
         return false;
     }

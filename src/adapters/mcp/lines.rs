@@ -1,15 +1,15 @@
-//! A child's stdout: one JSON-RPC message a line.
+//! A child's stdout: one JSON-RPC message per line.
 //!
-//! rmcp drops a line that is too long or that it cannot read, and says so to nobody, so the call that it answers would wait
-//! for its time to be over. Here such an answer is mended where that is possible (`message`), else an error takes its place,
-//! and what comes behind it is read as usual. Which call it belongs to stands at the beginning of the line or at its end,
-//! depending on who wrote it.
+//! rmcp silently drops a line that is too long or unreadable, so the call that it answers would wait for its timeout.
+//! Here such an answer is repaired if possible (`message`), otherwise replaced by an error, and the following lines are
+//! read as usual. The id of the call is at the beginning or the end of the line, depending on the program that wrote
+//! it.
 //!
-//! The answer to a call goes past rmcp, which would make a tree of it: it is left in the call's [`Slot`], and rmcp gets an
-//! empty one. What the server sends of its own accord ends here as well (`unsolicited`).
+//! The answer to a call bypasses rmcp, which would build a tree from it. It is stored in the call's [`Slot`], and rmcp
+//! receives an empty answer. The server's unsolicited messages also end here (`unsolicited`).
 //!
-//! A line that is too long and tells nothing, or goes on without an end, is the end of the connection, and of every call on
-//! it. Other lines that are no messages (servers print there what belongs to stderr) are left out.
+//! A line that is too long and has no id, or that never ends, ends the connection and every call on it. Other lines
+//! that are not messages are ignored (servers print text there that belongs on stderr).
 
 use std::collections::HashMap;
 use std::io;
@@ -28,18 +28,18 @@ use super::message::{self, Envelope, Message, Says};
 use super::result::ERROR_BYTES;
 use super::unsolicited::{Answer, Unsolicited, Verdict};
 
-/// Longest line, its end included.
+/// Longest line, including its end.
 const MAX_LINE: usize = 16 * 1024 * 1024;
-/// So much of a line that is too long is read to find its end.
+/// How much of a line that is too long is read to find its end.
 const MAX_SKIPPED: usize = 16 * MAX_LINE;
-/// What is looked at of the beginning of a line that is too long.
+/// Bytes that are examined at the beginning of a line that is too long.
 const HEAD: usize = 4 * 1024;
-/// A buffer that had to grow beyond this is given back after the line.
+/// A buffer that grew beyond this is shrunk after the line.
 const USUAL_LINE: usize = 256 * 1024;
-/// From so many calls on, those that nobody waits for any more are looked for.
+/// From this many calls on, abandoned calls are removed.
 const MANY_CALLS: usize = 64;
 
-/// Where the answer to a call is left for the one who made it.
+/// Where the answer to a call is stored for its caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot(Arc<Mutex<Option<Attempt>>>);
 
@@ -48,7 +48,7 @@ impl Slot {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt);
     }
 
-    /// The answer, if it has come.
+    /// The answer, if it has arrived.
     pub(super) fn take(&self) -> Option<Attempt> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -58,7 +58,7 @@ impl Slot {
     }
 }
 
-/// What a line brought.
+/// The content of a line.
 pub(super) enum Line {
     /// For rmcp.
     Message(Box<Message>),
@@ -70,19 +70,19 @@ pub(super) enum Line {
 pub(super) struct Lines<R> {
     inner: BufReader<R>,
     unsolicited: Arc<Unsolicited>,
-    /// Calls under way, by their ids.
+    /// Calls in progress, by id.
     calls: HashMap<i64, Slot>,
-    /// What has come of the current line.
+    /// The part of the current line received so far.
     line: Vec<u8>,
-    /// What it takes of the budget of answers.
+    /// The line's share of the answer budget.
     held: Held<'static>,
     skipping: Option<Skipping>,
 }
 
-/// A line that is not kept, until its end.
+/// A line that is skipped until its end.
 struct Skipping {
     why: Unread,
-    /// Its end has to tell which call it answers.
+    /// Only the end of the line can show which call it answers.
     unknown: bool,
     bytes: usize,
     tail: Vec<u8>,
@@ -95,7 +95,7 @@ enum Unread {
     NoRoom(NoRoom),
 }
 
-/// What one read brought.
+/// The result of one read.
 enum Step {
     More,
     Whole,
@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// A call is on its way, whose answer is left in `slot`.
+    /// Registers a call in progress, whose answer is stored in `slot`.
     pub(super) fn expect(&mut self, id: i64, slot: Slot) {
         if self.calls.len() >= MANY_CALLS {
             self.calls.retain(|_, slot| slot.is_waited_for());
@@ -128,11 +128,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         self.calls.insert(id, slot);
     }
 
-    /// The next message; `None` at the end. When the future is dropped nothing is lost: a line that has not come whole is
-    /// kept for the next call.
+    /// The next message; `None` at the end. Dropping the future loses nothing: an incomplete line is kept for the next
+    /// call.
     ///
     /// # Errors
-    /// The stream broke, or nothing good can come of it any more.
+    /// The stream broke, or cannot be used any more.
     pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             let bytes = self.inner.fill_buf().await?;
@@ -176,7 +176,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The current line is not kept; `ended`: its end has come.
+    /// Skips the current line. `ended` means that its end has been received.
     fn unread(&mut self, why: Unread, ended: bool) -> io::Result<Step> {
         log::line!(
             self.unsolicited.source.log,
@@ -208,7 +208,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// More of a line that is not kept has been added to what is skipped.
+    /// Continues after more of a skipped line was added.
     fn skip(&mut self, ended: bool) -> io::Result<Step> {
         let Some(skipping) = &self.skipping else {
             return Ok(Step::More);
@@ -234,7 +234,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// In the place of an answer that is not read.
+    /// Replaces an answer that is not read.
     fn instead(&mut self, id: &Value, why: Unread) -> Step {
         let waiting = id.as_i64().and_then(|id| self.calls.remove(&id));
         match (why, waiting) {
@@ -248,18 +248,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn given_up(&self, why: &'static str) -> io::Error {
         let log = &self.unsolicited.source.log;
-        log::line!(*log, error, "stdout given up", "{why}; the server is started again");
+        log::line!(*log, error, "stdout given up", "{why}; the server is restarted");
         io::Error::new(io::ErrorKind::InvalidData, why)
     }
 
-    /// What the current line says.
+    /// Interprets the current line.
     fn whole(&mut self) -> io::Result<Step> {
         let line = trimmed(&self.line);
         if line.is_empty() {
             return Ok(Step::More);
         }
         let bytes = line.len();
-        // serde would also take an array for the members in their order.
+        // serde would also accept an array as the members in order.
         let envelope = match line.first() {
             Some(b'{') => serde_json::from_slice::<Envelope<'_>>(line).ok(),
             _ => None,
@@ -293,7 +293,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             slot.fill(attempt);
             return Ok(Step::of(empty(&json!(id))));
         }
-        // An answer to rmcp, such as a list, or to nobody.
+        // An answer to rmcp, such as a list, or to no known request.
         self.unsolicited.noise(bytes).map_err(io::Error::other)?;
         let Ok(tree) = message::tree_bytes(line) else {
             return self.no_message();
@@ -311,7 +311,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The current line is no message; an answer has an error in its place.
+    /// The current line is not a message. If it is an answer, an error replaces it.
     fn no_message(&mut self) -> io::Result<Step> {
         let line = trimmed(&self.line);
         let keys = Keys::of(line);
@@ -323,11 +323,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 *log,
                 debug,
                 "line on stdout left out",
-                "a line on stdout is no message; it is left out"
+                "a line on stdout is not a message; it is ignored"
             );
             return Ok(Step::More);
         };
-        // Its words may quote nothing of the line.
+        // The reason quotes nothing of the line.
         let why = message::read(line).map(drop).map_err(|error| error.to_string());
         let why = why.err().unwrap_or_default();
         log::line!(
@@ -337,20 +337,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             why,
             "an answer on stdout cannot be read"
         );
-        Ok(Step::of(instead(
-            &id,
-            "the answer is no JSON-RPC message that can be read",
-        )))
+        Ok(Step::of(instead(&id, "the answer is not a readable JSON-RPC message")))
     }
 }
 
-/// The line without white space around it, and without a byte order mark (RFC 8259 section 8.1).
+/// The line without surrounding white space and byte order mark (RFC 8259 section 8.1).
 fn trimmed(line: &[u8]) -> &[u8] {
     let line = line.trim_ascii();
     line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
 }
 
-/// Where `part` stands in `line`, of which it is a part.
+/// The position of `part` in `line`, of which it is a part.
 fn offset(line: &[u8], part: &[u8]) -> std::ops::Range<usize> {
     let at = part.as_ptr() as usize - line.as_ptr() as usize;
     at..at + part.len()
@@ -373,13 +370,13 @@ impl Skipping {
     }
 }
 
-/// What rmcp gets of an answer that has gone past it.
+/// What rmcp receives for an answer that bypassed it.
 fn empty(id: &Value) -> Option<Message> {
     serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "result": {}})).ok()
 }
 
-/// An error in the place of an answer. The server may have done what it was asked to, so the code is not one of those that
-/// say otherwise. `None`: such an id is none that we gave.
+/// An error in place of an answer. The server may have executed the call, so the code is not one that denies this.
+/// `None` if gavel never uses such an id.
 fn instead(id: &Value, message: &str) -> Option<Message> {
     serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}})).ok()
 }

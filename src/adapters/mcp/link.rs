@@ -1,4 +1,4 @@
-//! One connection to a server, kept alive: opened in the background, watched, opened again when it is lost.
+//! One connection to a server, kept alive: opened in the background, monitored, and reopened when it is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 
-use super::beside::Beside;
+use super::background::SideTasks;
 use super::breaker::Breaker;
 use super::config::ServerConfig;
 use super::connect::{self, Fault, Open};
@@ -23,44 +23,44 @@ use super::session::{Session, State};
 use super::source::Source;
 use super::unsolicited::{Flood, Unsolicited};
 
-/// A connection that lasted this long was good, and is opened again at once when it is lost.
+/// A connection that lasted this long was good, and is reopened immediately when it is lost.
 const STABLE: Duration = Duration::from_secs(5);
-/// A list that could not be read is read again after this, doubled each time.
+/// Delay before an unreadable list is read again, doubled each time.
 const RELIST: Duration = Duration::from_secs(10);
 const LONGEST_RELIST: Duration = Duration::from_secs(600);
-/// A subscription that ended is made again after this.
+/// Delay before an ended subscription is renewed.
 const RESUBSCRIBE: Duration = Duration::from_secs(5);
 /// How long a server may take to show that it is alive, or to close.
 const PROBE: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_secs(10);
-/// What callers are told of a connection that was ended for good.
+/// The message for callers after a connection was closed permanently.
 const CLOSED: &str = "the connection to the server is closed";
 
-/// What hears of a connection's tools and losses. It may read and write files, and is called where that harms nobody.
+/// Receives a connection's tools and losses. It may read and write files, and is called on a blocking thread.
 pub(super) trait Listener: Send + Sync {
-    /// These are its tools, for the first time or listed again.
+    /// These are its tools, listed for the first time or again.
     fn listed(&self, list: &[Value]);
-    /// It is not there. With `soon`, it is being opened again at this moment.
+    /// The connection is lost. With `soon`, it is being reopened at this moment.
     fn lost(&self, reason: &str, soon: bool);
 }
 
-/// One kept connection.
+/// One connection that is kept alive.
 pub(super) struct Link {
     server: Arc<ServerConfig>,
     pub(super) source: Arc<Source>,
     base_env: Arc<Vec<(&'static str, String)>>,
     listener: Arc<dyn Listener>,
     attempt_limit: Duration,
-    /// Whether calls get through.
+    /// Whether calls succeed.
     pub(super) breaker: Breaker,
     state: watch::Sender<State>,
-    /// Lists that were begun, and attempts to connect that have failed.
+    /// Counts started lists and failed attempts to connect.
     begun: AtomicU64,
-    /// The last of them that has ended, for those who asked for a new list.
+    /// The latest of them that has ended, for callers that requested a new list.
     ended: watch::Sender<u64>,
-    beside: Beside,
+    background: SideTasks,
     poke: Notify,
-    /// Its list is wanted now.
+    /// A new list is requested immediately.
     asked: Notify,
     stop: CancellationToken,
     opened: AtomicU64,
@@ -78,7 +78,7 @@ impl Link {
         listener: Arc<dyn Listener>,
     ) -> Arc<Self> {
         let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => server.name.to_string());
-        // There from the start, or the first increase is not seen.
+        // Registered from the start, otherwise the first increase is not visible.
         connections_lost(&server).increment(0);
         Arc::new(Self {
             server,
@@ -90,7 +90,7 @@ impl Link {
             state: watch::Sender::new(State::Connecting { lost: None }),
             begun: AtomicU64::new(0),
             ended: watch::Sender::new(0),
-            beside: Beside::new(&common.tasks),
+            background: SideTasks::new(&common.tasks),
             poke: Notify::new(),
             asked: Notify::new(),
             stop: common.stop.child_token(),
@@ -115,8 +115,8 @@ impl Link {
     /// Waits while it is being opened, at most until `deadline`.
     ///
     /// # Errors
-    /// That there is no connection, in words for callers. Why is for operators, since it may hold what the server
-    /// wrote to stderr: it stands in the status and in the log.
+    /// There is no connection, in a message for callers. The reason is only for operators, in the status and the log,
+    /// because it may contain text that the server wrote to stderr.
     pub(super) async fn session(&self, deadline: Instant) -> Result<Arc<Session>, &'static str> {
         if let State::Up(session) = &*self.state.borrow()
             && session.is_usable()
@@ -132,7 +132,7 @@ impl Link {
         match tokio::time::timeout_at(deadline.into(), settled).await {
             Ok(Ok(state)) => match &*state {
                 State::Up(session) => Ok(session.clone()),
-                State::Down(_) => Err("the server is not connected; it is tried again in the background"),
+                State::Down(_) => Err("the server is not connected; gavel retries in the background"),
                 State::Closed | State::Connecting { .. } => Err(CLOSED),
             },
             Ok(Err(_)) => Err(CLOSED),
@@ -143,31 +143,31 @@ impl Link {
     /// Waits until the first attempt has ended.
     pub(super) async fn started(&self) {
         let mut state = self.state.subscribe();
-        // The sender lives in `self`, so there is always an end to wait for.
+        // The sender lives in `self`, so the wait always ends.
         let _ = state
             .wait_for(|state| !matches!(state, State::Connecting { lost: None }))
             .await;
     }
 
-    /// This session is of no use any more, for this reason: a new one is opened.
+    /// This session is no longer usable, for this reason: a new one is opened.
     pub(super) fn renew(&self, session: &Arc<Session>, why: &str) {
         if session.end(why) {
             self.poke.notify_one();
         }
     }
 
-    /// Until when the server asked to be left alone.
+    /// Until when the server asked not to be called.
     pub(super) fn rests(&self) -> Option<Instant> {
-        self.beside.rests()
+        self.background.rests()
     }
 
-    /// A call could not reach the server: it is looked after.
+    /// A call could not reach the server, so the server is checked.
     pub(super) fn suspect(&self) {
-        self.beside.suspect.notify_one();
+        self.background.suspect.notify_one();
     }
 
-    /// Lists the tools again at once, or connects now instead of after the pause. A list that was begun before does not count: it
-    /// may lack what has changed since.
+    /// Lists the tools again immediately, or connects immediately instead of after the pause. A list that was started
+    /// earlier does not count, because it may lack recent changes.
     ///
     /// # Errors
     /// Why there is no connection afterwards.
@@ -187,12 +187,12 @@ impl Link {
         }
     }
 
-    /// Ends it.
+    /// Stops the link.
     pub(super) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Keeps the connection until it is stopped.
+    /// Keeps the connection alive until it is stopped.
     pub(super) async fn supervise(self: Arc<Self>) {
         let mut pause = Pause::default();
         'connections: loop {
@@ -211,7 +211,7 @@ impl Link {
                     }
                     connections_lost(&self.server).increment(1);
                     if unsolicited.is_flooded() {
-                        // It will most likely do so again, so it is not opened at once.
+                        // The server would probably flood again, so it is not reopened immediately.
                         Some(Fault::passing(Flood.to_string()))
                     } else {
                         log::line!(self.source.log, warn, "connection lost", reason, "connection lost");
@@ -241,7 +241,7 @@ impl Link {
                 let lost = reason.clone();
                 self.tell(move |listener| listener.lost(&lost, false)).await;
                 self.state.send_replace(State::Down(reason));
-                // Whoever asked meanwhile is answered as well.
+                // Callers that requested a list meanwhile are also answered.
                 self.has_ended(self.next_number());
             }
             let over = Instant::now() + pause.after(is_lasting);
@@ -250,7 +250,7 @@ impl Link {
                 tokio::select! {
                     () = self.stop.cancelled() => break 'connections,
                     () = until(Some(rests.map_or(over, |rests| rests.max(over)))) => break,
-                    // An operator does not wait for a pause of ours, but for one that the server asked for.
+                    // An operator does not wait for gavel's own pause, but for a pause that the server requested.
                     () = self.poke.notified() => match rests {
                         None => break,
                         Some(_) => self.has_ended(self.next_number()),
@@ -264,7 +264,7 @@ impl Link {
     /// One attempt to connect, with the number of its list.
     async fn open(&self) -> (u64, Result<Result<Open, Fault>, Elapsed>) {
         let number = self.next_number();
-        let opened = connect::open(&self.server, &self.base_env, &self.source, &self.beside);
+        let opened = connect::open(&self.server, &self.base_env, &self.source, &self.background);
         (number, tokio::time::timeout(self.attempt_limit, opened).await)
     }
 
@@ -276,10 +276,10 @@ impl Link {
         self.ended.send_modify(|ended| *ended = number.max(*ended));
     }
 
-    /// Looks after an open connection until it ends; says why it ended. Its list was begun under this number.
+    /// Monitors an open connection until it ends, and returns why it ended. Its list was started under this number.
     async fn attend(&self, mut open: Open, number: u64) -> String {
-        let session = Session::of(&mut open, &self.source, &self.beside);
-        // Its tools are on offer a moment before it can be called: whoever is so quick waits for that moment.
+        let session = Session::of(&mut open, &self.source, &self.background);
+        // Its tools are offered a moment before it can be called. A very early caller waits for that moment.
         self.state.send_if_modified(|state| match state {
             State::Down(reason) => {
                 let lost = Some(reason.clone());
@@ -308,7 +308,7 @@ impl Link {
         let mut ended = std::pin::pin!(open.running.waiting());
         let mut subscription = None;
         let mut subscribe_at = Some(Instant::now());
-        // At most one list is under way for each purpose, beside everything else.
+        // At most one list per purpose is in progress, alongside everything else.
         let (mut probe, mut relist) = (None, None);
         let read = |limit| {
             let number = self.next_number();
@@ -331,7 +331,7 @@ impl Link {
                 () = self.poke.notified() => if let Some(why) = session.ended() {
                     break why.to_owned();
                 },
-                () = self.beside.suspect.notified(), if probe.is_none() && self.rests().is_none() => {
+                () = self.background.suspect.notified(), if probe.is_none() && self.rests().is_none() => {
                     probe = read(PROBE);
                 }
                 // An approval waits for it, so it is read without a pause.
@@ -339,7 +339,7 @@ impl Link {
                     relist_at = None;
                     relist = read(self.attempt_limit);
                 }
-                () = self.beside.changed.notified(), if relist.is_none() => {
+                () = self.background.changed.notified(), if relist.is_none() => {
                     let now = Instant::now();
                     let rests = self.rests().map_or(Duration::ZERO, |until| until.duration_since(now));
                     let soon = now + settle.after(now).max(rests);
@@ -351,7 +351,7 @@ impl Link {
                 }
                 (number, listed) = under_way(&mut probe) => match listed {
                     Ok(list) => self.listed(&session, list, number).await,
-                    // It takes calls and answers none, or is not there.
+                    // The server accepts calls but answers none, or is unreachable.
                     Err(fault) => break fault.words,
                 },
                 (number, listed) = under_way(&mut relist) => match listed {
@@ -360,8 +360,8 @@ impl Link {
                         settle.is_read(Instant::now());
                         self.listed(&session, list, number).await;
                     }
-                    // Its calls may go well all the same, so what was known of it stays. Whether it is there at all is
-                    // found out where the request did not even come back.
+                    // Its calls may still succeed, so the known tools remain. If the request got no answer at all, the
+                    // server is checked.
                     Err(fault) => {
                         let reason = fault.words;
                         log::line!(
@@ -374,7 +374,7 @@ impl Link {
                         relist_at = Some(Instant::now() + relist_pause);
                         relist_pause = (relist_pause * 2).min(LONGEST_RELIST);
                         if !fault.answered {
-                            self.beside.suspect.notify_one();
+                            self.background.suspect.notify_one();
                         }
                     }
                 },
@@ -383,8 +383,8 @@ impl Link {
                     subscription = tokio::time::timeout(PROBE, connect::subscribe(&session.peer, &self.source)).await.ok().flatten();
                 }
                 more = next_change(&mut subscription) => {
-                    // What changed while nobody listened is found by listing.
-                    self.beside.changed.notify_one();
+                    // Changes during the time without a subscription are found by listing.
+                    self.background.changed.notify_one();
                     if !more {
                         subscription = None;
                         subscribe_at = Some(Instant::now() + RESUBSCRIBE);
@@ -393,7 +393,7 @@ impl Link {
             }
         };
         drop(subscription);
-        // Nobody sends a call over it any more.
+        // No more calls are sent over it.
         session.end("the connection has ended");
         end.cancel();
         // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
@@ -422,7 +422,7 @@ impl Link {
         .await;
     }
 
-    /// Tells the listener, and waits until it has done what it does about it.
+    /// Calls the listener, and waits until it has finished.
     async fn tell(&self, what: impl FnOnce(&dyn Listener) + Send + 'static) {
         let listener = self.listener.clone();
         if tokio::task::spawn_blocking(move || what(&*listener)).await.is_err() {
@@ -440,7 +440,7 @@ async fn read_list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited, limit: Du
         .await
         .unwrap_or_else(|_| {
             Err(NoList {
-                // It may be slow and well; a call that goes wrong looks after it.
+                // The server may be slow but healthy. A failing call triggers a check.
                 answered: true,
                 is_lasting: false,
                 words: format!("no answer to `tools/list` within {} ms", limit.as_millis()),
@@ -448,7 +448,7 @@ async fn read_list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited, limit: Du
         })
 }
 
-/// Waits for what is under way, if anything is.
+/// Waits for the work in progress, if any.
 async fn under_way<F: Future + Unpin>(work: &mut Option<F>) -> F::Output {
     match work {
         Some(running) => {

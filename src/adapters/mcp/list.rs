@@ -1,4 +1,4 @@
-//! The list of a server's tools, page by page.
+//! Reads the list of a server's tools, page by page.
 
 use std::collections::HashSet;
 
@@ -14,14 +14,14 @@ use super::source::Source;
 use super::unsolicited::Unsolicited;
 use crate::domain::budget::Share;
 
-/// Pages of a list that are read.
+/// Maximum pages of a list.
 const MAX_PAGES: usize = 64;
-/// Bytes of a list that are read, all pages together.
+/// Maximum bytes of a list, all pages together.
 const MAX_LIST: usize = 16 * 1024 * 1024;
-/// Longest cursor that is shown, in bytes.
+/// Maximum bytes of a cursor that are shown.
 const SHOWN: usize = 64;
 
-/// A list of tools, and what it takes of the budget of answers.
+/// A list of tools, and its share of the answer budget.
 pub(super) struct List {
     pub(super) tools: Vec<Value>,
     _held: Vec<Share>,
@@ -29,9 +29,9 @@ pub(super) struct List {
 
 /// Why there is no list of tools.
 pub(super) struct NoList {
-    /// Was there an answer, or may there still be one? Then the connection may be well.
+    /// Was there an answer, or may one still come? Then the connection may be healthy.
     pub(super) answered: bool,
-    /// Does another request not change it?
+    /// Would another request fail in the same way?
     pub(super) is_lasting: bool,
     pub(super) words: String,
 }
@@ -46,8 +46,8 @@ impl NoList {
     }
 }
 
-/// Lists all tools, each as the JSON it came as, so that one odd tool does not hide the others. Where there are more than
-/// [`MAX_LISTED`], it ends with the first one beyond.
+/// Lists all tools, each as the JSON that was received, so that one invalid tool does not hide the others. A list with
+/// more than [`MAX_LISTED`] tools ends with the first one beyond the limit.
 ///
 /// # Errors
 /// Why there is no list.
@@ -78,7 +78,7 @@ async fn pages(peer: &Peer<RoleClient>, source: &Source) -> Result<Vec<Value>, N
         }
         let more = match page.get_mut("tools").map(Value::take) {
             Some(Value::Array(more)) => more,
-            // As Go and PHP write an empty list.
+            // Go and PHP write an empty list like this.
             Some(Value::Null) => Vec::new(),
             Some(Value::Object(members)) if members.is_empty() => Vec::new(),
             _ => {
@@ -91,12 +91,12 @@ async fn pages(peer: &Peer<RoleClient>, source: &Source) -> Result<Vec<Value>, N
             .filter(|tool| known.insert(tool["name"].to_string()))
             .count();
         if new == 0 && !more.is_empty() && !is_first {
-            // It sends the same tools whatever the cursor is, so all of them are there.
+            // The server sends the same tools for every cursor, so the list is complete.
             log::line!(
                 source.log,
                 warn,
                 "cursor without effect",
-                "its list of tools does not go on behind a `nextCursor`; it is taken as whole"
+                "a `nextCursor` of its list of tools returned no new tools; the list is treated as complete"
             );
             return Ok(tools);
         }
@@ -121,9 +121,9 @@ async fn pages(peer: &Peer<RoleClient>, source: &Source) -> Result<Vec<Value>, N
     Err(NoList::lasting(words))
 }
 
-/// One page; `None`: the server has no lists.
+/// One page; `None` if the server has no lists.
 async fn page(peer: &Peer<RoleClient>, source: &Source, cursor: Option<String>) -> Result<Option<Value>, NoList> {
-    // Not by `list_tools`, which may answer from a cache.
+    // Not with `list_tools`, which may answer from a cache.
     let request = ListToolsRequest {
         method: Default::default(),
         params: Some(PaginatedRequestParams::default().with_cursor(cursor)),
@@ -131,7 +131,7 @@ async fn page(peer: &Peer<RoleClient>, source: &Source, cursor: Option<String>) 
     };
     let page = match peer.send_request(ClientRequest::ListToolsRequest(request)).await {
         Ok(ServerResult::ListToolsResult(page)) => serde_json::to_value(page),
-        // rmcp reads a list with one malformed tool as a result it does not know.
+        // rmcp reads a list with a malformed tool as a result that it does not know.
         Ok(ServerResult::CustomResult(page)) => Ok(page.0),
         Ok(other) => serde_json::to_value(other),
         Err(ServiceError::McpError(error)) if error.code == rmcp::model::ErrorCode::METHOD_NOT_FOUND => {

@@ -1,13 +1,13 @@
-//! What one server can make gavel log: the first lines of each kind in a minute, then how many more there were.
+//! Limits what one server can make gavel log: the first lines of each kind per minute, then only their number.
 //!
-//! Every line that a server can cause goes through [`line!`], its own stderr too.
+//! Every log line that a server can cause goes through [`line!`], including its stderr.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines of one kind that are logged in a minute. A server that starts, with a trace of its stack or a list of tools that
-/// are left out, needs fewer.
+/// Lines of one kind that are logged per minute. A server that starts, with a stack trace or a list of left-out tools,
+/// needs fewer.
 const LINES: u32 = 120;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct LogLines {
     server: Arc<str>,
-    /// By kind, of which there are as many as there are places in the code that log.
+    /// By kind. The number of kinds is bounded by the number of log statements.
     kinds: Mutex<HashMap<&'static str, Minute>>,
 }
 
@@ -62,7 +62,7 @@ impl LogLines {
         admits
     }
 
-    /// Tells of the lines that were not logged in minutes that have ended.
+    /// Reports the lines that were not logged in minutes that have ended.
     pub(super) fn flush(&self) {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl LogLines {
 }
 
 impl Minute {
-    /// A new minute begins; how many lines the last one did not log.
+    /// Starts a new minute, and returns how many lines the last one did not log.
     fn end(&mut self, now: Instant) -> u64 {
         (self.since, self.logged) = (now, 0);
         std::mem::take(&mut self.more)
@@ -99,7 +99,7 @@ impl Drop for LogLines {
     }
 }
 
-/// `line!(log, warn, "kind", fields…, "message")`: logs it unless there were many of its kind.
+/// `line!(log, warn, "kind", fields…, "message")`: logs a line unless there were too many of its kind.
 macro_rules! line {
     ($log:expr, $level:ident, $kind:literal, target: $target:literal, $($rest:tt)+) => {{
         let log: &$crate::adapters::mcp::log::LogLines = &$log;
@@ -134,6 +134,6 @@ mod tests {
         };
         assert_eq!(more("a"), Some(1880));
         assert_eq!(logged("a", start + MINUTE), 120);
-        assert_eq!(more("a"), Some(880), "those of the first minute were told");
+        assert_eq!(more("a"), Some(880), "those of the first minute were reported");
     }
 }

@@ -1,7 +1,7 @@
-//! A server's message, read as far as it can be.
+//! Reads a server's message as far as possible.
 //!
-//! What JSON readers refuse costs no more than what it is about: halves of characters are replaced (`surrogates`), a result
-//! that nests too deeply becomes text, and of a list of tools the one that does is left out by name.
+//! An unreadable part affects only what it belongs to. Half characters are replaced (`surrogates`), a result that is
+//! nested too deeply becomes text, and a tool that is nested too deeply is left out by name.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use super::definition::{MAX_LEVELS, TOO_DEEP};
 use crate::domain::{nesting, surrogates};
 
-/// What a server says.
+/// A server's message.
 pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 
-/// Most values in a message that is read as a tree: each takes a hundred bytes of memory and more. A list of 512 tools has
-/// some 50,000.
+/// Maximum values in a message that is read as a tree: each takes a hundred bytes of memory or more. A list of 512
+/// tools has some 50,000.
 const MAX_VALUES: usize = 300_000;
-/// Bytes that each value takes in a tree, beside its text.
+/// Bytes that each value takes in a tree, in addition to its text.
 const VALUE_BYTES: usize = 64;
 
-/// The members of a message, not read any further. Parsed at no more cost than the message's length.
+/// The unparsed members of a message. Parsing costs no more than the message's length.
 #[derive(Deserialize)]
 pub(super) struct Envelope<'a> {
     #[serde(borrow, default)]
@@ -39,27 +39,27 @@ pub(super) struct Envelope<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// What an answer says.
+/// The content of an answer.
 pub(super) enum Says<'a> {
     Result(&'a RawValue),
     Error(RpcError),
-    /// Neither a result nor an error, or both; why, with the member's name. It may quote the server.
+    /// Neither a result nor an error, or both: the reason, with the member's name. It may quote the server.
     Nothing(String),
 }
 
 impl<'a> Envelope<'a> {
-    /// Is it an answer, and no request or notification? No request has a result or an error, so one that names its method
-    /// is an answer that repeats it.
+    /// Is it an answer, and not a request or notification? No request has a result or an error, so a message with both
+    /// a method and one of these is an answer that repeats the method.
     pub(super) fn is_answer(&self) -> bool {
         self.result.is_some() || self.error.is_some()
     }
 
-    /// What it says as an answer.
+    /// Its content as an answer.
     pub(super) fn says(&self) -> Says<'a> {
         match (self.result, self.error.and_then(RpcError::read)) {
             (Some(result), None) => Says::Result(result),
             (None, Some(error)) => Says::Error(error),
-            // Which of them holds is not certain, and neither may be taken for success.
+            // It is uncertain which one is valid, and neither may count as success.
             (Some(_), Some(error)) => Says::Nothing(format!(
                 "the answer has both a `result` and an `error`, which says: {}",
                 error.message
@@ -72,13 +72,13 @@ impl<'a> Envelope<'a> {
 /// A JSON-RPC error, without its data.
 #[derive(Debug)]
 pub(super) struct RpcError {
-    /// `None`: it is missing, or no number.
+    /// `None` if it is missing or not a number.
     pub(super) code: Option<i64>,
     pub(super) message: String,
 }
 
 impl RpcError {
-    /// Reads the member `error`. `None`: it says that there is none, as `false` and PHP's empty array do.
+    /// Parses the member `error`. `None` if it means that there is no error, like `false` and PHP's empty array.
     fn read(raw: &RawValue) -> Option<Self> {
         #[derive(Default, Deserialize)]
         struct Members<'a> {
@@ -88,9 +88,9 @@ impl RpcError {
             message: Option<&'a RawValue>,
         }
         let text = |raw: &RawValue| {
-            // Halves of characters are replaced here, since these words are shown.
-            let mended = surrogates::mended(raw.get().as_bytes());
-            serde_json::from_slice(&mended).unwrap_or_else(|_| raw.get().to_owned())
+            // Half characters are replaced here, because this text is shown.
+            let repaired = surrogates::repaired(raw.get().as_bytes());
+            serde_json::from_slice(&repaired).unwrap_or_else(|_| raw.get().to_owned())
         };
         let (code, message) = match raw.get() {
             "false" | "[]" | "{}" | "\"\"" | "null" => return None,
@@ -107,7 +107,7 @@ impl RpcError {
     }
 }
 
-/// A whole number, as a server may write it: `7`, `"7"` or `7.0`.
+/// A whole number as servers may write it: `7`, `"7"` or `7.0`.
 pub(super) fn number(raw: &RawValue) -> Option<i64> {
     let text = raw.get().trim_matches('"');
     let whole = text
@@ -116,24 +116,24 @@ pub(super) fn number(raw: &RawValue) -> Option<i64> {
     whole.map_or(text, |(whole, _)| whole).parse().ok()
 }
 
-/// Why a message cannot be read. It quotes nothing of the message, as serde's words may.
+/// Why a message cannot be read. Unlike serde's messages, it quotes nothing of the message.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
-    /// It is no JSON-RPC message.
-    #[error("it is no JSON-RPC message: {}", fault(.0))]
+    /// It is not a JSON-RPC message.
+    #[error("it is not a JSON-RPC message: {}", fault(.0))]
     Json(#[from] serde_json::Error),
-    /// It holds too much.
+    /// It has too many values.
     #[error("it has more than {MAX_VALUES} values")]
     Values,
 }
 
-/// What is wrong with JSON text, in words that quote nothing of it.
+/// What is invalid in JSON text, without quoting it.
 pub(super) fn fault(error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Eof => "its JSON is cut off".to_owned(),
         serde_json::error::Category::Syntax | serde_json::error::Category::Io => {
             format!(
-                "it is no JSON from column {} of line {} on",
+                "its JSON is invalid from column {} of line {} on",
                 error.column(),
                 error.line()
             )
@@ -145,24 +145,24 @@ pub(super) fn fault(error: &serde_json::Error) -> String {
 /// Reads one message.
 ///
 /// # Errors
-/// It is none, or one too large for a tree.
+/// It is not a message, or too large for a tree.
 pub(super) fn read(json: &[u8]) -> Result<Message, Unreadable> {
     tree_bytes(json)?;
     let error = match serde_json::from_slice(json) {
         Ok(message) => return Ok(message),
         Err(error) => error,
     };
-    let mended = surrogates::mended(json);
-    if let Ok(message) = serde_json::from_slice(&mended) {
+    let repaired = surrogates::repaired(json);
+    if let Ok(message) = serde_json::from_slice(&repaired) {
         return Ok(message);
     }
-    shallow(&mended).ok_or(Unreadable::Json(error))
+    shallow(&repaired).ok_or(Unreadable::Json(error))
 }
 
-/// What a message takes as a tree, beside its text.
+/// The memory of a message as a tree, in addition to its text.
 ///
 /// # Errors
-/// It is too large for one.
+/// It is too large for a tree.
 pub(super) fn tree_bytes(json: &[u8]) -> Result<usize, Unreadable> {
     match values(json) {
         values if values > MAX_VALUES => Err(Unreadable::Values),
@@ -170,7 +170,7 @@ pub(super) fn tree_bytes(json: &[u8]) -> Result<usize, Unreadable> {
     }
 }
 
-/// How many values JSON text holds at most: what stands before commas and behind brackets, outside of strings.
+/// The maximum number of values in JSON text, counted by commas and opening brackets outside of strings.
 fn values(json: &[u8]) -> usize {
     let (mut count, mut at) = (1, 0);
     while let Some(found) = json
@@ -193,7 +193,7 @@ fn values(json: &[u8]) -> usize {
     }
     count
 }
-/// The members of an answer, each as it came.
+/// The members of an answer, unparsed.
 #[derive(Deserialize)]
 struct Answer<'a> {
     id: Value,
@@ -201,7 +201,7 @@ struct Answer<'a> {
     result: BTreeMap<String, &'a RawValue>,
 }
 
-/// An answer without what nests so deeply that readers stop. They take raw JSON of any depth.
+/// An answer without the parts that are nested too deeply for parsers. Raw JSON may have any depth.
 fn shallow(json: &[u8]) -> Option<Message> {
     let answer: Answer<'_> = serde_json::from_slice(json).ok()?;
     if !answer.result.values().any(|raw| is_deep(raw, nesting::MAX_LEVELS)) {
@@ -219,7 +219,7 @@ fn shallow(json: &[u8]) -> Option<Message> {
     serde_json::from_value(json!({"jsonrpc": "2.0", "id": answer.id, "result": result.ok()?})).ok()
 }
 
-/// A list of tools, in which one that nests too deeply has nothing but its name.
+/// A list of tools. A tool that is nested too deeply keeps only its name.
 fn tools(list: &RawValue) -> Result<Value, serde_json::Error> {
     #[derive(Deserialize)]
     struct Named {

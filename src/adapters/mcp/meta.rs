@@ -1,4 +1,4 @@
-//! What every call carries in `_meta` (DESIGN.md section 5).
+//! What every call contains in `_meta` (DESIGN.md section 5).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::attempt::Outgoing;
 use crate::domain::time::rfc3339;
 
-/// Seconds an identity token is good for.
+/// Lifetime of an identity token in seconds.
 const TOKEN_SECONDS: u64 = 60;
 
 /// Calls `put` with each key and value, in a fixed order.
@@ -35,7 +35,7 @@ pub(super) fn each(call: &Outgoing<'_>, mut put: impl FnMut(&'static str, &str))
     }
 }
 
-/// As rmcp takes it.
+/// As an object for rmcp.
 pub(super) fn object(call: &Outgoing<'_>) -> RequestMetaObject {
     let mut meta = RequestMetaObject::new();
     each(call, |key, value| {
@@ -44,7 +44,7 @@ pub(super) fn object(call: &Outgoing<'_>) -> RequestMetaObject {
     meta
 }
 
-/// Signs who acts, for one server, for a short time (HS256).
+/// Signs the acting user's identity for one server, for a short time (HS256).
 pub(super) struct IdentitySigner {
     key: EncodingKey,
     header: Header,
@@ -71,7 +71,7 @@ impl IdentitySigner {
     pub(super) fn sign(&self, audience: &str, user: &str) -> Result<String, String> {
         let iat = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_err(|_| "the clock stands before 1970".to_owned())?
+            .map_err(|_| "the system clock is before 1970".to_owned())?
             .as_secs();
         let claims = Claims {
             iss: "gavel",

@@ -1,4 +1,4 @@
-//! Do tools keep to their own output schemas? Nothing hangs on it but a warning.
+//! Do tools follow their own output schemas? A violation only causes a warning.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +12,20 @@ use super::source::Source;
 use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::tool::Tool;
 
-/// Results of a definition that are compared; one that keeps its word eight times is believed.
+/// Results compared per definition. A tool that follows its schema eight times is trusted.
 const CHECKS: u8 = 8;
-/// Definitions that are remembered; a server has fewer at a time, and may change them without end.
+/// Maximum remembered definitions. A server has fewer at a time, but may change them endlessly.
 const REMEMBERED: usize = 1024;
 
-/// Longest words of a reason, in bytes.
+/// Maximum bytes of a reason.
 const WORDS: usize = 512;
-/// The largest result that is compared, in bytes.
+/// Maximum bytes of a result that is compared.
 const LARGEST: usize = 1 << 20;
 
-/// How often each definition, by its digest, was compared.
+/// How often each definition was compared, by digest.
 pub(super) struct Outputs {
     compared: Mutex<HashMap<Arc<str>, u8>>,
-    /// Held by the comparison that is under way.
+    /// Held by the comparison in progress.
     place: Arc<Semaphore>,
 }
 
@@ -38,7 +38,8 @@ impl Default for Outputs {
     }
 }
 
-/// Why the data does not fit. What is not to be told in a moment is not told: nothing hangs on it.
+/// Why the data does not match. Nothing is reported if the comparison would take long, because only a warning depends
+/// on it.
 fn compared(schema: Box<RawValue>, data: &RawValue) -> Result<(), String> {
     let schema = JsonSchema::compile(schema).map_err(|error| format!("its output schema is not usable: {error}"))?;
     let Ok(data) = serde_json::from_str::<Value>(data.get()) else {
@@ -46,14 +47,14 @@ fn compared(schema: Box<RawValue>, data: &RawValue) -> Result<(), String> {
     };
     match schema.check(&data, Effort::Full) {
         Ok(()) | Err(CheckError::TooCostly) => Ok(()),
-        // The errors quote the data.
-        Err(CheckError::Invalid(errors)) => Err(format!("{} parts of it are not valid", errors.len())),
+        // The errors quote the data, so only their number is reported.
+        Err(CheckError::Invalid(errors)) => Err(format!("{} parts of it are invalid", errors.len())),
     }
 }
 
 impl Outputs {
-    /// Warns when data does not fit the tool's own output schema. The comparison is made on a thread of its own, one at a time;
-    /// nobody waits for it, and where one is under way this one is not made.
+    /// Logs a warning if data does not match the tool's own output schema. The comparison runs on a separate thread,
+    /// one at a time. No caller waits for it, and it is skipped while another one runs.
     pub(super) fn check(&self, tool: &Tool, data: &RawValue, source: &Arc<Source>) {
         let Some(schema) = &tool.output_schema else { return };
         if data.get().len() > LARGEST || !self.is_due(&tool.digest) {
@@ -77,7 +78,7 @@ impl Outputs {
                 "result does not fit",
                 tool = &*name,
                 why,
-                "a result does not fit the tool's output schema"
+                "a result does not match the tool's output schema"
             );
         });
     }
@@ -85,7 +86,7 @@ impl Outputs {
     fn is_due(&self, digest: &Arc<str>) -> bool {
         let mut checked = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.len() >= REMEMBERED && !checked.contains_key(digest) {
-            // Those that are still there are looked at a few times more.
+            // Definitions that still exist are compared a few times more.
             checked.clear();
         }
         let done = checked.entry(digest.clone()).or_default();

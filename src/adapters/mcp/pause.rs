@@ -1,4 +1,4 @@
-//! How long a link waits before it connects again.
+//! How long a link waits before it reconnects.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 const FIRST_LASTING: Duration = Duration::from_secs(10);
 const LONGEST_LASTING: Duration = Duration::from_secs(300);
 
-/// Pauses that grow.
+/// Growing pauses.
 #[derive(Default)]
 pub(super) struct Pause {
     faults: u32,
@@ -17,7 +17,8 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// After a fault; `lasting`: one of the server's program or of the configuration, which another attempt does not change.
+    /// The pause after a fault. `lasting` means that the server's program or the configuration is at fault, so that
+    /// another attempt changes nothing.
     pub(super) fn after(&mut self, lasting: bool) -> Duration {
         let longest = match lasting {
             true => doubled(FIRST_LASTING, &mut self.lasting, LONGEST_LASTING),
@@ -26,7 +27,7 @@ impl Pause {
                 doubled(FIRST, &mut self.faults, LONGEST)
             }
         };
-        // From half to the whole: replicas that lost a server together do not come back together.
+        // Between half and the full pause, so that replicas that lost a server together do not reconnect together.
         longest.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
@@ -37,8 +38,8 @@ fn doubled(first: Duration, times: &mut u32, longest: Duration) -> Duration {
     pause
 }
 
-/// How long changes of a list of tools have to settle before it is read: they come in bursts. A server that tells of a
-/// change whenever it is asked for the list is asked ever more rarely.
+/// How long a list of tools must remain unchanged before it is read, because changes come in bursts. A server that
+/// reports a change after every read is asked less and less often.
 #[derive(Debug)]
 pub(super) struct Settle {
     pause: Duration,
@@ -48,7 +49,7 @@ pub(super) struct Settle {
 impl Settle {
     pub(super) const FIRST: Duration = Duration::from_millis(100);
     const LONGEST: Duration = Duration::from_secs(60);
-    /// A list after which nothing changed for so long is settled.
+    /// A list without changes for this long is settled.
     const QUIET: Duration = Duration::from_secs(1);
 
     pub(super) fn new() -> Self {
@@ -58,7 +59,7 @@ impl Settle {
         }
     }
 
-    /// The pause after a change that was heard of at `now`.
+    /// The pause after a change that was reported at `now`.
     pub(super) fn after(&mut self, now: Instant) -> Duration {
         let is_at_once = self.read.is_some_and(|read| now.duration_since(read) < Self::QUIET);
         self.pause = match is_at_once {
@@ -68,7 +69,7 @@ impl Settle {
         self.pause
     }
 
-    /// The list was read.
+    /// Records that the list was read.
     pub(super) fn is_read(&mut self, now: Instant) {
         self.read = Some(now);
     }

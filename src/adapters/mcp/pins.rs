@@ -1,7 +1,7 @@
 //! Accepted tool digests of servers with `pin: true`, kept in a small JSON file.
 //!
-//! A tool seen for the first time is accepted as it is; a tool whose digest differs from the
-//! accepted one is held back until an operator accepts it.
+//! A tool that is seen for the first time is accepted. A tool whose digest differs from the accepted one is held back
+//! until an operator accepts it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 
 use crate::domain::tool::Tool;
 
-/// Longest wait for the turn to change the file, and how often it is tried in that time.
+/// Maximum wait for the lock, and the interval of attempts.
 const TURN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A definition that was accepted.
+/// An accepted definition.
 #[derive(Clone, Debug)]
 pub struct AcceptedTool {
     /// The digest that was accepted before.
     pub before: Option<String>,
-    /// The tool as it is accepted from now on.
+    /// The tool that is accepted from now on.
     pub tool: Arc<Tool>,
 }
 
 /// Why a tool's definition was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// No such server.
+    /// No server has this name.
     #[error("no server is called `{0}`")]
     UnknownServer(String),
     /// Its tools are not pinned.
     #[error("the tools of `{0}` are not pinned (`\"pin\": true` in mcp.json), so none is held back")]
     NotPinned(String),
-    /// It offers no such tool now.
+    /// The server does not currently offer this tool.
     #[error("`{server}` offers no tool called `{tool}` now")]
     UnknownTool {
         /// The server.
@@ -42,25 +42,25 @@ pub enum PinError {
         /// The tool.
         tool: String,
     },
-    /// It is not what was to be accepted.
-    #[error("`{server}` gives another definition of `{tool}` now: its digest is {now}; nothing was accepted")]
+    /// The current definition is not the one to be accepted.
+    #[error("`{server}` now gives another definition of `{tool}`: its digest is {now}; nothing was accepted")]
     OtherDigest {
         /// The server.
         server: String,
         /// The tool.
         tool: String,
-        /// The digest it has.
+        /// The current digest.
         now: String,
     },
-    /// It could not be kept.
-    #[error("the acceptance could not be kept: {0}")]
+    /// The acceptance could not be stored.
+    #[error("the acceptance could not be stored: {0}")]
     Io(#[from] std::io::Error),
 }
 
 /// server → tool → accepted digest.
 type Accepted = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The accepted digests; without a path they are kept for this process only.
+/// The accepted digests. Without a path, they are kept only for this process.
 #[derive(Debug)]
 pub(super) struct Pins {
     path: Option<PathBuf>,
@@ -71,8 +71,8 @@ impl Pins {
     /// Reads the file, which need not exist yet.
     ///
     /// # Errors
-    /// The file cannot be read, or is not what [`Pins`] writes: then nothing is known to be
-    /// accepted, and taking that for a first sight would undo the pinning.
+    /// The file cannot be read, or was not written by [`Pins`]. Then the accepted digests are unknown, and treating the
+    /// tools as seen for the first time would defeat pinning.
     pub(super) fn open(path: Option<PathBuf>) -> io::Result<Self> {
         let pins = Self {
             path,
@@ -82,7 +82,8 @@ impl Pins {
         Ok(pins)
     }
 
-    /// What is accepted now: the file's word, since `gavel mcp` in another process may have changed it.
+    /// The digests that are accepted now, read from the file, because `gavel mcp` in another process may have changed
+    /// it.
     fn load(&self) -> io::Result<MutexGuard<'_, Accepted>> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         match self.path.as_deref().map(fs::read) {
@@ -94,7 +95,7 @@ impl Pins {
         Ok(accepted)
     }
 
-    /// Which of `tools` (name, digest) are not as accepted? Those never seen are accepted now.
+    /// Which of `tools` (name, digest) differ from the accepted ones? Tools that were never seen are accepted now.
     ///
     /// # Errors
     /// The file could not be read or written.
@@ -120,10 +121,10 @@ impl Pins {
         Ok(changed.map(|(tool, _)| *tool).collect())
     }
 
-    /// Accepts a tool's digest from now on; gives the one that was accepted before.
+    /// Accepts a tool's digest from now on, and returns the previously accepted one.
     ///
     /// # Errors
-    /// The file could not be read or written; then nothing has changed.
+    /// The file could not be read or written. Nothing has changed then.
     pub(super) fn accept(&self, server: &str, tool: &str, digest: &str) -> io::Result<Option<String>> {
         let mut before = None;
         drop(self.change(|accepted| {
@@ -133,8 +134,8 @@ impl Pins {
         Ok(before)
     }
 
-    /// Changes the file and what is known of it. Processes take turns from reading to writing, so that none
-    /// undoes what another has accepted.
+    /// Changes the file and the copy in memory. A lock covers reading and writing, so that no process undoes what
+    /// another has accepted.
     fn change(&self, change: impl FnOnce(&mut Accepted)) -> io::Result<MutexGuard<'_, Accepted>> {
         let turn = self.path.as_deref().map(turn).transpose()?;
         let mut accepted = self.load()?;
@@ -149,8 +150,8 @@ impl Pins {
     }
 }
 
-/// Waits for the turn; it ends with the handle. The lock is beside the file, which is replaced by each change. A process
-/// that was stopped while it had its turn must not stop this one.
+/// Waits for the lock, which is released with the handle. The lock is a separate file, because each change replaces the
+/// data file. A process that was stopped while it held the lock must not block this one forever.
 fn turn(path: &Path) -> io::Result<File> {
     let file = File::create(path.with_extension("lock"))?;
     let begun = Instant::now();
@@ -159,7 +160,7 @@ fn turn(path: &Path) -> io::Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if begun.elapsed() < TURN => std::thread::sleep(LOOK),
             Err(TryLockError::WouldBlock) => {
-                let words = format!("another process has not given {} back", path.display());
+                let words = format!("another process has not released {}", path.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, words));
             }
             Err(TryLockError::Error(error)) => return Err(error),
@@ -167,13 +168,13 @@ fn turn(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Renamed into place, so that a crash leaves the old file or the new one.
+/// Renames the file into place, so that a crash leaves either the old or the new file.
 fn save(path: &Path, accepted: &Accepted) -> io::Result<()> {
-    let beside = path.with_extension("tmp");
-    let mut file = File::create(&beside)?;
+    let temporary = path.with_extension("tmp");
+    let mut file = File::create(&temporary)?;
     file.write_all(&serde_json::to_vec_pretty(accepted)?)?;
     file.sync_all()?;
-    fs::rename(&beside, path)
+    fs::rename(&temporary, path)
 }
 
 #[cfg(test)]
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(
             pins.check("s", &[("a", "9"), ("c", "3")]).unwrap(),
             ["a"],
-            "seeing it again is not accepting it, beside a new one neither"
+            "seeing it again does not accept it, even together with a new one"
         );
         assert!(pins.check("other", &[("a", "9")]).unwrap().is_empty());
         assert_eq!(pins.accept("s", "a", "9").unwrap().as_deref(), Some("1"));

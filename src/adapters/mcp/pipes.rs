@@ -1,5 +1,5 @@
-//! A child's pipes as rmcp's transport: rmcp writes, and what it does not read well is read by [`Lines`]. Closing it ends
-//! the child: its stdin is closed, then SIGTERM, then SIGKILL.
+//! A child's pipes as rmcp's transport: rmcp writes, and [`Lines`] reads. Closing it ends the child: its stdin is
+//! closed, then SIGTERM, then SIGKILL.
 
 use std::io;
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use super::log;
 use super::unsolicited::{Answer, Unsolicited};
 use crate::ports::runs::Hold;
 
-/// How long a child may take to end, each time it is told to.
+/// How long a child may take to end after each signal.
 const GRACE: Duration = Duration::from_secs(3);
 const SIGTERM: i32 = 15;
 
-/// The transport, and the child behind it.
+/// The transport and its child.
 pub(super) struct Pipes {
     child: Option<Box<dyn ChildWrapper>>,
     stdout: Lines<ChildStdout>,
     stdin: AsyncRwTransport<RoleClient, Empty, ChildStdin>,
-    /// Whose turn it is to write: a child that does not read keeps them waiting.
+    /// Serializes writers: a child that does not read makes them wait.
     turn: Arc<Mutex<()>>,
     unsolicited: Arc<Unsolicited>,
 }
 
 impl Pipes {
-    /// Starts `command`, whose streams are pipes; gives its stderr as well.
+    /// Starts `command`, whose streams are pipes. Also returns its stderr.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub(super) fn open(mut command: CommandWrap, unsolicited: Arc<Unsolicited>) -> io::Result<(Self, ChildStderr)> {
         let mut child = command.spawn()?;
-        let taken = || io::Error::other("a stream of the child is no pipe");
+        let not_a_pipe = || io::Error::other("a stream of the child is not a pipe");
         let inner = child.inner_mut();
-        let stdin = inner.stdin().take().ok_or_else(taken)?;
-        let stdout = inner.stdout().take().ok_or_else(taken)?;
-        let stderr = inner.stderr().take().ok_or_else(taken)?;
+        let stdin = inner.stdin().take().ok_or_else(not_a_pipe)?;
+        let stdout = inner.stdout().take().ok_or_else(not_a_pipe)?;
+        let stderr = inner.stderr().take().ok_or_else(not_a_pipe)?;
         let pipes = Self {
             child: Some(child),
             stdout: Lines::new(stdout, unsolicited.clone()),
@@ -61,14 +61,14 @@ impl Pipes {
         self.child.as_ref()?.id()
     }
 
-    /// Answers a request of the child. One that does not read has no answer soon, and then none.
+    /// Answers a request of the child. If the child does not read, the answer is delayed and then dropped.
     fn answer(&mut self, answer: Answer) {
         let log = &self.unsolicited.source.log;
         let message = match serde_json::from_str(&answer.body) {
             Ok(message) => message,
             Err(error) => {
                 let error: serde_json::Error = error;
-                log::line!(*log, warn, "answer without id", %error, "a request of the server has no id to answer to");
+                log::line!(*log, warn, "answer without id", %error, "a request of the server has no usable id, so it is not answered");
                 return;
             }
         };
@@ -76,7 +76,7 @@ impl Pipes {
         let sending = self.stdin.send(message);
         self.unsolicited.answer(answer, async move {
             let _turn = turn.lock().await;
-            // It fails when the child has ended, which the reader sees as well.
+            // This fails if the child has ended, which the reader notices as well.
             let _ = sending.await;
         });
     }
@@ -96,9 +96,11 @@ impl Transport<RoleClient> for Pipes {
         let sending = self.stdin.send(message);
         async move {
             let _turn = turn.lock().await;
-            // Now nothing lies any more between this look and the pipe.
+            // Nothing can delay the write between this check and the pipe.
             if hold.is_some_and(|hold| !hold.is_ours()) {
-                return Err(io::Error::other("the lease of the run was over before it was sent"));
+                return Err(io::Error::other(
+                    "the lease of the run expired before the request was sent",
+                ));
             }
             sending.await
         }
@@ -120,19 +122,20 @@ impl Transport<RoleClient> for Pipes {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // It stays here until it has ended: whoever drops this future drops, and so kills, the child.
+        // The child stays in `self` until it has ended. Dropping this future therefore leads to dropping and killing
+        // the child.
         let Some(child) = &mut self.child else {
             return self.stdin.close().await;
         };
         if self.unsolicited.is_flooded() {
-            // It goes on writing until it is killed, and may not read what is still to be written.
+            // The child keeps writing until it is killed, and may not read what is still to be written.
             Box::into_pin(child.kill()).await?;
             self.child = None;
             return self.stdin.close().await;
         }
         self.stdin.close().await?;
         if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-            // It fails when the child has just ended.
+            // This fails if the child has just ended.
             let _ = child.signal(SIGTERM);
             if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
                 Box::into_pin(child.kill()).await?;
@@ -143,7 +146,7 @@ impl Transport<RoleClient> for Pipes {
     }
 }
 
-/// What goes with a call and is not part of the message.
+/// Data that accompanies a call and is not part of the message.
 fn part_of_call<T: Clone + Send + Sync + 'static>(message: &TxJsonRpcMessage<RoleClient>) -> Option<T> {
     let JsonRpcMessage::Request(request) = message else {
         return None;

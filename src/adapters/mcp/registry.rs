@@ -9,7 +9,7 @@ use super::definition::Offer;
 use crate::domain::tool::Tool;
 use crate::ports::tools::{Catalog, LeftOut};
 
-/// What one server has to say for the catalog.
+/// One server's contribution to the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
     connecting: bool,
@@ -19,7 +19,7 @@ struct View {
 
 type Part = (Vec<Arc<Tool>>, View);
 
-/// The current [`Catalog`], and what it is made of.
+/// The current [`Catalog`] and its parts.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     current: ArcSwap<Catalog>,
@@ -32,7 +32,7 @@ impl Registry {
         Self::default()
     }
 
-    /// The snapshot of now.
+    /// The current snapshot.
     pub(super) fn current(&self) -> Arc<Catalog> {
         self.current.load_full()
     }
@@ -46,7 +46,7 @@ impl Registry {
         self.publish(server, None, view);
     }
 
-    /// A server is connected and offers this.
+    /// A server is connected and offers these tools.
     pub(super) fn up(&self, server: &Arc<str>, offer: Offer) {
         self.publish(
             server,
@@ -58,7 +58,7 @@ impl Registry {
         );
     }
 
-    /// A server is not there. With `keep`, its tools stay for now, since it is expected back soon.
+    /// A server is down. With `keep`, its tools remain for now, because it is expected back soon.
     pub(super) fn down(&self, server: &Arc<str>, reason: &str, keep: bool) {
         let tools = if keep { None } else { Some(Vec::new()) };
         self.publish(
@@ -95,7 +95,7 @@ impl Registry {
             }
         }
         tools_on_offer().set(catalog.tools.len() as f64);
-        // Stored while the parts are locked, so that generations come in order.
+        // Stored while the parts are locked, so that generations stay in order.
         self.current.store(Arc::new(catalog));
     }
 }

@@ -1,10 +1,12 @@
-//! What a tool answered, as the engine takes it: data, capped, or the tool's own word that it failed.
+//! A tool's answer for the engine: capped data, or the tool's own error.
 //!
-//! Data is `structuredContent`, or the content: one text becomes a JSON string, several blocks an
-//! array. Where both came and the text is more than the JSON of the structure, data is an object of both. What a model cannot read (images, audio, blobs) is described by type, media type and size
-//! and not handed on; the text of an embedded text resource is content like any other.
+//! Data is `structuredContent`, or the content: one text becomes a JSON string, several blocks an array. If both are
+//! present and the text is more than the JSON of the structure, data is an object with both. Content that a model
+//! cannot read (images, audio, blobs) is described by type, media type and size, and not passed on. The text of an
+//! embedded text resource is ordinary content.
 //!
-//! Data is handed on as the server wrote it, and others read it after us: halves of characters in it are replaced.
+//! Data is passed on as the server wrote it, except that half characters in it are replaced, because other parsers read
+//! it later.
 
 mod same;
 
@@ -25,14 +27,14 @@ use crate::domain::text::capped;
 use crate::domain::tool::FailureCode;
 use crate::ports::tools::CallReply;
 
-/// Longest words of a server about an error, in bytes.
+/// Maximum bytes of a server's error message.
 pub(super) const ERROR_BYTES: usize = 2 * 1024;
-/// Longest name of a type that is told of, in bytes.
+/// Maximum bytes of a reported type name.
 const NAME_BYTES: usize = 64;
-/// Blocks of content that are read. Even described in the fewest words, more would be cut off the largest result.
+/// Maximum blocks of content. Even with the shortest descriptions, more would be cut from the largest result.
 const MAX_BLOCKS: usize = 16 * 1024;
 
-/// The members of a `tools/call` result that count.
+/// The relevant members of a `tools/call` result.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolResult<'a> {
@@ -50,15 +52,15 @@ struct ToolResult<'a> {
     meta: Option<&'a RawValue>,
 }
 
-/// What counts of a result's `_meta`.
+/// The relevant members of a result's `_meta`.
 #[derive(Deserialize)]
 struct ResultMeta<'a> {
-    /// Of which kind an error is. It is a word for the record and changes nothing of what may run.
+    /// The class of an error. It is only recorded, and does not affect what may run.
     #[serde(borrow, default, rename = "gavel/error_class")]
     error_class: Option<Cow<'a, str>>,
 }
 
-/// The content, of which no more blocks are kept than may count: `[{},{},…` would take a hundred times its length.
+/// The content, limited in blocks: `[{},{},…` would take a hundred times its length.
 #[derive(Debug)]
 struct Blocks<'a>(Vec<Block<'a>>);
 
@@ -111,7 +113,7 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// One whose members are not those of a block is handed on as the text that it is.
+    /// A block with invalid members is passed on as text.
     fn read(raw: &'a RawValue) -> Self {
         match raw.get().starts_with('{') {
             true => serde_json::from_str(raw.get()).unwrap_or_else(|_| Self::text(raw)),
@@ -133,7 +135,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The content as servers write it: a list, or one block or text without one.
+/// The content as servers write it: a list, or a single block or text.
 fn blocks(content: Option<&RawValue>) -> Result<Vec<Block<'_>>, String> {
     let Some(content) = content else { return Ok(Vec::new()) };
     match content.get() {
@@ -142,11 +144,11 @@ fn blocks(content: Option<&RawValue>) -> Result<Vec<Block<'_>>, String> {
             .map(|blocks| blocks.0)
             .map_err(|_| "its `content` cannot be read".to_owned()),
         text if text.starts_with(['"', '{']) => Ok(vec![Block::read(content)]),
-        _ => Err("its `content` is no list of blocks".to_owned()),
+        _ => Err("its `content` is not a list of blocks".to_owned()),
     }
 }
 
-/// Does it say that the tool failed?
+/// Does it report that the tool failed?
 fn is_error(member: Option<&RawValue>) -> Result<bool, String> {
     match member.map_or("false", RawValue::get) {
         "true" | "\"true\"" | "1" => Ok(true),
@@ -168,29 +170,29 @@ struct Resource<'a> {
     blob: Option<&'a RawValue>,
 }
 
-/// What the `result` of a call says.
+/// The meaning of a call's `result`.
 #[derive(Debug)]
 pub(super) enum Said {
     /// For the engine.
     Reply(CallReply),
-    /// Data of both kinds for the engine, and the structured part alone, of which the tool's output schema speaks.
+    /// Data with both parts for the engine, and the structured part alone, to which the tool's output schema applies.
     Both(Arc<RawValue>, Box<RawValue>),
-    /// It is none of the results there are; the call did run.
+    /// It is not a known kind of result, but the call was executed.
     Unreadable(String),
-    /// The work goes on as a task on the server, which gavel does not follow.
+    /// The work continues as a task on the server, which gavel does not follow.
     Task,
 }
 
-/// Reads the text of a `result` of `source`. `max` is the largest data in bytes.
+/// Reads the text of a `result` of `source`. `max` is the maximum data in bytes.
 pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
-    let result = surrogates::mended(result);
+    let result = surrogates::repaired(result);
     let result: ToolResult<'_> = match serde_json::from_slice(&result) {
-        // serde would also take an array for the members in their order.
+        // serde would also accept an array as the members in order.
         _ if !result.trim_ascii_start().starts_with(b"{") => {
             return Said::Unreadable("its result is not an object".to_owned());
         }
         Ok(result) => result,
-        Err(error) => return Said::Unreadable(format!("its result is not one of a tool: {}", message::fault(&error))),
+        Err(error) => return Said::Unreadable(format!("its result is not a tool result: {}", message::fault(&error))),
     };
     let kind = match result
         .result_type
@@ -198,12 +200,12 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
         .transpose()
     {
         Ok(kind) => kind,
-        Err(_) => return Said::Unreadable("its `resultType` is no text".to_owned()),
+        Err(_) => return Said::Unreadable("its `resultType` is not text".to_owned()),
     };
     match kind.as_deref() {
         None | Some("complete") if result.task.is_none() => {}
         Some("input_required") => {
-            let message = "the tool asks for input, which gavel does not give".to_owned();
+            let message = "the tool asks for input, which gavel does not provide".to_owned();
             return Said::Reply(CallReply::Failed(CallFailure::new(FailureCode::Unsupported, message)));
         }
         None | Some("complete" | "task") => return Said::Task,
@@ -228,7 +230,7 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
         };
         return Said::Reply(CallReply::Failed(CallFailure::new(code, message)));
     }
-    // A null beside a text says nothing.
+    // A null next to text says nothing.
     let structured = result
         .structured_content
         .filter(|raw| raw.get() != "null" || blocks.is_empty());
@@ -245,7 +247,7 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
             );
             match RawValue::from_string(both) {
                 Ok(both) => Said::Both(bounded(Cow::Owned(both), max), structured.to_owned()),
-                Err(error) => Said::Unreadable(format!("its result is not one of a tool: {}", message::fault(&error))),
+                Err(error) => Said::Unreadable(format!("its result is not a tool result: {}", message::fault(&error))),
             }
         }
     }
@@ -263,13 +265,13 @@ fn content<'a>(blocks: &'a [Block<'a>]) -> Cow<'a, RawValue> {
     }
 }
 
-/// Data of at most `max` bytes that every reader of JSON can read.
+/// Data of at most `max` bytes that every JSON parser can read.
 fn bounded(whole: Cow<'_, RawValue>, max: usize) -> Arc<RawValue> {
     let readable = nesting::within(whole.get().as_bytes(), nesting::MAX_LEVELS);
     if readable && whole.get().len() <= max {
         return whole.into_owned().into();
     }
-    // Cut JSON is none, and JSON that nests too deeply is none that everybody can read: it is handed on as text.
+    // Truncated JSON is invalid, and not every parser reads JSON that is nested too deeply. Both are passed on as text.
     let text = match serde_json::from_str::<String>(whole.get()) {
         Ok(text) => text,
         Err(_) => whole.get().to_owned(),
@@ -297,7 +299,7 @@ fn is_string(raw: &RawValue) -> bool {
 fn described(block: &Block<'_>) -> Value {
     let kind = block.kind.as_ref();
     match (kind, block.text, &block.resource) {
-        // What is no text, and cannot be read as it nests too deeply, is handed on as text.
+        // Anything that is not text and cannot be read because it is nested too deeply is passed on as text.
         ("text", Some(text), _) => serde_json::from_str(text.get()).unwrap_or_else(|_| json!(text.get())),
         ("resource", _, Some(resource)) => {
             let mut out = json!({"type": kind, "uri": resource.uri, "mimeType": resource.mime_type});
@@ -323,7 +325,7 @@ fn described(block: &Block<'_>) -> Value {
     }
 }
 
-/// How many bytes a base64 JSON string stands for.
+/// The number of bytes that a base64 JSON string encodes.
 fn decoded_bytes(raw: &RawValue) -> usize {
     let digits = raw.get().trim_matches('"').trim_end_matches('=').len();
     digits * 3 / 4
@@ -343,7 +345,7 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sou
     let has_words = !words.trim().is_empty();
     let structured = structured.filter(|raw| raw.get() != "null" && !(has_words && same::says(blocks, raw)));
     if let Some(structured) = structured {
-        // What comes last is cut first, and neither part may take the whole room of the other.
+        // Only the last part is cut, and neither part may take all the room of the other.
         let part = capped(structured.get(), ERROR_BYTES / 2);
         words = match has_words {
             true => format!("{}\n{part}", capped(&words, ERROR_BYTES - part.len() - 1)),
@@ -351,7 +353,7 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sou
         };
     }
     if words.is_empty() {
-        words = "the tool reported an error without words".to_owned();
+        words = "the tool reported an error without a message".to_owned();
     }
     source.said(&words, ERROR_BYTES).into_owned()
 }

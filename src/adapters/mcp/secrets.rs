@@ -1,8 +1,8 @@
 //! The secrets of one server's entry in `mcp.json`, and text without them.
 //!
-//! A server may say back what it was sent, and a client may name what it could not use. So words of either are taken in
-//! through [`Secrets::hide`]: it knows the values of headers and variables, and what of the URL is or may be secret, each also
-//! as JSON, a URL and base64 write it.
+//! A server may echo what it was sent, and a client may name what it could not use. Text from both therefore passes
+//! through [`Secrets::hide`]. It knows the values of headers and variables and the possibly secret parts of the URL,
+//! each also in the encodings of JSON, URLs and base64.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,20 +18,21 @@ use url::Url;
 
 use super::config::{ServerConfig, TransportConfig};
 
-/// Stands in the place of a secret.
+/// Replaces a secret.
 const MASK: &str = "***";
-/// Shorter values of variables are too common a text to be taken out of words.
+/// Shorter values of variables are too common to be masked in text.
 const VARIABLE: usize = 8;
-/// The same for headers, passwords and queries, which are credentials as a rule.
+/// The same for headers, passwords and queries, which are usually credentials.
 const CREDENTIAL: usize = 4;
 /// The same for a part of a URL's path, which may be any word.
 const PATH_PART: usize = 6;
-/// Of a secret that is at least so long, the first half is masked too: others may have cut it.
+/// For a secret of at least this length, the first half alone is masked too, because the secret may have been
+/// truncated.
 const CUT: usize = 16;
 
-/// Values that are nobody's business.
+/// Secret values.
 pub(super) struct Secrets {
-    /// In every form, the longest first.
+    /// In every encoding, the longest first.
     forms: Vec<SecretString>,
 }
 
@@ -61,20 +62,20 @@ impl Secrets {
         }
     }
 
-    /// The text with a mask in the place of each secret, and of the beginning of one that was cut.
+    /// The text with each secret, and the beginning of each truncated secret, replaced by a mask.
     pub(super) fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut bytes = Cow::Borrowed(text.as_bytes());
         self.hide_in(&mut bytes, Parts::Too);
         match bytes {
             Cow::Borrowed(_) => Cow::Borrowed(text),
-            // Secrets are whole characters, so what is left is text.
+            // Secrets are whole characters, so the rest is valid text.
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
-    /// The same in bytes.
+    /// The same for bytes.
     pub(super) fn hide_in(&self, text: &mut Cow<'_, [u8]>, parts: Parts) {
-        // Whole ones first: the beginning of one may be that of another.
+        // Whole secrets first: the beginning of one may equal the beginning of another.
         self.each(text, |form| form.len());
         if matches!(parts, Parts::Too) {
             self.each(text, |form| match form.len() >= CUT {
@@ -84,7 +85,8 @@ impl Secrets {
         }
     }
 
-    /// Masks what begins with the first bytes of a form, as far as it is that form; `first` tells how many.
+    /// Masks text that begins with the first bytes of a form, as far as it matches that form. `first` returns how many
+    /// bytes.
     fn each(&self, text: &mut Cow<'_, [u8]>, first: impl Fn(&str) -> usize) {
         for form in self.forms.iter().map(|form| form.expose_secret()) {
             let (head, rest) = form.split_at(first(form));
@@ -107,15 +109,15 @@ impl Secrets {
     }
 }
 
-/// Are the beginnings of secrets masked that others have cut?
+/// Are the beginnings of truncated secrets masked as well?
 #[derive(Clone, Copy)]
 pub(super) enum Parts {
     Too,
-    /// What follows the text may hold the rest.
+    /// The rest may be in the text that follows.
     Not,
 }
 
-/// Where a server is, without anything that is or may be secret: of the path, only words that say nothing.
+/// The address of a server, without anything that may be secret. Of the path, only well-known words are kept.
 pub(super) fn place(url: &Url) -> String {
     let parts = url.path().split('/').map(|part| match is_public(part) {
         true => part,
@@ -126,7 +128,7 @@ pub(super) fn place(url: &Url) -> String {
     format!("{}://{host}{port}{}", url.scheme(), parts.collect::<Vec<_>>().join("/"))
 }
 
-/// Is it a word that endpoints of MCP servers have?
+/// Is it a word that is common in MCP endpoints?
 fn is_public(part: &str) -> bool {
     const WORDS: [&str; 16] = [
         "",
@@ -152,7 +154,7 @@ fn is_public(part: &str) -> bool {
     version || WORDS.contains(&part)
 }
 
-/// Secrets as they are configured.
+/// Secrets as configured.
 #[derive(Default)]
 struct Found(BTreeSet<String>);
 
@@ -164,12 +166,12 @@ impl Found {
         }
     }
 
-    /// Line by line, since a line is what is logged.
+    /// Line by line, because logs consist of lines.
     fn lines(&mut self, value: &str) {
         value.lines().for_each(|line| self.add(line, VARIABLE));
     }
 
-    /// A header's value, and the credentials in it: behind the scheme, in Basic's base64, in cookies and parameters.
+    /// A header's value and the credentials in it: after the scheme, in Basic's base64, in cookies and parameters.
     fn header(&mut self, value: &str) {
         self.add(value, CREDENTIAL);
         let Some((scheme, credentials)) = value.trim().split_once(' ') else {
@@ -211,10 +213,10 @@ impl Found {
     }
 }
 
-/// What a URL leaves as it is.
+/// Characters that are not escaped in a URL.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A secret as it may be written.
+/// The encodings in which a secret may be written.
 fn forms(secret: &str) -> BTreeSet<String> {
     let json = serde_json::to_string(secret).unwrap_or_default();
     let json = json
@@ -253,12 +255,11 @@ fn forms(secret: &str) -> BTreeSet<String> {
     forms
 }
 
-/// The characters that a secret makes in the base64 of a text in which it stands behind `before` bytes (modulo 3), whatever
-/// stands around it.
+/// The base64 characters of a secret in a text, after `before` bytes (modulo 3), independent of the surrounding text.
 fn in_base64(engine: &GeneralPurpose, secret: &str, before: usize) -> Option<String> {
     let bytes = [&[0; 3][..before], secret.as_bytes()].concat();
     let encoded = engine.encode(&bytes);
-    // A character that also holds bits of what stands before or behind may be any.
+    // Characters that also encode bits of the neighboring bytes are not fixed.
     let (first, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
     encoded
         .get(first..end)
@@ -279,7 +280,7 @@ mod tests {
         let text = serde_json::json!({"mcpServers": {"s": entry}}).to_string();
         let env = |name: &str| match name {
             "TOKEN" => Some("canary-of-a-variable".to_owned()),
-            "HOME" => Some("/home/somebody".to_owned()),
+            "HOME" => Some("/home/someone".to_owned()),
             _ => None,
         };
         Secrets::of(&McpConfig::from_json(&text, &env).unwrap().servers[0])
@@ -315,7 +316,7 @@ mod tests {
         assert!(matches!(secrets.hide("nothing here"), Cow::Borrowed(_)));
     }
 
-    /// The server, or a program between, may have cut it.
+    /// The server or an intermediary may have truncated it.
     #[test]
     fn the_beginning_of_a_secret_that_was_cut_is_masked() {
         let secrets = of("canary-0123456789-0123456789");
@@ -350,8 +351,8 @@ mod tests {
         let stdio = secrets(&serde_json::json!({
             "command": "x", "args": ["--token=${TOKEN}", "${HOME}/a"], "env": {"A": "short", "B": "long-enough"},
         }));
-        let hidden = stdio.hide("canary-of-a-variable short long-enough /home/somebody");
-        assert_eq!(hidden, "*** short *** /home/somebody");
+        let hidden = stdio.hide("canary-of-a-variable short long-enough /home/someone");
+        assert_eq!(hidden, "*** short *** /home/someone");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One configured server: its connections, how many calls it gets at a time, and what a call comes to.
+//! One configured server: its connections, its concurrency limit, and the outcome of a call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,17 +28,17 @@ use crate::domain::journal::{CallFailure, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest};
 
-/// A call waits this long for a connection that is being opened.
+/// How long a call waits for a connection that is being opened.
 const WAIT: Duration = Duration::from_secs(2);
-/// A server that has not answered a call in this time is slow or hangs, however long the call might have taken.
+/// A server that has not answered a call within this time is slow or hangs, however long the call may take.
 const FAIR: Duration = Duration::from_secs(5);
 
-/// What all servers share.
+/// Shared by all servers.
 pub(super) struct Common {
     pub(super) registry: Registry,
     pub(super) pins: Pins,
     pub(super) signer: Option<IdentitySigner>,
-    /// The memory that answers take.
+    /// The memory budget for answers.
     pub(super) answers: Arc<Budget>,
     pub(super) base_env: Arc<Vec<(&'static str, String)>>,
     pub(super) attempt_limit: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Server {
     pub(super) config: Arc<ServerConfig>,
     source: Arc<Source>,
     common: Arc<Common>,
-    /// The connection that lists; calls of all users go over it unless each has their own.
+    /// The connection that lists the tools. Calls of all users use it, unless each user has a separate one.
     link: Arc<Link>,
     users: Option<Arc<Users>>,
     listing: Arc<ToolListing>,
@@ -177,7 +177,7 @@ impl Server {
         if let Some(until) = link.rests() {
             let ms = until.saturating_duration_since(started).as_millis();
             return unavailable(format!(
-                "the server asked to be left alone; it is called again in {ms} ms"
+                "the server asked clients to wait; it is called again in {ms} ms"
             ));
         }
         let permit = match link.breaker.admit(started) {
@@ -185,8 +185,8 @@ impl Server {
             Err(pause) => {
                 let ms = pause.as_millis();
                 return unavailable(match link.breaker.refuses() {
-                    Some(why) => format!("the server refuses all calls: {why}; tried again in {ms} ms"),
-                    None => format!("many calls in a row did not get through; tried again in {ms} ms"),
+                    Some(why) => format!("the server refuses all calls: {why}; next attempt in {ms} ms"),
+                    None => format!("many calls in a row failed; next attempt in {ms} ms"),
                 });
             }
         };
@@ -207,25 +207,27 @@ impl Server {
                 Ok(_slot) => {
                     let given = outgoing.deadline.saturating_duration_since(Instant::now());
                     let compare = Compare {
-                        at_all: self.config.gavel.pin || request.has_leave,
-                        // Only the connection that lists has been asked: this one may have heard nothing for long.
-                        read_anew: self.users.is_some() && request.has_leave,
+                        at_all: self.config.gavel.pin || request.is_approved,
+                        // Only the listing connection has been asked. This one may have received no updates for a long
+                        // time.
+                        refresh: self.users.is_some() && request.is_approved,
                     };
                     (send(&link, &outgoing, started, compare).await, given)
                 }
                 Err(_) => return not_sent(Lost::Cancelled, "gavel is shutting down".to_owned()),
             },
             lost = outgoing.given_up() => {
-                return not_sent(lost, format!("{} for a free place", lost.words(request.timeout)));
+                return not_sent(lost, format!("{} (waiting for a free slot)", lost.words(request.timeout)));
             }
         };
         match &attempt {
             Attempt::Result(..) | Attempt::Error { .. } => permit.answered(),
-            // Credentials, a session or an address say the same of every call; one that was refused alone is followed by others.
+            // Credentials, a session or an address affect every call. A refusal of this call alone is followed by
+            // successful calls.
             Attempt::Refused(why) | Attempt::Stale(why) => permit.refused(Instant::now(), why),
             Attempt::NotSent(lost, _) | Attempt::Lost(lost, _) if tells_of_the_server(*lost, request.tool, given) => {
                 if permit.fault(Instant::now()) {
-                    // It may take calls and never answer one: then it is connected to, or started, anew.
+                    // The server may accept calls but never answer. Then it is reconnected or restarted.
                     link.suspect();
                 }
             }
@@ -244,7 +246,7 @@ impl Server {
 
     fn reply(&self, tool: &Tool, attempt: Attempt) -> CallReply {
         let (code, message) = match attempt {
-            // What it takes of the budget is given back when what is left of it is made.
+            // The answer's share of the budget is released once its capped form is built.
             Attempt::Result(text, _held) => match result::read(&text, self.common.result_bytes, &self.source) {
                 Said::Reply(CallReply::Data(data)) => {
                     self.outputs.check(tool, &data, &self.source);
@@ -257,7 +259,7 @@ impl Server {
                 Said::Reply(reply) => return reply,
                 Said::Unreadable(why) => return unknown(tool, Lost::Connection, why),
                 Said::Task => {
-                    let why = "it went on as a task on the server, which gavel does not follow".to_owned();
+                    let why = "it continues as a task on the server, which gavel does not follow".to_owned();
                     return unknown(tool, Lost::Connection, why);
                 }
             },
@@ -284,17 +286,17 @@ impl Server {
         }
     }
 
-    /// Tells of what was not logged.
+    /// Logs how many lines were not logged.
     pub(super) fn flush_log(&self) {
         self.source.log.flush();
     }
 
-    /// Calls that wait for a place wait no longer, and none gets one any more.
+    /// Waiting calls stop waiting for a slot, and no more slots are given out.
     pub(super) fn close(&self) {
         self.permits.close();
     }
 
-    /// How it is.
+    /// The current status.
     pub(super) fn status(&self) -> ServerStatus {
         let (transport, place) = match &self.config.transport {
             Some(config @ TransportConfig::Stdio { .. }) => (Some("stdio"), Some(config.place())),
@@ -338,15 +340,15 @@ impl Server {
     }
 }
 
-/// Is the tool compared with what its server lists over the connection?
+/// Is the tool compared with the server's list over the connection?
 #[derive(Clone, Copy)]
 struct Compare {
     at_all: bool,
     /// After the server was asked over this connection.
-    read_anew: bool,
+    refresh: bool,
 }
 
-/// Sends it; once more when the session was of no use and nothing can have begun.
+/// Sends the call, and once more if the session was not usable and nothing can have been started.
 async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: Compare) -> Attempt {
     let wait = outgoing.deadline.min(started + WAIT);
     let mut again = true;
@@ -360,19 +362,19 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: C
         };
         let session = match session {
             Ok(session) => session,
-            // Its own time was over before a connection could be there.
+            // The call's deadline passed before a connection was available.
             Err(reason) if Instant::now() >= outgoing.deadline => {
                 return Attempt::NotSent(Lost::Timeout, reason.to_owned());
             }
             Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
         };
-        // Each time anew: the way here may have taken long.
+        // Checked before each attempt, because reaching this point may have taken long.
         if !outgoing.may_be_sent() {
             return outgoing.lease_lost();
         }
-        // It may be another session than the one over which its server was last asked; or one that has not heard of a change.
+        // This may be another session than the one over which the server was last asked, or one that missed a change.
         let differs = compare.at_all && !session.offers(outgoing.request.tool);
-        if (differs || compare.read_anew) && !is_read {
+        if (differs || compare.refresh) && !is_read {
             is_read = true;
             let _ = link.refresh(outgoing.deadline.min(Instant::now() + WAIT)).await;
             continue;
@@ -398,13 +400,13 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: C
     }
 }
 
-/// Does a call that was given this much time and was lost in this way speak against its server? One that was cancelled
-/// does not, nor does one to which its run had little time left to give.
+/// Does the loss of a call that had this much time count against its server? A cancelled call does not count, nor does
+/// a call whose run had little time left.
 fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
     match lost {
         Lost::Connection | Lost::Session => true,
         Lost::Cancelled | Lost::Lease | Lost::Changed | Lost::NoRoom => false,
-        // What little of it was spent on the way here is forgiven.
+        // A small part of the time may have been used before the call was sent.
         Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
     }
 }
@@ -412,14 +414,14 @@ fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
 async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
     let attempt = match &session.direct {
         Some(direct) => direct.call(outgoing).await,
-        None => peer::call(&session.peer, &session.beside, &session.source, outgoing).await,
+        None => peer::call(&session.peer, &session.background, &session.source, outgoing).await,
     };
     let hidden = |words: String| session.source.said(&words, ERROR_BYTES).into_owned();
     match attempt {
         Attempt::Refused(words) => Attempt::Refused(hidden(words)),
         Attempt::NotSent(lost, words) => Attempt::NotSent(lost, hidden(words)),
         Attempt::Lost(lost, words) => Attempt::Lost(lost, hidden(words)),
-        // They were made of the server's words, and came without secrets.
+        // These are already free of secrets.
         attempt @ (Attempt::Result(..) | Attempt::Error { .. } | Attempt::Stale(_)) => attempt,
     }
 }
@@ -430,7 +432,7 @@ fn unavailable(message: String) -> CallReply {
 
 fn not_sent(lost: Lost, message: String) -> CallReply {
     let code = match lost {
-        // The run itself was over.
+        // The run itself had ended.
         Lost::Cancelled => FailureCode::LimitReached,
         Lost::Timeout | Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed | Lost::NoRoom => {
             FailureCode::Unavailable

@@ -1,14 +1,15 @@
-//! Slips of servers in their schemas that change nothing of what is valid: an annotation of the wrong type is dropped, an empty
-//! list where an object belongs (as PHP writes an empty object) becomes one, and a keyword that is null is none.
+//! Repairs of servers' schemas that do not change what is valid. An annotation with an invalid type is dropped. An
+//! empty list in place of an object (as PHP writes an empty object) becomes an object. A keyword that is null is
+//! removed.
 
 use serde_json::{Map, Value, json};
 
-/// Slips of one schema that are told of.
+/// Maximum repairs of one schema that are reported.
 const MOST_TOLD: usize = 8;
-/// What lies deeper is left to the compiler of schemas.
+/// Deeper parts are left to the schema compiler.
 const MAX_DEPTH: usize = 100;
 
-/// Keywords whose value says nothing about what is valid, and the type that it has.
+/// Keywords that do not affect what is valid, and the type of their value.
 const ANNOTATIONS: [(&str, Is); 9] = [
     ("title", Is::Text),
     ("description", Is::Text),
@@ -42,7 +43,7 @@ const SINGLE: [&str; 11] = [
     "contains",
     "propertyNames",
 ];
-/// Keywords with a list of schemas; the last is one by its old form.
+/// Keywords with a list of schemas. `items` is one in its old form.
 const LISTS: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
 
 #[derive(Clone, Copy)]
@@ -52,16 +53,16 @@ enum Is {
     List,
 }
 
-/// Something that was mended.
+/// A repair.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Slip {
     /// JSON pointer into the schema.
     pub(super) pointer: String,
-    /// What was there and what was done.
+    /// What was found, and what was done.
     pub(super) message: String,
 }
 
-/// Mends a schema; what was mended, the first few in full.
+/// Repairs a schema, and returns the repairs, the first few in full.
 pub(super) fn mend(schema: &mut Value) -> Vec<Slip> {
     let mut slips = Slips {
         told: Vec::new(),
@@ -71,7 +72,7 @@ pub(super) fn mend(schema: &mut Value) -> Vec<Slip> {
     if slips.more > 0 {
         slips.told.push(Slip {
             pointer: String::new(),
-            message: format!("{} more slips like these", slips.more),
+            message: format!("has {} more repairs like these", slips.more),
         });
     }
     slips.told
@@ -128,7 +129,7 @@ impl Slips {
             }
         }
         for name in SINGLE {
-            // A list as `items` is the old form of a tuple, also where it is empty.
+            // A list as `items` is the old form of a tuple, even if it is empty.
             let schema = members
                 .get_mut(name)
                 .filter(|schema| name != "items" || !schema.is_array());
@@ -155,7 +156,7 @@ impl Slips {
             if let Some(wanted) = wrong {
                 self.tell(
                     pointer(),
-                    format!("is {}, and not {wanted}; it is left out", kind(value)),
+                    format!("is {} instead of {wanted}; it is left out", kind(value)),
                 );
             }
             wrong.is_none()
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn slips_are_mended_where_they_say_nothing_and_nowhere_else() {
-        for (slip, mended, pointer) in [
+        for (slip, repaired, pointer) in [
             (json!({"description": 12}), json!({}), "/description"),
             (
                 json!({"properties": {"a/b": {"title": ["x"]}}}),
@@ -222,7 +223,7 @@ mod tests {
         ] {
             let mut schema = slip.clone();
             let slips = mend(&mut schema);
-            assert_eq!(schema, mended, "{slip}");
+            assert_eq!(schema, repaired, "{slip}");
             assert_eq!(slips.len(), 1, "{slip}: {slips:?}");
             assert_eq!(slips[0].pointer, pointer, "{slip}");
         }
@@ -237,12 +238,12 @@ mod tests {
         }
     }
 
-    /// Promise 5: however many there are, few are told of.
+    /// Promise 5: the number of reported repairs is limited.
     #[test]
     fn many_slips_are_counted() {
         let properties: Map<String, Value> = (0..1000).map(|n| (format!("p{n}"), json!({"title": n}))).collect();
         let slips = mend(&mut json!({"properties": properties}));
         assert_eq!(slips.len(), MOST_TOLD + 1);
-        assert_eq!(slips[MOST_TOLD].message, "992 more slips like these");
+        assert_eq!(slips[MOST_TOLD].message, "has 992 more repairs like these");
     }
 }

@@ -1,4 +1,4 @@
-//! A configured server as the source of words: what of them may be kept, shown and logged.
+//! A configured server as a source of text: which of its text may be kept, shown and logged.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) struct Source {
     pub(super) name: Arc<str>,
     pub(super) secrets: Secrets,
     pub(super) log: LogLines,
-    /// Of all servers' answers together.
+    /// Shared by the answers of all servers.
     pub(super) answers: Arc<Budget>,
 }
 
@@ -29,16 +29,16 @@ impl Source {
         })
     }
 
-    /// Words of the server, or of a client about it, as they are shown, logged and recorded: without secrets of the
-    /// configuration and without what a person would not see, in at most `max` bytes. Cut last, so that no cut leaves a part
-    /// of a secret.
+    /// Text of the server, or of a client about it, in the form that is shown, logged and recorded: without configured
+    /// secrets and invisible characters, in at most `max` bytes. It is truncated last, so that no part of a secret
+    /// remains.
     pub(super) fn words(&self, text: &str, max: usize) -> String {
         let seen = visible(&self.secrets.hide(text));
-        // What cannot be seen may have stood between the characters of a secret.
+        // Removed invisible characters may have been inside a secret.
         capped(&self.secrets.hide(&seen), max).into_owned()
     }
 
-    /// Words that a model reads, as the server wrote them but for the secrets of the configuration.
+    /// Text for a model: as the server wrote it, but without configured secrets.
     pub(super) fn said<'a>(&self, text: &'a str, max: usize) -> Cow<'a, str> {
         match self.secrets.hide(text) {
             Cow::Borrowed(text) => capped(text, max),
@@ -46,7 +46,7 @@ impl Source {
         }
     }
 
-    /// For what the server sends that no user asked for.
+    /// For messages that no user requested.
     pub(super) fn held(&self) -> Held<'static> {
         Held::of_server(&self.answers, &self.name)
     }

@@ -1,4 +1,4 @@
-//! How the servers are, for `/readyz`, `gavel mcp list` and `gavel doctor`.
+//! The status of the servers, for `/readyz`, `gavel mcp list` and `gavel doctor`.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use serde::Serialize;
 pub struct ServerStatus {
     /// Its name in `mcp.json`.
     pub name: Arc<str>,
-    /// `stdio`, `http`, or nothing for a server that is off.
+    /// `stdio`, `http`, or absent for a server that is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transport: Option<&'static str>,
-    /// The program, or the URL without what may be secret.
+    /// The program, or the URL without parts that may be secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// Whether it can be called.
     pub state: ServerState,
-    /// Why it cannot, in words for an operator.
+    /// Why it cannot be called, for an operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The protocol version agreed on.
+    /// The negotiated protocol version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Name and version as the server gives them.
+    /// Name and version that the server reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software: Option<String>,
     /// Process id of a stdio child.
@@ -31,14 +31,14 @@ pub struct ServerStatus {
     pub pid: Option<u32>,
     /// Tools offered.
     pub tools: usize,
-    /// Tools left out (the catalog says why).
+    /// Tools left out (the catalog has the reasons).
     pub left_out: usize,
     /// How often the connection was opened.
     pub connections: u64,
     /// Users with a connection of their own (`connection: per_user`).
     pub users: usize,
-    /// Did many calls in a row not get through, and none since? Most are refused at once then. Where users have connections
-    /// of their own: is it so for all of them?
+    /// Did many consecutive calls fail, with no success since? Most calls are then rejected immediately. If users have
+    /// their own connections: is this true for all of them?
     pub breaker_open: bool,
 }
 
@@ -50,8 +50,8 @@ pub enum ServerState {
     Up,
     /// Being connected.
     Connecting,
-    /// Not there; tried again in the background.
+    /// Not connected; gavel retries in the background.
     Down,
-    /// Not to be started.
+    /// Not started.
     Off,
 }

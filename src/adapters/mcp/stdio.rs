@@ -1,4 +1,4 @@
-//! A server as a child process: how it is started, and what becomes of its stderr.
+//! A server as a child process: how it is started, and how its stderr is handled.
 
 use std::borrow::Cow;
 use std::process::Stdio;
@@ -25,16 +25,16 @@ const LINE_BYTES: u64 = 4 * 1024;
 
 /// A started child.
 pub(super) struct Child {
-    /// rmcp's transport over its pipes; closing it ends the process group.
+    /// rmcp's transport over its pipes. Closing it ends the process group.
     pub(super) transport: Pipes,
     /// Its process id.
     pub(super) pid: Option<u32>,
-    /// What it wrote to stderr last.
+    /// The last lines that it wrote to stderr.
     pub(super) last_words: LastWords,
 }
 
-/// Starts the child with nothing of our environment but `base_env`, in a process group of its own,
-/// so that what it starts ends with it.
+/// Starts the child with only `base_env` of gavel's environment, in its own process group, so that its descendants end
+/// with it.
 ///
 /// # Errors
 /// Why it could not be started.
@@ -93,13 +93,13 @@ pub(super) fn start(
     })
 }
 
-/// Logs stderr line by line until the child closes it. Secrets of its entry are masked, since servers like to print their
-/// settings.
+/// Logs stderr line by line until the child closes it. Secrets of its entry are masked, because servers often print
+/// their settings.
 async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: LastWords) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
-        // What cannot be read any more has ended.
+        // A read error ends the stream.
         let read = (&mut stderr)
             .take(LINE_BYTES)
             .read_until(b'\n', &mut line)
@@ -128,7 +128,7 @@ async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: La
     }
 }
 
-/// Takes off the end of a piece in which a secret, or a character, may have begun that goes on in the next one.
+/// Removes the end of a piece, in which a secret or a character may begin that continues in the next piece.
 fn tail(piece: &mut Vec<u8>, secrets: &Secrets) -> Vec<u8> {
     let mut cut = piece.len().saturating_sub(secrets.longest().max(4) - 1);
     while cut > 0 && piece[cut] & 0xc0 == 0x80 {
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(words.get().await.as_deref(), Some("key=***"));
     }
 
-    /// C-FR-010: wherever in a line without end a secret stands, not even a part of it is logged.
+    /// C-FR-010: no part of a secret is logged, wherever it occurs in an endless line.
     #[tokio::test]
     async fn a_secret_across_two_pieces_of_a_line_is_masked() {
         for (value, secret) in [
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// What is logged.
+    /// Records the logged messages.
     #[derive(Clone, Default)]
     struct Pieces(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! A server's tools on their way to the catalog: read, and held back where they are pinned.
+//! A server's tools on their way to the catalog: parsed, and held back if they are pinned.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one server lists, and what of it is on offer.
+/// A server's listed tools, and which of them are offered.
 pub(super) struct ToolListing {
     config: Arc<ServerConfig>,
     source: Arc<Source>,
@@ -27,14 +27,14 @@ pub(super) struct ToolListing {
     listed: Mutex<Listed>,
 }
 
-/// What a server offers.
+/// A server's tools.
 #[derive(Default)]
 struct Listed {
-    /// All that could be read, held back or not.
+    /// All tools that could be read, including those held back.
     offer: Offer,
-    /// Is the server there? Only then may its tools be put into the catalog.
+    /// Is the server connected? Only then may its tools be added to the catalog.
     connected: bool,
-    /// What is held back.
+    /// The tools that are held back.
     held: Vec<LeftOut>,
 }
 
@@ -48,7 +48,7 @@ impl ToolListing {
         }
     }
 
-    /// The tools that are held back, as the server gives them now.
+    /// The tools that are held back, with the server's current definitions.
     pub(super) fn held_back(&self) -> Vec<Arc<Tool>> {
         let listed = lock(&self.listed);
         let is_held = |tool: &&Arc<Tool>| listed.held.iter().any(|held| *held.tool == *tool.name);
@@ -56,7 +56,7 @@ impl ToolListing {
         tools.filter(is_held).cloned().collect()
     }
 
-    /// Accepts the definition a pinned tool has now; with `digest` only if that is its digest.
+    /// Accepts the current definition of a pinned tool; with `digest`, only if the digest matches.
     ///
     /// # Errors
     /// [`PinError`].
@@ -85,14 +85,14 @@ impl ToolListing {
         Ok(AcceptedTool { before, tool })
     }
 
-    /// Is this a server whose tools are pinned?
+    /// Are the tools of this server pinned?
     pub(super) fn is_pinned(&self) -> bool {
         self.config.gavel.pin
     }
 
-    /// What is held back may have been accepted meanwhile, by another process.
+    /// Checks whether another process has accepted tools that are held back.
     ///
-    /// It reads a file and may wait for its lock, so it is no work for an async task.
+    /// It reads a file and may wait for its lock, so it must not run in an async task.
     pub(super) fn look_again(&self) {
         let mut listed = lock(&self.listed);
         if !listed.held.is_empty() {
@@ -137,7 +137,7 @@ impl ToolListing {
         self.common.registry.up(&self.config.name, offer);
     }
 
-    /// Takes the tools out of the offer that are not as accepted.
+    /// Removes the tools from the offer whose definition is not the accepted one.
     fn hold_back(&self, offer: &mut Offer) -> Vec<LeftOut> {
         let name = &self.config.name;
         let digests: Vec<_> = offer.tools.iter().map(|tool| (&*tool.name, &*tool.digest)).collect();
@@ -152,9 +152,9 @@ impl ToolListing {
                     (tool.to_owned(), reason)
                 })
                 .collect(),
-            // What is accepted is not known, so nothing is.
+            // The accepted definitions are unknown, so all tools are held back.
             Err(error) => {
-                let reason = format!("what is accepted could not be read or kept: {error}");
+                let reason = format!("the accepted definitions could not be read or stored: {error}");
                 digests
                     .iter()
                     .map(|(tool, _)| ((*tool).to_owned(), reason.clone()))
@@ -206,7 +206,7 @@ impl Listener for ToolListing {
     }
 
     fn lost(&self, reason: &str, soon: bool) {
-        // The lock is kept, so that nobody puts the tools back at the same time.
+        // The lock is held, so that no other task adds the tools again at the same time.
         let mut listed = lock(&self.listed);
         listed.connected = false;
         self.common.registry.down(&self.config.name, reason, soon);

@@ -1,8 +1,9 @@
-//! What a server sends of its own accord: requests, notifications, and what is no message at all.
+//! A server's unsolicited messages: requests, notifications, and data that is not a message.
 //!
-//! Nothing of it reaches rmcp but the two notifications that its subscriptions need: rmcp starts a task for each message, and
-//! logs each request that it refuses. Here a message costs of an allowance of its connection, and is forgotten. A request is
-//! answered where few answers are under way, else dropped. A server that sends more than the allowance ends its connection.
+//! rmcp receives only the two notifications that its subscriptions need, because it starts a task for each message and
+//! logs each request that it rejects. Here a message is charged to an allowance of its connection and dropped. A
+//! request is answered while few answers are in progress, otherwise dropped. A server that exceeds the allowance loses
+//! its connection.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,27 +14,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::answers::Held;
-use super::beside::Beside;
+use super::background::SideTasks;
 use super::log;
 use super::source::Source;
 use crate::domain::budget::Share;
 
-/// What a connection may cost at once, and what it gets back in a second. A notification costs 1, a request [`REQUEST`], and
-/// each KiB 1 more. A busy server sends some hundred notifications a second, and a request every few seconds.
+/// The allowance of a connection, and how much of it returns per second. A notification costs 1, a request [`REQUEST`],
+/// and each KiB 1 more. A busy server sends a few hundred notifications per second, and a request every few seconds.
 const ALLOWANCE: f64 = 50_000.0;
 const EACH_SECOND: f64 = 5_000.0;
-/// A request has to be answered.
+/// Requests cost more because they must be answered.
 const REQUEST: usize = 50;
-/// Answers under way at one time; over HTTP each takes a connection.
+/// Maximum answers in progress. Over HTTP, each takes a connection.
 const ANSWERS: usize = 16;
 /// Longest id that is sent back or kept, in bytes of JSON.
 pub(super) const MAX_ID: usize = 1024;
-/// Longest method that is told of, in bytes.
+/// Longest method that is reported, in bytes.
 const MAX_METHOD: usize = 128;
-/// Longest notification that is handed on, in bytes.
+/// Longest notification that is passed on, in bytes.
 const MAX_PASSED: usize = 64 * 1024;
 
-/// The server has sent more than its allowance.
+/// The server has exceeded its allowance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the server sends more requests, notifications or other lines of its own than gavel reads (at once 1000 requests, 50000 \
@@ -45,44 +46,44 @@ pub(super) struct Flood;
 pub(super) struct Listing<'a>(&'a Unsolicited);
 
 impl Listing<'_> {
-    /// What all its pages take of the budget.
+    /// The share of the budget of all its pages.
     pub(super) fn end(self) -> Vec<Share> {
         lock(&self.0.list).take().unwrap_or_default()
     }
 }
 
 impl Drop for Listing<'_> {
-    /// Also of one that is given up.
+    /// Also releases the share of a list that is given up.
     fn drop(&mut self) {
         drop(lock(&self.0.list).take());
     }
 }
 
-/// What is to be done about a message.
+/// What to do with a message.
 pub(super) enum Verdict {
     /// Nothing more.
     Dropped,
-    /// rmcp needs it.
+    /// Pass it to rmcp.
     Passed,
-    /// This is sent back.
+    /// Send this back.
     Answer(Answer),
 }
 
-/// The answer to a request of a server, and its place among those under way.
+/// The answer to a request of a server, and its slot among those in progress.
 pub(super) struct Answer {
     /// One JSON-RPC message.
     pub(super) body: String,
     place: OwnedSemaphorePermit,
 }
 
-/// The messages of one connection.
+/// The unsolicited messages of one connection.
 pub(super) struct Unsolicited {
     pub(super) source: Arc<Source>,
-    pub(super) beside: Beside,
+    pub(super) background: SideTasks,
     allowance: Mutex<Allowance>,
     answers: Arc<Semaphore>,
     flood: CancellationToken,
-    /// What the lists that are being read take of the budget of answers; `None` where there are none.
+    /// The answer budget's share of the lists being read; `None` if there are none.
     list: Mutex<Option<Vec<Share>>>,
 }
 
@@ -92,10 +93,10 @@ struct Allowance {
 }
 
 impl Unsolicited {
-    pub(super) fn new(source: Arc<Source>, beside: Beside) -> Arc<Self> {
+    pub(super) fn new(source: Arc<Source>, background: SideTasks) -> Arc<Self> {
         Arc::new(Self {
             source,
-            beside,
+            background,
             allowance: Mutex::new(Allowance {
                 left: ALLOWANCE,
                 at: Instant::now(),
@@ -106,16 +107,16 @@ impl Unsolicited {
         })
     }
 
-    /// A request or a notification of `bytes` has come.
+    /// Handles a request or a notification of `bytes`.
     ///
     /// # Errors
-    /// It was one too many: the connection ends.
+    /// The allowance is exceeded: the connection ends.
     pub(super) fn heard(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Result<Verdict, Flood> {
         let Some(id) = id else {
             self.costs(1, bytes)?;
             return Ok(match method {
                 "notifications/tools/list_changed" => {
-                    self.beside.changed.notify_one();
+                    self.background.changed.notify_one();
                     Verdict::Dropped
                 }
                 "notifications/subscriptions/acknowledged" | "notifications/cancelled" if bytes <= MAX_PASSED => {
@@ -134,12 +135,12 @@ impl Unsolicited {
                 warn,
                 "request of the server dropped",
                 method,
-                "a request of the server is not answered: its id is too long, or {ANSWERS} answers are under way"
+                "a request of the server is not answered: its id is too long, or {ANSWERS} answers are in progress"
             );
             return Ok(Verdict::Dropped);
         };
-        // Nothing is offered, so nothing is given. Elicitation is refused too: to decline would be the word of a person, and
-        // none was asked.
+        // gavel offers nothing, so it provides nothing. Elicitation is rejected with an error too: to decline it would
+        // be a user's decision, and no user was asked.
         let body = match method {
             "ping" => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
             _ => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"not supported"}}}}"#),
@@ -147,18 +148,18 @@ impl Unsolicited {
         Ok(Verdict::Answer(Answer { body, place }))
     }
 
-    /// `bytes` have come that are no message, or none that is waited for.
+    /// Charges `bytes` that are not a message, or not an expected one.
     ///
     /// # Errors
-    /// They were too many: the connection ends.
+    /// The allowance is exceeded: the connection ends.
     pub(super) fn noise(&self, bytes: usize) -> Result<(), Flood> {
         self.costs(1, bytes)
     }
 
-    /// The server made gavel ask it once more (a stream that ended).
+    /// The server made gavel send a request again (a stream that ended).
     ///
     /// # Errors
-    /// Once too often: the connection ends.
+    /// The allowance is exceeded: the connection ends.
     pub(super) fn asked_again(&self) -> Result<(), Flood> {
         self.costs(REQUEST, 0)
     }
@@ -172,35 +173,36 @@ impl Unsolicited {
         if left < 0.0 {
             self.flood.cancel();
         }
-        // Once ended, it stays so: the connection is closed a moment later.
+        // Once exceeded, this remains so: the connection is closed a moment later.
         if self.is_flooded() { Err(Flood) } else { Ok(()) }
     }
 
-    /// Sends an answer as `send` does, beside everything else and for a few seconds at most.
+    /// Sends an answer with `send`, in the background and for a few seconds at most.
     pub(super) fn answer(&self, answer: Answer, send: impl Future<Output = ()> + Send + 'static) {
-        self.beside.spawn(async move {
+        self.background.spawn(async move {
             send.await;
             drop(answer.place);
         });
     }
 
-    /// Has the server sent too much?
+    /// Has the server exceeded its allowance?
     pub(super) fn is_flooded(&self) -> bool {
         self.flood.is_cancelled()
     }
 
-    /// Ends when it has.
+    /// Completes when the server has exceeded its allowance.
     pub(super) async fn flooded(&self) {
         self.flood.cancelled().await;
     }
 
-    /// A list is read from now on, until what is returned is dropped.
+    /// Marks that a list is being read, until the returned value is dropped.
     pub(super) fn reads_list(&self) -> Listing<'_> {
         lock(&self.list).get_or_insert_default();
         Listing(self)
     }
 
-    /// What an answer that is no user's takes of the budget is kept while a list is read. At any other time such answers are small, or nobody waits for them.
+    /// Keeps the budget share of an answer that belongs to no user while a list is read. At any other time such answers
+    /// are small, or no caller waits for them.
     pub(super) fn keep(&self, held: &mut Held<'_>) {
         let share = held.take();
         if let Some(list) = &mut *lock(&self.list) {
@@ -208,14 +210,14 @@ impl Unsolicited {
         }
     }
 
-    /// Words of the server about an error.
+    /// Text of the server about an error.
     pub(super) fn words<'a>(&self, text: &'a str, max: usize) -> Cow<'a, str> {
         self.source.said(text, max)
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is whole before anything could panic.
+    // Every change is complete before anything could panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -227,12 +229,12 @@ pub(super) mod testing {
     use crate::adapters::mcp::answers;
     use crate::adapters::mcp::config::McpConfig;
 
-    /// Of a connection to a server `s`.
+    /// For a connection to a server `s`.
     pub(in crate::adapters::mcp) fn unsolicited() -> Arc<Unsolicited> {
         let text = r#"{"mcpServers": {"s": {"command": "x"}}}"#;
         let config = McpConfig::from_json(text, &|_| None).unwrap();
         let source = Source::new(&config.servers[0], &answers::budget());
-        Unsolicited::new(source, Beside::default())
+        Unsolicited::new(source, SideTasks::default())
     }
 }
 
@@ -297,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What nobody waits for takes nothing of the budget once it is read.
+    /// An answer that no caller waits for keeps no share of the budget once it is read.
     #[test]
     fn only_the_pages_of_a_list_are_counted_until_the_list_is_read() {
         let server = unsolicited();
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(used(), 4 * 1024 * 1024);
         let list = listing.end();
         answer();
-        assert_eq!(used(), 4 * 1024 * 1024, "as long as the list is there");
+        assert_eq!(used(), 4 * 1024 * 1024, "while the list exists");
         drop(list);
         assert_eq!(used(), 0);
         let given_up = server.reads_list();

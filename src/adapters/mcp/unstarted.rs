@@ -1,10 +1,10 @@
-//! Why a child could not be started: which part of its entry is to blame, and what to do about it. The system says the same
-//! of a program and of a directory that is not there.
+//! Why a child could not be started: which part of its entry is at fault, and what to do about it. The system reports a
+//! missing program and a missing directory in the same way.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Programs that start servers, and where they come from.
+/// Programs that start servers, and the software they belong to.
 const COME_FROM: [(&str, &str); 9] = [
     ("npx", "Node.js"),
     ("npm", "Node.js"),
@@ -17,13 +17,13 @@ const COME_FROM: [(&str, &str); 9] = [
     ("podman", "Podman"),
 ];
 
-/// In words for an operator. `path` is the variable `PATH` of the child.
+/// A message for an operator. `path` is the variable `PATH` of the child.
 pub(super) fn words(command: &str, cwd: Option<&Path>, path: Option<&str>, error: &io::Error) -> String {
     if let Some(cwd) = cwd
         && !cwd.is_dir()
     {
         let what = if cwd.exists() {
-            "is no directory"
+            "is not a directory"
         } else {
             "does not exist"
         };

@@ -1,4 +1,4 @@
-//! Connections of single users to a server (`connection: per_user`): opened at a user's first call, ended when idle.
+//! Connections of single users to a server (`connection: per_user`): opened at a user's first call, closed when idle.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,8 @@ pub(super) struct Users {
     common: Arc<Common>,
     /// Each with the time of its last use.
     links: Mutex<HashMap<String, (Arc<Link>, Instant)>>,
-    /// One for each connection, until it has ended: a child takes its time, and there must not be more of them for that.
+    /// One slot for each connection until it has ended. A child takes time to end, and this must not allow more of
+    /// them.
     places: Arc<Semaphore>,
 }
 
@@ -34,10 +35,10 @@ impl Users {
         })
     }
 
-    /// The user's own connection. Where there are as many as there may be, the one that was idle for longest makes room.
+    /// The user's own connection. If the maximum is reached, the connection that was idle for longest is closed.
     ///
     /// # Errors
-    /// All are in use.
+    /// All connections are in use.
     pub(super) fn link(&self, user: &str) -> Result<Arc<Link>, String> {
         let now = Instant::now();
         let mut links = self.lock();
@@ -66,7 +67,7 @@ impl Users {
         Ok(link)
     }
 
-    /// Ends what was not used for long, until gavel stops.
+    /// Closes idle connections until gavel stops.
     pub(super) async fn watch(self: Arc<Self>) {
         let pause = self.common.user_idle / 10;
         while self
@@ -94,12 +95,12 @@ impl Users {
         });
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub(super) fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Do the calls of every user who has one not get through?
+    /// Do the calls of all connected users fail?
     pub(super) fn all_failing(&self) -> bool {
         let links = self.lock();
         !links.is_empty() && links.values().all(|(link, _)| link.breaker.is_open())
@@ -110,12 +111,12 @@ impl Users {
     }
 }
 
-/// Beside the map, which is locked, only its own task holds a link that no call is using.
+/// Apart from the map, which is locked, only the link's own task holds a link that no call uses.
 fn is_idle(link: &Arc<Link>) -> bool {
     Arc::strong_count(link) <= 2
 }
 
-/// The listener of a user's own connection, whose tools are those of the server.
+/// The listener of a user's own connection. Its tools are those of the server.
 struct Deaf;
 
 impl Listener for Deaf {

@@ -1,4 +1,4 @@
-//! Where jobs are stored: the one place that knows both databases.
+//! Job storage: the only module that knows both databases.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::hands::Work;
+use super::job_service::JobContext;
 use super::{QueueOptions, Shared};
 use crate::adapters::store::{Target, create_file};
 use crate::domain::ids::{InstanceId, RunId};
 
-/// The name of our queue among those of the database.
+/// The name of gavel's queue in the database.
 const QUEUE: &str = "gavel-runs";
-/// How long a new connection, or a free one, may take.
+/// Timeout for opening a connection, or for getting a free one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long SQLite's lock is waited for; the longest a statement takes on PostgreSQL.
+/// Timeout for SQLite's lock, and for a statement on PostgreSQL.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long making the tables may take.
+/// Timeout for creating the tables.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// The worker, who removes, and who pushes. The listener has its own.
+/// One each for the worker, for removing and for pushing. The listener has its own.
 const POSTGRES_CONNECTIONS: u32 = 3;
-/// How long after a wake the worker looks once more, and after that.
+/// How long after a wake-up the worker polls again: the first time and the second time.
 const AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
-/// Where apalis's trigger on PostgreSQL tells of a new job.
+/// The channel on which apalis's PostgreSQL trigger announces a new job.
 const CHANNEL: &str = "apalis::job::insert";
-/// PostgreSQL hands a job out when its time has come by PostgreSQL's clock. Ours may be ahead of it.
+/// PostgreSQL releases a job when its time has come by PostgreSQL's clock. This process's clock may be ahead of it.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 pub(super) enum Jobs {
@@ -51,17 +51,17 @@ pub(super) enum Jobs {
     },
 }
 
-/// The configuration types of the two crates have the same methods and nothing else in common.
+/// The configuration types of the two crates have the same methods, but no common trait.
 macro_rules! config {
     ($library:ident, $options:ident) => {
         $library::Config::default()
             .queue(QUEUE)
-            // More than one would wait in the worker's memory for a place while others are idle, and the worker would not
-            // beat meanwhile.
+            // With more than one, jobs would wait in the worker's memory for a slot while other workers are idle, and
+            // the worker would send no heartbeat meanwhile.
             .batch_size(1)
             .heartbeat_interval($options.heartbeat)
             .missed_heartbeats($options.missed_heartbeats as usize)
-            // A job is deleted when it has ended: nobody reads its states.
+            // A job is deleted when it has ended, so its states are never read.
             .lock_tasks(false)
             .persist_results(false)
     };
@@ -79,7 +79,7 @@ impl Jobs {
                     .journal_mode(SqliteJournalMode::Wal)
                     .synchronous(SqliteSynchronous::Normal)
                     .busy_timeout(STATEMENT_TIMEOUT);
-                // One connection: this process's writers wait for each other in order, and not for a lock.
+                // One connection, so this process's writers queue in order instead of contending for a lock.
                 let pool = SqlitePoolOptions::new()
                     .max_connections(1)
                     .acquire_timeout(STATEMENT_TIMEOUT)
@@ -97,7 +97,7 @@ impl Jobs {
                     ("lock_timeout", limit.as_str()),
                     ("statement_timeout", limit.as_str()),
                     ("idle_in_transaction_session_timeout", "10s"),
-                    // Its migrations make what may be there, and PostgreSQL would tell of each.
+                    // Its migrations use IF NOT EXISTS, and PostgreSQL would log a notice for each.
                     ("client_min_messages", "warning"),
                 ]);
                 let pool = PgPoolOptions::new()
@@ -115,8 +115,8 @@ impl Jobs {
         }
     }
 
-    /// Makes the tables. On a connection of its own, since on PostgreSQL the migrator's lock stays with the connection when a
-    /// migration fails. A later version's tables are left as they are: replicas are upgraded one by one.
+    /// Creates the tables, on a separate connection: on PostgreSQL the migrator's lock stays with the connection when a
+    /// migration fails. Tables of a later version are left unchanged, since replicas are upgraded one by one.
     pub(super) async fn migrate(&self) -> Result<(), String> {
         let migrating = async {
             match self {
@@ -157,12 +157,12 @@ impl Jobs {
         }
     }
 
-    /// Runs a worker under this name until it ends, and says why it did. Dropped, it has ended.
+    /// Runs a worker under this name until it ends, and returns the reason. Dropping the future ends the worker.
     pub(super) async fn run(
         &self,
         name: &str,
         shared: Arc<Shared>,
-        work: &Work,
+        work: &JobContext,
         on_event: impl Fn(&Event) + Send + Sync + 'static,
     ) -> String {
         let wakes = wakes(shared);
@@ -188,19 +188,20 @@ impl Jobs {
         ended.map_or_else(words, |()| "the worker ended".into())
     }
 
-    /// Wakes the worker for each job that another process pushes; ends when that fails, and says why. SQLite tells nobody:
-    /// there the next heartbeat finds it.
+    /// Wakes the worker for each job that another process pushes. Ends when that fails, and returns the reason. SQLite
+    /// sends no notification: there the next heartbeat finds the job.
     pub(super) async fn listen(&self, woken: &Notify) -> String {
         let Self::Postgres { options, .. } = self else {
             return std::future::pending().await;
         };
         let listening = async {
-            // Dropped, a listener says goodbye first: in the workers' pool one that hears nothing would keep its place.
+            // A dropped listener first says goodbye to the server. In the workers' pool, a listener whose server is
+            // silent would occupy a connection.
             let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(CONNECT_TIMEOUT);
             let pool = pool.idle_timeout(None).max_lifetime(None);
             let mut listener = PgListener::connect_with(&pool.connect_lazy_with(options.as_ref().clone())).await?;
             listener.listen(CHANNEL).await?;
-            // For what came before.
+            // For jobs pushed before the listener was connected.
             woken.notify_one();
             loop {
                 listener.recv().await?;
@@ -235,7 +236,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Takes the names of workers that ended long ago, and of whom no job is left, from the list.
+    /// Deletes workers that ended long ago and hold no job from the list.
     pub(super) async fn prune(&self) -> Result<(), String> {
         match self {
             Self::Sqlite { storage, .. } => {
@@ -261,8 +262,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Gives back what this process's workers hold, and takes their names from the list.
-    pub(super) async fn leave(&self, instance: InstanceId) -> Result<(), String> {
+    /// Returns the jobs that this process's workers hold to the queue, and deletes the workers from the list.
+    pub(super) async fn release(&self, instance: InstanceId) -> Result<(), String> {
         const STATEMENTS: [(&str, &str); 2] = [
             (
                 "UPDATE Jobs SET status = 'Pending', lock_by = NULL, lock_at = NULL WHERE lock_by LIKE $1",
@@ -303,8 +304,9 @@ impl Jobs {
     }
 }
 
-/// When the worker is to look for jobs, beside its heartbeats: when it is woken, and a little later again. A wake that comes
-/// while it looks is lost on apalis, and what it looks at may be from before; the heartbeat alone would find the job late.
+/// When the worker polls for jobs, besides its heartbeats: when it is woken, and twice shortly afterwards. apalis loses
+/// a wake-up that arrives during a poll, and the poll may see an older state. Then only the next heartbeat would find
+/// the job.
 fn wakes(shared: Arc<Shared>) -> impl Stream<Item = ()> + Unpin + Send + 'static {
     let mut times = Box::pin(stream::unfold((shared, AGAIN.len()), |(shared, looked)| async move {
         let again = async {
@@ -322,15 +324,15 @@ fn wakes(shared: Arc<Shared>) -> impl Stream<Item = ()> + Unpin + Send + 'static
     stream::poll_fn(move |context| {
         let time = times.poll_next_unpin(context);
         if time.is_ready() {
-            // Or nobody would ask for the next time, which is what sets its clock.
+            // Otherwise the stream would not be polled again, and polling is what starts the next timer.
             context.waker().wake_by_ref();
         }
         time
     })
 }
 
-/// A connection that somebody has left in the middle of a statement goes back to the pool only if it still answers. The pool
-/// itself would wait for that for ever, and have one connection less.
+/// A connection that was dropped in the middle of a statement returns to the pool only if it still answers. The pool
+/// itself would wait indefinitely and lose one connection.
 async fn still_answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     match timeout(CONNECT_TIMEOUT, connection.ping()).await {
         Ok(answer) => answer.map(|()| true),
@@ -338,7 +340,7 @@ async fn still_answers(connection: &mut PgConnection) -> Result<bool, sqlx::Erro
     }
 }
 
-/// `gavel.db` → `gavel-jobs.db`: apalis numbers its migrations in a table that is not ours to share.
+/// `gavel.db` → `gavel-jobs.db`: apalis keeps its migration numbers in a table that gavel cannot share.
 fn jobs_file(database: &Path) -> PathBuf {
     let mut name = database.file_stem().unwrap_or_default().to_owned();
     name.push("-jobs");

@@ -1,15 +1,15 @@
-//! The queue's meters; docs/operations.md lists them.
+//! The queue's metrics; docs/operations.md lists them.
 
 use metrics::{Counter, Gauge, counter, gauge};
 
 /// How a job ended, as the label `result` of `gavel_run_queue_jobs_total`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
-    /// The worker came back.
+    /// The worker returned.
     Done,
     /// It panicked.
     Panicked,
-    /// What the job carries is not the id of a run.
+    /// The job does not contain a run id.
     Unreadable,
 }
 
@@ -25,7 +25,7 @@ impl Ended {
     }
 }
 
-/// Gives every meter a line from the start. Prometheus sees no increase in a counter whose first value is 1.
+/// Registers every metric at start. Prometheus sees no increase in a counter whose first value is 1.
 pub(super) fn register() {
     for counter in [push_failures(), worker_restarts()] {
         counter.increment(0);

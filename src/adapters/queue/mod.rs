@@ -1,14 +1,14 @@
-//! The queue of background runs on SQLite or PostgreSQL: port [`RunQueue`], over the job library apalis.
+//! The queue of background runs on SQLite or PostgreSQL: port [`RunQueue`], based on the job library apalis.
 //!
-//! A job is the id of a run and nothing else. It travels: port → `jobs` (the one place that knows both databases) → the
-//! database → `worker`, which keeps one apalis worker going, whatever the database does → `hands`, which runs each job as a
-//! task of its own → `remove`, which deletes it. `state` tells whether the queue is there.
+//! A job is only the id of a run. Its path: port → `jobs` (the only module that knows both databases) → the database →
+//! `worker`, which keeps one apalis worker running, whatever the database does → `job_service`, which runs each job in a
+//! separate task → `remove`, which deletes it. `state` reports whether the queue is available.
 //!
-//! A job that comes twice does no harm, since the run's row is the truth. So nothing here is tried again that the database
-//! refused: a worker that ends is replaced by one with a new name, and what the old one held comes back by itself once its
-//! heartbeat is missed.
+//! A duplicate job does no harm, since the run's row is authoritative. So failed database operations are not retried
+//! here: a worker that ends is replaced by one with a new name. Its jobs return to the queue once its heartbeats are
+//! missed.
 
-mod hands;
+mod job_service;
 mod jobs;
 mod meters;
 mod remove;
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use hands::Work;
+use job_service::JobContext;
 use jobs::Jobs;
 use state::State;
 
@@ -33,24 +33,25 @@ use crate::domain::ids::{InstanceId, RunId};
 use crate::ports::BoxFuture;
 use crate::ports::run_queue::{QueueError, RunQueue, RunWorker};
 
-/// How long leaving may take the database, after the jobs have ended.
+/// Timeout for closing the queue in the database, after the jobs have ended.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// How a queue behaves. [`QueueOptions::default`] has what a service wants.
+/// Settings of a queue. [`QueueOptions::default`] has the values for a service.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
-    /// Between two signs of life of a worker. Each also looks for jobs of which nobody told us. Whole seconds.
+    /// Time between two heartbeats of a worker, in whole seconds. Each heartbeat also polls for jobs without a
+    /// notification.
     pub heartbeat: Duration,
-    /// After so many heartbeats missed its jobs go to another.
+    /// After this many missed heartbeats, other workers get the jobs of a worker.
     pub missed_heartbeats: u32,
-    /// The longest that [`RunQueue::push`] takes.
+    /// Timeout of [`RunQueue::push`].
     pub push_deadline: Duration,
-    /// How long [`Queue::shutdown`] waits for the jobs that run.
+    /// How long [`Queue::shutdown`] waits for running jobs.
     pub drain: Duration,
 }
 
 impl Default for QueueOptions {
-    /// The jobs of a killed process are with another after 6 to 8 seconds.
+    /// Another worker gets the jobs of a killed process after 6 to 8 seconds.
     fn default() -> Self {
         Self {
             heartbeat: Duration::from_secs(2),
@@ -61,15 +62,15 @@ impl Default for QueueOptions {
     }
 }
 
-/// The queue. Dropping the last handle ends its own tasks; jobs that run go on.
+/// The queue. Dropping the last handle ends its own tasks; running jobs continue.
 pub struct Queue {
     shared: Arc<Shared>,
     keeping: TaskTracker,
     running: TaskTracker,
     started: AtomicBool,
-    /// No further job is begun.
+    /// Cancelled when no further job may start.
     stop: CancellationToken,
-    /// The tasks end.
+    /// Cancelled when the queue's tasks must end.
     end: CancellationToken,
     _end: [DropGuard; 2],
 }
@@ -80,16 +81,16 @@ struct Shared {
     instance: InstanceId,
     options: QueueOptions,
     state: State,
-    /// There is something to fetch.
+    /// Notified when there may be a job to fetch.
     woken: Notify,
-    /// Are the tables there?
+    /// Whether the tables exist.
     ready: watch::Sender<bool>,
 }
 
 impl Queue {
-    /// Opens the queue in the database that `url` names: on PostgreSQL in the schema `apalis`, on SQLite in a file of its own
-    /// beside the one named (`gavel.db` → `gavel-jobs.db`). Connecting and migrating go on in the background, on the current
-    /// tokio runtime, so a database that is away holds nobody up.
+    /// Opens the queue in the database that `url` names: on PostgreSQL in the schema `apalis`, on SQLite in a separate
+    /// file next to the database (`gavel.db` → `gavel-jobs.db`). It connects and migrates in the background, on the
+    /// current tokio runtime, so an unavailable database does not delay the caller.
     ///
     /// # Errors
     /// [`StoreError::Url`].
@@ -118,13 +119,13 @@ impl Queue {
         }))
     }
 
-    /// Begins to hand jobs to `worker`, at most `concurrency` at once. A second call changes nothing.
+    /// Starts to hand jobs to `worker`, at most `concurrency` at once. A second call has no effect.
     pub fn start(&self, worker: Arc<dyn RunWorker>, concurrency: usize) {
         if self.started.swap(true, Ordering::AcqRel) {
             return;
         }
         let (finished, removing) = mpsc::unbounded_channel();
-        let work = Work {
+        let work = JobContext {
             worker,
             slots: Arc::new(Semaphore::new(concurrency.max(1))),
             running: self.running.clone(),
@@ -137,13 +138,13 @@ impl Queue {
         self.keeping.spawn(worker::keep(shared, work, end));
     }
 
-    /// Fetches no further job: what is still queued is for other processes.
+    /// Fetches no further job. Other processes get the queued jobs.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Begins no further job, lets those that run end by themselves for as long as the options say, and leaves. What has not
-    /// ended by then, and what was fetched and not begun, comes to another process.
+    /// Starts no further job, waits at most `drain` for running jobs, and closes the queue. Another process
+    /// gets jobs that have not ended by then, and jobs that were fetched but not started.
     pub async fn shutdown(&self) {
         self.stop();
         self.running.close();
@@ -158,7 +159,7 @@ impl Queue {
         self.keeping.close();
         let leaving = async {
             self.keeping.wait().await;
-            self.shared.leave(self.running.is_empty()).await;
+            self.shared.release(self.running.is_empty()).await;
         };
         if timeout(LEAVING, leaving).await.is_err() {
             tracing::warn!("the queue of runs did not close in time; another process continues the runs that it held");
@@ -185,7 +186,7 @@ impl RunQueue for Queue {
 
 impl Shared {
     async fn push(&self, run: RunId) -> Result<(), String> {
-        // The sender is in `self`, so it cannot be gone.
+        // The sender is in `self`, so it cannot be dropped.
         if self.ready.subscribe().wait_for(|ready| *ready).await.is_err() {
             return Err("the queue has ended".into());
         }
@@ -197,12 +198,12 @@ impl Shared {
         QueueError(self.state.down(reason))
     }
 
-    /// Gives back what was fetched and not begun, and takes this process's workers from the list. Where jobs still run, they
-    /// stay theirs until the heartbeat is missed: by then this process has ended.
-    async fn leave(&self, all_ended: bool) {
+    /// Returns jobs that were fetched but not started, and deletes this process's workers from the list. While jobs
+    /// still run, their worker keeps them until its heartbeats are missed: by then this process has ended.
+    async fn release(&self, all_ended: bool) {
         if all_ended
             && *self.ready.borrow()
-            && let Err(error) = self.jobs.leave(self.instance).await
+            && let Err(error) = self.jobs.release(self.instance).await
         {
             tracing::debug!(error, "the list of workers still names this process");
         }

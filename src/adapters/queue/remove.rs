@@ -1,4 +1,4 @@
-//! Deletes the jobs that have ended. The run's row says how; a table of finished jobs would only grow.
+//! Deletes the jobs that have ended. The run's row holds the outcome, so finished jobs are not kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 
-/// At most so many are deleted at once.
+/// Maximum number of jobs deleted at once.
 const AT_ONCE: usize = 500;
-/// Between two tries while the database is away.
+/// Time between two attempts while the database is unavailable.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs until `end`, and then until all that ended before is deleted or the database does not answer.
+/// Runs until `end`. Then it deletes the jobs that ended before, unless the database is unavailable.
 pub(super) async fn remove(shared: Arc<Shared>, mut finished: UnboundedReceiver<String>, end: CancellationToken) {
     let mut ended = Vec::with_capacity(AT_ONCE);
     loop {
@@ -29,7 +29,7 @@ pub(super) async fn remove(shared: Arc<Shared>, mut finished: UnboundedReceiver<
             if end.is_cancelled() {
                 tracing::warn!(
                     jobs = ended.len(),
-                    "jobs of runs that ended are still in the queue; another process removes them and runs nothing again"
+                    "jobs of ended runs are still in the queue; another process removes them without running them again"
                 );
                 return;
             }

@@ -1,4 +1,4 @@
-//! Is the queue there? Told by what the last pushes and heartbeats met; no I/O.
+//! Whether the queue is available, judged by the results of the last pushes and heartbeats. No I/O.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use super::meters;
 pub(super) struct State(Mutex<Option<Arc<str>>>);
 
 impl State {
-    /// Not up yet, and nothing is wrong.
+    /// Not up yet, but without an error.
     pub(super) fn starting() -> Self {
         meters::up().set(0.0);
         Self(Mutex::new(None))
@@ -22,7 +22,7 @@ impl State {
         }
     }
 
-    /// The database did not answer, or refused. Only the first of a row is worth a line. Returns the reason.
+    /// The database did not answer, or returned an error. Logs only the first failure in a row. Returns the reason.
     pub(super) fn down(&self, reason: &str) -> Arc<str> {
         meters::up().set(0.0);
         let reason: Arc<str> = reason.into();

@@ -1,4 +1,4 @@
-//! Keeps one worker going.
+//! Keeps one worker running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::hands::Work;
+use super::job_service::JobContext;
 use super::{Shared, meters};
 
-/// Waits between two tries: the first, and the longest.
+/// Pauses between two attempts: the first and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 
-/// Makes the tables, if need be when the database is back.
+/// Creates the tables, and retries until the database is available.
 pub(super) async fn prepare(shared: Arc<Shared>, stop: CancellationToken) {
     let mut pause = PAUSES[0];
     while let Err(reason) = shared.jobs.migrate().await {
@@ -29,14 +29,14 @@ pub(super) async fn prepare(shared: Arc<Shared>, stop: CancellationToken) {
     shared.ready.send_replace(true);
 }
 
-/// Runs a worker, and another when it has ended, until `end`.
-pub(super) async fn keep(shared: Arc<Shared>, work: Work, end: CancellationToken) {
+/// Runs a worker, and replaces it when it ends, until `end`.
+pub(super) async fn keep(shared: Arc<Shared>, work: JobContext, end: CancellationToken) {
     end.run_until_cancelled(async {
-        // The sender is in `shared`: it cannot be gone.
+        // The sender is in `shared`, so it cannot be dropped.
         shared.ready.subscribe().wait_for(|ready| *ready).await.ok();
         let mut pause = PAUSES[0];
         for number in 1_u64.. {
-            // A name of its own: a worker that is thought alive would be refused.
+            // Each worker needs a new name: apalis rejects the name of a worker that it considers alive.
             let name = format!("{}-{number}", shared.instance);
             let beats = watch::Sender::new(0_u64);
             let reason = one(&shared, &work, &name, &beats).await;
@@ -52,9 +52,9 @@ pub(super) async fn keep(shared: Arc<Shared>, work: Work, end: CancellationToken
     .await;
 }
 
-/// One worker's life. Returns why it ended.
-async fn one(shared: &Arc<Shared>, work: &Work, name: &str, beats: &watch::Sender<u64>) -> String {
-    // Names are made here, so what they leave is cleared away here.
+/// Runs one worker. Returns why it ended.
+async fn one(shared: &Arc<Shared>, work: &JobContext, name: &str, beats: &watch::Sender<u64>) -> String {
+    // Each worker adds a name to the list, so old names are deleted here.
     if let Err(reason) = shared.jobs.prune().await {
         return reason;
     }
@@ -72,7 +72,7 @@ async fn one(shared: &Arc<Shared>, work: &Work, name: &str, beats: &watch::Sende
     }
 }
 
-/// Ends when others take the worker for dead. A database that says nothing at all is no error to apalis.
+/// Ends when other processes consider the worker dead. apalis does not treat a silent database as an error.
 async fn silence(shared: &Shared, mut beats: watch::Receiver<u64>) -> String {
     let limit = shared.options.heartbeat * shared.options.missed_heartbeats;
     while timeout(limit, beats.changed()).await.is_ok() {}

@@ -1,20 +1,20 @@
-//! The tokens of one user that this process holds. No I/O, no clock.
+//! The tokens of one user that this process holds. No I/O and no clock.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use crate::ports::quota::{Ask, Lease};
 
-/// How long a token may be spent after it was leased.
+/// How long a leased token can be used.
 pub(super) const HOLD: Duration = Duration::from_secs(1);
-/// How long it may be put back. After that it is lost: the bucket may have filled up meanwhile, and the token would come
-/// on top. So in any time `t` all replicas together admit at most the burst, what comes in `t`, and what comes in this
-/// time and that of a [`ROUND`].
+/// How long a leased token can be put back; after that it is lost. The bucket may have refilled meanwhile, and the
+/// token would be extra. So in any time `t` all replicas together admit at most the burst, plus the refill in `t`, plus
+/// the refill in [`RETURN`] and one [`ROUND`].
 pub(super) const RETURN: Duration = Duration::from_millis(1750);
-/// How often unspent tokens are looked for, and how long a round of putting them back may take.
+/// How often unused tokens are looked for, and how long a round of putting them back may take.
 pub(super) const ROUND: Duration = Duration::from_millis(250);
 
-/// How a bucket fills.
+/// How fast a bucket fills, and how much it holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) interval_us: u32,
@@ -24,7 +24,7 @@ pub(super) struct Rate {
 impl Rate {
     pub(super) fn new(per_minute: NonZeroU32, burst: NonZeroU32) -> Self {
         Self {
-            // Rounded up: never more than was set.
+            // Rounded up, so that the rate never exceeds the configured one.
             interval_us: 60_000_000_u32.div_ceil(per_minute.get()),
             burst: burst.get(),
         }
@@ -40,52 +40,52 @@ impl Rate {
         }
     }
 
-    /// How long so many tokens take to come.
+    /// How long this many tokens take to refill.
     fn time(self, tokens: u32) -> Duration {
         Duration::from_micros(u64::from(tokens) * u64::from(self.interval_us))
     }
 
-    /// Tokens in a bucket that is whole after `missing`.
+    /// Tokens in a bucket that is full after `missing`.
     fn left(self, missing: Duration) -> u32 {
         let there = self.time(self.burst).saturating_sub(missing).as_micros();
         u32::try_from(there / u128::from(self.interval_us)).unwrap_or(u32::MAX)
     }
 
-    /// How long until there is a token in it.
+    /// How long until the bucket has a token.
     fn next(self, missing: Duration) -> Duration {
         missing.saturating_sub(self.time(self.burst - 1))
     }
 }
 
-/// What a request is told.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Allowance {
     pub(super) allowed: bool,
     pub(super) remaining: u32,
-    /// Until the next token, or until the bucket is whole.
+    /// Time until the next token if the request was rejected, else until the bucket is full.
     pub(super) reset: Duration,
 }
 
-/// Empty at first.
+/// Empty by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block {
-    /// To spend.
+    /// Tokens left to use.
     tokens: u32,
-    /// What the latest lease brought.
+    /// Tokens of the latest lease.
     leased: u32,
-    /// What it left to all replicas.
+    /// Tokens that the bucket had left for all replicas after that lease.
     left: u32,
-    /// When it was asked for.
+    /// When that lease was requested.
     since: Option<Instant>,
-    /// It brought nothing, and so will another before this.
+    /// The lease returned no token, and none will be available before this time.
     none_until: Option<Instant>,
 }
 
 impl Block {
-    /// Takes a token, or tells that there is none anywhere. `None`: a lease will tell.
-    pub(super) fn spend(&mut self, now: Instant, rate: Rate) -> Option<Told> {
+    /// Takes a token, or rejects where no replica can have one. `None`: a new lease is needed.
+    pub(super) fn spend(&mut self, now: Instant, rate: Rate) -> Option<Allowance> {
         if let Some(until) = self.none_until.filter(|until| now < *until) {
-            return Some(Told {
+            return Some(Allowance {
                 allowed: false,
                 remaining: 0,
                 reset: until - now,
@@ -96,15 +96,15 @@ impl Block {
         }
         self.tokens -= 1;
         let remaining = self.tokens + self.left;
-        Some(Told {
+        Some(Allowance {
             allowed: true,
             remaining,
             reset: rate.time(rate.burst.saturating_sub(remaining)),
         })
     }
 
-    /// What a lease is to ask for when `waiting` requests wait: a user who was quick with the last block gets one twice
-    /// as large, and else one as large as what was spent of it. What is left of it goes back.
+    /// What to request when `waiting` requests wait. A user who used up the last block quickly gets one twice as large.
+    /// Otherwise the next block is as large as the used part of the last one. Unused tokens are returned.
     pub(super) fn ask(&mut self, now: Instant, waiting: u32, rate: Rate) -> Ask {
         let block = match self.age(now) < HOLD {
             true => self.leased.saturating_mul(2),
@@ -113,7 +113,7 @@ impl Block {
         rate.ask(self.give_back(now), waiting, block)
     }
 
-    /// Takes what a lease brought that was asked for at `asked` and answered at `now`.
+    /// Stores the result of a lease that was requested at `asked` and answered at `now`.
     pub(super) fn fill(&mut self, asked: Instant, now: Instant, lease: Lease, rate: Rate) {
         *self = Self {
             tokens: lease.tokens,
@@ -124,14 +124,14 @@ impl Block {
         };
     }
 
-    /// Takes out the tokens that can be put back; those that are too old are lost.
+    /// Removes the unused tokens and returns those that can be put back. Tokens older than [`RETURN`] are lost.
     pub(super) fn give_back(&mut self, now: Instant) -> u32 {
         let tokens = std::mem::take(&mut self.tokens);
         self.leased -= tokens;
         if self.age(now) < RETURN { tokens } else { 0 }
     }
 
-    /// Has it nothing more to tell?
+    /// Whether neither its tokens nor its rejection apply any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.age(now) >= HOLD && self.none_until.is_none_or(|until| until <= now)
     }

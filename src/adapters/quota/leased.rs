@@ -1,9 +1,9 @@
-//! Quota for replicas: each user has a bucket in the database, and a process leases tokens from it, as many as wait or
-//! as the user is likely to spend in a moment. A token is spent here without the database, and so is the answer that
-//! there is none until a certain time.
+//! Quota across replicas. Each user has a bucket in the database, and a process leases tokens from it: as many as
+//! requests wait, or as the user will probably need soon. Using a leased token needs no database access. Neither does a
+//! rejection while the bucket is known to be empty.
 //!
-//! Every admitted request is counted by the local limit too, so one process alone never admits more than the limit,
-//! whatever becomes of the database.
+//! The local limit also counts every admitted request, so one process never admits more than the limit, even if the
+//! database fails.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -14,23 +14,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Key;
-use super::block::{Block, ROUND, Rate, Told};
+use super::block::{Allowance, Block, ROUND, Rate};
 use super::local::LocalQuota;
-use super::outage::{Leave, Outage};
+use super::outage::{Outage, Permission};
 use crate::domain::ids::{TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::quota::{Buckets, Quota, QuotaState};
 
-/// How long a request waits for the buckets. Then it is counted by the local limit alone.
+/// How long a request waits for the buckets. After that only the local limit counts it.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often buckets that are whole are forgotten; also keeps the connections in use.
+/// How often full buckets are deleted. This also keeps the connections in use.
 const PRUNE: Duration = Duration::from_secs(30);
 
-/// The limit of a user over all replicas of one database.
+/// A user's limit across all replicas that share a database.
 pub struct LeasedQuota {
     local: Arc<LocalQuota>,
     shared: Arc<Shared>,
-    /// Clones are made under the lock only, and an entry that has one is not removed.
+    /// An entry is cloned only under the lock, and an entry with clones is not removed.
     users: Lock<HashMap<Key, Arc<Mutex<Block>>>>,
     tasks: TaskTracker,
 }
@@ -44,13 +44,13 @@ struct Shared {
 }
 
 impl LeasedQuota {
-    /// The limit of `local`, shared by means of `buckets`. Leases run on `tasks`.
+    /// The limit of `local`, shared through `buckets`. Leases run on `tasks`.
     #[must_use]
     pub fn new(local: Arc<LocalQuota>, buckets: Arc<dyn Buckets>, tasks: TaskTracker) -> Self {
         Self::with_patience(local, buckets, tasks, PATIENCE)
     }
 
-    /// As [`LeasedQuota::new`], with another longest wait of a request for the buckets.
+    /// As [`LeasedQuota::new`], with a different maximum wait for the buckets.
     #[must_use]
     pub fn with_patience(
         local: Arc<LocalQuota>,
@@ -72,7 +72,7 @@ impl LeasedQuota {
         }
     }
 
-    /// Puts unspent tokens back and forgets what is over, until `stop`.
+    /// Puts unused tokens back and drops expired blocks, until `stop`.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let rounds = async {
             let mut sweeps = tokio::time::interval(ROUND);
@@ -93,20 +93,20 @@ impl LeasedQuota {
     async fn prune(&self) {
         match self.shared.buckets.prune().await {
             Ok(0) => {}
-            Ok(buckets) => tracing::debug!(buckets, "forgot buckets that are whole"),
-            // The next round finds them still there.
-            Err(error) => tracing::debug!(%error, "no bucket was forgotten"),
+            Ok(buckets) => tracing::debug!(buckets, "deleted full buckets"),
+            // The next round retries.
+            Err(error) => tracing::debug!(%error, "full buckets could not be deleted"),
         }
     }
 
-    /// One round of putting unspent tokens back.
+    /// One round of putting unused tokens back.
     async fn sweep(&self) {
         let now = Instant::now();
         let over: Vec<_> = {
             let mut over = Vec::new();
             let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
             users.retain(|key, user| {
-                // A lease is under way.
+                // The lock is held by a running lease.
                 let Ok(mut block) = user.try_lock() else { return true };
                 if !block.is_over(now) {
                     return true;
@@ -120,7 +120,7 @@ impl LeasedQuota {
             over
         };
         for ((tenant, user), tokens) in over {
-            // The others are lost; they come again by themselves.
+            // The remaining tokens are lost; the buckets refill over time.
             if self.shared.outage.is_on() || now.elapsed() >= ROUND {
                 return;
             }
@@ -139,18 +139,18 @@ impl LeasedQuota {
         }
     }
 
-    /// What the shared bucket says; `None` when it does not answer.
-    async fn told(&self, key: &Key, user: Arc<Mutex<Block>>, leave: Leave) -> Option<Told> {
+    /// The answer of the shared bucket; `None` when it is unavailable.
+    async fn ask_store(&self, key: &Key, user: Arc<Mutex<Block>>, permission: Permission) -> Option<Allowance> {
         let rate = self.shared.rate;
-        // One lease at a time: the others wait here, and mostly it has brought what they need.
+        // One lease at a time: other requests wait here, and usually that lease has brought a token for them.
         let mut block = user.lock_owned().await;
         if let Some(told) = block.spend(Instant::now(), rate) {
             return Some(told);
         }
-        if leave == Leave::Yes && self.shared.outage.is_on() {
+        if permission == Permission::Yes && self.shared.outage.is_on() {
             return None;
         }
-        // It goes on when this request no longer waits, so that what it brings is not lost.
+        // The lease continues when this request no longer waits, so that its tokens are not lost.
         let lease = Arc::clone(&self.shared).lease(key.clone(), block);
         match self.tasks.spawn(lease).await {
             Ok(filled) => {
@@ -164,8 +164,8 @@ impl LeasedQuota {
         }
     }
 
-    /// The local limit's word on a request that the shared bucket admits.
-    fn agreed(&self, key: &Key, told: Told) -> QuotaState {
+    /// The stricter of the shared bucket's answer and the local limit.
+    fn agreed(&self, key: &Key, told: Allowance) -> QuotaState {
         if !told.allowed {
             return self.local.state(false, 0, told.reset);
         }
@@ -178,13 +178,13 @@ impl LeasedQuota {
 }
 
 impl Shared {
-    /// Fills the block of a user who waits for it, and tells when; `None` when the bucket cannot be reached.
+    /// Fills the block of a waiting user and returns it with the time; `None` when the bucket is unavailable.
     async fn lease(
         self: Arc<Self>,
         key: Key,
         mut block: OwnedMutexGuard<Block>,
     ) -> Option<(OwnedMutexGuard<Block>, Instant)> {
-        // Each request that waits has a handle, and the table one.
+        // Each waiting request holds a reference, and the map holds one.
         let waiting = Arc::strong_count(OwnedMutexGuard::mutex(&block)) - 1;
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         let asked = Instant::now();
@@ -212,12 +212,12 @@ impl Quota for LeasedQuota {
     fn take<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, QuotaState> {
         let now = Instant::now();
         let key = (tenant.clone(), user.clone());
-        let leave = self.shared.outage.leave(now);
-        if leave == Leave::No {
+        let permission = self.shared.outage.permission(now);
+        if permission == Permission::No {
             return Box::pin(std::future::ready(self.local.count(&key)));
         }
         let user = self.user(&key);
-        // Mostly there is a token at hand, or it is known that there is none.
+        // Usually a token is at hand, or the bucket is known to be empty.
         let at_hand = user
             .try_lock()
             .ok()
@@ -226,7 +226,7 @@ impl Quota for LeasedQuota {
             return Box::pin(std::future::ready(self.agreed(&key, told)));
         }
         Box::pin(async move {
-            match tokio::time::timeout(self.shared.patience, self.told(&key, user, leave)).await {
+            match tokio::time::timeout(self.shared.patience, self.ask_store(&key, user, permission)).await {
                 Ok(Some(told)) => self.agreed(&key, told),
                 Ok(None) => self.local.count(&key),
                 Err(_) => {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::ports::quota::{Ask, BucketsUnavailable, Lease};
 
-    /// Gives what is asked for, or panics, or does not answer the first lease.
+    /// Grants the waiting tokens, panics, or never answers the first lease.
     #[derive(Default)]
     struct Fake {
         broken: bool,
@@ -318,8 +318,8 @@ mod tests {
         assert_eq!(allowed, [true, true, false]);
     }
 
-    /// One request waits 50 ms; those after it do not, until one in a second tries. A lease that never ends holds up
-    /// nobody but its user.
+    /// One request waits 50 ms; later requests do not wait until one per second tries again. A lease that never ends
+    /// blocks only its own user.
     #[tokio::test]
     async fn buckets_that_are_silent_cost_one_request_a_little_and_are_tried_again() {
         let fake = Arc::new(Fake {
@@ -344,7 +344,8 @@ mod tests {
         assert_eq!(fake.leases.load(Ordering::Relaxed), 3);
     }
 
-    /// The buckets may be wrong (they are of a database); one process alone still admits no more than the limit.
+    /// The buckets may return too many tokens (the database holds them). One process still admits no more than the
+    /// limit.
     #[tokio::test]
     async fn buckets_that_give_too_much_do_not_lift_the_limit_of_a_process() {
         let fake = Arc::new(Fake::default());

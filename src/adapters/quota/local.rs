@@ -1,4 +1,4 @@
-//! Quota in process: GCRA per user by the `governor` crate. Right for one process.
+//! In-process quota: GCRA per user, by the `governor` crate. Sufficient for a single process.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ports::quota::{Quota, QuotaState};
 
 type Limiter = RateLimiter<Key, DashMapStateStore<Key>, DefaultClock, StateInformationMiddleware>;
 
-/// Requests a user may make: so many a minute, so many of them at once.
+/// Limits each user to a number of requests per minute, and a number at once.
 pub struct LocalQuota {
     limiter: Limiter,
     clock: DefaultClock,
@@ -24,10 +24,10 @@ pub struct LocalQuota {
 }
 
 impl LocalQuota {
-    /// How often users who have been quiet are forgotten.
+    /// How often inactive users are dropped.
     pub const SWEEP: Duration = Duration::from_secs(30);
 
-    /// `per_minute` requests in the long run, `burst` at once.
+    /// `per_minute` requests on average, `burst` at once.
     #[must_use]
     pub fn new(per_minute: NonZeroU32, burst: NonZeroU32) -> Self {
         let rate = Rate::per_minute(per_minute).allow_burst(burst);
@@ -40,7 +40,7 @@ impl LocalQuota {
         }
     }
 
-    /// Forgets users whose quota is whole again; without it the map would grow with every user.
+    /// Drops users whose quota is full again. Without it the map would grow with every user.
     pub fn sweep(&self) {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();

@@ -1,5 +1,5 @@
-//! Quota. `local` counts in this process alone; `leased` shares each user's bucket of tokens with the other replicas, a
-//! `block` of them at a time, and is as `local` while the buckets do not answer (`outage`).
+//! Quota. `local` counts in this process only. `leased` shares each user's token bucket with the other replicas, a
+//! `block` at a time, and behaves as `local` while the buckets are unavailable (`outage`).
 
 mod block;
 mod leased;
@@ -11,5 +11,5 @@ pub use local::LocalQuota;
 
 use crate::domain::ids::{TenantId, UserId};
 
-/// Whose requests are counted together; hashed once per request.
+/// The user whose requests are counted together; hashed once per request.
 type Key = (TenantId, UserId);

@@ -1,20 +1,20 @@
-//! Do the shared buckets answer? Told by what the last requests met; no I/O.
+//! Whether the shared buckets are available, judged by the results of the last requests. No I/O.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long buckets that did not answer are left alone. Then one request tries them.
+/// How long buckets that did not answer are not contacted. Then one request tries them.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// When the buckets may be asked again; `None` while they answer.
+/// When the buckets may be contacted again; `None` while they are available.
 pub(super) struct Outage(Mutex<Option<Instant>>);
 
-/// Leave to ask the buckets.
+/// Whether a request may contact the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
-    /// They answer.
+pub(super) enum Permission {
+    /// They are available.
     Yes,
-    /// They did not answer lately, and this one request finds out whether they do now.
+    /// They failed recently; this one request checks whether they are available again.
     Probe,
     No,
 }
@@ -25,14 +25,14 @@ impl Outage {
         Self(Mutex::new(None))
     }
 
-    pub(super) fn leave(&self, now: Instant) -> Leave {
+    pub(super) fn permission(&self, now: Instant) -> Permission {
         let mut until = self.lock();
         match *until {
-            None => Leave::Yes,
-            Some(time) if now < time => Leave::No,
+            None => Permission::Yes,
+            Some(time) if now < time => Permission::No,
             Some(_) => {
                 *until = Some(now + PAUSE);
-                Leave::Probe
+                Permission::Probe
             }
         }
     }
@@ -41,7 +41,7 @@ impl Outage {
         self.lock().is_some()
     }
 
-    /// They did not answer, or not in time. Only the first of a row is worth a line.
+    /// The buckets did not answer, or not in time. Logs only the first failure in a row.
     pub(super) fn failed(&self, reason: &str, now: Instant) {
         if self.lock().replace(now + PAUSE).is_none() {
             metrics::gauge!("gavel_quota_shared").set(0.0);
@@ -52,7 +52,7 @@ impl Outage {
         }
     }
 
-    /// They answered in time.
+    /// The buckets answered in time.
     pub(super) fn answered(&self) {
         if self.lock().take().is_some() {
             metrics::gauge!("gavel_quota_shared").set(1.0);
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Where a subscriber writes.
+    /// A writer that records a subscriber's lines.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -107,13 +107,13 @@ mod tests {
     #[test]
     fn after_a_pause_one_request_tries_and_the_others_go_on_without() {
         let (outage, now) = (Outage::none(), Instant::now());
-        assert_eq!(outage.leave(now), Leave::Yes);
+        assert_eq!(outage.permission(now), Permission::Yes);
         outage.failed("away", now);
         let later = now + PAUSE;
-        let asked: Vec<_> = [now, later, later].map(|time| outage.leave(time)).into();
-        assert_eq!(asked, [Leave::No, Leave::Probe, Leave::No]);
-        assert_eq!(outage.leave(later + PAUSE), Leave::Probe);
+        let asked: Vec<_> = [now, later, later].map(|time| outage.permission(time)).into();
+        assert_eq!(asked, [Permission::No, Permission::Probe, Permission::No]);
+        assert_eq!(outage.permission(later + PAUSE), Permission::Probe);
         outage.answered();
-        assert_eq!(outage.leave(later), Leave::Yes);
+        assert_eq!(outage.permission(later), Permission::Yes);
     }
 }

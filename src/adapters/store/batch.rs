@@ -1,4 +1,4 @@
-//! Many ops, one transaction.
+//! Executes many ops in one transaction.
 
 use super::audit::{Entry, Signer, Trail};
 use super::db::{Conn, Row, Sql, Value};
@@ -14,21 +14,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Dead instances are kept for a day, for operators.
+/// Dead instances are kept for one day, for operators.
 const INSTANCE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// What a transaction needs beside its ops.
+/// What a transaction needs besides its ops.
 pub(super) struct Batch<'a> {
     pub(super) statements: &'a Statements,
     pub(super) writing: &'a Writing,
     pub(super) lease: Duration,
-    /// A run whose holder does not renew its lease for so long may be taken up by another.
+    /// Another worker may take a run whose holder has not renewed its lease for this long.
     pub(super) run_lease: Duration,
-    /// How long runs that are over are kept; for ever without.
+    /// How long ended runs are kept; `None` keeps them forever.
     pub(super) runs_kept: Option<Duration>,
-    /// The key of the audit.
+    /// The key that signs the audit log.
     pub(super) signer: Option<&'a Signer>,
-    /// What this transaction enters there.
+    /// The audit entries of this transaction.
     pub(super) trail: Trail,
 }
 
@@ -41,9 +41,9 @@ struct Rows {
     calls: Vec<Value>,
 }
 
-/// How far a transaction came.
+/// The result of a transaction.
 pub(super) enum Attempt {
-    /// Committed; one answer for each ticket, in order.
+    /// Committed, with one answer for each ticket, in order.
     Committed(Vec<Done>),
     /// Nothing was written.
     Failed(Fault),
@@ -55,9 +55,9 @@ impl Batch<'_> {
     /// Writes all of `tickets` or none of them.
     pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket]) -> Attempt {
         match self.write(conn, tickets).await {
-            // Who was told that nothing is written is right: the others are tried again without it.
+            // A caller that gave up has received "not written", so the others are retried without its ticket.
             Ok(_) if !tickets.iter().all(Ticket::commit) => {
-                Attempt::Failed(Fault::Away("somebody has given up waiting".into()))
+                Attempt::Failed(Fault::Unavailable("a caller gave up waiting".into()))
             }
             Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
                 Ok(_) => Attempt::Committed(done),
@@ -117,7 +117,7 @@ impl Batch<'_> {
                 Op::Claim(claim) => {
                     let met = self.claim(conn, claim).await?;
                     if met == Claimed::New {
-                        // At once, since the next claim of this batch may be of the same key.
+                        // Immediately, since the next claim in this batch may use the same key.
                         let mut row = Vec::new();
                         self.writing.open(&claim.decision, &mut row);
                         self.statements.open.run(conn, row).await?;
@@ -130,17 +130,17 @@ impl Batch<'_> {
                     Done::Written
                 }
                 Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?,
-                Op::Unsay(decision) => {
+                Op::MarkUnanswered(decision) => {
                     let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
-                    conn.execute(&self.statements.unsay, values).await?;
+                    conn.execute(&self.statements.mark_unanswered, values).await?;
                     Done::Written
                 }
-                Op::Lose(decision) => self.lose(conn, *decision).await?,
-                Op::Beat => self.beat(conn).await?,
+                Op::CloseLost(decision) => self.lose(conn, *decision).await?,
+                Op::RenewLease => self.beat(conn).await?,
                 Op::Sweep => self.sweep(conn).await?,
                 Op::Prune => self.prune(conn).await?,
-                Op::Leave => {
-                    conn.execute(&self.statements.leave, vec![self.writing.owner.clone()])
+                Op::EndLease => {
+                    conn.execute(&self.statements.release_instance, vec![self.writing.owner.clone()])
                         .await?;
                     Done::Written
                 }
@@ -153,7 +153,7 @@ impl Batch<'_> {
         );
         self.statements.open.run(conn, rows.opens).await?;
         self.statements.intend.run(conn, rows.intents).await?;
-        // Fewer rows than given: an id that belongs to somebody else. Nothing of it is overwritten.
+        // Fewer rows than given mean an id that another owner has. Its row is not overwritten.
         expect(
             "a decision",
             closed,
@@ -171,7 +171,7 @@ impl Batch<'_> {
         Ok(done)
     }
 
-    /// A side effect is announced.
+    /// Adds the intent of a side effect to the audit log.
     pub(super) fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
         if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
             self.audit(match grant {
@@ -181,15 +181,16 @@ impl Batch<'_> {
         }
     }
 
-    /// A call was made; most of them have no consequences.
+    /// Adds the outcome of a call to the audit log; most calls have no side effect and no entry.
     fn audit_call(&self, call: &CallRecord, decision: &OpenDecision) {
         if let Some(entry) = Entry::ended(call, decision) {
             self.audit(entry);
         }
     }
 
-    /// Ends calls whose end nobody told, by a statement that gives call, decision, tool, and has it consequences? Says how many.
-    pub(super) async fn end_untold(
+    /// Closes calls that have no recorded outcome. The statement returns call, decision, tool, and whether the call has
+    /// a side effect. Returns the number of calls.
+    pub(super) async fn end_unrecorded(
         &self,
         conn: &mut Conn,
         sql: &Sql,
@@ -235,7 +236,7 @@ impl Batch<'_> {
         Ok(answer(status, body))
     }
 
-    /// Claims a key; when somebody else has, the row of the statement `claimed`.
+    /// Claims a key. If another decision holds it, returns the row of the statement `claimed`.
     pub(super) async fn others_claim(
         &self,
         conn: &mut Conn,
@@ -250,13 +251,13 @@ impl Batch<'_> {
         let row = conn
             .first(&self.statements.claimed, vec![Value::shared(scope)])
             .await?
-            .ok_or_else(|| Fault::Away("a claim vanished while it was read".into()))?;
-        // It may be ours, from a commit that was not acknowledged.
+            .ok_or_else(|| Fault::Unavailable("a claim vanished while it was read".into()))?;
+        // The claim may be this decision's own, from a commit that was not acknowledged.
         let others = row.text(1)? != decision;
         Ok(others.then_some(row))
     }
 
-    /// Closes a decision that another owner than this process has, with its calls.
+    /// Closes a decision that belongs to another owner than this process, with its calls.
     pub(super) async fn close_for(
         &self,
         conn: &mut Conn,
@@ -276,7 +277,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// What came of calls, each over its intent where there is one.
+    /// Writes the outcomes of calls, each over its intent if there is one.
     pub(super) async fn log_calls(
         &self,
         conn: &mut Conn,
@@ -291,8 +292,8 @@ impl Batch<'_> {
         expect("a tool call", called, self.statements.call.run(conn, rows).await?)
     }
 
-    /// Keeps the answer for a retried request. One that asks the caller to come back is not kept: the claim
-    /// is given up, so that the retry is a new request.
+    /// Keeps the answer for a retried request. A 429 or 503 is not kept: its claim is deleted, so the retry is a new
+    /// request.
     async fn answer(&self, conn: &mut Conn, decision: DecisionId, answer: &StoredAnswer) -> Result<(), Fault> {
         if matches!(answer.status, 429 | 503) {
             let values = vec![Value::shared(&answer.scope), Value::text(&decision.to_string())];
@@ -305,7 +306,7 @@ impl Batch<'_> {
             Value::shared(&answer.scope),
             Value::text(&decision.to_string()),
         ];
-        // No row: the claim expired while the decision ran. The answer goes out all the same.
+        // No row: the claim expired while the decision ran. The answer is still sent.
         conn.execute(&self.statements.answer, values).await?;
         Ok(())
     }
@@ -313,10 +314,10 @@ impl Batch<'_> {
     async fn abandon(&self, conn: &mut Conn, decision: DecisionId, scope: Option<&Arc<str>>) -> Result<Done, Fault> {
         let id = Value::text(&decision.to_string());
         let values = vec![id.clone(), self.writing.owner.clone()];
-        // No row: it was not written after all, or its owner has closed it.
+        // No row: the decision was not written, or its owner has closed it.
         if conn.execute(&self.statements.abandon, values).await? == 1 {
             let calls = &self.statements.abandon_calls;
-            self.end_untold(conn, calls, vec![id.clone()], FailureCode::NotRecorded)
+            self.end_unrecorded(conn, calls, vec![id.clone()], FailureCode::NotRecorded)
                 .await?;
         }
         if let Some(scope) = scope {
@@ -330,7 +331,7 @@ impl Batch<'_> {
         let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
         let decisions = conn.execute(&self.statements.lose, values).await?;
         let recover = &self.statements.recover_calls;
-        let calls = self.end_untold(conn, recover, vec![], FailureCode::InDoubt).await?;
+        let calls = self.end_unrecorded(conn, recover, vec![], FailureCode::InDoubt).await?;
         Ok(Done::Swept(decisions, calls))
     }
 
@@ -345,7 +346,7 @@ impl Batch<'_> {
         let values = vec![self.writing.owner.clone()];
         let decisions = conn.execute(&self.statements.recover_decisions, values).await?;
         let recover = &self.statements.recover_calls;
-        let calls = self.end_untold(conn, recover, vec![], FailureCode::InDoubt).await?;
+        let calls = self.end_unrecorded(conn, recover, vec![], FailureCode::InDoubt).await?;
         Ok(Done::Swept(decisions, calls))
     }
 
@@ -370,7 +371,7 @@ fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::Refused(
-        format!("{what} was not written: its id is taken ({written} of {given} rows)").into(),
+        format!("{what} was not written: its id is already used ({written} of {given} rows written)").into(),
     ))
 }
 
@@ -411,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Promise 3: what announces a side effect waits for the disk, on every commit that has one, and nothing else does.
+    /// Promise 3: every commit that announces a side effect waits for the disk, and no other commit does.
     #[tokio::test]
     async fn on_sqlite_intents_wait_for_the_disk_and_other_rows_do_not() {
         let folder = tempfile::tempdir().unwrap();
@@ -454,7 +455,7 @@ mod tests {
             };
             let intents = if acts { vec![intent] } else { Vec::new() };
             let tickets = [
-                Ticket::silent(Op::Beat),
+                Ticket::silent(Op::RenewLease),
                 Ticket::silent(Op::Open(Box::new(decision), intents)),
             ];
             let attempt = batch.run(&mut conn, &tickets).await;
@@ -466,7 +467,7 @@ mod tests {
             })
             .await
             .unwrap();
-            // FULL or NORMAL.
+            // 2 is FULL, 1 is NORMAL.
             assert_eq!(level, if acts { 2 } else { 1 });
         }
     }

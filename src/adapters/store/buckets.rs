@@ -1,7 +1,7 @@
 //! The users' quotas on PostgreSQL: port [`Buckets`].
 //!
-//! A bucket is one number, the time at which it will be whole, by the database's clock. The tokens in it now follow from
-//! that; taking one moves the time by what a token takes to come. A row that is missing is a bucket that is whole.
+//! A bucket is one number: the time at which it will be full, by the database's clock. The number of tokens follows
+//! from it, and taking a token moves it by the refill time of one token. A missing row is a full bucket.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -18,22 +18,22 @@ use crate::ports::BoxFuture;
 use crate::ports::quota::{Ask, Buckets, BucketsUnavailable, Lease};
 
 const CONNECTIONS: usize = 2;
-/// The longest a statement may take, its connection included. Whoever asked has long stopped to wait.
+/// Timeout of a statement, including its connection. The caller has stopped waiting long before.
 const LIMIT: Duration = Duration::from_secs(2);
 const PRUNED_AT_ONCE: u64 = 1000;
 
-/// Buckets in the database, over a few connections of their own that are made when first needed.
+/// Buckets in the database, on a few separate connections that are opened on demand.
 pub struct SharedBuckets {
     target: Target,
     places: Semaphore,
-    /// In turn, so that none is unused for long.
+    /// Used in rotation, so that none is idle for long.
     idle: Mutex<VecDeque<Conn>>,
     lease: Sql,
     prune: Sql,
 }
 
 impl SharedBuckets {
-    /// `None` on SQLite, where a process counts by itself.
+    /// `None` on SQLite, where each process counts by itself.
     pub(super) fn of(target: &Target) -> Option<Self> {
         match target.dialect() {
             Dialect::Sqlite => None,
@@ -47,7 +47,7 @@ impl SharedBuckets {
         }
     }
 
-    /// Runs a statement; gives its rows to `each`.
+    /// Runs a statement and passes its rows to `each`.
     async fn run(
         &self,
         sql: &Sql,
@@ -70,15 +70,15 @@ impl SharedBuckets {
             Ok(())
         };
         let ran = tokio::time::timeout(LIMIT, run).await;
-        ran.unwrap_or_else(|_| Err(timed_out("counting a request")))
+        ran.unwrap_or_else(|_| Err(timed_out("counting a request in the database")))
             .map_err(|error| {
-                // It came from a database that may have been restarted, and then none of them is of use.
+                // The database may have been restarted, and then all idle connections are broken.
                 self.idle().clear();
                 BucketsUnavailable(describe(&error).into())
             })
     }
 
-    /// Closes the connections that nobody uses.
+    /// Closes the idle connections.
     pub(super) async fn close(&self) {
         let idle = std::mem::take(&mut *self.idle());
         for conn in idle {
@@ -142,11 +142,11 @@ impl Buckets for SharedBuckets {
     }
 }
 
-/// $1 tenant, $2 user, $3 the time a token takes to come, $4 the time a whole bucket takes, $5 tokens put back, $6 tokens
-/// for those who wait, $7 tokens to have. Returns the tokens leased, and how long until the bucket is whole.
+/// $1 tenant, $2 user, $3 refill time of a token, $4 refill time of a full bucket, $5 tokens to put back, $6 tokens for
+/// waiting requests, $7 tokens for later requests. Returns the leased tokens, and how long until the bucket is full.
 fn lease() -> String {
     let now = Dialect::Postgres.now();
-    // Never further away than an empty bucket is, so that a clock set back, or a lower limit, does not lock a user out.
+    // At most as far away as for an empty bucket, so that a clock set back, or a lower limit, does not lock a user out.
     let full_at = format!("LEAST(GREATEST(quota_bucket.full_at - $5 * $3, {now}), {now} + $4)");
     let leased = |there: &str| format!("LEAST({there}, GREATEST($6, LEAST($7, {there} / 4)))");
     let fresh = leased("$4 / $3");
@@ -158,7 +158,7 @@ fn lease() -> String {
     )
 }
 
-/// Leaves out what somebody is taking from just now.
+/// Skips buckets that another transaction has locked.
 fn prune() -> String {
     let now = Dialect::Postgres.now();
     format!(

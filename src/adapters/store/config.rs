@@ -1,4 +1,4 @@
-//! What the store is told at start.
+//! The configuration of the store.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,42 +10,42 @@ use sha2::Sha256;
 use super::audit::AuditSecrets;
 use crate::domain::ids::InstanceId;
 
-/// The longest a query of the record may take.
+/// Timeout of a query on the records.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(10);
 
-/// How a store is opened. [`StoreConfig::new`] has the defaults.
+/// The settings of a store. [`StoreConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// `sqlite:PATH`, `postgres://…`; may carry a password, so it does not print.
+    /// `sqlite:PATH`, `postgres://…`; may contain a password, so it is never printed.
     pub url: SecretString,
-    /// What of a person's words is kept (`records.content`).
+    /// How much of users' text is kept (`records.content`).
     pub content: ContentMode,
-    /// Who writes.
+    /// The process that writes.
     pub instance: InstanceId,
-    /// What to do when the database is away at start.
+    /// What to do when the database is unavailable at start.
     pub at_start: AtStart,
-    /// Longest wait for commit 1, intents and claims; then `Unavailable`.
+    /// Maximum wait for commit 1, intents and claims; then `Unavailable`.
     pub write_deadline: Duration,
-    /// Longest wait for commit 2; then `Unavailable`. Longer, because the work is done by then.
+    /// Maximum wait for commit 2; then `Unavailable`. It is longer because the work is already done.
     pub close_deadline: Duration,
-    /// Writes that may wait; one more is `Unavailable` at once.
+    /// Maximum number of waiting writes; a further one is `Unavailable` at once.
     pub queue: usize,
-    /// Longest time of a query; then it is `TooSlow`.
+    /// Timeout of a query; then it is `TooSlow`.
     pub read_limit: Duration,
-    /// A process that does not renew its lease for so long counts as dead.
+    /// A process that has not renewed its lease for this long counts as dead.
     pub lease: Duration,
-    /// A run whose holder does not renew its lease for so long is taken up by another process.
+    /// Another process may take a run whose holder has not renewed its lease for this long.
     pub run_lease: Duration,
-    /// Runs that are over for so long are dropped with their journals and their lines in threads; `None`: never.
+    /// How long ended runs are kept, with their journals and their lines in threads; `None` keeps them forever.
     pub runs_kept: Option<Duration>,
-    /// The keys of the audit.
+    /// The configured audit keys.
     pub audit: AuditSecrets,
-    /// SQLite only: the file does not grow beyond so many bytes; writes are then `Unavailable`.
+    /// SQLite only: maximum size of the file in bytes; beyond it writes are `Unavailable`.
     pub max_bytes: Option<u64>,
 }
 
 impl StoreConfig {
-    /// The defaults: everything kept, a database that is away is an error, 2 s and 5 s deadlines.
+    /// The defaults: everything is kept, an unavailable database is an error, deadlines are 2 s and 5 s.
     pub fn new(url: impl Into<String>, instance: InstanceId) -> Self {
         Self {
             url: SecretString::from(url.into()),
@@ -69,24 +69,24 @@ impl StoreConfig {
     }
 }
 
-/// What [`super::Store::open`] does when the database does not answer. Wrong settings (a bad URL, a
-/// changed migration) are errors with each of them, as far as they are seen before `open` returns.
+/// What [`super::Store::open`] does when the database is unavailable. Invalid settings (a bad URL, a changed migration)
+/// are errors in either case, if they are detected before `open` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStart {
     /// Returns the error.
     Fail,
-    /// Returns a store that is `Unavailable` and becomes available when the database does.
+    /// Returns a store that is `Unavailable` until the database is available.
     Background,
 }
 
 /// `records.content`: what the log keeps of messages, replies, arguments, results and servers' errors.
 #[derive(Clone)]
 pub enum ContentMode {
-    /// As they are.
+    /// Keeps them unchanged.
     Full,
-    /// `hmac:` and the hex HMAC-SHA-256 of each: equal words can be found, none can be read.
+    /// Keeps `hmac:` and the hex HMAC-SHA-256 of each: equal texts can be found, but not read.
     Hash(ContentKey),
-    /// Nothing.
+    /// Keeps none of them.
     None,
 }
 
@@ -95,7 +95,7 @@ pub enum ContentMode {
 pub struct ContentKey(Hmac<Sha256>);
 
 impl ContentKey {
-    /// Any length; 32 random bytes are right.
+    /// Any length is accepted; 32 random bytes are recommended.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length")))

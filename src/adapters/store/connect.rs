@@ -1,4 +1,4 @@
-//! From a URL to connections, with the settings each database needs.
+//! Opens connections from a URL, with the settings each database needs.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -13,15 +13,17 @@ use super::db::{Conn, Dialect, Readers};
 use super::error::{StoreError, describe};
 use super::sqlite::Sqlite;
 
-/// How long a writer waits for SQLite's lock in one try; then it looks whether anybody still waits.
+/// How long a writer waits for SQLite's lock in one attempt. After it, the writer checks whether any caller still
+/// waits.
 const SQLITE_LOCK_WAIT: Duration = Duration::from_millis(250);
-/// How long a new connection to PostgreSQL may take.
+/// Timeout for a new connection to PostgreSQL.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pages of SQLite's log after which a commit moves it into the database, 16 MiB, if the writer found no pause to do so. Its
-/// decisions wait for two syncs of the disk. A decision writes about twelve pages: with SQLite's own 1,000 it was one in eighty.
+/// Pages of SQLite's log after which a commit moves it into the database (16 MiB), if the writer found no pause to do
+/// so. The decisions in that commit wait for two disk syncs. A decision writes about twelve pages; with SQLite's
+/// default of 1,000 pages, one in eighty decisions waited.
 const PAGES_OF_THE_LOG: u32 = 4096;
 
-/// Where the database is.
+/// The database to connect to.
 #[derive(Clone, Debug)]
 pub(in crate::adapters) enum Target {
     Sqlite {
@@ -32,17 +34,18 @@ pub(in crate::adapters) enum Target {
 }
 
 impl Target {
-    /// Reads a URL. Does no I/O.
+    /// Parses a URL. Does no I/O.
     pub(in crate::adapters) fn parse(url: &str, max_bytes: Option<u64>) -> Result<Self, StoreError> {
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("sqlite") => {
                 if url.contains(":memory:") || url.contains("mode=memory") {
                     return Err(StoreError::Url(
-                        "an in-memory database keeps no record; name a file: sqlite:gavel.db".into(),
+                        "an in-memory database keeps no records; use a file: sqlite:gavel.db".into(),
                     ));
                 }
                 let options = SqliteConnectOptions::from_str(url).map_err(|error| StoreError::Url(describe(&error)))?;
-                // One that cannot be written keeps no record, and other ways to lock it would not be those of all who use it.
+                // A read-only database cannot store records, and other lock settings would not match those of its other
+                // users.
                 let settings = url.split_once('?').map_or("", |(_, settings)| settings);
                 if let Some(wrong) = settings
                     .split('&')
@@ -66,7 +69,7 @@ impl Target {
                     options.application_name("gavel").disable_statement_logging(),
                 )))
             }
-            // The URL itself is not repeated: it may hold a password.
+            // The error does not repeat the URL: it may hold a password.
             _ => Err(StoreError::Url(
                 "expected sqlite:PATH or postgres://USER@HOST/DATABASE".into(),
             )),
@@ -80,14 +83,14 @@ impl Target {
         }
     }
 
-    /// Makes the SQLite file and its folder. The file is readable by its owner alone, since it holds what people said.
+    /// Creates the SQLite file and its directory. Only the owner can read the file, since it holds the users' messages.
     pub(super) fn create(&self) -> Result<(), StoreError> {
         let Self::Sqlite { options, .. } = self else {
             return Ok(());
         };
         let path = options.get_filename();
-        // To open and close a file of which this process has connections would end their locks (fcntl(2), "Advisory record
-        // locking").
+        // Opening and closing a file to which this process has connections would release their locks (fcntl(2),
+        // "Advisory record locking").
         if path.exists() {
             return Ok(());
         }
@@ -97,7 +100,7 @@ impl Target {
         })
     }
 
-    /// A connection that writes.
+    /// A writing connection.
     pub(super) async fn writer(&self) -> Result<Conn, sqlx::Error> {
         match self {
             Self::Sqlite { options, max_bytes } => {
@@ -116,9 +119,9 @@ impl Target {
                 let mut connection = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options))
                     .await
                     .map_err(|_| timed_out("connecting"))??;
-                // The server gives up a statement, a lock wait and an idle transaction when we have, so that a
-                // lost client holds no lock. One that stands still between two statements keeps others from its rows
-                // for no longer than they wait for a lock.
+                // The server ends a statement, a lock wait and an idle transaction when this process has given up, so
+                // that a lost client holds no lock. A client that stalls between two statements blocks rows for no
+                // longer than `lock_timeout`.
                 sqlx::raw_sql(
                     "SET lock_timeout = '2s'; SET statement_timeout = '5s'; \
                      SET idle_in_transaction_session_timeout = '2s'; SET synchronous_commit = on",
@@ -130,8 +133,8 @@ impl Target {
         }
     }
 
-    /// Up to `count` connections that read. Made when first needed. The database itself ends a statement that takes
-    /// longer than `limit`.
+    /// Up to `count` reading connections, opened on demand. The database ends a statement that takes longer than
+    /// `limit`.
     pub(super) fn readers(&self, count: u32, limit: Duration) -> Readers {
         match self {
             Self::Sqlite { options, .. } => {
@@ -153,7 +156,7 @@ impl Target {
         }
     }
 
-    /// One connection that reads.
+    /// One reading connection.
     pub(super) async fn reader(&self) -> Result<Conn, sqlx::Error> {
         match self {
             Self::Sqlite { options, .. } => {
@@ -169,12 +172,12 @@ impl Target {
         }
     }
 
-    /// A connection for counting requests, on PostgreSQL. It waits for no disk, and not long for a lock: those who ask
-    /// have other means. `limit` is the longest a statement may take.
+    /// A connection for counting requests, on PostgreSQL. It does not wait for the disk, and only briefly for a lock:
+    /// callers have a fallback. `limit` is the statement timeout.
     pub(super) async fn counter(&self, limit: Duration) -> Result<Conn, sqlx::Error> {
         let Self::Postgres(options) = self else {
             return Err(sqlx::Error::Configuration(
-                "requests are not counted in a SQLite file".into(),
+                "requests are not counted in a SQLite database".into(),
             ));
         };
         let limit = format!("{}ms", limit.as_millis());
@@ -186,7 +189,7 @@ impl Target {
         PgConnection::connect_with(&options).await.map(Conn::Postgres)
     }
 
-    /// The SQLite file, when there should be one and is none.
+    /// The path of the SQLite file if the file does not exist.
     pub(super) fn missing(&self) -> Option<&Path> {
         match self {
             Self::Sqlite { options, .. } => Some(options.get_filename()).filter(|path| !path.exists()),
@@ -240,7 +243,7 @@ fn limit_size(sqlite: &Sqlite, bytes: u64) -> Result<(), sqlx::Error> {
         Ok(ControlFlow::Break(()))
     })?;
     let pages = bytes / u64::try_from(page_size).unwrap_or(4096).max(1);
-    // A PRAGMA takes no parameter; the number is ours.
+    // A PRAGMA takes no parameters; the inserted number is computed here.
     sqlite.script(&format!("PRAGMA max_page_count = {}", pages.clamp(1, 1 << 30)))
 }
 

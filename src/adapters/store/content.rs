@@ -1,4 +1,4 @@
-//! The content mode, applied: what a row keeps of people's words.
+//! Applies the content mode: how much of the users' text a row keeps.
 
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -8,7 +8,7 @@ use super::db::Value;
 use crate::domain::tool::FailureCode;
 
 impl ContentMode {
-    /// Plain text: itself, its keyed hash, or NULL.
+    /// Plain text: the text, its keyed hash, or NULL.
     pub(super) fn text(&self, text: &str) -> Value {
         match self {
             Self::Full => Value::text(text),
@@ -25,7 +25,7 @@ impl ContentMode {
         }
     }
 
-    /// JSON: itself, its hash as a JSON string (the column holds JSON in every mode), or NULL.
+    /// JSON: the JSON, its hash as a JSON string (the column holds JSON in every mode), or NULL.
     pub(super) fn json(&self, json: &RawValue) -> Value {
         match self {
             Self::Full => Value::text(json.get()),
@@ -34,7 +34,7 @@ impl ContentMode {
         }
     }
 
-    /// What tells JSON from other JSON: its hash, a keyed one where content is hashed, or NULL.
+    /// A fingerprint that distinguishes JSON values: a hash, a keyed hash where content is hashed, or NULL.
     pub(super) fn fingerprint(&self, json: &RawValue) -> Value {
         match self {
             Self::Full => Value::text(&hex::encode(Sha256::digest(json.get()))),
@@ -43,8 +43,8 @@ impl ContentMode {
         }
     }
 
-    /// The words of a failure. Only those that gavel writes itself, from fixed text, are kept in every
-    /// mode: a server's words, and messages that quote arguments, are content.
+    /// The message of a failure. Fixed messages of gavel are kept in every mode. A server's messages, and messages that
+    /// quote arguments, are content.
     pub(super) fn failure(&self, code: FailureCode, message: &str) -> Value {
         if fixed_words(code) {
             Value::text(message)
@@ -53,7 +53,7 @@ impl ContentMode {
         }
     }
 
-    /// A tool name that only the model used. NULL is not allowed there.
+    /// The name of an unknown tool that the model called. The column does not allow NULL.
     pub(super) fn unknown_tool(&self, name: &str) -> Value {
         match self {
             Self::Full => Value::text(capped(name)),
@@ -87,7 +87,7 @@ fn fixed_words(code: FailureCode) -> bool {
     }
 }
 
-/// Names are indexed, and PostgreSQL bounds what an index holds: at most 256 bytes are kept.
+/// Names are indexed, and PostgreSQL limits the size of index entries, so at most 256 bytes are kept.
 pub(super) fn capped(name: &str) -> &str {
     &name[..name.floor_char_boundary(256)]
 }

@@ -1,10 +1,10 @@
-//! One connection, whichever the database: the few operations the store needs. Who writes to SQLite does so in its own
-//! thread (`sqlite`), as does a verb of the command line that only looks at the schema; PostgreSQL, and the reading of a service,
-//! goes through the async driver.
+//! One connection, to either database: the few operations that the store needs. Writers to SQLite use their own thread
+//! (`sqlite`), and so do commands that only read the schema. PostgreSQL, and the reads of a server, use the async
+//! driver.
 //!
-//! SQL texts are the same for both databases. Static ones number their parameters (`$1`), which both
-//! understand; generated ones write `?` and are numbered for PostgreSQL by [`Dialect::placeholders`],
-//! because SQLite resolves a numbered parameter by a search through all of them.
+//! SQL texts are the same for both databases. Static texts number their parameters (`$1`), which both support.
+//! Generated texts use `?` and are numbered for PostgreSQL by [`Dialect::placeholders`], because SQLite resolves a
+//! numbered parameter by a linear search.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, SqliteConn
 
 use super::sqlite::{Sqlite, failure};
 
-/// Which of the two databases.
+/// The database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Sqlite,
@@ -24,7 +24,7 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// The database's own clock, microseconds since the epoch; the same throughout a statement.
+    /// The database's own clock, in microseconds since the epoch; constant within a statement.
     pub(super) fn now(self) -> &'static str {
         match self {
             Self::Sqlite => "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)",
@@ -32,8 +32,8 @@ impl Dialect {
         }
     }
 
-    /// How a writing transaction begins: SQLite takes the write lock at once, so that it cannot be
-    /// refused in the middle.
+    /// How a writing transaction begins: SQLite takes the write lock at once, so that the transaction cannot fail on it
+    /// later.
     pub(super) fn begin(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -41,7 +41,7 @@ impl Dialect {
         }
     }
 
-    /// Numbers the `?` of a text without quoted question marks.
+    /// Numbers the `?` of a text; the text must not contain quoted question marks.
     pub(super) fn placeholders(self, text: &str) -> String {
         if self == Self::Sqlite {
             return text.to_owned();
@@ -58,7 +58,7 @@ impl Dialect {
     }
 }
 
-/// A parameter. NULLs are typed, since PostgreSQL wants to know.
+/// A parameter. NULLs are typed, since PostgreSQL requires it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(Option<Arc<str>>),
@@ -67,18 +67,18 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// Text as both databases can hold it: PostgreSQL refuses U+0000, so it becomes U+FFFD on both.
+    /// Text that both databases can store: PostgreSQL rejects U+0000, so it becomes U+FFFD on both.
     pub(super) fn text(text: &str) -> Self {
         Self::Text(Some(storable(text).map_or_else(|| Arc::from(text), Arc::from)))
     }
 
-    /// As [`Value::text`], without a copy when nothing must change.
+    /// As [`Value::text`], but without a copy if nothing changes.
     pub(super) fn shared(text: &Arc<str>) -> Self {
         Self::Text(Some(storable(text).map_or_else(|| Arc::clone(text), Arc::from)))
     }
 }
 
-/// The text as both databases can hold it, where it is not so already.
+/// The text as both databases can store it; `None` if it needs no change.
 pub(super) fn storable(text: &str) -> Option<String> {
     text.as_bytes().contains(&0).then(|| text.replace('\0', "\u{fffd}"))
 }
@@ -86,13 +86,13 @@ pub(super) fn storable(text: &str) -> Option<String> {
 /// A statement's text; cheap to clone.
 pub(super) type Sql = Arc<str>;
 
-/// Takes the rows of an answer, one by one, until it breaks.
+/// Receives rows one by one until it breaks.
 pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send + 'a;
 
-/// SQLite looks at the clock so often while it reads, some thousand times a second.
+/// SQLite checks the clock after this many opcodes of a read, some thousand times a second.
 const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
 
-/// A connection of its own: for a writer, or to look at the schema. SQLite keeps the calling thread until it is done.
+/// A separate connection, for a writer or for reading the schema. SQLite blocks the calling thread until it is done.
 pub(super) enum Conn {
     Sqlite(Sqlite),
     Postgres(PgConnection),
@@ -101,13 +101,13 @@ pub(super) enum Conn {
 /// Connections for reading.
 #[derive(Clone)]
 pub(super) enum Readers {
-    /// With the longest a statement may take.
+    /// With the statement timeout.
     Sqlite(SqlitePool, Duration),
-    /// Has its own setting for that.
+    /// The pool's connections have their own timeout.
     Postgres(PgPool),
 }
 
-/// A row of an answer; columns by position.
+/// A result row; columns by position.
 pub(super) enum Row {
     Direct(Vec<rusqlite::types::Value>),
     Sqlite(SqliteRow),
@@ -193,7 +193,7 @@ impl Conn {
         }
     }
 
-    /// Runs one statement; returns how many rows it changed.
+    /// Runs one statement; returns the number of changed rows.
     pub(super) async fn execute(&mut self, sql: &Sql, values: Vec<Value>) -> Result<u64, sqlx::Error> {
         match self {
             Self::Sqlite(connection) => connection.execute(sql, &values),
@@ -204,7 +204,7 @@ impl Conn {
         }
     }
 
-    /// Runs a text of any number of statements without parameters.
+    /// Runs any number of statements without parameters.
     pub(super) async fn script(&mut self, sql: Sql) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(connection) => connection.script(&sql),
@@ -212,7 +212,7 @@ impl Conn {
         }
     }
 
-    /// Gives each row to `each` until it breaks.
+    /// Passes each row to `each` until it breaks.
     pub(super) async fn fetch(
         &mut self,
         sql: &Sql,
@@ -236,21 +236,21 @@ impl Conn {
         Ok(first)
     }
 
-    /// Says good-bye. Errors are of no use to anybody: the connection is given up.
+    /// Closes the connection. An error is only logged: the connection is dropped anyway.
     pub(super) async fn close(self) {
         let closed = match self {
             Self::Sqlite(connection) => connection.close(),
             Self::Postgres(connection) => connection.close().await,
         };
         if let Err(error) = closed {
-            tracing::debug!(%error, "a database connection did not close in order");
+            tracing::debug!(%error, "a database connection did not close cleanly");
         }
     }
 }
 
 impl Readers {
-    /// Gives each row to `each` until it breaks. SQLite's thread would go on with a slow statement when nobody waits any
-    /// more, so it looks at the clock.
+    /// Passes each row to `each` until it breaks. SQLite's thread would continue a slow statement after the caller gave
+    /// up, so it checks the clock.
     pub(super) async fn fetch(&self, sql: &Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(pool, limit) => {
@@ -268,7 +268,7 @@ impl Readers {
         }
     }
 
-    /// Gives all connections back.
+    /// Closes all connections.
     pub(super) async fn close(&self) {
         match self {
             Self::Sqlite(pool, _) => pool.close().await,

@@ -1,4 +1,4 @@
-//! Definitions that came by the API: port [`Definitions`]. Written as an op of `runs`.
+//! Definitions that were uploaded through the API: port [`Definitions`]. Writes go through an op of `runs`.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,10 +20,10 @@ use crate::ports::definitions::{
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 
 const COLUMNS: &str = "agent_id, version, hash, definition, author, created_at";
-/// tenant, project → agent, version: of every agent the current one.
+/// (tenant, project) → (agent, version): the current version of every agent.
 pub(super) const CURRENT_NUMBERS: &str =
     "SELECT agent_id, MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 GROUP BY agent_id";
-/// Rows of a page at most.
+/// Maximum rows of a page.
 const MAX_PAGE: u32 = 1000;
 
 impl Definitions for Store {
@@ -139,7 +139,7 @@ impl Store {
             Value::text(project.as_str()),
             Value::text(agent),
             Value::Int(Some(before.unwrap_or(i64::MAX))),
-            // One more tells whether there is a next page.
+            // One extra row shows whether there is a next page.
             Value::Int(Some(i64::try_from(size + 1).unwrap_or(i64::MAX))),
         ];
         let mut versions = Vec::new();
@@ -147,7 +147,7 @@ impl Store {
             .rows(sql.into(), values, &mut |row| {
                 versions.push(ListedVersion {
                     version: row.int(0)?,
-                    // Later pages hold older ones.
+                    // Later pages hold older versions.
                     current: before.is_none() && versions.is_empty(),
                     hash: row.text(1)?.into(),
                     author: row.text(2)?.into(),
@@ -177,7 +177,7 @@ fn stored(row: &Row) -> Result<StoredVersion, sqlx::Error> {
     })
 }
 
-/// Tells the list of one agent's versions from all others.
+/// Distinguishes the list of one agent's versions from all others.
 fn fingerprint(tenant: &TenantId, project: &ProjectId, agent: &str) -> [u8; 8] {
     let mut hash = Sha256::new();
     for part in [tenant.as_str(), project.as_str(), agent] {
@@ -189,7 +189,7 @@ fn fingerprint(tenant: &TenantId, project: &ProjectId, agent: &str) -> [u8; 8] {
     short
 }
 
-/// Where a page ended: base64url over fingerprint and version, 8 bytes each, big endian.
+/// The end of a page: base64url of fingerprint and version, 8 bytes each, big endian.
 fn token(version: i64, list: [u8; 8]) -> String {
     URL_SAFE_NO_PAD.encode([list, version.to_be_bytes()].concat())
 }
@@ -204,7 +204,7 @@ fn read_token(text: &str, list: [u8; 8]) -> Result<i64, QueryError> {
         }
         _ => Err(QueryError::Invalid {
             field: "page_token",
-            detail: "is no token of this list; take next_page_token of the page before".to_owned(),
+            detail: "is not a page token of this list; use next_page_token of the previous page".to_owned(),
         }),
     }
 }

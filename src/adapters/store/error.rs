@@ -1,4 +1,4 @@
-//! What can go wrong: at start ([`StoreError`], for a person), and in a transaction ([`Fault`], for the writer).
+//! Errors at start ([`StoreError`], for the operator) and in a transaction ([`Fault`], for the writer).
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use super::sqlite::Failure;
 /// Why a store cannot be opened or migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is not one of a database we speak to.
+    /// The URL is invalid or names an unsupported database.
     #[error("DATABASE_URL: {0}")]
     Url(String),
-    /// The SQLite file holds something else.
-    #[error("the file that DATABASE_URL names is not a SQLite database; name another one, or move it away")]
+    /// The SQLite file is not a database.
+    #[error("the file in DATABASE_URL is not a SQLite database; use another file, or move this one")]
     NotADatabase,
-    /// The database does not answer, or refuses us.
+    /// The database does not answer, or rejects the connection.
     #[error("the database is unavailable: {0}")]
     Unavailable(Arc<str>),
     /// A migration was changed after it was applied.
@@ -42,44 +42,44 @@ pub enum StoreError {
         /// Highest in this binary.
         known: i64,
     },
-    /// A migration is missing that a later one was applied after.
+    /// A migration is missing although a later one was applied.
     #[error("migration {0} was never applied although a later one was; the table gavel_schema was changed by hand")]
     Gap(i64),
-    /// A migration failed; nothing of it was kept.
+    /// A migration failed and was rolled back.
     #[error("migration {version} ({name}) failed: {cause}")]
     Failed {
         /// Its number.
         version: i64,
         /// Its name.
         name: &'static str,
-        /// The database's words.
+        /// The database's message.
         cause: Arc<str>,
     },
-    /// The system gives no thread for the writer.
-    #[error("the writer's thread cannot be made: {cause}")]
+    /// The writer's thread could not be started.
+    #[error("the writer's thread could not be started: {cause}")]
     Thread {
-        /// The system's words.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
-    /// There is nothing to read.
-    #[error("there is no database at {0}; `gavel serve` and `gavel migrate` make it")]
+    /// The database does not exist.
+    #[error("there is no database at {0}; `gavel serve` and `gavel migrate` create it")]
     Missing(String),
-    /// Too old a database for one who only reads.
-    #[error("the database lacks {0} migrations of this gavel; `gavel migrate` applies them")]
+    /// The database is too old for a read-only command.
+    #[error("the database lacks {0} migrations of this version; `gavel migrate` applies them")]
     Behind(usize),
-    /// The SQLite file, or its folder, cannot be made.
+    /// The SQLite file, or its directory, cannot be created.
     #[error("{path}: {cause}")]
     File {
-        /// Where.
+        /// The path.
         path: String,
-        /// Why.
+        /// The cause.
         cause: std::io::Error,
     },
 }
 
 impl From<sqlx::Error> for StoreError {
-    /// What connecting or migrating met.
+    /// An error while connecting or migrating.
     fn from(error: sqlx::Error) -> Self {
         match &error {
             sqlx::Error::Database(database) if sqlite_class(database.as_ref()) == Some(SQLITE_NOTADB) => {
@@ -90,19 +90,19 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// Why a transaction did not happen.
+/// Why a transaction was not committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The database is away, locked or full, or asked us to try again: the same rows may go through later.
-    Away(Arc<str>),
-    /// The database refused what it was given: trying again does not help.
+    /// The database is unavailable, locked or full, or asked for a retry: the same rows may succeed later.
+    Unavailable(Arc<str>),
+    /// The database rejected the rows: a retry does not help.
     Refused(Arc<str>),
 }
 
 impl Fault {
     pub(super) fn reason(&self) -> &Arc<str> {
         match self {
-            Self::Away(reason) | Self::Refused(reason) => reason,
+            Self::Unavailable(reason) | Self::Refused(reason) => reason,
         }
     }
 }
@@ -118,12 +118,12 @@ impl From<sqlx::Error> for Fault {
             | sqlx::Error::TypeNotFound { .. }
             | sqlx::Error::ColumnIndexOutOfBounds { .. }
             | sqlx::Error::RowNotFound => Self::Refused(reason),
-            _ => Self::Away(reason),
+            _ => Self::Unavailable(reason),
         }
     }
 }
 
-/// The database's words without what it quotes: PostgreSQL puts row contents into `detail`, which is left out.
+/// The database's message. PostgreSQL puts row contents into `detail`, which is omitted.
 pub(super) fn describe(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(database) => match database.code() {
@@ -131,13 +131,13 @@ pub(super) fn describe(error: &sqlx::Error) -> String {
             None => database.message().to_owned(),
         },
         sqlx::Error::PoolTimedOut => {
-            "no connection to read with in time: all are in use, or the database does not answer".to_owned()
+            "no connection for reading was free in time: all are in use, or the database does not answer".to_owned()
         }
         other => other.to_string(),
     }
 }
 
-/// Is it about the rows, rather than about the database?
+/// Whether the error is about the rows, not about the database.
 fn refuses(error: &dyn sqlx::error::DatabaseError) -> bool {
     if let Some(class) = sqlite_class(error) {
         return matches!(
@@ -146,13 +146,13 @@ fn refuses(error: &dyn sqlx::error::DatabaseError) -> bool {
         );
     }
     let code = error.code().unwrap_or_default();
-    // SQLSTATE classes (PostgreSQL manual, appendix A): connection, resources, operator intervention, system,
-    // rollback (deadlock, serialization), lock not available, authorization, no such database, read-only standby.
+    // SQLSTATE classes (PostgreSQL manual, appendix A): connection, resources, operator intervention, system, rollback
+    // (deadlock, serialization), lock not available, authorization, no such database, read-only standby.
     const AWAY: [&str; 10] = ["08", "53", "57", "58", "40", "55", "28", "3D", "25", "XX"];
     !AWAY.iter().any(|class| code.starts_with(class))
 }
 
-/// Did the database end a statement for the time it took?
+/// Whether the database ended a statement because it took too long.
 pub(super) fn is_too_slow(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(database) = error else {
         return false;
@@ -163,7 +163,7 @@ pub(super) fn is_too_slow(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Is somebody else holding SQLite's lock?
+/// Whether another connection holds SQLite's lock.
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(database) => {
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_lost_connection_is_away_and_a_value_that_does_not_fit_is_refused() {
         let lost = sqlx::Error::Io(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-        assert!(matches!(Fault::from(lost), Fault::Away(_)));
+        assert!(matches!(Fault::from(lost), Fault::Unavailable(_)));
         let unfit = sqlx::Error::Encode("does not fit".into());
         assert!(matches!(Fault::from(unfit), Fault::Refused(_)));
     }

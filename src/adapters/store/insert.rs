@@ -1,14 +1,14 @@
-//! Inserts of many rows with few distinct texts, so that each is prepared once: a batch of 13 rows is
-//! one statement of 8 rows, one of 4 and one of 1.
+//! Multi-row inserts with few distinct texts, so that each is prepared once: 13 rows become one statement of 8 rows,
+//! one of 4 and one of 1.
 
 use super::db::{Conn, Dialect, Sql, Value};
 
-/// Rows of one statement at most. More gained nothing when measured, and costs memory for each statement.
+/// Maximum rows of a statement. Larger statements were no faster when measured, and cost memory.
 const MAX_ROWS: usize = 32;
 
 /// One insert, in every size.
 pub(super) struct Insert {
-    /// By the size's logarithm.
+    /// Indexed by the logarithm of the size.
     texts: Vec<Sql>,
     columns: usize,
 }

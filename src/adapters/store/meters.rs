@@ -1,4 +1,4 @@
-//! What is counted: `gavel_store_*`.
+//! The store's metrics: `gavel_store_*`.
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
@@ -6,21 +6,21 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
     /// The database did not answer.
-    Away,
-    /// The database did not take it.
+    Unavailable,
+    /// The database rejected the row.
     Refused,
-    /// There was no connection.
+    /// No connection could be opened.
     Connect,
-    /// The queue had no room.
+    /// The queue was full.
     Queue,
 }
 
 impl Failure {
-    const ALL: [Self; 4] = [Self::Away, Self::Refused, Self::Connect, Self::Queue];
+    const ALL: [Self; 4] = [Self::Unavailable, Self::Refused, Self::Connect, Self::Queue];
 
     fn as_str(self) -> &'static str {
         match self {
-            Self::Away => "away",
+            Self::Unavailable => "unavailable",
             Self::Refused => "refused",
             Self::Connect => "connect",
             Self::Queue => "queue",
@@ -28,8 +28,8 @@ impl Failure {
     }
 }
 
-/// Gives every meter a line from the start. Prometheus sees no increase in a counter whose first value is 1, and the first
-/// event is the one an alert is for.
+/// Registers every metric at start. Prometheus sees no increase in a counter whose first value is 1, and the first
+/// event is the one that an alert is for.
 pub(super) fn register() {
     for counter in [lost(), batches_redone(), recovered_decisions(), recovered_calls()] {
         counter.increment(0);
@@ -38,7 +38,7 @@ pub(super) fn register() {
         failures(kind).increment(0);
     }
     queue_depth().set(0.0);
-    // A histogram is there once it is asked for.
+    // A histogram is registered by its first lookup.
     let _ = (commit_seconds(), batch_ops());
 }
 

@@ -1,7 +1,7 @@
-//! Migrations: compiled in, applied in order, each known by its checksum in the table `gavel_schema`.
+//! Migrations: compiled in, applied in order, and identified by their checksums in the table `gavel_schema`.
 //!
-//! All pending ones are applied in one transaction behind a lock, so two processes that start at once
-//! apply each once. An applied migration never changes and a database never goes back: both are errors.
+//! All pending migrations are applied in one transaction under a lock, so two processes that start at once apply each
+//! once. A changed migration is an error, and so is a database that is newer than the binary.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::connect::Target;
 use super::db::{Conn, Dialect, Value};
 use super::error::{StoreError, describe, is_locked};
 
-/// One step; the same number and name in both dialects.
+/// One migration, with the same number and name in both dialects.
 struct Migration {
     version: i64,
     name: &'static str,
@@ -31,7 +31,7 @@ macro_rules! migration {
     };
 }
 
-/// Every step, in order. New ones are added at the end.
+/// All migrations, in order. New ones are added at the end.
 const MIGRATIONS: &[Migration] = &[
     migration!(1, "decisions", "0001_decisions"),
     migration!(2, "quota", "0002_quota"),
@@ -56,35 +56,35 @@ impl Migration {
         }
     }
 
-    /// Hex SHA-256 of the text; line ends do not count.
+    /// Hex SHA-256 of the text; line endings are ignored.
     fn checksum(&self, dialect: Dialect) -> String {
         hex::encode(Sha256::digest(self.text(dialect).replace("\r\n", "\n").as_bytes()))
     }
 }
 
-/// What a database has and what it lacks.
+/// The migrations of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationStatus {
-    /// Number and name of what was applied.
+    /// Number and name of the applied migrations.
     pub applied: Vec<(i64, String)>,
-    /// Number and name of what this binary would apply.
+    /// Number and name of the migrations that this binary would apply.
     pub pending: Vec<(i64, &'static str)>,
 }
 
-/// A step that was applied to a database.
+/// A migration that was applied to a database.
 struct Applied {
     version: i64,
     name: String,
     checksum: String,
 }
 
-/// Applies what is pending; waits at most for `patience` for another process that does. Where nothing is pending it needs no
-/// lock, so a database that somebody holds can still be looked at.
+/// Applies pending migrations; waits at most `patience` for another process that is migrating. With nothing pending it
+/// takes no lock, so it works on a locked database too.
 pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<MigrationStatus, StoreError> {
     let dialect = conn.dialect();
     match status(conn).await {
         Ok(there) if there.pending.is_empty() && has_its_journal(conn).await? => return Ok(there),
-        // Somebody may be making the file just now.
+        // Another process may be creating the file at this moment.
         Ok(_) | Err(StoreError::Unavailable(_)) => {}
         Err(error) => return Err(error),
     }
@@ -96,14 +96,14 @@ pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<Migra
         }
         Err(error) => {
             if let Err(rollback) = run(conn, "ROLLBACK").await {
-                tracing::debug!(error = %describe(&rollback), "a failed migration was not rolled back by us");
+                tracing::debug!(error = %describe(&rollback), "could not roll back a failed migration");
             }
             Err(error)
         }
     }
 }
 
-/// Is a SQLite file in WAL mode? A copy made by `VACUUM INTO` is not.
+/// Whether a SQLite file is in WAL mode. A copy made by `VACUUM INTO` is not.
 async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError> {
     if conn.dialect() == Dialect::Postgres {
         return Ok(true);
@@ -112,7 +112,7 @@ async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError> {
     Ok(mode.map(|mode| mode.text(0)).transpose()?.as_deref() == Some("wal"))
 }
 
-/// Looks without changing anything; a database without `gavel_schema` has nothing applied.
+/// Reads the status without changes. A database without `gavel_schema` has no applied migrations.
 pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreError> {
     let dialect = conn.dialect();
     let exists = match dialect {
@@ -130,7 +130,7 @@ pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreErro
     Ok(summary(applied))
 }
 
-/// Begins the transaction that nobody else is in.
+/// Begins the exclusive transaction.
 pub(super) async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
     match conn.dialect() {
         Dialect::Sqlite => {
@@ -154,7 +154,7 @@ pub(super) async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), Stor
             let wait = patience.as_millis();
             let begin = format!("BEGIN; SET LOCAL lock_timeout = '{wait}ms'; SET LOCAL statement_timeout = 0");
             conn.script(begin.into()).await.map_err(StoreError::from)?;
-            // The number is ours alone: "gavel" in ASCII.
+            // A lock number that only gavel uses: "gavel" in ASCII.
             run(conn, "SELECT pg_advisory_xact_lock(444016780652)")
                 .await
                 .map_err(StoreError::from)
@@ -219,7 +219,7 @@ async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
     Ok(rows)
 }
 
-/// Is what was applied a beginning of what we have, unchanged?
+/// Checks that the applied migrations are an unchanged prefix of this binary's.
 fn check(applied: &[Applied], dialect: Dialect) -> Result<(), StoreError> {
     let known = MIGRATIONS.last().map_or(0, |last| last.version);
     if let Some(newest) = applied.last().filter(|newest| newest.version > known) {
@@ -255,7 +255,7 @@ fn summary(applied: Vec<Applied>) -> MigrationStatus {
     }
 }
 
-/// Connects and applies what is pending: `gavel migrate`.
+/// Connects and applies pending migrations: `gavel migrate`.
 pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, StoreError> {
     target.create()?;
     let mut conn = target.writer().await.map_err(StoreError::from)?;
@@ -264,7 +264,7 @@ pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, S
     result
 }
 
-/// Connects and looks: `gavel migrate --status`. Makes no file.
+/// Connects and reads the status: `gavel migrate --status`. Creates no file.
 pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, StoreError> {
     if target.missing().is_some() {
         return Ok(summary(Vec::new()));

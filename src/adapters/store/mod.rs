@@ -1,18 +1,20 @@
-//! The record on SQLite or PostgreSQL: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`]; the runs of
-//! agents with their journals, and their definitions: ports [`Runs`](crate::ports::runs::Runs) and
-//! [`Definitions`](crate::ports::definitions::Definitions); logins to the console (`sessions`).
+//! Storage on SQLite or PostgreSQL. Decisions: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`].
+//! Agents' runs with their journals, and definitions: ports [`Runs`](crate::ports::runs::Runs) and
+//! [`Definitions`](crate::ports::definitions::Definitions). Console logins: `sessions`.
 //!
-//! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
-//! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
-//! place that knows both databases; `sqlite`). What it did that has consequences goes into the `audit`, in the same
-//! transaction. Runs and definitions (`runs`, `definitions`) go the same way, one op after
-//! another within the transaction, since each answers what it met. `keeper` beats the lease, has dead processes' rows closed
-//! and old ones dropped; `state` tells whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have
-//! connections of their own and never wait for the writer.
+//! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
+//! is queued into one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection.
+//! `db` is the only module that knows both databases; `sqlite` implements one of them. Side effects are added to the
+//! `audit` log in the same transaction. Runs and definitions (`runs`, `definitions`) take the same path, but one op
+//! after another, since each returns a result.
 //!
-//! What survives: a decision that was acknowledged survives the death of the process; an intent that was
-//! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always), and so does a run
-//! that was made, and its end. What else of a journal is lost with the power is asked again, or is in doubt.
+//! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
+//! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
+//! the writer.
+//!
+//! Durability: an acknowledged decision survives the death of the process. An acknowledged intent survives a power loss
+//! (SQLite `synchronous = FULL` for its commit; PostgreSQL always), and so do the creation and the end of a run. If a
+//! power loss removes other journal entries, the model is asked again, or the call is in doubt.
 
 mod actions;
 mod audit;
@@ -25,11 +27,11 @@ mod db;
 mod definitions;
 mod error;
 mod insert;
-mod keeper;
-mod lost;
+mod maintenance;
 mod meters;
 mod migrate;
 mod op;
+mod pending_cleanup;
 mod queue;
 mod read;
 mod recorder;
@@ -66,8 +68,8 @@ pub use read::{PastCall, ReadOnly};
 
 pub(super) use connect::{Target, create_file};
 use db::{Conn, Dialect};
-use lost::Lost;
 use op::Op;
+use pending_cleanup::PendingCleanup;
 use queue::Queue;
 use rows::Writing;
 use state::State;
@@ -78,19 +80,19 @@ use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
-/// How long the store waits at the start, and at each later try, for a process that is migrating. Longer, and nobody would
-/// be told why nothing answers.
+/// How long the store waits, at start and at each later attempt, for a process that is migrating. A longer wait would
+/// delay the message that the store is unavailable.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// Writers on PostgreSQL: while one waits for its commit, another writes.
+/// Number of writers on PostgreSQL: while one waits for its commit, another writes.
 const POSTGRES_WRITERS: usize = 3;
 
-/// The store. Dropping the last handle ends its tasks after they have written what is queued;
-/// [`Store::shutdown`] waits for that.
+/// The store. Dropping the last handle ends its tasks after they have written what is queued; [`Store::shutdown`] waits
+/// for that.
 pub struct Store {
     shared: Arc<Shared>,
     queue: Queue,
     reading: ReadOnly,
-    /// For those who work on runs, whatever analysts read meanwhile.
+    /// For workers, so that analysts' reads do not delay them.
     working: ReadOnly,
     buckets: Option<Arc<SharedBuckets>>,
     keeping: TaskTracker,
@@ -101,11 +103,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the database, makes the SQLite file when it is missing, applies migrations, takes the lease and
-    /// recovers what dead processes left open. Runs its tasks on the current tokio runtime, but for SQLite's writer.
+    /// Opens the database, creates a missing SQLite file, applies migrations, takes the lease and recovers open records
+    /// of dead processes. Its tasks run on the current tokio runtime, except SQLite's writer.
     ///
     /// # Errors
-    /// [`StoreError`]; with [`AtStart::Background`] only for a wrong URL.
+    /// [`StoreError`]; with [`AtStart::Background`] only for an invalid URL.
     pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let target = Target::parse(config.url(), config.max_bytes)?;
         meters::register();
@@ -127,7 +129,7 @@ impl Store {
                 AtStart::Background => CONNECTING,
             },
             state: State::up(),
-            lost: Lost::default(),
+            pending_cleanup: PendingCleanup::default(),
             migrated: AtomicBool::new(false),
             audit_guarded: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -158,9 +160,13 @@ impl Store {
             }
         }
         if connected {
-            keeper::recover(&queue).await;
+            maintenance::recover(&queue).await;
         }
-        keeping.spawn(keeper::keep(Arc::clone(&shared), queue.clone(), stop_keeping.clone()));
+        keeping.spawn(maintenance::keep(
+            Arc::clone(&shared),
+            queue.clone(),
+            stop_keeping.clone(),
+        ));
         keeping.close();
         writing.close();
         Ok(Arc::new(Self {
@@ -177,7 +183,7 @@ impl Store {
         }))
     }
 
-    /// Applies pending migrations and returns what is there then: `gavel migrate`.
+    /// Applies pending migrations and returns the resulting status: `gavel migrate`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -185,7 +191,7 @@ impl Store {
         migrate::migrate_target(&Target::parse(url, None)?).await
     }
 
-    /// What was applied and what is pending. Changes nothing.
+    /// The applied and the pending migrations. Changes nothing.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -193,10 +199,10 @@ impl Store {
         migrate::status_target(&Target::parse(url, None)?).await
     }
 
-    /// Can a row be written? Tried in a transaction that is rolled back. The schema must be there.
+    /// Checks that a row can be written, in a transaction that is rolled back. The schema must exist.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]: what stands in the way.
+    /// [`StoreError::Unavailable`] with the reason.
     pub async fn try_write(url: &str) -> Result<(), StoreError> {
         let target = Target::parse(url, None)?;
         let mut conn = target.writer().await.map_err(StoreError::from)?;
@@ -211,20 +217,20 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
-    /// The users' quotas that all replicas share; `None` on SQLite, where a process counts by itself.
+    /// The users' quotas that all replicas share; `None` on SQLite, where each process counts by itself.
     #[must_use]
     pub fn buckets(&self) -> Option<Arc<SharedBuckets>> {
         self.buckets.clone()
     }
 
-    /// Writes what is queued, ends the lease and the tasks, and closes the connections. What comes later is
-    /// `Unavailable`. A database that is away is waited for 5 s.
+    /// Writes what is queued, ends the lease and the tasks, and closes the connections. Later writes are `Unavailable`.
+    /// Waits at most 5 s for an unavailable database.
     pub async fn shutdown(&self) {
         self.stop_keeping.cancel();
         self.keeping.wait().await;
         self.shared.leaving.store(true, Ordering::Release);
-        if let Err(error) = self.queue.ask(Op::Leave).await {
-            tracing::warn!(%error, "the lease was not ended; it runs out by itself");
+        if let Err(error) = self.queue.ask(Op::EndLease).await {
+            tracing::warn!(%error, "the lease was not ended; it will expire");
         }
         self.stop_writing.cancel();
         self.writing.wait().await;
@@ -253,7 +259,7 @@ impl Decisions for Store {
         self.reading.tool_invocations(tenant, query)
     }
 
-    /// What the writer met lately counts as well.
+    /// The writer's last result counts as well.
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
         match self.shared.state.reason() {
             Some(reason) => Box::pin(async move { Err(QueryError::Unavailable(reason)) }),
@@ -262,8 +268,8 @@ impl Decisions for Store {
     }
 }
 
-/// SQLite works in the thread that calls, so it gets one to itself; nothing else waits while a disk does not answer. The
-/// thread needs no reactor: a request wakes it by one futex.
+/// Runs SQLite's writer on a separate thread, since SQLite blocks its thread: a slow disk delays nothing else. The
+/// thread needs no reactor; a request wakes it by one futex.
 fn on_its_own_thread(writer: impl Future<Output = ()> + Send + 'static) -> Result<(), StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let spawned = runtime.and_then(|runtime| {
@@ -274,7 +280,7 @@ fn on_its_own_thread(writer: impl Future<Output = ()> + Send + 'static) -> Resul
     spawned.map(drop).map_err(|cause| StoreError::Thread { cause })
 }
 
-/// The first writer's connection; `None` when the store is to come up later, and its state then says why.
+/// The first writer's connection. `None` if the store starts in the background; its state then has the reason.
 async fn first_connection(shared: &Shared, at_start: AtStart) -> Result<Option<Conn>, StoreError> {
     match (shared.connect().await, at_start) {
         (Ok(conn), _) => Ok(Some(conn)),

@@ -1,4 +1,4 @@
-//! What the writer is asked to do, and who waits for it.
+//! The ops of the writer, and the tickets of callers that wait for them.
 
 use tokio::sync::oneshot;
 
@@ -9,66 +9,67 @@ use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// One thing to write. Each may be done twice without harm, since a commit may go through unheard.
+/// One op. Repeating it does no harm, since a commit may succeed without acknowledgement.
 pub(super) enum Op {
     Open(Box<OpenDecision>, Vec<Intent>),
     Intend(Vec<Intent>),
     Close(Box<ClosedDecision>),
     Claim(Box<Claim>),
-    /// Runs of agents and their definitions.
+    /// Runs and definitions.
     Run(Box<RunOp>),
-    /// Logins to the console.
+    /// Console logins.
     Session(SessionOp),
-    /// Nobody heard that the row was opened, so nothing was begun: close it, free its claim.
+    /// The opening of the row was not acknowledged, so no work was started: closes it and frees its claim.
     Abandon(DecisionId, Option<Arc<str>>),
-    /// Nobody heard that the decision was recorded, so it was not answered: its row says so.
-    Unsay(DecisionId),
-    /// What was to be written of an open row is gone: close it as far as its intents tell.
-    Lose(DecisionId),
-    /// Renew the lease.
-    Beat,
-    /// Finish what dead processes left open.
+    /// The record of the decision was not acknowledged, so the caller received no answer: notes that in its row.
+    MarkUnanswered(DecisionId),
+    /// The close of an open row was lost: closes it based on its intents.
+    CloseLost(DecisionId),
+    /// Renews the lease.
+    RenewLease,
+    /// Closes open records of dead processes.
     Sweep,
-    /// Drop what has expired.
+    /// Deletes expired rows.
     Prune,
-    /// End the lease.
-    Leave,
+    /// Ends the lease.
+    EndLease,
 }
 
 impl Op {
-    /// Must it be written although nobody waits any more? True where something happened that the record must tell.
+    /// Whether it must be written even if the caller gave up: true if it records something that happened.
     pub(super) fn must_finish(&self) -> bool {
         match self {
             Self::Close(decision) => decision.opened,
             Self::Run(op) => op.must_finish(),
-            Self::Abandon(..) | Self::Unsay(_) | Self::Lose(_) => true,
+            Self::Abandon(..) | Self::MarkUnanswered(_) | Self::CloseLost(_) => true,
             Self::Open(..)
             | Self::Intend(_)
             | Self::Claim(_)
             | Self::Session(_)
-            | Self::Beat
+            | Self::RenewLease
             | Self::Sweep
             | Self::Prune
-            | Self::Leave => false,
+            | Self::EndLease => false,
         }
     }
 
-    /// Must it survive a loss of power? Intents must: what they announce is about to happen.
+    /// Whether it must survive a power loss. Intents must: the calls that they announce follow.
     pub(super) fn survives_power_loss(&self) -> bool {
         match self {
             Self::Open(_, intents) | Self::Intend(intents) => !intents.is_empty(),
-            // What came of them must as well, and so must what recovery says of it: the audit has it.
+            // The outcomes of intents must survive too, and so must recovery's assumptions about them: the audit log
+            // has them.
             Self::Close(decision) => decision.calls.iter().any(|call| {
                 let acts = call.tool.as_ref().is_some_and(|tool| tool.side_effect);
                 acts && call.started_at.is_some()
             }),
-            Self::Abandon(..) | Self::Lose(_) | Self::Sweep => true,
+            Self::Abandon(..) | Self::CloseLost(_) | Self::Sweep => true,
             Self::Run(op) => op.survives_power_loss(),
             _ => false,
         }
     }
 
-    /// Does it tell the outcome of work that is done? Then it is waited for longer.
+    /// Whether it records the outcome of finished work. Its deadline is longer.
     pub(super) fn closes(&self) -> bool {
         match self {
             Self::Close(_) => true,
@@ -77,59 +78,59 @@ impl Op {
         }
     }
 
-    /// What must be done when it was (or may have been) written and nobody heard of it.
-    pub(super) fn unheard(&self) -> Option<Op> {
+    /// The op that follows if it was written, or may have been, without acknowledgement.
+    pub(super) fn outcome_unknown(&self) -> Option<Op> {
         match self {
             Self::Open(decision, _) => Some(Self::Abandon(decision.id, None)),
             Self::Claim(claim) => Some(Self::Abandon(claim.decision.id, Some(Arc::clone(&claim.scope)))),
-            // One that was opened had its effect, and is recorded as it came out, heard or not.
-            Self::Close(decision) if !decision.opened => Some(Self::Unsay(decision.open.id)),
-            Self::Run(op) => op.unheard().map(|op| Self::Run(Box::new(op))),
+            // An opened decision may have had effects, so its recorded outcome is kept in any case.
+            Self::Close(decision) if !decision.opened => Some(Self::MarkUnanswered(decision.open.id)),
+            Self::Run(op) => op.outcome_unknown().map(|op| Self::Run(Box::new(op))),
             _ => None,
         }
     }
 }
 
-/// What was written.
+/// The result of an op.
 #[derive(Debug)]
 pub(super) enum Done {
     Written,
     Claimed(Claimed),
     Run(RunDone),
-    /// How many rows recovery closed: decisions, calls.
+    /// Numbers of rows that recovery closed: decisions, calls.
     Swept(u64, u64),
-    /// May there be more to drop?
+    /// Whether there may be more to delete.
     Pruned(bool),
 }
 
-/// An op on its way through the queue.
+/// An op in the queue.
 pub(super) struct Ticket {
     pub(super) op: Op,
     pub(super) answer: oneshot::Sender<Result<Done, RecordError>>,
     pub(super) progress: Arc<Progress>,
-    /// True once a transaction with it was to be committed and its end is not known.
+    /// True once a COMMIT that includes it was attempted with an unknown result.
     pub(super) uncertain: bool,
 }
 
-/// How far an op has come, for the one who waits. Who gives up and who commits are one exchange each out of the same first
-/// state: of what was told to be unwritten nothing is committed.
+/// The progress of an op, for its caller. Giving up and committing are each one atomic exchange from the same initial
+/// state. So an op that was reported as unwritten is never committed.
 #[derive(Default)]
 pub(super) struct Progress(AtomicU8);
 
-/// Nothing of it is committed.
+/// Not committed.
 const WAITING: u8 = 0;
-/// A COMMIT with it may have been sent.
+/// A COMMIT that includes it may have been sent.
 const COMMITTING: u8 = 1;
-/// Whoever waited was told that it is not written.
+/// Its caller gave up and received "not written".
 const GIVEN_UP: u8 = 2;
 
 impl Progress {
-    /// Nobody waits any more. True: it is not written.
+    /// Marks that the caller gave up. True: the op is not written.
     pub(super) fn give_up(&self) -> bool {
         self.go(WAITING, GIVEN_UP) != Err(COMMITTING)
     }
 
-    /// A COMMIT with it is about to be sent. False: it was given up.
+    /// Marks that a COMMIT is about to be sent. False: the caller gave up.
     fn commit(&self) -> bool {
         self.go(WAITING, COMMITTING) != Err(GIVEN_UP)
     }
@@ -144,7 +145,7 @@ impl Progress {
 }
 
 impl Ticket {
-    /// Nobody waits for it.
+    /// A ticket without a waiting caller.
     pub(super) fn silent(op: Op) -> Self {
         Self {
             op,
@@ -154,25 +155,25 @@ impl Ticket {
         }
     }
 
-    /// A COMMIT with it is about to be sent; false where it may not be.
+    /// Marks that a COMMIT is about to be sent; false if the op must not be committed.
     pub(super) fn commit(&self) -> bool {
         self.progress.commit() || self.op.must_finish()
     }
 
-    /// Was a COMMIT with it sent, of which it is not known how it ended?
+    /// Whether a COMMIT that includes it was sent, with an unknown result.
     pub(super) fn is_committing(&self) -> bool {
         self.progress.is_committing()
     }
 
-    /// The transaction was not committed.
+    /// Marks that the transaction was not committed.
     pub(super) fn not_committed(&self) {
         if !self.uncertain {
-            // Fails where it had not come so far, or was given up: then it stays as it is.
+            // Fails if no COMMIT was attempted or the caller gave up; the state then remains.
             let _ = self.progress.go(COMMITTING, WAITING);
         }
     }
 
-    /// Is it to be written?
+    /// Whether it still needs to be written.
     pub(super) fn wanted(&self) -> bool {
         self.op.must_finish() || !self.answer.is_closed()
     }

@@ -1,4 +1,4 @@
-//! The way to the writer, with a deadline for everybody who waits.
+//! Sends ops to the writer, with a deadline for every caller that waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,9 @@ impl Queue {
         }
     }
 
-    /// Writes `op` and waits until it is durable, or known not to be, or the deadline passed. What must be
-    /// written stays with the writer also then; anything else that is told to be unavailable is not written later.
+    /// Writes `op` and waits until it is durable, known to be unwritten, or past the deadline. After the deadline the
+    /// writer keeps retrying an op that must be written. Any other op that is reported as unavailable is not written
+    /// later.
     pub(super) async fn ask(&self, op: Op) -> Result<Done, RecordError> {
         let deadline = match op.closes() {
             true => self.close_deadline,
@@ -57,9 +58,9 @@ impl Queue {
         }
     }
 
-    /// Hands over what nobody waits for.
+    /// Queues a ticket without waiting for its result.
     pub(super) fn hand_over(&self, ticket: Ticket) {
-        // Refused only when the queue is full or closed, and noted as lost there.
+        // Fails only when the queue is full or closed; `push` notes the op as lost.
         let _ = self.push(ticket);
     }
 
@@ -70,12 +71,12 @@ impl Queue {
             Err(mpsc::error::TrySendError::Closed(ticket)) => (ticket, "the store was shut down"),
         };
         meters::failures(Failure::Queue).increment(1);
-        self.shared.lost.note(&ticket.op);
+        self.shared.pending_cleanup.note(&ticket.op);
         Err(RecordError::Unavailable(reason.into()))
     }
 }
 
-/// Nobody waits any more: is it known that it is not written?
+/// The caller gave up. Returns `Unavailable` if the op is known to be unwritten, else `Uncertain`.
 fn given_up(progress: &Progress, reason: Arc<str>) -> RecordError {
     match progress.give_up() {
         true => RecordError::Unavailable(reason),

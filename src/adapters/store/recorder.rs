@@ -14,8 +14,7 @@ use crate::ports::BoxFuture;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError, Recorder};
 
 impl Store {
-    /// Writes in a span, from the queue's end to the commit that has the op with others'. It is as long as
-    /// the request waits.
+    /// Writes `op` in a span that covers the caller's wait: from entering the queue to the group commit.
     pub(super) async fn commit(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
         let span = tracing::debug_span!(
             "commit",
@@ -45,7 +44,7 @@ impl Store {
     }
 }
 
-/// What the log says of a decision: one line, once it is on record.
+/// The log line of a decision, written once the decision is recorded.
 pub(super) struct LogLine {
     id: DecisionId,
     surface: &'static str,
@@ -112,14 +111,14 @@ impl Recorder for Store {
     }
 
     fn lose(&self, decision: DecisionId) {
-        self.queue.hand_over(Ticket::silent(Op::Lose(decision)));
+        self.queue.hand_over(Ticket::silent(Op::CloseLost(decision)));
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>> {
         Box::pin(async move {
             match self.commit("claim", Op::Claim(Box::new(claim))).await? {
                 Done::Claimed(claimed) => Ok(claimed),
-                other => unreachable!("a claim is answered as one, not as {other:?}"),
+                other => unreachable!("a claim must return Done::Claimed, not {other:?}"),
             }
         })
     }

@@ -1,4 +1,4 @@
-//! From records to the values of a row, in the order of `statements.rs`.
+//! Converts records to the values of a row, in the order of `statements.rs`.
 
 use super::config::ContentMode;
 use super::content::capped;
@@ -7,7 +7,7 @@ use crate::domain::ids::InstanceId;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, Ruled};
 
-/// What every row is written with.
+/// Values that apply to every row.
 pub(super) struct Writing {
     pub(super) owner: Value,
     pub(super) content: ContentMode,
@@ -61,7 +61,7 @@ impl Writing {
             tokens(row.usage.output_tokens),
             tokens(row.usage.thought_tokens),
             tokens(row.usage.cached_tokens),
-            // A clock that was set back must not cost the record.
+            // A clock that was set back must not make the row invalid.
             Value::Int(Some(row.duration_us.max(0))),
             row.error_detail.as_ref().map_or(Value::Text(None), Value::shared),
         ]);
@@ -93,7 +93,7 @@ impl Writing {
     /// The 21 values of a call that ended.
     pub(super) fn call(&self, decision: &OpenDecision, call: &CallRecord, into: &mut Vec<Value>) {
         let status = status(call);
-        // A call that was sent has a start; one without its time is dated by its decision.
+        // A call that was sent has a start time. If it is unknown, the decision's time is used.
         let started = (status != "not_sent").then(|| call.started_at.unwrap_or(decision.created_at));
         let none = Value::Text(None);
         let (tool, server, digest) = match &call.tool {
@@ -138,7 +138,7 @@ impl Writing {
     }
 }
 
-/// The row's state. Whether something was sent is told by its start; `in_doubt` is its own word.
+/// The status of the row. A start time shows that the call was sent; `in_doubt` takes precedence.
 fn status(call: &CallRecord) -> &'static str {
     match (&call.outcome, call.started_at) {
         (Ok(_), _) => "completed",

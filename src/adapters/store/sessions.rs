@@ -1,4 +1,4 @@
-//! Logins to the console: port [`SessionStore`].
+//! Console logins: port [`SessionStore`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::ports::sessions::{Credential, Session, SessionStore};
 
 const COLUMNS: &str = "id, tenant, kind, credential, fingerprint, roles, user_id, created_at, seen_at, expires_at";
 
-/// What the writer is asked to do with a login. Done twice, each does no harm.
+/// Operations on a login. Each is idempotent.
 #[derive(Clone, Debug)]
 pub(super) enum SessionOp {
     Begin(Session),

@@ -1,7 +1,7 @@
-//! SQLite in the thread that calls.
+//! SQLite on the calling thread.
 //!
-//! The async driver hands each statement to a thread of its own and back. Those two wake-ups cost more than a small
-//! transaction, and SQLite's writer has a thread to itself already (`mod`).
+//! The async driver hands each statement to a separate thread and back. Those two wake-ups cost more than a small
+//! transaction, and the SQLite writer already has its own thread (`mod`).
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -14,7 +14,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 
 use super::db::{EachRow, Row, Value};
 
-/// Every statement of a writer, in each of its sizes.
+/// Holds every statement of a writer, in each of its sizes.
 const STATEMENTS: usize = 128;
 
 /// A connection.
@@ -27,7 +27,7 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens a file that is there. `setup` must leave `synchronous` at NORMAL for one who writes.
+    /// Opens an existing file. For a writer, `setup` must leave `synchronous` at NORMAL.
     pub(super) fn open(path: &Path, lock_wait: Duration, setup: &str) -> Result<Self, sqlx::Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(failure)?;
@@ -42,10 +42,11 @@ impl Sqlite {
         })
     }
 
-    /// What the next commits survive: a loss of power, or the death of the process alone. Not within a transaction.
+    /// Sets whether the next commits survive a power loss, or only the death of the process. Must not be called within
+    /// a transaction.
     pub(super) fn survive_power_loss(&mut self, yes: bool) -> Result<(), sqlx::Error> {
         if self.survives_power_loss != yes {
-            // Not a cached statement: SQLite obeys this one when it is prepared, not when it runs.
+            // Not a cached statement: SQLite applies this PRAGMA when it is prepared, not when it runs.
             let level = if yes { "FULL" } else { "NORMAL" };
             self.connection
                 .pragma_update(None, "synchronous", level)
@@ -55,8 +56,8 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Fails when the file that was opened has been removed, or another one put in its place: SQLite would go on writing to
-    /// a file that nobody will find.
+    /// Fails when the opened file was removed or replaced. SQLite would continue to write to a file that has no path
+    /// any more.
     pub(super) fn still_there(&self) -> Result<(), sqlx::Error> {
         if self.file == file_id(&self.path) {
             return Ok(());
@@ -64,19 +65,19 @@ impl Sqlite {
         Err(sqlx::Error::Io(std::io::Error::new(
             std::io::ErrorKind::NotFound,
             format!(
-                "{} was removed or replaced while it was in use; put it back, or start again to begin with what is there \
+                "{} was removed or replaced while it was in use; put it back, or restart to use the file that is there \
                  now",
                 self.path.display()
             ),
         )))
     }
 
-    /// Is a transaction open?
+    /// Whether a transaction is open.
     pub(super) fn in_transaction(&self) -> bool {
         !self.connection.is_autocommit()
     }
 
-    /// Runs one statement; returns how many rows it changed, if it changes rows.
+    /// Runs one statement and returns the number of changed rows.
     pub(super) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, sqlx::Error> {
         let mut statement = self.bound(sql, values)?;
         let mut rows = statement.raw_query();
@@ -84,12 +85,12 @@ impl Sqlite {
         Ok(self.connection.changes())
     }
 
-    /// Runs a text of any number of statements without parameters.
+    /// Runs any number of statements without parameters.
     pub(super) fn script(&self, sql: &str) -> Result<(), sqlx::Error> {
         self.connection.execute_batch(sql).map_err(failure)
     }
 
-    /// Gives each row to `each` until it breaks.
+    /// Passes each row to `each` until it breaks.
     pub(super) fn fetch(&self, sql: &str, values: &[Value], each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
         let mut statement = self.bound(sql, values)?;
         let columns = statement.column_count();
@@ -103,12 +104,12 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Closes the file; the last to do so moves its log into it.
+    /// Closes the file. The last connection to close moves the log into it.
     pub(super) fn close(self) -> Result<(), sqlx::Error> {
         self.connection.close().map_err(|(_, error)| failure(error))
     }
 
-    /// `$3` is the third value wherever it stands; each `?` is the next one.
+    /// Binds values: `$3` is the third value wherever it appears; each `?` is the next one.
     fn bound(&self, sql: &str, values: &[Value]) -> Result<CachedStatement<'_>, sqlx::Error> {
         let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
         for index in 1..=statement.parameter_count() {
@@ -124,7 +125,7 @@ impl Sqlite {
     }
 }
 
-/// Device and inode: which file it is, whatever it is called.
+/// Device and inode, which identify a file regardless of its path.
 type FileId = (u64, u64);
 
 #[cfg(unix)]
@@ -150,7 +151,7 @@ impl ToSql for Value {
     }
 }
 
-/// What SQLite said, in the form of the other driver's errors.
+/// A SQLite error in the form of the other driver's errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Failure {
@@ -191,7 +192,7 @@ pub(super) fn failure(error: rusqlite::Error) -> sqlx::Error {
             code: cause.extended_code,
             message: message.unwrap_or_else(|| cause.to_string()),
         })),
-        // Without the statement that it points into.
+        // Without the SQL text that the error refers to.
         rusqlite::Error::SqlInputError { error, msg, .. } => sqlx::Error::Database(Box::new(Failure {
             code: error.extended_code,
             message: msg,
@@ -228,7 +229,7 @@ mod tests {
         found
     }
 
-    /// DESIGN.md section 5: intents of side effects survive a loss of power.
+    /// DESIGN.md section 5: intents of side effects survive a power loss.
     #[test]
     fn what_a_commit_survives_can_be_changed_again_and_again() {
         let folder = tempfile::tempdir().unwrap();

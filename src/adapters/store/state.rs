@@ -1,4 +1,4 @@
-//! Is the store there? Told by what the last writes met; no I/O.
+//! Whether the store is available, judged by the results of the last writes. No I/O.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use arc_swap::ArcSwapOption;
 
 use super::meters;
 
-/// Shared by everybody who writes. Down: somebody waited a whole deadline in vain. Up: a commit went through.
+/// Shared by all writers. Down: a caller's deadline passed without a commit. Up: a commit succeeded.
 pub(super) struct State {
-    /// Why it is down.
+    /// Why the store is down.
     down: ArcSwapOption<Arc<str>>,
-    /// What the last failed transaction met, for the reason.
+    /// The error of the last failed transaction, used as the reason.
     last_fault: ArcSwapOption<Arc<str>>,
 }
 
@@ -27,7 +27,7 @@ impl State {
         self.down.load().as_deref().map(Arc::clone)
     }
 
-    /// A commit went through.
+    /// A commit succeeded.
     pub(super) fn committed(&self) {
         if self.last_fault.load().is_some() {
             self.last_fault.store(None);
@@ -38,12 +38,12 @@ impl State {
         }
     }
 
-    /// A transaction failed; others may still go through before anybody's deadline.
+    /// A transaction failed; a retry may still succeed before any caller's deadline.
     pub(super) fn faulted(&self, reason: &Arc<str>) {
         self.last_fault.store(Some(Arc::new(Arc::clone(reason))));
     }
 
-    /// A deadline passed. Returns the reason, for the one who waited.
+    /// A caller's deadline passed. Returns the reason.
     pub(super) fn gave_up(&self) -> Arc<str> {
         let reason: Arc<str> = match self.last_fault.load().as_deref() {
             Some(fault) => Arc::clone(fault),
@@ -63,7 +63,7 @@ impl State {
 }
 
 trait SwapIfSet {
-    /// Empties it; true when something was in it. Reads first, since it is nearly always empty.
+    /// Clears the value and returns whether there was one. Loads first, since the value is nearly always empty.
     fn swap_if_set(&self) -> bool;
 }
 

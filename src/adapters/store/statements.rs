@@ -4,9 +4,9 @@ use super::actions::ActionStatements;
 use super::audit::AuditStatements;
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
-use super::runs::{RunStatements, WORKED_ON};
+use super::runs::{RUN_ACTIVE, RunStatements};
 
-/// The texts, made once.
+/// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(super) struct Statements {
     pub(super) begin: Sql,
     pub(super) commit: Sql,
@@ -15,7 +15,7 @@ pub(super) struct Statements {
     pub(super) close: Insert,
     pub(super) intend: Insert,
     pub(super) call: Insert,
-    /// scope, fingerprint, decision. Takes the place of an expired claim, unless the run it made is not over.
+    /// scope, fingerprint, decision. Replaces an expired claim, unless the run that it created is still active.
     pub(super) claim: Sql,
     /// scope → fingerprint, decision, status and body of the answer, the decision's status and request id.
     pub(super) claimed: Sql,
@@ -23,28 +23,29 @@ pub(super) struct Statements {
     pub(super) answer: Sql,
     /// instance, lease in microseconds.
     pub(super) beat: Sql,
-    /// Decisions of owners without a lease; own instance is $1. A run owns its decision, and has a lease of its own.
+    /// instance: closes decisions of owners without a lease, except its own. A run owns its decision and has its own
+    /// lease.
     pub(super) recover_decisions: Sql,
-    /// Started calls of closed decisions → call, decision, tool, has it consequences?
+    /// Started calls of closed decisions → call, decision, tool, whether it has a side effect.
     pub(super) recover_calls: Sql,
-    /// decision, owner: what was begun for it is not known.
+    /// decision, owner: closes it, with an unknown outcome.
     pub(super) lose: Sql,
-    /// decision, owner: it was recorded, and nobody heard of it.
-    pub(super) unsay: Sql,
-    /// decision, owner: nothing was begun for it.
+    /// decision, owner: it was recorded, but its caller received no answer.
+    pub(super) mark_unanswered: Sql,
+    /// decision, owner: closes it; no work was started for it.
     pub(super) abandon: Sql,
     /// decision: its intents were never sent → as [`Statements::recover_calls`].
     pub(super) abandon_calls: Sql,
-    /// decision: its claim may be made again.
+    /// scope, decision: deletes its claim, so that the key can be claimed again.
     pub(super) abandon_claim: Sql,
-    /// Expired claims, [`PRUNED_AT_ONCE`] at most; not those whose run is not over.
+    /// Deletes expired claims, at most [`PRUNED_AT_ONCE`]; not those whose run is still active.
     pub(super) prune_claims: Sql,
-    /// Logins whose time is over, [`PRUNED_AT_ONCE`] at most.
+    /// Deletes expired logins, at most [`PRUNED_AT_ONCE`].
     pub(super) prune_sessions: Sql,
-    /// Dead instances that own nothing open.
+    /// Deletes dead instances that own no open decision.
     pub(super) prune_instances: Sql,
     /// instance: its lease ends now.
-    pub(super) leave: Sql,
+    pub(super) release_instance: Sql,
     pub(super) runs: RunStatements,
     pub(super) actions: ActionStatements,
     pub(super) audit: AuditStatements,
@@ -53,15 +54,15 @@ pub(super) struct Statements {
 const OPEN_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
      definition_hash, request_id, created_at, owner, status)";
 const OPEN_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')";
-// Written before: the commit was not acknowledged, and this is the second try.
+// The row exists if an earlier commit of the same op was not acknowledged.
 const OPEN_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
 const CLOSE_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
      definition_hash, request_id, created_at, owner, status, decision_type, outcome_category, intent, response, model, \
      iterations, input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, error_detail)";
 const CLOSE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'closed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-// Updates the row of commit 1, or the same row when the first try was not acknowledged. The owner knows what
-// happened: its word takes the place of what recovery assumed when the lease ran out in an outage.
+// Updates the row of commit 1, or the same row if the first attempt was not acknowledged. The owner knows the outcome,
+// so it replaces what recovery assumed when the lease expired during an outage.
 const CLOSE_TAIL: &str = "ON CONFLICT (id) DO UPDATE SET status = 'closed', recovered = FALSE, \
      decision_type = excluded.decision_type, outcome_category = excluded.outcome_category, intent = excluded.intent, \
      response = excluded.response, model = excluded.model, iterations = excluded.iterations, \
@@ -73,7 +74,7 @@ const CLOSE_TAIL: &str = "ON CONFLICT (id) DO UPDATE SET status = 'closed', reco
 const CALL_HEAD: &str = "INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, \
      tool_digest, side_effect, arguments, input_hash, policy, decided_by, idempotency_key, created_at, status, \
      started_at, duration_us, result, error_code, error_message)";
-// The user is the decision's; without a decision there is none, and the row is refused.
+// The user is the decision's. Without a decision there is none, and the row is rejected.
 const INTENT_ROW: &str = "(?, ?, ?, ?, (SELECT user_id FROM decision_log WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'started', \
      ?, NULL, NULL, NULL, NULL)";
 const INTENT_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO NOTHING";
@@ -83,9 +84,9 @@ const CALL_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO UPDATE SET statu
      error_code = excluded.error_code, error_message = excluded.error_message \
      WHERE tool_invocation_log.id = excluded.id";
 
-/// Claims are kept for 24 h, and as long as the run that they made is not over.
+/// Claims are kept for 24 h, and longer while the run that they created is active.
 const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
-/// Few enough that the transaction holds nobody up.
+/// Few enough that the transaction does not block others.
 pub(super) const PRUNED_AT_ONCE: u64 = 1000;
 
 impl Statements {
@@ -105,7 +106,7 @@ impl Statements {
                  ON CONFLICT (scope) DO UPDATE SET fingerprint = excluded.fingerprint, \
                  decision_id = excluded.decision_id, created_at = excluded.created_at, \
                  expires_at = excluded.expires_at, answer_status = NULL, answer_body = NULL \
-                 WHERE idempotency_key.expires_at <= excluded.created_at AND NOT {WORKED_ON}"
+                 WHERE idempotency_key.expires_at <= excluded.created_at AND NOT {RUN_ACTIVE}"
             )
             .into(),
             claimed: "SELECT k.fingerprint, k.decision_id, k.answer_status, k.answer_body, d.status, d.request_id \
@@ -135,7 +136,7 @@ impl Statements {
                 recovered("its outcome could not be recorded")
             )
             .into(),
-            unsay: format!(
+            mark_unanswered: format!(
                 "{} WHERE id = $1 AND owner = $2",
                 recovered("not answered: its record was not acknowledged in time")
             )
@@ -152,10 +153,10 @@ impl Statements {
                 .into(),
             abandon_claim:
                 "DELETE FROM idempotency_key WHERE scope = $1 AND decision_id = $2 AND answer_status IS NULL".into(),
-            // The condition stands outside as well: PostgreSQL looks at it once more when somebody renews the claim meanwhile.
+            // The outer condition is repeated, because PostgreSQL evaluates it again if the claim is renewed meanwhile.
             prune_claims: format!(
                 "DELETE FROM idempotency_key WHERE expires_at <= {now} AND scope IN \
-                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} AND NOT {WORKED_ON} \
+                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} AND NOT {RUN_ACTIVE} \
                  ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
             )
             .into(),
@@ -169,7 +170,7 @@ impl Statements {
                  AND NOT EXISTS (SELECT 1 FROM decision_log WHERE owner = instance.id AND status = 'open')"
             )
             .into(),
-            leave: format!("UPDATE instance SET lease_until = {now} WHERE id = $1").into(),
+            release_instance: format!("UPDATE instance SET lease_until = {now} WHERE id = $1").into(),
             runs: RunStatements::new(dialect),
             actions: ActionStatements::new(dialect),
             audit: AuditStatements::new(dialect),
@@ -177,7 +178,7 @@ impl Statements {
     }
 }
 
-/// An open row becomes an error, with the type and the intent that its started calls tell.
+/// Closes an open row as an error, with the type and intent derived from its started calls.
 pub(super) fn recovered(detail: &str) -> String {
     format!(
         "UPDATE decision_log SET status = 'closed', recovered = TRUE, \

@@ -1,14 +1,14 @@
-//! Conditions of the UPDATEs that change a status, made of the legal transitions: what is not legal changes no row.
+//! Conditions for UPDATEs that change a status, built from the legal transitions: an illegal change affects no row.
 
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 
-/// Of an action: it may become `next`.
+/// Condition on an action: it may become `next`.
 pub(super) fn action_may_become(next: ActionStatus) -> String {
     one_of(ActionStatus::ALL, |from| from.may_become(next), ActionStatus::as_str)
 }
 
-/// Of an action: a person's word may make it `next`.
+/// Condition on an action: a settlement may change it to `next`.
 pub(super) fn action_may_be_settled_as(next: ActionStatus) -> String {
     one_of(
         ActionStatus::ALL,
@@ -17,12 +17,12 @@ pub(super) fn action_may_be_settled_as(next: ActionStatus) -> String {
     )
 }
 
-/// Of a run: it may become `next`.
+/// Condition on a run: it may become `next`.
 pub(super) fn run_may_become(next: RunStatus) -> String {
     one_of(RunStatus::ALL, |from| from.may_become(next), RunStatus::as_str)
 }
 
-/// Of a row that becomes what `parameter` says, one of `targets`: it may.
+/// Condition on a row that changes to the status in `parameter`, one of `targets`: the change is legal.
 pub(super) fn any<S: Copy>(
     parameter: &str,
     targets: &[S],

@@ -1,5 +1,5 @@
-//! The group-commit writer: whatever is queued goes into one transaction, at once; there is no timer.
-//! At low load that is one decision a commit, under load as many as came while the last commit ran.
+//! The group-commit writer: everything that is queued goes into one transaction immediately; there is no timer. At low
+//! load that is one decision per commit, under load as many as arrived during the last commit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,38 +14,39 @@ use super::batch::{Attempt, Batch};
 use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect};
 use super::error::{Fault, StoreError};
-use super::lost::Lost;
 use super::meters::{self, Failure};
 use super::migrate;
 use super::op::{Done, Op, Ticket};
+use super::pending_cleanup::PendingCleanup;
 use super::rows::Writing;
 use super::state::State;
 use super::statements::Statements;
 use crate::ports::records::RecordError;
 
-/// Ops of one transaction at most.
+/// Maximum ops of one transaction.
 const MAX_BATCH: usize = 256;
-/// Unwritten ops that nobody waits for, kept for later; then they are lost to recovery.
+/// Maximum number of unwritten ops that are kept for a retry after their callers gave up. Beyond it, ops are left to
+/// recovery.
 const MAX_KEPT: usize = 2048;
-/// Between two tries while the database is away.
+/// Shortest and longest pause between two attempts while the database is unavailable.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
-/// The longest a transaction on PostgreSQL may take before its connection is given up.
+/// Timeout of a transaction on PostgreSQL; after it the connection is dropped.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// SQLite's log is moved into the database after so many ops (at some twelve pages each), once nobody has asked for
-/// anything for so long: whoever commits meanwhile waits for two syncs of the disk. Where there is no such pause, SQLite
-/// does it within a commit, when the log is long (`connect`).
+/// SQLite's log is moved into the database after this many ops (about twelve pages each), once the queue has been empty
+/// for this long. A commit during the move waits for two disk syncs. Without such a pause, SQLite does it within a
+/// commit when the log is long (`connect`).
 const TIDY: (usize, Duration) = (64, Duration::from_millis(20));
-/// How long a writer that is told to end tries to write what must be written.
+/// How long a stopping writer retries ops that must be written.
 const LAST_TRIES: Duration = Duration::from_secs(5);
 
-/// What all writers of a store share.
+/// State shared by all writers of a store.
 pub(super) struct Shared {
     pub(super) target: Target,
     pub(super) statements: Statements,
     pub(super) writing: Writing,
-    /// The keys of the audit that were given …
+    /// The configured audit keys …
     pub(super) secrets: AuditSecrets,
-    /// … and the one in use, from the first connection on.
+    /// … and the key in use, set by the first connection.
     pub(super) signer: OnceLock<Signer>,
     pub(super) lease: Duration,
     pub(super) run_lease: Duration,
@@ -53,9 +54,9 @@ pub(super) struct Shared {
     /// How long to wait for a process that is migrating.
     pub(super) migrating: Duration,
     pub(super) state: State,
-    pub(super) lost: Lost,
+    pub(super) pending_cleanup: PendingCleanup,
     pub(super) migrated: AtomicBool,
-    /// The triggers of the audit were looked at.
+    /// Whether the audit triggers were checked.
     pub(super) audit_guarded: AtomicBool,
     /// Set before the lease is ended, so that a late connection does not take it again.
     pub(super) leaving: AtomicBool,
@@ -72,15 +73,15 @@ impl Shared {
         }
         if self.signer.get().is_none() {
             let signer = audit::signer(&self.target, &mut conn, &self.secrets, &self.statements.audit).await?;
-            // Another writer may have been first, with the same key.
+            // Another writer may have set it first, to the same key.
             let _ = self.signer.set(signer);
         }
         self.guard_audit(&mut conn).await;
         if self.leaving.load(Ordering::Acquire) {
             return Ok(conn);
         }
-        // Before any row of ours: an owner without a lease counts as dead.
-        let beat = [Ticket::silent(Op::Beat)];
+        // Before any row of this process: an owner without a lease counts as dead.
+        let beat = [Ticket::silent(Op::RenewLease)];
         match tokio::time::timeout(ATTEMPT_TIMEOUT, self.batch().run(&mut conn, &beat)).await {
             Ok(Attempt::Committed(_)) => Ok(conn),
             Ok(Attempt::Failed(fault) | Attempt::Uncertain(fault)) => {
@@ -91,8 +92,8 @@ impl Shared {
         }
     }
 
-    /// Restores triggers of the audit that are missing or changed, once a process. Where that fails gavel works all the same:
-    /// the record of what happens from now on is worth more than a service that does not start.
+    /// Restores missing or changed audit triggers, once per process. gavel continues if that fails: a record of future
+    /// events is worth more than a service that does not start.
     async fn guard_audit(&self, conn: &mut Conn) {
         if self.audit_guarded.load(Ordering::Acquire) {
             return;
@@ -105,15 +106,15 @@ impl Shared {
                         trigger = damage.trigger,
                         table = damage.table,
                         was = %damage.state,
-                        "audit: gavel restored a trigger that keeps the audit append-only; find out who changed the database, and run \
-                         `gavel audit verify`"
+                        "audit: gavel restored a trigger that keeps the audit log append-only; find out who changed the \
+                         database and run `gavel audit verify`"
                     );
                 }
             }
             Err(error) => tracing::error!(
                 %error,
-                "audit: triggers that keep the audit append-only are missing or changed, and gavel could not restore them; until it \
-                 can, the database does not refuse changes of entries"
+                "audit: triggers that keep the audit log append-only are missing or changed, and gavel could not restore \
+                 them; until it can, the database does not reject changes of entries"
             ),
         }
     }
@@ -131,28 +132,28 @@ impl Shared {
     }
 }
 
-/// What ROLLBACK met after a fault; with the connection when it is good for another transaction.
+/// The result of a ROLLBACK after a fault, with the connection if it can be used again.
 enum RolledBack {
-    /// There may have been a transaction to roll back; on SQLite there was.
+    /// There may have been an open transaction; on SQLite there was one.
     Open(Conn),
-    /// There was none.
+    /// There was no open transaction.
     None(Conn),
     Unknown,
 }
 
-/// One of the tasks that take from the queue.
+/// One of the tasks that take tickets from the queue.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     queue: Arc<Mutex<mpsc::Receiver<Ticket>>>,
     conn: Option<Conn>,
     pending: VecDeque<Ticket>,
     stop: CancellationToken,
-    /// SQLite: ops committed since its log was moved into the database.
+    /// SQLite: ops committed since its log was last moved into the database.
     in_the_log: usize,
 }
 
 impl Writer {
-    /// `conn` came from [`Shared::connect`]; without one the writer makes its own when it needs it.
+    /// `conn` comes from [`Shared::connect`]; without one the writer connects on demand.
     pub(super) fn new(
         shared: Arc<Shared>,
         queue: Arc<Mutex<mpsc::Receiver<Ticket>>>,
@@ -169,7 +170,7 @@ impl Writer {
         }
     }
 
-    /// Runs until it is told to stop and the queue is empty.
+    /// Runs until it is stopped and the queue is empty.
     pub(super) async fn run(mut self) {
         let mut pause = RETRY.0;
         let mut last_tries: Option<Instant> = None;
@@ -184,7 +185,7 @@ impl Writer {
                 if !self.top_up() && last_tries.get_or_insert_with(Instant::now).elapsed() > LAST_TRIES {
                     tracing::error!(
                         count = self.pending.len(),
-                        "ended with unwritten records; recovery will close what is open"
+                        "the writer ended with unwritten records; recovery will close open records"
                     );
                     break;
                 }
@@ -199,7 +200,7 @@ impl Writer {
         }
     }
 
-    /// Waits for work; false when there will be none.
+    /// Waits for tickets; false when there will be none.
     async fn take(&mut self) -> bool {
         let mut batch = Vec::new();
         let mut queue = self.queue.lock().await;
@@ -207,7 +208,7 @@ impl Writer {
             biased;
             received = queue.recv_many(&mut batch, MAX_BATCH) => received,
             () = self.stop.cancelled() => {
-                // What is queued is still written; what comes now is told that it is too late.
+                // Queued tickets are still written; later ones are rejected.
                 queue.close();
                 queue.recv_many(&mut batch, MAX_BATCH).await
             }
@@ -220,7 +221,7 @@ impl Writer {
         if received == 0 {
             return false;
         }
-        // Others that are ready to send get their turn before the transaction begins.
+        // Lets other tasks that are ready send before the transaction begins.
         tokio::task::yield_now().await;
         while batch.len() < MAX_BATCH {
             match queue.try_recv() {
@@ -240,11 +241,11 @@ impl Writer {
         let Some(conn) = &mut self.conn else { return };
         let moved = conn.first(&"PRAGMA wal_checkpoint(PASSIVE)".into(), vec![]).await;
         if let Err(error) = moved {
-            tracing::debug!(%error, "the log was not moved into the database; SQLite will do it within a commit");
+            tracing::debug!(%error, "SQLite's log could not be moved into the database; SQLite will do it within a commit");
         }
     }
 
-    /// While the database is away: makes room in the queue. False when the queue is closed.
+    /// Makes room in the queue while the database is unavailable. False when the queue is closed.
     fn top_up(&mut self) -> bool {
         let stopping = self.stop.is_cancelled();
         let Ok(mut queue) = self.queue.try_lock() else {
@@ -262,13 +263,13 @@ impl Writer {
         }
     }
 
-    /// Drops what nobody waits for and need not be written; bounds what must be.
+    /// Drops ops whose callers gave up and that need not be written; limits the number of the others.
     fn forget_unwanted(&mut self) {
         let mut followups = Vec::new();
         self.pending.retain(|ticket| {
             let wanted = ticket.wanted();
             if !wanted && ticket.uncertain {
-                followups.extend(ticket.op.unheard());
+                followups.extend(ticket.op.outcome_unknown());
             }
             wanted
         });
@@ -280,7 +281,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is pending, up to a batch. An error leaves it pending.
+    /// Writes pending ops in batches. After an error the rest remains pending.
     async fn write(&mut self) -> Result<(), ()> {
         while !self.pending.is_empty() {
             let size = self.pending.len().min(MAX_BATCH);
@@ -294,14 +295,14 @@ impl Writer {
                         self.refuse(ticket, &reason);
                     }
                 }
-                Attempt::Failed(Fault::Away(reason)) => return self.keep(batch, &reason, false),
-                Attempt::Uncertain(Fault::Away(reason)) => return self.keep(batch, &reason, true),
+                Attempt::Failed(Fault::Unavailable(reason)) => return self.keep(batch, &reason, false),
+                Attempt::Uncertain(Fault::Unavailable(reason)) => return self.keep(batch, &reason, true),
             }
         }
         Ok(())
     }
 
-    /// A batch was refused for one row of it: each op gets a transaction of its own.
+    /// Gives each op its own transaction, after a batch was rejected because of one row.
     async fn one_by_one(&mut self, batch: Vec<Ticket>) -> Result<(), ()> {
         meters::batches_redone().increment(1);
         let mut rest: VecDeque<Ticket> = batch.into();
@@ -312,8 +313,10 @@ impl Writer {
                 Attempt::Failed(Fault::Refused(reason)) | Attempt::Uncertain(Fault::Refused(reason)) => {
                     one.into_iter().for_each(|ticket| self.refuse(ticket, &reason));
                 }
-                Attempt::Failed(Fault::Away(reason)) => return self.keep(one.into_iter().chain(rest), &reason, false),
-                Attempt::Uncertain(Fault::Away(reason)) => {
+                Attempt::Failed(Fault::Unavailable(reason)) => {
+                    return self.keep(one.into_iter().chain(rest), &reason, false);
+                }
+                Attempt::Uncertain(Fault::Unavailable(reason)) => {
                     return self.keep(one.into_iter().chain(rest), &reason, true);
                 }
             }
@@ -321,7 +324,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One transaction. Makes the connection when there is none, and drops it when it cannot be trusted.
+    /// Runs one transaction. Connects if there is no connection, and drops a connection that is in an unknown state.
     async fn attempt(&mut self, batch: &[Ticket]) -> Attempt {
         let start = Instant::now();
         let mut conn = match self.conn.take() {
@@ -332,21 +335,21 @@ impl Writer {
                     let reason: Arc<str> = error.to_string().into();
                     self.shared.state.faulted(&reason);
                     meters::failures(Failure::Connect).increment(1);
-                    return Attempt::Failed(Fault::Away(reason));
+                    return Attempt::Failed(Fault::Unavailable(reason));
                 }
             },
         };
         let attempt = match conn.dialect() {
-            // Its only unbounded wait is the disk; whoever asked has a deadline of its own.
+            // Its only unbounded wait is for the disk; callers have their own deadlines.
             Dialect::Sqlite => self.shared.batch().run(&mut conn, batch).await,
             Dialect::Postgres => {
                 match tokio::time::timeout(ATTEMPT_TIMEOUT, self.shared.batch().run(&mut conn, batch)).await {
                     Ok(attempt) => attempt,
                     Err(_) => {
-                        // The transaction may be anywhere: the connection is dropped, not reused.
+                        // The state of the transaction is unknown, so the connection is dropped, not reused.
                         drop(conn);
                         let fault = timed_out("a transaction").into();
-                        // Without a COMMIT it ends with its connection.
+                        // Without a COMMIT, the transaction ends with its connection.
                         return match batch.iter().any(Ticket::is_committing) {
                             true => Attempt::Uncertain(fault),
                             false => Attempt::Failed(fault),
@@ -370,12 +373,12 @@ impl Writer {
         };
         self.shared.state.faulted(fault.reason());
         let kind = match fault {
-            Fault::Away(_) => Failure::Away,
+            Fault::Unavailable(_) => Failure::Unavailable,
             Fault::Refused(_) => Failure::Refused,
         };
         meters::failures(kind).increment(1);
         match Self::roll_back(&self.shared, conn).await {
-            // SQLite had a transaction to roll back, so COMMIT had not gone through.
+            // SQLite had an open transaction, so the COMMIT had not succeeded.
             RolledBack::Open(conn @ Conn::Sqlite(_)) => {
                 self.conn = Some(conn);
                 match attempt {
@@ -392,7 +395,7 @@ impl Writer {
     }
 
     async fn roll_back(shared: &Shared, mut conn: Conn) -> RolledBack {
-        // BEGIN itself was refused, or the fault rolled back by itself.
+        // BEGIN itself failed, or the fault already rolled back.
         if let Conn::Sqlite(sqlite) = &conn
             && !sqlite.in_transaction()
         {
@@ -413,7 +416,7 @@ impl Writer {
             };
             if ticket.answer.send(Ok(done)).is_err()
                 && met
-                && let Some(op) = ticket.op.unheard()
+                && let Some(op) = ticket.op.outcome_unknown()
             {
                 self.pending.push_back(Ticket::silent(op));
             }
@@ -421,7 +424,7 @@ impl Writer {
     }
 
     fn keep(&mut self, batch: impl IntoIterator<Item = Ticket>, reason: &Arc<str>, uncertain: bool) -> Result<(), ()> {
-        tracing::debug!(%reason, "a transaction failed and will be tried again");
+        tracing::debug!(%reason, "a transaction failed and will be retried");
         let mut batch: VecDeque<Ticket> = batch.into_iter().collect();
         for ticket in &mut batch {
             ticket.uncertain |= uncertain;
@@ -432,19 +435,19 @@ impl Writer {
         Err(())
     }
 
-    /// The database does not take it, however often it is tried.
+    /// The database rejects the op; retries would not help.
     fn refuse(&self, ticket: Ticket, reason: &Arc<str>) {
-        tracing::error!(%reason, "the database refused a record");
+        tracing::error!(%reason, "the database rejected a record");
         self.give_up(ticket, reason);
     }
 
     fn give_up(&self, ticket: Ticket, reason: &Arc<str>) {
-        self.shared.lost.note(&ticket.op);
-        // It may have been written all the same.
-        if let Some(op) = ticket.uncertain.then(|| ticket.op.unheard()).flatten() {
-            self.shared.lost.note(&op);
+        self.shared.pending_cleanup.note(&ticket.op);
+        // It may have been written nevertheless.
+        if let Some(op) = ticket.uncertain.then(|| ticket.op.outcome_unknown()).flatten() {
+            self.shared.pending_cleanup.note(&op);
         }
-        // Nobody may be waiting any more; then the log line above is all there is to say.
+        // If the caller has given up, the log line above is the only report.
         let error = match ticket.uncertain {
             true => RecordError::Uncertain(Arc::clone(reason)),
             false => RecordError::Unavailable(Arc::clone(reason)),

@@ -1,10 +1,11 @@
-//! HTTP to the servers gavel calls: one response type for both clients, and the pool for this machine.
+//! HTTP to the servers that gavel calls: one response type for both clients, and a connection pool for servers on this
+//! machine.
 //!
-//! Everything goes through reqwest, except POSTs to a plain address of this machine (a sidecar, a
-//! gateway, a bundled server), which [`plain`] sends over connections of its own.
+//! All requests use reqwest, except POSTs over plain HTTP to this machine (a sidecar, a gateway, a bundled server).
+//! [`plain`] sends those over its own connections.
 
+mod gated_body;
 mod plain;
-mod watched;
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -12,11 +13,11 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use url::{Host, Url};
 
+pub(super) use self::gated_body::{GatedBody, SendGate};
 use self::plain::Leased;
 pub(super) use self::plain::{Limits, NoResponse, Plain};
-pub(super) use self::watched::{Taken, Watched};
 
-/// Is it an address of this machine? Then no proxy of the environment stands before it.
+/// Is this an address of this machine? If so, proxies from the environment are not used for it.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -26,7 +27,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// A response whose head has come.
+/// A response whose head has been received.
 pub(super) enum Response {
     /// Through reqwest.
     General(reqwest::Response),
@@ -34,12 +35,12 @@ pub(super) enum Response {
     Plain(hyper::Response<Leased>),
 }
 
-/// Why a body broke off. Says nothing of the URL, which may hold a secret.
+/// Why reading the body failed. It does not contain the URL, which may hold a secret.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
     #[error("{}", why(.0))]
     General(#[source] reqwest::Error),
-    #[error("{}", told(.0))]
+    #[error("{}", describe(.0))]
     Plain(#[source] hyper::Error),
 }
 
@@ -58,7 +59,7 @@ impl Response {
         }
     }
 
-    /// Bytes of the body that are still to come, when that is known.
+    /// Bytes of the body that have not been read yet, if known.
     pub(super) fn content_length(&self) -> Option<u64> {
         match self {
             Self::General(response) => response.content_length(),
@@ -69,7 +70,7 @@ impl Response {
     /// The next piece of the body; `None` at its end.
     ///
     /// # Errors
-    /// It broke off.
+    /// The connection failed.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         match self {
             Self::General(response) => response.chunk().await.map_err(BodyError::General),
@@ -77,7 +78,7 @@ impl Response {
         }
     }
 
-    /// Is it known, without waiting, that no more will come?
+    /// Is it known, without waiting, that the body has been read completely?
     pub(super) fn is_read(&self) -> bool {
         match self {
             Self::General(_) => false,
@@ -92,7 +93,7 @@ impl From<reqwest::Response> for Response {
     }
 }
 
-/// The innermost reason, which says what happened; those around it say where, and may name the URL.
+/// The innermost cause, which says what happened. Outer errors only say where, and may contain the URL.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut innermost = error.source()?;
     while let Some(inner) = innermost.source() {
@@ -101,13 +102,13 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<String>
     Some(innermost.to_string())
 }
 
-/// reqwest's error in words without the URL.
+/// The message of a reqwest error, without the URL.
 pub(super) fn why(error: &reqwest::Error) -> String {
     cause(error).unwrap_or_else(|| "the request failed".to_owned())
 }
 
-/// hyper's error in words; it knows no URL.
-fn told(error: &hyper::Error) -> String {
+/// The message of a hyper error, which never contains a URL.
+fn describe(error: &hyper::Error) -> String {
     cause(error).unwrap_or_else(|| error.to_string())
 }
 

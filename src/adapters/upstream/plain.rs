@@ -1,7 +1,7 @@
 //! A pool of plain HTTP/1.1 connections to one server on this machine.
 //!
-//! For a server beside gavel the general client costs more than the call itself: three quarters of
-//! its CPU go into layers that only TLS, proxies and redirects need.
+//! For a server on the same machine, the general client costs more than the call itself: three quarters of its CPU time
+//! is spent in layers that only TLS, proxies and redirects need.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,17 +20,17 @@ use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use tokio::net::TcpStream;
 use url::Url;
 
-use super::watched::{Taken, Watched};
-use super::{Response, is_loopback, told};
+use super::gated_body::{GatedBody, SendGate};
+use super::{Response, describe, is_loopback};
 
-/// Bounds of a pool.
+/// Limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapters) struct Limits {
-    /// How long a connection may take to be made.
+    /// Connect timeout.
     pub(in crate::adapters) connect: Duration,
-    /// How long an unused one is kept.
+    /// How long an unused connection is kept.
     pub(in crate::adapters) idle: Duration,
-    /// How many unused ones are kept for each thread.
+    /// How many unused connections are kept per shelf (about one per thread).
     pub(in crate::adapters) kept: usize,
 }
 
@@ -41,47 +41,48 @@ pub(in crate::adapters) enum NoResponse {
     ConnectTimeout(Duration),
     #[error("{0}")]
     Connect(std::io::Error),
-    #[error("{}", told(.0))]
+    #[error("{}", describe(.0))]
     Exchange(hyper::Error),
 }
 
-/// Connections to one address.
+/// A pool of connections to one address.
 pub(in crate::adapters) struct Plain {
     host: String,
     port: u16,
     host_header: HeaderValue,
     limits: Limits,
-    shelves: [Shelf; SHELVES],
-    /// Is there a task that ends what grows old while nothing happens?
+    idle_pools: [IdlePool; IDLE_POOLS],
+    /// Does a task run that closes old connections while there are no requests?
     swept: AtomicBool,
 }
 
-/// A connection's reader and writer is a task of the thread that made it. Taken by another thread,
-/// each request would cost two wake-ups across threads, so each has a shelf of its own.
-const SHELVES: usize = 16;
+/// Number of shelves. The task that drives a connection runs on the thread that made it. Use by another thread would
+/// cost two cross-thread wake-ups per request, so each thread has its own shelf.
+const IDLE_POOLS: usize = 16;
 
-/// Unused connections. The one used last is taken first, so that those not needed grow old.
-type Shelf = Mutex<Idle>;
-type Idle = VecDeque<(SendRequest<Watched>, Instant)>;
+/// Unused connections. The most recently used one is taken first, so that surplus connections expire.
+type IdlePool = Mutex<Idle>;
+type Idle = VecDeque<(SendRequest<GatedBody>, Instant)>;
 
 impl Plain {
-    /// For a plain address of this machine; `None` for any other. Only the origin of `url` counts.
+    /// Returns `None` unless `url` is a plain HTTP address of this machine without credentials. Only the origin of
+    /// `url` is used.
     pub(in crate::adapters) fn new(url: &Url, limits: Limits) -> Option<Arc<Self>> {
         if url.scheme() != "http" || !is_loopback(url) || !url.username().is_empty() || url.password().is_some() {
             return None;
         }
         Some(Arc::new(Self {
-            // A literal IPv6 address stands in brackets in a URL, and without them in a socket address.
+            // A literal IPv6 address has brackets in a URL, but not in a socket address.
             host: url.host_str()?.trim_matches(['[', ']']).to_owned(),
             port: url.port_or_known_default()?,
             host_header: HeaderValue::from_str(url.authority()).ok()?,
             limits,
-            shelves: Default::default(),
+            idle_pools: Default::default(),
             swept: AtomicBool::new(false),
         }))
     }
 
-    /// Path and query of `url`, as a request line has them.
+    /// Path and query of `url`, as a request line contains them.
     pub(in crate::adapters) fn target(url: &Url) -> Option<hyper::Uri> {
         let target = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
@@ -90,17 +91,17 @@ impl Plain {
         target.parse().ok()
     }
 
-    /// Sends a POST. A pooled connection that turns out to be closed is replaced as long as the body
-    /// has not been touched; after that nothing is sent twice.
+    /// Sends a POST. A pooled connection that turns out to be closed is replaced if the body has not been taken yet.
+    /// After that, nothing is sent twice.
     ///
     /// # Errors
-    /// [`NoResponse`]; `taken` tells whether the server can have seen the request.
+    /// [`NoResponse`]. `gate` says whether the server may have received the request.
     pub(in crate::adapters) async fn post(
         self: &Arc<Self>,
         target: &hyper::Uri,
         headers: &HeaderMap,
         body: Bytes,
-        taken: &Taken,
+        gate: &SendGate,
     ) -> Result<Response, NoResponse> {
         loop {
             let (mut sender, pooled) = match self.take() {
@@ -110,7 +111,7 @@ impl Plain {
             if sender.ready().await.is_err() && pooled {
                 continue;
             }
-            let mut request = hyper::Request::new(Watched::new(body.clone(), taken));
+            let mut request = hyper::Request::new(GatedBody::new(body.clone(), gate));
             *request.method_mut() = hyper::Method::POST;
             *request.uri_mut() = target.clone();
             request.headers_mut().clone_from(headers);
@@ -120,13 +121,13 @@ impl Plain {
                     let lease = Some((sender, self.clone()));
                     return Ok(Response::Plain(response.map(|body| Leased { body, lease })));
                 }
-                Err(_) if pooled && !taken.get() => {}
+                Err(_) if pooled && !gate.get() => {}
                 Err(error) => return Err(NoResponse::Exchange(error)),
             }
         }
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<SendRequest<Watched>, NoResponse> {
+    async fn connect(self: &Arc<Self>) -> Result<SendRequest<GatedBody>, NoResponse> {
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
         let stream = match tokio::time::timeout(self.limits.connect, connecting).await {
             Ok(stream) => stream.map_err(NoResponse::Connect)?,
@@ -136,7 +137,7 @@ impl Plain {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(NoResponse::Exchange)?;
-        // Whoever waits for an answer hears why it ended.
+        // The caller that waits for a response gets the connection's error from `send_request`.
         #[expect(
             clippy::disallowed_methods,
             reason = "ends with its sender, or when the server closes it"
@@ -150,15 +151,15 @@ impl Plain {
         Ok(sender)
     }
 
-    fn shelf(&self) -> &Shelf {
-        &self.shelves[thread_number() % SHELVES]
+    fn idle_pool(&self) -> &IdlePool {
+        &self.idle_pools[thread_number() % IDLE_POOLS]
     }
 
-    fn take(&self) -> Option<SendRequest<Watched>> {
-        let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(&self) -> Option<SendRequest<GatedBody>> {
+        let mut idle = self.idle_pool().lock().unwrap_or_else(PoisonError::into_inner);
         match idle.pop_back() {
             Some((sender, since)) if since.elapsed() < self.limits.idle => Some(sender),
-            // The others are older still.
+            // The remaining connections are older still.
             _ => {
                 idle.clear();
                 None
@@ -166,7 +167,7 @@ impl Plain {
         }
     }
 
-    /// Ends those on a shelf that have not been used for long; they stand at its front.
+    /// Closes the connections of a shelf that have been idle for too long. They are at the front.
     fn end_old(&self, idle: &mut Idle, now: Instant) {
         let is_old = |since: Instant| now.duration_since(since) >= self.limits.idle;
         while idle.front().is_some_and(|(_, since)| is_old(*since)) {
@@ -174,8 +175,8 @@ impl Plain {
         }
     }
 
-    fn give_back(&self, sender: SendRequest<Watched>) {
-        let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
+    fn give_back(&self, sender: SendRequest<GatedBody>) {
+        let mut idle = self.idle_pool().lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         self.end_old(&mut idle, now);
         if !sender.is_closed() && idle.len() < self.limits.kept {
@@ -184,19 +185,19 @@ impl Plain {
     }
 }
 
-/// Looks at all shelves now and then, since a thread that has no more requests does not look at its own.
+/// Checks all shelves periodically, because a thread without requests does not check its own.
 async fn sweep(pool: Weak<Plain>, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(pool) = pool.upgrade() else { return };
-        for shelf in &pool.shelves {
-            let mut idle = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        for idle_pool in &pool.idle_pools {
+            let mut idle = idle_pool.lock().unwrap_or_else(PoisonError::into_inner);
             pool.end_old(&mut idle, Instant::now());
         }
     }
 }
 
-/// Threads in the order in which they first asked.
+/// Numbers threads in the order of their first request.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
@@ -207,15 +208,15 @@ fn thread_number() -> usize {
     })
 }
 
-/// A response body that gives its connection back when it has been read to the end; dropped before,
-/// it closes the connection, which is how the server learns that nobody waits.
+/// A response body that returns its connection to the pool once it has been read to the end. If it is dropped before,
+/// the connection is closed, so the server learns that the caller no longer waits.
 pub(in crate::adapters) struct Leased {
     body: Incoming,
-    lease: Option<(SendRequest<Watched>, Arc<Plain>)>,
+    lease: Option<(SendRequest<GatedBody>, Arc<Plain>)>,
 }
 
 impl Leased {
-    /// The next piece; `None` at the end. Trailers are passed over.
+    /// The next piece, or `None` at the end. Trailers are skipped.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         loop {
             match std::future::poll_fn(|context| Pin::new(&mut *self).poll_frame(context)).await {
@@ -303,13 +304,13 @@ mod tests {
     async fn post(pool: &Arc<Plain>) {
         let (target, headers) = (hyper::Uri::from_static("/"), HeaderMap::new());
         let mut response = pool
-            .post(&target, &headers, Bytes::from_static(b"x"), &Taken::default())
+            .post(&target, &headers, Bytes::from_static(b"x"), &SendGate::default())
             .await
             .unwrap();
         while response.chunk().await.unwrap().is_some() {}
     }
 
-    /// Promise 5: connections of a burst go when their time is over, whether there are requests or not.
+    /// Promise 5: connections of a burst are closed when they expire, with or without further requests.
     #[tokio::test]
     async fn what_a_burst_has_left_ends_with_its_time() {
         const BURST: usize = 20;
@@ -336,7 +337,7 @@ mod tests {
         }
     }
 
-    /// One request after a burst, with nothing else done meanwhile, ends all of it.
+    /// One returned connection closes all expired ones, even without the sweeper.
     #[tokio::test]
     async fn a_connection_that_comes_back_ends_all_that_are_old() {
         let (url, open) = server().await;
@@ -346,16 +347,16 @@ mod tests {
             ..LIMITS
         };
         let pool = Plain::new(&url, limits).unwrap();
-        // Nobody sweeps.
+        // Pretend that the sweeper already runs, so that none is started.
         pool.swept.store(true, Ordering::Relaxed);
         futures_util::future::join_all((0..8).map(|_| post(&pool))).await;
-        let (sender, _) = pool.shelf().lock().unwrap().pop_back().unwrap();
+        let (sender, _) = pool.idle_pool().lock().unwrap().pop_back().unwrap();
         tokio::time::sleep(limits.idle).await;
         pool.give_back(sender);
         while open.load(Ordering::SeqCst) > 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(pool.shelf().lock().unwrap().len(), 1);
+        assert_eq!(pool.idle_pool().lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 
-use super::{count, read_some, told};
+use super::{count, read_some, render_error};
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::domain::definition::{Definition, Form};
@@ -21,13 +21,13 @@ pub(in crate::cli) struct Args {
     /// The form to write
     #[arg(long, value_enum)]
     to: FormName,
-    /// The form to read, where the name of the file does not tell
+    /// The form to read, if the file name does not show it
     #[arg(long, value_enum)]
     from: Option<FormName>,
-    /// Where to write, a file that is not there yet; without it, standard output
+    /// The file to write, which must not exist yet; without it, standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long, requires = "output")]
     force: bool,
 }
@@ -38,14 +38,14 @@ Examples:
   gavel agents convert agents/reviewer.md --to proto -o reviewer.binpb
   gavel agents convert - --from json --to md <reviewer.json
 
-Every form holds the same: converted back, a definition has the hash it had. It is written in the portable spelling:
-defaults that matter to other readers are added (inputConfig, query, approval), comments are not kept, and names under \
-inputs and in schemas come by the alphabet. The definition is checked as far as it goes by itself; `gavel agents \
-validate` also checks what it names: schemas and other agents.
+Every form holds the same content: converted back, a definition has its original hash. It is written in the portable \
+spelling: defaults that matter to other readers are added (inputConfig, query, approval), comments are not kept, and \
+names under inputs and in schemas are sorted. The definition is checked on its own; `gavel agents validate` also \
+checks the schemas and agents that it names.
 
-Exit status 2 when the definition is wrong, or FILE is there already or its ending is that of another form.";
+Exit status 2 if the definition is invalid, or FILE already exists or has the ending of another form.";
 
-/// A form, as an option names it.
+/// A form, as named by an option.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FormName {
     Json,
@@ -68,7 +68,7 @@ impl FormName {
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let is_standard_input = args.file == Path::new("-");
     let Some(from) = args.from.map(FormName::form).or_else(|| Form::of_path(&args.file)) else {
-        output::note("error: the form cannot be told from the name of the file; say it with --from");
+        output::note("error: the file name does not show the form; give it with --from");
         return Ok(Exit::Wrong);
     };
     if let Some(wrong) = args.output.as_deref().and_then(|file| unfit(file, args.to.form())) {
@@ -86,11 +86,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(definition) => definition,
         Err(errors) => {
             for error in &errors {
-                output::note(&told(error));
+                output::note(&render_error(error));
             }
             output::note(&format!(
                 "error: {place} is not converted: {}",
-                count(errors.len(), "mistake")
+                count(errors.len(), "error")
             ));
             return Ok(Exit::Wrong);
         }
@@ -100,13 +100,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         Some(file) => match write(file, &written, args.force) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let file = file.display();
-                output::note(&format!("error: {file} is there already; --force writes over it"));
+                output::note(&format!("error: {file} already exists; --force overwrites it"));
                 return Ok(Exit::Wrong);
             }
             done => done.with_context(|| format!("{} cannot be written", file.display()))?,
         },
         None if args.to.form() == Form::Proto && output::answers_are_shown() => {
-            output::note("error: protobuf is binary, and no terminal shows it; name a file with -o");
+            output::note("error: protobuf is binary and cannot be shown on a terminal; name a file with -o");
             return Ok(Exit::Wrong);
         }
         None => output::file(&written)?,
@@ -114,11 +114,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A file whose ending says another form than it would hold is read wrong by everybody.
+/// Readers would misread a file whose ending names another form than its content.
 fn unfit(file: &Path, form: Form) -> Option<String> {
     let ending = Form::of_path(file).filter(|ending| *ending != form)?;
     Some(format!(
-        "{} would hold {}, and its ending says {}",
+        "{} would contain {}, but its ending means {}",
         file.display(),
         form.as_str(),
         ending.as_str()

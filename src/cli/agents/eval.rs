@@ -1,4 +1,4 @@
-//! `gavel agents eval`: how well agents do their work, by the cases that come with them.
+//! `gavel agents eval`: runs agents on their evaluation cases and compares the results.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,42 +32,43 @@ pub(in crate::cli) struct Args {
     /// Only these agents
     #[arg(value_name = "AGENT")]
     agents: Vec<String>,
-    /// Folder of cases
+    /// Directory of cases
     #[arg(long, default_value = "evaluation/agents", value_name = "DIR")]
     cases: PathBuf,
-    /// The longest one case may take; then its run is cancelled [default: the agent's own time and 2 minutes more, 15 minutes for an agent without]
+    /// The longest one case may take; then its run is cancelled [default: the agent's time limit plus 2 minutes, or 15
+    /// minutes without a limit]
     #[arg(long, value_name = "SECONDS", value_parser = runs::timeout)]
     case_timeout: Option<Duration>,
-    /// Print one JSON object a case, as soon as it is judged
+    /// Print one JSON object per case, as soon as it is evaluated
     #[arg(long)]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
-Each case runs its agent with the configured model, on a scratch folder: tasks and records go there, \
-and the files server serves the folder that the cases name. What came of the run is compared with \
-what the case expects, and told at once.
+Each case runs its agent with the configured model, in a scratch directory: tasks and records go there, \
+and the files server serves the directory that the cases name. The result of the run is compared with \
+what the case expects, and printed at once.
 
-With an mcp.json of your own (--mcp-config) its servers are used as they are. Cases that name a \
-folder (root) are refused then, since they would be answered from other files.
+With an mcp.json of your own (--mcp-config) its servers are used unchanged. Cases that name a \
+directory (root) are rejected then, since other files would answer them.
 
 Examples:
   gavel agents eval
   gavel agents eval codebase_investigator --json
 
-The demo model understands no agents, so it is no measure. Exit status: 0 all as expected, 1 some \
-are not, 2 the cases are wrong. Ctrl-C ends with 130, and says what was judged so far.";
+The demo model understands no agents, so its results mean nothing. Exit status: 0 all as expected, 1 some \
+are not, 2 the cases are invalid. Ctrl-C ends with 130, and reports what was evaluated so far.";
 
-/// What a case may take beyond its agent's own time: for its servers, the grace after a limit, the record.
+/// What a case may take beyond its agent's time limit: for its servers, the grace after a limit, and the decision log.
 const MARGIN: Duration = Duration::from_secs(120);
-/// What a case may take whose agent has no limit of its own.
+/// What a case may take if its agent has no time limit.
 const UNLIMITED: Duration = Duration::from_secs(15 * 60);
-/// How long a run has to end once it is cancelled.
+/// How long a cancelled run may take to end.
 const CANCELLED: Duration = Duration::from_secs(10);
-/// How long the task server may take to come up.
+/// How long the task server may take to start.
 const SERVERS: Duration = Duration::from_secs(15);
 
-/// How one case came out.
+/// The result of one case.
 struct Judged {
     agent: String,
     case: String,
@@ -75,7 +76,7 @@ struct Judged {
     run: Option<AgentRun>,
 }
 
-/// What was judged so far.
+/// The results so far.
 struct Tally {
     right: usize,
     judged: usize,
@@ -103,7 +104,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
         bar: bar(of),
         json: args.json,
     };
-    // From here on: one that comes between two cases is heard as well.
+    // Listens from here on, so that a signal between two cases is received as well.
     let mut stopped = Box::pin(told_to_stop());
     for file in &files {
         let scratch = Scratch::make()?;
@@ -114,16 +115,16 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
             stopped = &mut stopped => stopped.map(|()| true).map_err(Into::into),
         };
         if !matches!(evaluated, Ok(false)) {
-            // Nobody waits for the run that is under way.
+            // The current run is not awaited.
             app.agents.cut_short();
         }
-        // Told to stop once more, it ends at once.
+        // A second signal ends it at once.
         let closed = unless_stopped(app.shutdown(None)).await?;
         if evaluated? || closed.is_none() {
             tally.bar.finish_and_clear();
             let Tally { right, judged, of, .. } = tally;
             output::note(&format!(
-                "interrupted: {judged} of {of} cases were judged, {right} of them as expected"
+                "interrupted: {judged} of {of} cases were evaluated, {right} of them as expected"
             ));
             return Ok(Exit::Interrupted);
         }
@@ -136,7 +137,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     Ok(if right == judged { Exit::Done } else { Exit::Failed })
 }
 
-/// The cases that are asked for, if they can be evaluated here.
+/// The requested cases, if they can be evaluated here.
 fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     let mut files = load(&args.cases).map_err(|errors| Usage(errors.join("\n")))?;
     if let Some(unknown) = args
@@ -150,8 +151,8 @@ fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     let mut with_root = files.iter().filter_map(|file| Some((&file.agent, file.root.as_ref()?)));
     if let (Some(mcp), Some((agent, root))) = (&config.mcp_config, with_root.next()) {
         return Err(Usage(format!(
-            "the cases of {agent} are about the folder {}, and the servers of {} would be used instead; leave --mcp-config and \
-             GAVEL_MCP_CONFIG out, or name agents without such cases",
+            "the cases of {agent} use the directory {}, but the servers of {} would be used instead; omit --mcp-config \
+            and GAVEL_MCP_CONFIG, or name agents without such cases",
             root.display(),
             mcp.display()
         )));
@@ -159,7 +160,7 @@ fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     Ok(files)
 }
 
-/// All cases of one agent, one after another, in a service of their own.
+/// Runs all cases of one agent, one after another, in a service of their own.
 async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: &mut Tally) -> anyhow::Result<()> {
     let most = match given {
         Some(most) => most,
@@ -181,7 +182,7 @@ async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: 
     Ok(())
 }
 
-/// The agent's own time; that there is no such agent is told by its cases.
+/// The agent's time limit. If the agent does not exist, its cases report that.
 async fn limit(app: &App, agent: &str) -> anyhow::Result<Option<Duration>> {
     let project = ProjectId::parse(DEFAULT_PROJECT).context("the project")?;
     let project = app.agents.directory().project(&caller()?.tenant, &project).await?;
@@ -199,27 +200,27 @@ fn caller() -> anyhow::Result<Caller> {
     })
 }
 
-/// The run of a case, and the tools that it called with success. A run that does not end in time is cancelled.
+/// The run of a case, and the tools that it called successfully. A run that does not end in time is cancelled.
 async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow::Result<(AgentRun, Vec<String>)> {
     let until = tokio::time::Instant::now() + most;
     let caller = caller()?;
     let begun = tokio::time::timeout_at(until, begin(app, &caller, agent, case)).await;
     let seconds = most.as_secs();
     let Ok(begun) = begun else {
-        bail!("it had not begun after {seconds} s");
+        bail!("the run had not begun after {seconds} s");
     };
     let mut triggered = begun?;
     let id = triggered.run;
     let Ok(run) = tokio::time::timeout_at(until, app.agents.wait(&caller, &mut triggered)).await else {
         app.agents.cancel(&caller, None, id, None).await?;
-        // One case at a time, also where one goes wrong.
+        // One case at a time, even if one fails: the next case waits for this run to end.
         let ended = tokio::time::timeout(CANCELLED, app.agents.wait(&caller, &mut triggered)).await;
         bail!(
-            "it had not ended after {seconds} s, and {}",
+            "the run had not ended after {seconds} s, and {}",
             if ended.is_ok() {
                 "was cancelled"
             } else {
-                "does not end when it is cancelled"
+                "did not end when it was cancelled"
             }
         );
     };
@@ -228,14 +229,14 @@ async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow
     Ok((run, called(decision.unwrap_or_default())))
 }
 
-/// The user's tasks, then the run.
+/// Creates the user's tasks, then begins the run.
 async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> anyhow::Result<Triggered> {
     let user = UserId::parse(format!("eval-{}", case.id)).context("the case's id")?;
     if !case.tasks.is_empty() {
         let seeds: Vec<_> = case.tasks.iter().map(|words| seed(words)).collect();
         app.mcp.ready(&["add_task".to_owned()], Instant::now() + SERVERS).await;
         if let Err(error) = Tasks::new(Arc::clone(&app.mcp)).seed(&user, &seeds).await {
-            bail!("its tasks could not be made: {error}");
+            bail!("the case's tasks could not be created: {error}");
         }
     }
     let trigger = Trigger {

@@ -1,32 +1,32 @@
-//! What an agent is given on the command line, made into what its definition asks for: every mistake at once.
+//! Converts the command line's inputs to the types of the agent's definition; reports every error at once.
 
 use serde_json::{Map, Number, Value};
 
 use crate::domain::definition::{Definition, InputType, strict_json};
 
-/// What was given.
+/// The inputs as given.
 #[derive(Debug, Default)]
 pub(super) struct Given<'a> {
     /// `NAME=VALUE`, in order.
     pub(super) pairs: &'a [String],
-    /// A JSON object with its place.
+    /// A JSON object and where it came from.
     pub(super) object: Option<(&'a str, &'a str)>,
-    /// Words without a name.
+    /// Text without a name.
     pub(super) text: Option<String>,
 }
 
 /// The inputs of a run.
 ///
 /// # Errors
-/// Everything that is wrong with them.
+/// Every error in them.
 pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Value>, Vec<String>> {
     let mut mistakes = Vec::new();
     let mut inputs = object(given, &mut mistakes);
-    // Names with a mistake of their own are not told to be missing as well.
+    // A name whose value is invalid is not also reported as missing.
     let mut wrong = Vec::new();
     let mut add = |name: &str, value: Value, place: &str, mistakes: &mut Vec<String>| {
         if inputs.insert(name.to_owned(), value).is_some() {
-            mistakes.push(format!("{place}: {name} is given already"));
+            mistakes.push(format!("{place}: {name} is already given"));
         }
     };
     let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -36,12 +36,12 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
                 Some((_, values)) => values.push(value),
                 None => named.push((name, vec![value])),
             },
-            None => mistakes.push(format!("--input {pair}: is no NAME=VALUE")),
+            None => mistakes.push(format!("--input {pair}: is not NAME=VALUE")),
         }
     }
     for (name, values) in named {
         let place = format!("--input {name}");
-        // What is no argument is told by the definition, with the name that may be meant.
+        // The definition reports an unknown name, with the name that may be meant.
         let kind = definition
             .inputs
             .get(name)
@@ -58,7 +58,7 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
         match definition.text_input() {
             Some(name) => add(name, Value::from(text.as_str()), "TEXT", &mut mistakes),
             None => mistakes.push(format!(
-                "TEXT: {} takes more than one text, or none; name each with --input NAME=VALUE",
+                "TEXT: {} takes more than one text, or none; give each with --input NAME=VALUE",
                 definition.name
             )),
         }
@@ -81,7 +81,7 @@ fn object(given: &Given<'_>, mistakes: &mut Vec<String>) -> Map<String, Value> {
     match strict_json(text.as_bytes()) {
         Ok(Value::Object(inputs)) => inputs,
         Ok(_) => {
-            mistakes.push(format!("--input-json {place}: is no JSON object of inputs by name"));
+            mistakes.push(format!("--input-json {place}: is not a JSON object of inputs by name"));
             Map::new()
         }
         Err(error) => {
@@ -91,7 +91,7 @@ fn object(given: &Given<'_>, mistakes: &mut Vec<String>) -> Map<String, Value> {
     }
 }
 
-/// A list is given once, with commas, or by giving the option once for each element.
+/// A list is given once, with commas, or with the option repeated for each element.
 fn typed(kind: InputType, values: &[&str]) -> Result<Value, String> {
     let element = match kind {
         InputType::Strings => InputType::String,
@@ -120,7 +120,7 @@ fn one(kind: InputType, text: &str) -> Result<Value, String> {
         InputType::Boolean => text.trim().parse::<bool>().ok().map(Value::from),
         _ => Some(Value::from(text)),
     };
-    found.ok_or_else(|| format!("{text:?} is no {}", kind.as_str()))
+    found.ok_or_else(|| format!("{text:?} is not of type {}", kind.as_str()))
 }
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(
             Value::Object(read),
             json!({"s": "words", "ss": ["a,b", "c"], "ii": [], "b": false}),
-            "TEXT is the only required string, and a list that is given twice is taken element by element"
+            "TEXT is the only required string, and a list option that is given twice is read element by element"
         );
     }
 
@@ -191,13 +191,13 @@ mod tests {
         assert_eq!(
             inputs(&every_type(), &given).unwrap_err(),
             [
-                "--input nothing: is no NAME=VALUE",
-                "--input i: \"1.5\" is no integer; allowed: integer",
-                "--input b: \"yes\" is no boolean; allowed: boolean",
+                "--input nothing: is not NAME=VALUE",
+                "--input i: \"1.5\" is not of type integer; allowed: integer",
+                "--input b: \"yes\" is not of type boolean; allowed: boolean",
                 "--input n: is given more than once; allowed: number",
-                "--input ii: \"x\" is no integer; allowed: integer[]",
+                "--input ii: \"x\" is not of type integer; allowed: integer[]",
                 "ss: is a string; allowed: string[]",
-                "sss: is no argument of a; allowed: did you mean `ss`?",
+                "sss: is not an argument of a; allowed: did you mean `ss`?",
                 "s: is missing; string is required",
             ]
         );

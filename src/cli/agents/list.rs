@@ -1,11 +1,11 @@
-//! `gavel agents list`: the agents, and which of them cannot work now.
+//! `gavel agents list`: the agents, and which of them are unavailable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{count, load, told};
+use super::{count, load, render_error};
 use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
@@ -20,7 +20,7 @@ use crate::surfaces::agents;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Do not ask the MCP servers whether they offer the tools
+    /// Do not query the MCP servers for the tools
     #[arg(long)]
     offline: bool,
     /// As JSON: {place, agents, errors}
@@ -30,21 +30,21 @@ pub(in crate::cli) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  gavel agents list                  the folder agents, or the one that GAVEL_AGENTS names, or what is built in
+  gavel agents list                  the directory agents, or the one that GAVEL_AGENTS names, or the built-in agents
   gavel agents list --offline        without starting the MCP servers
   gavel agents list --json | jq '.agents[] | select(.available == false) | .name'
 
-An agent is unavailable while a tool of its grant is offered by no server, the provider of its \
-model is not set up, or an agent that it leads to is unavailable. \
-Exit status 2 when a definition is wrong.";
+An agent is unavailable if no server offers a tool of its grant, the provider of its \
+model is not configured, or an agent that it calls is unavailable. \
+Exit status 2 if a definition is invalid.";
 
-/// The agents that cannot work, and why.
+/// The unavailable agents, and why.
 pub(in crate::cli) type Unavailable = BTreeMap<String, String>;
 
 pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let loaded = load(&resolved.config)?;
     let agents = &loaded.checked.agents;
-    // Nobody is asked under `--offline`.
+    // `--offline` queries no server.
     let unavailable = if args.offline {
         None
     } else {
@@ -62,7 +62,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     } else {
         output::line(&text(&loaded.place, agents, unavailable.as_ref()))?;
         for error in &loaded.checked.errors {
-            output::note(&told(error));
+            output::note(&render_error(error));
         }
     }
     Ok(if loaded.checked.errors.is_empty() {
@@ -72,7 +72,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     })
 }
 
-/// What the servers of this configuration offer; `None` when the person would not wait.
+/// The tools that the servers of this configuration offer; `None` if the user interrupted.
 pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalog>>> {
     let bridge = app::mcp(config)?;
     let settled = unless_stopped(mcp::settled(&bridge)).await;
@@ -81,7 +81,7 @@ pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalo
     Ok(settled?.map(|()| catalog))
 }
 
-/// As the service tells it.
+/// The same check as in the service.
 pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog, config: &Config) -> Unavailable {
     let models = app::providers(&config.model);
     let reason = |name: &String| Some((name.clone(), agents::unavailable(name, agents, catalog, &models)?));
@@ -115,7 +115,7 @@ fn text(place: &str, agents: &Agents, unavailable: Option<&Unavailable>) -> Stri
         .map(|(name, agent)| {
             let definition = &agent.definition;
             let state = match unavailable.map(|reasons| reasons.contains_key(name)) {
-                None => "not asked",
+                None => "not checked",
                 Some(false) => "available",
                 Some(true) => "unavailable",
             };

@@ -1,4 +1,5 @@
-//! `gavel agents`: the definitions of agents, and running one. All but `list`, `run` and `eval` look at files alone, unless `validate` is told to ask for tools.
+//! `gavel agents`: the definitions of agents, and running one. All but `list`, `run`, `eval` and `validate --tools`
+//! only read files.
 
 mod convert;
 mod eval;
@@ -26,22 +27,22 @@ pub(super) use self::list::{run as list, unavailable};
 pub(super) use self::run::run as start;
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 
-/// What to do.
+/// The commands of `gavel agents`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Run an agent, with live progress
     Run(run::Args),
-    /// Check definitions: every mistake at once, each with file, line, what was found and what is allowed
+    /// Check definitions: reports every error at once, each with file, line, what was found and what is allowed
     Validate(validate::Args),
-    /// List the agents of this configuration, and which cannot work now and why
+    /// List the agents of this configuration, and which are unavailable and why
     List(list::Args),
-    /// Show one agent whole
+    /// Show one complete agent
     Show(show::Args),
     /// Write a definition in another form: JSON, YAML, Markdown or protobuf
     Convert(convert::Args),
-    /// Run agents on their evaluation cases, and compare what comes of it
+    /// Run agents on their evaluation cases, and compare the results
     Eval(eval::Args),
-    /// Print the JSON Schema of definitions, with which editors complete and check them
+    /// Print the JSON Schema of definitions, which lets editors complete and check them
     Schema(schema::Args),
 }
 
@@ -52,7 +53,7 @@ pub(super) fn run(verb: Verb, flags: &Flags) -> anyhow::Result<Exit> {
         Verb::Convert(args) => convert::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::List(_) | Verb::Run(_) | Verb::Eval(_) => {
-            unreachable!("these need the MCP servers, and are started with them")
+            unreachable!("these need the MCP servers, and `cli::run` starts them")
         }
     }
 }
@@ -69,16 +70,16 @@ fn configured(flags: &Flags) -> anyhow::Result<Loaded> {
 pub(super) fn load(config: &Config) -> anyhow::Result<Loaded> {
     app::agents(config).map_err(|error| {
         let folder = config.agents.as_deref().unwrap_or(std::path::Path::new("agents"));
-        anyhow::anyhow!("the folder of agents {} cannot be listed: {error}", folder.display())
+        anyhow::anyhow!("the agents directory {} cannot be listed: {error}", folder.display())
     })
 }
 
-/// One line an error, fit for a terminal.
-pub(super) fn told(error: &DefinitionError) -> String {
+/// An error as one line, safe for a terminal.
+pub(super) fn render_error(error: &DefinitionError) -> String {
     output::printable(&error.to_string()).replace('\n', " ")
 }
 
-/// What else there is, where an agent is not there.
+/// Suggests a near name or lists the known agents, for an unknown agent.
 fn others(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`?"),
@@ -87,7 +88,7 @@ fn others(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// What is in a file, `-` being standard input; no more than tells that it is too long, since a device may never end.
+/// Reads a file; `-` is standard input. Reads one byte more than the limit at most, since a device may never end.
 fn read_some(file: &Path) -> io::Result<Vec<u8>> {
     let most = MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! `gavel agents run`: one run of an agent, in this process or by a gavel elsewhere, followed to its end.
+//! `gavel agents run`: runs an agent, in this process or on a remote gavel, and follows the run to its end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::surfaces::agents::DEFAULT_PROJECT;
 pub(in crate::cli) struct Args {
     /// The agent
     name: String,
-    /// Its task, where it takes one text (without inputConfig: its query)
+    /// Its task, if it takes one text (without inputConfig: its query)
     #[arg(value_name = "TEXT", num_args = 0..)]
     text: Vec<String>,
-    /// An input, read as its type (repeatable); a list as a,b or once for each element
+    /// An input, read as its declared type (repeatable); a list as a,b or once per element
     #[arg(long, value_name = "NAME=VALUE")]
     input: Vec<String>,
     /// Inputs as a JSON object; - is standard input
     #[arg(long, value_name = "FILE")]
     input_json: Option<String>,
-    /// Takes the place of the definition's time limit
+    /// Overrides the definition's time limit
     #[arg(long, value_name = "SECONDS", value_parser = runs::timeout)]
     timeout: Option<Duration>,
     /// The user's time zone, an IANA name [default: this machine's]
@@ -41,7 +41,7 @@ pub(in crate::cli) struct Args {
     /// The project of the agent
     #[arg(long, default_value = DEFAULT_PROJECT, value_parser = runs::project, value_name = "NAME")]
     project: ProjectId,
-    /// Do not wait for its end: print the run's id. Only with --server: without, this process works on the run
+    /// Do not wait for the end: print the run's id. Only with --server: without it, this process executes the run
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
     background: bool,
     #[command(flatten)]
@@ -53,24 +53,24 @@ pub(in crate::cli) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   gavel agents run reviewer \"look at the last change\"
-  FILES_ROOT=. gavel agents run codebase_investigator \"where are tool calls judged?\"
+  FILES_ROOT=. gavel agents run codebase_investigator \"where does the policy check tool calls?\"
   gavel agents run --json codebase_investigator \"what is tested?\" | jq .output
   gavel agents run report --input year=2026 --input regions=north,south --input draft=true
   gavel agents run report --input-json - <inputs.json
   gavel agents run --server http://localhost:8080 --background reviewer \"look at the last change\"
 
-Progress goes to standard error, the result alone to standard output. Ctrl-C cancels the run and \
-waits for its end; once more, and it is left where it stands. `gavel agents show NAME` lists what \
+Progress goes to standard error, only the result to standard output. Ctrl-C cancels the run and \
+waits for its end; a second Ctrl-C stops waiting. `gavel agents show NAME` lists the inputs that \
 an agent takes.";
 
 impl Args {
-    /// Is a gavel elsewhere asked?
+    /// Is a remote gavel used?
     pub(in crate::cli) fn is_remote(&self) -> bool {
         self.place.server.is_some()
     }
 }
 
-/// `resolved` is absent where a gavel elsewhere is asked.
+/// `resolved` is absent if a remote gavel is used.
 pub(in crate::cli) async fn run(args: Args, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
     let object = args.input_json.as_deref().map(read).transpose()?;
     let provider = resolved.as_ref().map(|resolved| &resolved.config.model.provider);
@@ -79,15 +79,15 @@ pub(in crate::cli) async fn run(args: Args, resolved: Option<Resolved>) -> anyho
     {
         let why = if *asked { "" } else { "No credentials are set: " };
         output::note(&format!(
-            "{why}the demo model answers. It understands no agents, only a few plain requests about tasks; what it \
-             says is no measure. GEMINI_API_KEY brings in Gemini."
+            "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
+            results mean nothing. Set GEMINI_API_KEY to use Gemini."
         ));
     }
     let place = args.place.with(resolved.map(|resolved| resolved.config))?;
     let service = Service::open(place).await?;
     let done = begin(&args, object.as_deref(), &service).await;
-    let leave = matches!(done, Ok(Exit::Interrupted));
-    service.close(leave).await?;
+    let detach = matches!(done, Ok(Exit::Interrupted));
+    service.close(detach).await?;
     done
 }
 
@@ -97,7 +97,7 @@ async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::
     };
     let Some(run) = unless_stopped(service.trigger(new?)).await? else {
         output::note(&format!(
-            "whether the run has begun is not known; `gavel runs list{}` shows it then",
+            "it is unknown whether the run has begun; if it has, `gavel runs list{}` shows it",
             args.place.repeated()
         ));
         return Ok(Exit::Interrupted);
@@ -113,17 +113,17 @@ async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::
     follow(service, &args.place, run, &args.showing, OnInterrupt::Cancels).await
 }
 
-/// The run that the command line asks for. Nothing has run when that is wrong, or the agent cannot run now.
+/// The run that the command line requests. No run has begun if the inputs are invalid or the agent is unavailable.
 async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<NewRun> {
     if !args.text.is_empty() && args.text.iter().all(|word| word.trim().is_empty()) {
-        return Err(Usage("the text is blank; say what the agent is to do".to_owned()).into());
+        return Err(Usage("the text is blank; give the agent a task".to_owned()).into());
     }
     let agent = match service.agent(&args.project, &args.name).await? {
         Ok(agent) => agent,
         Err(known) => {
             let known: Vec<_> = known.iter().map(String::as_str).collect();
             return Err(Usage(format!(
-                "no agent of the project {} is called {:?}{}",
+                "the project {} has no agent {:?}{}",
                 args.project,
                 args.name,
                 others(&args.name, &known)
@@ -134,7 +134,7 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
     let text = agent["definition"].to_string();
     let Ok(definition) = Definition::read(text.as_bytes(), Form::Json, &args.name) else {
         bail!(
-            "this gavel cannot read the definition of {}; is the server a newer one?",
+            "this gavel cannot read the definition of {}; the server may be newer",
             args.name
         );
     };
@@ -146,7 +146,7 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
     let inputs = inputs(&definition, &given).map_err(|mistakes| {
         let mistakes = output::printable(&mistakes.join("\n  "));
         Usage(format!(
-            "the inputs are not right:\n  {mistakes}\n{} takes:{}",
+            "the inputs are invalid:\n  {mistakes}\n{} takes:{}",
             args.name,
             takes(&definition)
         ))
@@ -162,7 +162,7 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
         agent: args.name.clone(),
         inputs,
         timeout: args.timeout,
-        // A machine whose zone has no name says nothing of it.
+        // Without a named zone on this machine, the run gets none.
         time_zone: args
             .time_zone
             .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
@@ -185,5 +185,5 @@ fn read(file: &str) -> anyhow::Result<String> {
     if bytes.len() > MAX_BYTES {
         return Err(wrong("is longer than 1 MiB".to_owned()).into());
     }
-    String::from_utf8(bytes).map_err(|_| wrong("is no text in UTF-8".to_owned()).into())
+    String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text".to_owned()).into())
 }

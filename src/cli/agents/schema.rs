@@ -1,4 +1,4 @@
-//! `gavel agents schema`: what a definition may hold, for editors and for people.
+//! `gavel agents schema`: the schema of definitions, for editors and readers.
 
 use crate::cli::exit::Exit;
 use crate::cli::output;
@@ -8,7 +8,7 @@ use crate::domain::definition::{json_schema, json_schema_of_front_matter, refere
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The one of Markdown's front matter, where the system prompt may stand below
+    /// The schema of Markdown front matter, where the system prompt may follow as the body
     #[arg(long)]
     front_matter: bool,
     /// All fields and their names, as a Markdown table

@@ -1,8 +1,8 @@
-//! `gavel agents show`: one agent whole.
+//! `gavel agents show`: one complete agent.
 
 use serde_json::json;
 
-use super::{configured, others, told};
+use super::{configured, others, render_error};
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::config::Flags;
@@ -14,7 +14,7 @@ use crate::domain::definition::{Agent, Definition, Form};
 pub(in crate::cli) struct Args {
     /// The agent
     name: String,
-    /// The definition alone, as a file of it: Markdown, with the schema of its output in it
+    /// Only the definition, as a Markdown file, including the schema of its output
     #[arg(long, conflicts_with = "json")]
     definition: bool,
     /// As JSON: {name, file, form, hash, definition, output_schema}
@@ -28,16 +28,16 @@ Examples:
   gavel agents show codebase_investigator --json | jq .definition
   gavel agents show codebase_investigator --definition >codebase_investigator.md
 
-The last keeps an agent that is built in: a folder of agents takes the place of all of those.
+The last command saves a built-in agent to a file: an agents directory replaces all built-in agents.
 
-Exit status 2 when there is no such agent, or its definition is wrong.";
+Exit status 2 if the agent does not exist, or its definition is invalid.";
 
 pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
     let loaded = configured(flags)?;
     let agents = &loaded.checked.agents;
     let Some(agent) = agents.get(&args.name) else {
         for error in &loaded.checked.errors {
-            output::note(&told(error));
+            output::note(&render_error(error));
         }
         let known: Vec<_> = agents.keys().map(String::as_str).collect();
         output::note(&format!(
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// In the form that reads best, whatever form its file has.
+/// Shows the definition as Markdown, the most readable form, whatever form its file has.
 fn text(agent: &Agent) -> String {
     let definition = String::from_utf8_lossy(&agent.definition.write(Form::Markdown)).into_owned();
     let mut text = format!("# {}\n# hash {}\n{definition}", agent.file, agent.definition.hash);

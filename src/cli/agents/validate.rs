@@ -1,4 +1,4 @@
-//! `gavel agents validate`: every mistake of every definition, at once.
+//! `gavel agents validate`: every error in every definition, at once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::list::catalog;
-use super::{configured, count, load, told};
+use super::{configured, count, load, render_error};
 use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::output;
@@ -20,12 +20,12 @@ use crate::ports::tools::Catalog;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Folders and files; without any, the agents of this configuration
+    /// Directories and files; without any, the agents of this configuration
     ///
-    /// A file is checked beside the others of its folder: its sub-agents, its steps and schemas/ are looked for there.
+    /// A file is checked together with its directory, which is searched for its sub-agents, its steps and schemas/.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Also ask the MCP servers of this configuration: a tool that none of them offers is a mistake
+    /// Also query the MCP servers of this configuration: a tool that no server offers is an error
     #[arg(long)]
     pub(in crate::cli) tools: bool,
     /// As JSON: {files, agents, errors, warnings}, each error as {file, line, field, found, allowed}
@@ -35,19 +35,19 @@ pub(in crate::cli) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  gavel agents validate                      the folder agents, or the one that GAVEL_AGENTS names
+  gavel agents validate                      the directory agents, or the one that GAVEL_AGENTS names
   gavel agents validate agents/reviewer.md   one file of it
   gavel agents validate --tools              with the tools that the MCP servers offer now
   gavel agents validate .gemini/agents       Gemini CLI's agents, as they are
   gavel agents validate --json | jq '.errors[] | \"\\(.file):\\(.line) \\(.field)\"'
 
-Exit status 0 when nothing is wrong (warnings are no mistakes), 2 when something is.";
+Exit status 0 if everything is valid (warnings are allowed), 2 if there is an error.";
 
-/// What was found in all places.
+/// The findings in all given paths.
 #[derive(Default)]
 struct Findings {
     files: BTreeSet<String>,
-    /// Folders without a definition.
+    /// Directories without a definition.
     empty: BTreeSet<String>,
     agents: BTreeSet<(String, String)>,
     tools: Vec<GrantedTool>,
@@ -56,7 +56,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Adds what was found in a folder, or what of it is about one file.
+    /// Adds the findings of a directory, or those about one of its files.
     fn add(&mut self, loaded: app::Loaded, only: Option<&str>) {
         let wanted = |file: &str| only.is_none_or(|only| only == file);
         let new = |list: &Vec<DefinitionError>, one: &DefinitionError| wanted(&one.file) && !list.contains(one);
@@ -86,7 +86,7 @@ impl Findings {
         }
     }
 
-    /// Tools that no server offers are mistakes.
+    /// Reports each tool that no server offers as an error.
     fn look_for_tools(&mut self, catalog: &Catalog) {
         let mut known: BTreeSet<&str> = catalog.tools.iter().map(|tool| &*tool.name).collect();
         known.extend(self.agents.iter().map(|(_, name)| name.as_str()));
@@ -149,7 +149,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
     told_of(args, &findings)
 }
 
-/// As [`run`], with the servers asked.
+/// Like [`run`], but also queries the servers.
 pub(in crate::cli) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     if args.paths.is_empty() {
@@ -186,18 +186,14 @@ fn look_at(path: &Path, findings: &mut Findings) {
         match app::agents_in(path, None) {
             Ok(loaded) => findings.add(loaded, None),
             Err(error) => {
-                let allowed = "a folder that gavel may list".to_owned();
-                findings.place_is_wrong(path, format!("that it cannot be listed: {error}"), allowed);
+                let allowed = "a directory that gavel can list".to_owned();
+                findings.place_is_wrong(path, format!("a directory that cannot be listed: {error}"), allowed);
             }
         }
         return;
     }
     if !path.exists() {
-        return findings.place_is_wrong(
-            path,
-            "nothing".to_owned(),
-            "a folder or a file that is there".to_owned(),
-        );
+        return findings.place_is_wrong(path, "nothing".to_owned(), "an existing directory or file".to_owned());
     }
     if Form::of_path(path).is_none() {
         let allowed = format!("a name that ends in one of {}", Form::ENDINGS);
@@ -205,29 +201,33 @@ fn look_at(path: &Path, findings: &mut Findings) {
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     match app::agents_in(folder, Some(path)) {
-        // As the folder's list names it: `agents//x.md` is the file `agents/x.md`.
+        // The path as the directory's list names it: `agents//x.md` is the file `agents/x.md`.
         Ok(loaded) => {
             let listed = folder.join(path.file_name().unwrap_or_default());
             findings.add(loaded, Some(&listed.display().to_string()));
         }
         Err(error) => {
-            let allowed = "a file in a folder that gavel may list".to_owned();
-            findings.place_is_wrong(path, format!("that its folder cannot be listed: {error}"), allowed);
+            let allowed = "a file in a directory that gavel can list".to_owned();
+            findings.place_is_wrong(
+                path,
+                format!("a file whose directory cannot be listed: {error}"),
+                allowed,
+            );
         }
     }
 }
 
 fn text(findings: &Findings) -> String {
-    let mut lines: Vec<_> = findings.errors.iter().map(told).collect();
+    let mut lines: Vec<_> = findings.errors.iter().map(render_error).collect();
     lines.extend(
         findings
             .warnings
             .iter()
-            .map(|warning| format!("warning: {}", told(warning))),
+            .map(|warning| format!("warning: {}", render_error(warning))),
     );
     lines.extend(findings.empty.iter().map(|place| {
         format!(
-            "warning: {place}: no definition was found; the file of one ends in {}",
+            "warning: {place}: no definition was found; definition files end in {}",
             Form::ENDINGS
         )
     }));
@@ -236,7 +236,7 @@ fn text(findings: &Findings) -> String {
     }
     let mut summary = vec![
         count(findings.files.len(), "file"),
-        format!("{} right", count(findings.agents.len(), "agent")),
+        format!("{} valid", count(findings.agents.len(), "agent")),
         count(findings.errors.len(), "error"),
     ];
     if !findings.warnings.is_empty() {

@@ -15,10 +15,10 @@ use crate::surfaces::approvals::{Answer, MAX_REASON};
 #[derive(Debug, clap::Args)]
 #[command(after_help = APPROVE)]
 pub(in crate::cli) struct Approve {
-    /// Which question
+    /// The approval request
     #[arg(value_parser = approval)]
     id: ApprovalId,
-    /// Also give leave for good: later calls of the tool to exactly the same recipients run without a question
+    /// Also create a grant: later calls of the tool to exactly the same recipients run without approval
     #[arg(long)]
     always: bool,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(in crate::cli) struct Approve {
 #[derive(Debug, clap::Args)]
 #[command(after_help = REJECT)]
 pub(in crate::cli) struct Reject {
-    /// Which question
+    /// The approval request
     #[arg(value_parser = approval)]
     id: ApprovalId,
     #[command(flatten)]
@@ -42,10 +42,11 @@ pub(in crate::cli) struct Reject {
 
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Why; the agent is told, where it is a no
+    /// The reason; if the call is rejected, the agent reads it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Go on with the run in this process, with its own policy, servers and model, also while another gavel has the database
+    /// Continue the run in this process, with its own policy, servers and model, even while another gavel uses the
+    /// database
     #[arg(long, conflicts_with = "server")]
     here: bool,
     /// Print the run as JSON
@@ -58,10 +59,10 @@ Examples:
   gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --always
 
-Of several who answer one counts; the same answer once more changes nothing, so a lost connection is \
-no reason to worry. `gavel approvals grants` lists what was given for good.
+If several approvers answer, only the first answer counts; repeating the same answer changes nothing, so it is safe \
+after a lost connection. `gavel approvals grants` lists the grants.
 
-Exit status: 0 the answer counts; 1 it does not, or it does and a call of the run is in doubt.";
+Exit status: 0 the answer counts; 1 it does not, or it does and an action of the run is in doubt.";
 
 const REJECT: &str = "\
 Examples:
@@ -81,7 +82,7 @@ pub(super) async fn reject(args: Reject, place: Place) -> anyhow::Result<Exit> {
     say(args.id, Resolution::Reject, args.how, place, &args.place.repeated()).await
 }
 
-/// `again` are the options that say where, for a command that is told.
+/// `again` are the place options, for a suggested command.
 async fn say(
     approval: ApprovalId,
     resolution: Resolution,
@@ -98,31 +99,31 @@ async fn say(
         reason: how.reason,
         key: None,
     };
-    // What a rule of theirs forbids, or another server would do, must not happen here unseen.
+    // A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
     if !how.here && place.is_in_use().await? {
         return Err(Usage(
-            "another gavel has this database: answer through it with --server URL, so that its policy and its servers count; or \
-             give --here, and the run goes on in this process, with its own"
+            "another gavel uses this database: answer through it with --server URL, so that its policy and servers apply, or \
+             give --here to continue the run in this process, with its own policy and servers"
                 .to_owned(),
         )
         .into());
     }
     let service = Service::open(place).await?;
     let answered = unless_stopped(service.resolve(answer)).await;
-    let leave = matches!(answered, Ok(None));
-    service.close(leave).await?;
+    let detach = matches!(answered, Ok(None));
+    service.close(detach).await?;
     let Some(run) = answered? else {
-        output::note("whether the answer counts is not known; the same command once more does no harm");
+        output::note("it is unknown whether the answer counts; it is safe to repeat the command");
         return Ok(Exit::Interrupted);
     };
     let run = run?;
     if how.json {
         output::json(&run)?;
     } else {
-        output::line(&told(&run))?;
+        output::line(&run_message(&run))?;
         for action in in_doubt(&run) {
             output::note(&format!(
-                "{}: find out whether it happened, where it would be seen, and say so: `gavel approvals settle {} \
+                "{}: find out at the receiving end whether it happened, then run `gavel approvals settle {} \
                  happened|did_not_happen{again}`",
                 output::printable(action["tool"].as_str().unwrap_or_default()),
                 action["actionId"].as_str().unwrap_or_default()
@@ -135,14 +136,14 @@ async fn say(
     })
 }
 
-/// The calls of the run of which nobody knows whether they had their effect.
+/// The actions of the run whose outcome is unknown.
 fn in_doubt(run: &Value) -> impl Iterator<Item = &Value> {
     let actions = run["actions"].as_array().into_iter().flatten();
     actions.filter(|action| action["state"] == ActionStatus::InDoubt.as_str())
 }
 
-/// What came of it: each action, the run, its words.
-pub(super) fn told(run: &Value) -> String {
+/// The result as text: each action, the run, its summary.
+pub(super) fn run_message(run: &Value) -> String {
     let text = |value: &Value| output::printable(value.as_str().unwrap_or_default());
     let mut lines: Vec<String> = Vec::new();
     for action in run["actions"].as_array().into_iter().flatten() {

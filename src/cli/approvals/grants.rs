@@ -1,4 +1,4 @@
-//! `gavel approvals grants` and `revoke`: leave for good.
+//! `gavel approvals grants` and `revoke`: list and revoke grants.
 
 use serde_json::Value;
 
@@ -14,13 +14,13 @@ use crate::ports::records::ListQuery;
 /// Options of `gavel approvals grants`.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Rows of a page, 1 to 1000
+    /// Rows per page, 1 to 1000
     #[arg(long, visible_alias = "page-size", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
-    /// Go on where the page before ended
+    /// Continue after the previous page
     #[arg(long, allow_hyphen_values = true, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// Grants as JSON, one a line
+    /// Print grants as JSON, one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(in crate::cli) struct Args {
 /// Options of `gavel approvals revoke`.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Revoke {
-    /// The grant; it counts no more for any call that was not judged yet
+    /// The grant; it no longer applies to any call that has not been checked yet
     #[arg(value_parser = grant)]
     id: GrantId,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
             output::line(&grant.to_string())?;
         }
     } else if grants.is_empty() {
-        output::note("nobody has given leave for good");
+        output::note("there are no grants");
     } else {
         let rows: Vec<_> = grants.iter().map(row).collect();
         output::line(&table(
@@ -77,7 +77,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         if let Some(counts) = grants.iter().find(|grant| !grant["revokedAt"].is_string()) {
             let place = answering.for_call_of(counts["userId"].as_str()).repeated();
             let id = counts["grantId"].as_str().unwrap_or_default();
-            output::note(&format!("to take one back: gavel approvals revoke{place} {id}"));
+            output::note(&format!("to revoke a grant: gavel approvals revoke{place} {id}"));
         }
     }
     if let Some(token) = page["next_page_token"].as_str() {
@@ -107,7 +107,7 @@ fn row(grant: &Value) -> Vec<String> {
             Some(when) => format!("revoked {}", at(when)),
             None => "counts".to_owned(),
         },
-        // Whole: what is given for good is not to be guessed.
+        // Not clipped: the user must see all that the grant covers.
         recipients.join("; "),
     ]
 }
@@ -120,6 +120,6 @@ pub(super) async fn revoke(args: &Revoke, place: Place) -> anyhow::Result<Exit> 
         return Ok(Exit::Interrupted);
     };
     revoked?;
-    output::line(&format!("grant {} counts no more", args.id))?;
+    output::line(&format!("grant {} is revoked", args.id))?;
     Ok(Exit::Done)
 }

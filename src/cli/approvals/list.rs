@@ -1,4 +1,4 @@
-//! `gavel approvals list`: one page, and below it what is in doubt.
+//! `gavel approvals list`: one page of approval requests, then the in-doubt actions.
 
 use serde_json::Value;
 
@@ -12,16 +12,16 @@ use crate::ports::records::ListQuery;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Questions of a page, 1 to 1000
+    /// Approval requests per page, 1 to 1000
     #[arg(long, visible_alias = "page-size", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
-    /// Go on where the page before ended
+    /// Continue after the previous page
     #[arg(long, allow_hyphen_values = true, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// The calls in doubt alone
+    /// Only in-doubt actions
     #[arg(long)]
     in_doubt: bool,
-    /// Questions as JSON, one a line; with --in-doubt, the calls in doubt
+    /// Print approval requests as JSON, one per line; with --in-doubt, the in-doubt actions
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -35,8 +35,8 @@ Examples:
   gavel approvals list --in-doubt --json | jq -r .actionId
   gavel approvals list --server https://gavel.internal --user ann
 
-Each is shown whole: an answer is for exactly these arguments. A call is in doubt when it was sent and \
-nobody heard what came of it; nothing repeats it, and somebody has to find out.";
+Each is shown in full: an answer applies to exactly these arguments. An action is in doubt if it was sent and \
+its outcome is unknown; it is never repeated, and a user has to find out whether it happened.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let query = |page_token: Option<&String>| ListQuery {
@@ -54,7 +54,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         };
         let doubts = match args.in_doubt {
             true => Some(record.in_doubt(query(token)).await?),
-            // Below the first page of questions, for people.
+            // Below the first page of approval requests, in text output only.
             false if token.is_none() && !args.json => Some(record.in_doubt(query(None)).await?),
             false => None,
         };
@@ -67,13 +67,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let mut told = false;
     if let Some(page) = questions {
         let text = |one: &Value| format!("{}\n{}", question(one), question::answers(one, &answering));
-        told = tell(
-            args,
-            &page,
-            "approvals",
-            &format!("nothing{whose} waits for a person"),
-            text,
-        )?;
+        told = tell(args, &page, "approvals", &format!("no approval requests{whose}"), text)?;
         more(&page, "more", "");
     }
     if let Some(page) = doubts {
@@ -81,9 +75,9 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         if told && page["actions"][0].is_object() {
             output::line("")?;
         }
-        // Nobody has asked about doubts, so none is no news.
+        // The empty list is reported only if in-doubt actions were requested.
         let none = if args.in_doubt {
-            format!("nothing{whose} is in doubt")
+            format!("no in-doubt actions{whose}")
         } else {
             String::new()
         };
@@ -94,7 +88,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Was there any?
+/// Prints the page; returns whether it has entries.
 fn tell(args: &Args, page: &Value, list: &str, none: &str, text: impl Fn(&Value) -> String) -> anyhow::Result<bool> {
     let all = page[list].as_array().map(Vec::as_slice).unwrap_or_default();
     if args.json {

@@ -1,30 +1,30 @@
-//! A call that needs leave or is in doubt, as a person reads it on a terminal: everything that would be sent or was, and nothing
-//! that reads as something else than it is.
+//! An approval request or an in-doubt action as text for a terminal: everything that would be or was sent, and no text
+//! that can pass for something else.
 
 use serde_json::Value;
 
 use crate::cli::runs::Where;
 use crate::domain::text::numbered;
 
-/// Where values begin.
+/// The column where values begin.
 const INDENT: usize = 14;
 
-/// The question: a line a field, texts with their line ends, whole.
+/// The approval request: one line per field; long texts in full, with their line breaks.
 pub(in crate::cli) fn question(one: &Value) -> String {
     let mut lines = call(one);
-    lines.push(field("needs leave", &one["reason"]));
+    lines.push(field("asked because", &one["reason"]));
     for warning in one["warnings"].as_array().into_iter().flatten() {
-        lines.push(field("BEWARE", warning));
+        lines.push(field("WARNING", warning));
     }
     if one["expiresAt"].is_string() {
-        lines.push(field("stands until", &one["expiresAt"]));
+        lines.push(field("expires at", &one["expiresAt"]));
     }
     lines.push(field("approval", &one["approvalId"]));
     lines.push(String::new());
     lines.join("\n")
 }
 
-/// A call in doubt, in the manner of a question.
+/// An in-doubt action, in the same layout.
 pub(super) fn doubt(one: &Value) -> String {
     let mut lines = call(one);
     lines[0].insert_str(0, "in doubt: ");
@@ -34,7 +34,7 @@ pub(super) fn doubt(one: &Value) -> String {
     lines.join("\n")
 }
 
-/// Who calls what, with everything that goes out.
+/// The tool, the user, the agent, and everything that is sent.
 fn call(one: &Value) -> Vec<String> {
     let text = |field: &str| one[field].as_str().unwrap_or_default();
     let asker = [("for", "userId"), ("by the agent", "agentId")];
@@ -60,7 +60,7 @@ fn call(one: &Value) -> Vec<String> {
     lines
 }
 
-/// Whom it goes to, then what is short, and long text last.
+/// Sort order of arguments: recipients first, then short values, then long text.
 fn rank(value: &Value, recipients: &[Value]) -> u8 {
     let text = value.to_string();
     let names = |one: &Value| one.as_str().is_some_and(|one| text.contains(one));
@@ -71,12 +71,12 @@ fn rank(value: &Value, recipients: &[Value]) -> u8 {
     }
 }
 
-/// The commands that answer it.
+/// The commands that resolve it.
 pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
     let id = one["approvalId"].as_str().unwrap_or_default();
     let place = place.for_call_of(one["userId"].as_str()).repeated();
     let always = match one["grantable"] == true {
-        true => format!("  and for good:  gavel approvals approve{place} {id} --always\n"),
+        true => format!("  with a grant:  gavel approvals approve{place} {id} --always\n"),
         false => String::new(),
     };
     format!(
@@ -84,18 +84,18 @@ pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
     )
 }
 
-/// How a doubt is settled.
+/// The commands that settle an in-doubt action.
 pub(super) fn settling(one: &Value, place: &Where) -> String {
     let id = one["actionId"].as_str().unwrap_or_default();
     let place = place.for_call_of(one["userId"].as_str()).repeated();
-    // In quotes and with both answers it is refused as it stands: nobody shall paste an answer unread.
+    // The pasted command fails as printed, since it has both answers in quotes: the user must choose one.
     let mut text = format!(
-        "  find out, and keep one of happened and did_not_happen:\n  to settle:     gavel approvals settle{place} {id} 'happened|did_not_happen'\n"
+        "  find out, and keep either happened or did_not_happen:\n  to settle:     gavel approvals settle{place} {id} 'happened|did_not_happen'\n"
     );
     if one["threadId"].is_null() {
         let run = one["runId"].as_str().unwrap_or_default();
         text.push_str(&format!(
-            "  if its run is paused, it is settled when that is resumed, as this says:  gavel runs show{place} {run}\n"
+            "  if its run is paused, settle it when you resume the run; for the command see:  gavel runs show{place} {run}\n"
         ));
     }
     text
@@ -114,7 +114,7 @@ fn field(label: &str, value: &Value) -> String {
     format!("  {:<width$}{text}", name(label), width = INDENT)
 }
 
-/// On one line: a line end in a name could make lines of its own.
+/// On one line: a line break in a name could forge lines.
 fn name(text: &str) -> String {
     numbered(text).replace('\n', "<U+000A>").replace('\t', "<U+0009>")
 }
@@ -151,9 +151,9 @@ mod tests {
   body          Hi,
                 it is <U+202E>late<U+001B>[2J
   urgent        true
-  needs leave   it has side effects
-  BEWARE        eve@example.com is new
-  stands until  2026-11-23T10:00:00Z
+  asked because it has side effects
+  WARNING       eve@example.com is new
+  expires at    2026-11-23T10:00:00Z
   approval      0198
 "
         );

@@ -1,6 +1,6 @@
 //! `gavel approvals settle`.
 
-use super::answer::told;
+use super::answer::run_message;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
@@ -11,10 +11,10 @@ use crate::domain::ids::ActionId;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The action in doubt
+    /// The in-doubt action
     #[arg(value_parser = action)]
     id: ActionId,
-    /// What you found out
+    /// Whether it happened
     #[arg(value_parser = ["happened", "did_not_happen"])]
     what: String,
     /// Print the run as JSON
@@ -28,8 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   gavel approvals settle 0198c2b6-1111-7c52-9d3b-5a1c4e6f7a80 happened
 
-A call is in doubt when it was sent and nobody heard what came of it. It is never repeated by itself:
-look at the other end (the mailbox, the calendar), then say here what you found.";
+An action is in doubt if it was sent and its outcome is unknown. It is never repeated automatically:
+check the receiving system (the mailbox, the calendar), then report the result here.";
 
 fn action(text: &str) -> Result<ActionId, &'static str> {
     ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     if args.json {
         output::json(&run)?;
     } else {
-        output::line(&told(&run))?;
+        output::line(&run_message(&run))?;
     }
     Ok(Exit::Done)
 }

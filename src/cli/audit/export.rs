@@ -1,4 +1,4 @@
-//! `gavel audit export`: rows as they are, for an archive or an auditor.
+//! `gavel audit export`: unchanged rows, for an archive or an auditor.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -15,10 +15,10 @@ use crate::cli::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Only rows after this number; such a part can be verified, too
+    /// Only rows after this number; such a part can be verified too
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..), value_name = "NUMBER")]
     since: i64,
-    /// Into a file, which must not be there yet
+    /// Write to this file, which must not exist yet
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub(super) async fn run(args: &Args, log: &mut AuditLog) -> anyhow::Result<Exit>
     let shown = path.display();
     let mut options = File::options();
     options.write(true).create_new(true);
-    // It holds what people wrote, as the databases do.
+    // Like the databases, it contains what users wrote.
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
@@ -54,21 +54,21 @@ pub(super) async fn run(args: &Args, log: &mut AuditLog) -> anyhow::Result<Exit>
     let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             return Err(Usage(format!(
-                "--out {shown} is there already, and is not written over; name another file"
+                "--out {shown} already exists and is not overwritten; name another file"
             ))
             .into());
         }
-        made => made.with_context(|| format!("{shown} cannot be made"))?,
+        made => made.with_context(|| format!("{shown} cannot be created"))?,
     };
     if let Err(error) = fill(args, log, follows, file).await {
-        // Half an export is none, and would be in the way of the next.
+        // A partial export is useless, and would block the next one.
         let error = error.context(format!("{shown} cannot be written"));
         return Err(match fs::remove_file(path) {
             Ok(()) => error,
-            Err(left) => error.context(format!("{shown} is not whole, and cannot be removed: {left}")),
+            Err(left) => error.context(format!("{shown} is incomplete and cannot be removed: {left}")),
         });
     }
-    output::note(&format!("the audit is in {shown}"));
+    output::note(&format!("the audit log is in {shown}"));
     Ok(Exit::Done)
 }
 
@@ -99,10 +99,10 @@ async fn write(
             hash: row.hash.clone(),
         });
     }
-    // That of the last row that was written, since more may have been entered meanwhile.
+    // The head of the last row written, since more rows may have been added since then.
     let head = match last {
         Some(head) => head,
-        None => log.head().await?.context("audit_head has lost its row")?,
+        None => log.head().await?.context("audit_head has no row")?,
     };
     line(match follows {
         None => json!({ "head": head }).to_string(),
@@ -110,10 +110,10 @@ async fn write(
     })
 }
 
-/// The row that a part of the chain follows.
+/// The row before this part of the chain.
 async fn before(log: &mut AuditLog, number: i64) -> anyhow::Result<Head> {
     let page = log.page(number - 1, &AuditFilter::default()).await?;
     let row = page.into_iter().next().filter(|row| row.number == number);
-    let row = row.ok_or_else(|| Usage(format!("--since {number}: there is no such row")))?;
+    let row = row.ok_or_else(|| Usage(format!("--since {number}: this row does not exist")))?;
     Ok(Head { number, hash: row.hash })
 }

@@ -8,7 +8,7 @@ use crate::cli::output;
 
 pub(super) async fn run(log: &mut AuditLog) -> anyhow::Result<Exit> {
     let head = log.head().await?;
-    let head = head.context("audit_head has lost its row; `gavel audit verify` says more")?;
+    let head = head.context("audit_head has no row; `gavel audit verify` shows details")?;
     output::line(&head.to_string())?;
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! `gavel audit list`: what was done, newest first.
+//! `gavel audit list`: audit entries, newest first.
 
 use clap::builder::PossibleValuesParser;
 use serde_json::Value;
@@ -14,31 +14,31 @@ use crate::domain::time::rfc3339;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// What happened
+    /// Only this kind of entry
     #[arg(long, value_parser = PossibleValuesParser::new(AuditKind::ALL.iter().map(|kind| kind.as_str())), value_name = "KIND")]
     kind: Option<String>,
-    /// Who did it
+    /// Only this actor's
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
-    /// Of which run or decision
+    /// Only this run's or decision's
     #[arg(long, visible_alias = "decision", value_name = "ID")]
     run: Option<String>,
-    /// Of which call
+    /// Only this action's
     #[arg(long, value_name = "ID")]
     action: Option<String>,
-    /// With which tool
+    /// Only this tool's
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// Whose; of every tenant without
+    /// Only this tenant's; without it, every tenant's
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Not before: 2026-11-20T08:00:00Z, 2026-11-20 (UTC), or so long ago: 45m, 24h, 7d
+    /// Not before this time: 2026-11-20T08:00:00Z, 2026-11-20 (UTC), or an age: 45m, 24h, 7d
     #[arg(long, value_parser = Since::parse, value_name = "TIME")]
     since: Option<Since>,
-    /// How many rows, 1 to 1000
+    /// Most rows, 1 to 1000
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
-    /// Rows as JSON, one a line
+    /// Print rows as JSON, one per line
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +49,7 @@ Examples:
   gavel audit list --since 24h --limit 1000
   gavel audit list --run 01a203d9-6130-725a-b0b3-78a83c5c1704 --json | jq .detail
 
-The table shows what matters most of an entry; --json has all of it.";
+The table shows the main detail of each entry; --json shows everything.";
 
 pub(super) async fn run(args: Args, log: &mut AuditLog) -> anyhow::Result<Exit> {
     let filter = AuditFilter {
@@ -87,12 +87,12 @@ fn line(row: &AuditRow) -> Vec<String> {
         clipped(&row.actor, 32),
         clipped(&opt(&row.tool), 24),
         opt(&row.decision_id),
-        clipped(&told(row), 120),
+        clipped(&render(row), 120),
     ]
 }
 
-/// What matters most of the detail of an entry.
-fn told(row: &AuditRow) -> String {
+/// The main detail of an entry.
+fn render(row: &AuditRow) -> String {
     let detail: Value = serde_json::from_str(&row.detail).unwrap_or_default();
     let text = |field: &str| detail[field].as_str().unwrap_or_default().to_owned();
     let kind = AuditKind::parse(&row.kind);
@@ -117,7 +117,7 @@ fn told(row: &AuditRow) -> String {
         }
         Some(AuditKind::EffectCompleted | AuditKind::RunCancelled) => String::new(),
         Some(AuditKind::TriggerRestored) => format!("{} was {}", text("trigger"), text("was")),
-        // No kind of gavel's: somebody has put it there.
+        // Not one of gavel's kinds: another program wrote it.
         None => row.detail.clone(),
     }
 }

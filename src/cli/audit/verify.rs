@@ -1,4 +1,4 @@
-//! `gavel audit verify`: is the chain whole?
+//! `gavel audit verify`: is the chain intact?
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -20,27 +20,27 @@ use crate::config::Resolved;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// A head that was kept elsewhere: this row must still be there, with this hash (repeatable)
+    /// A head kept elsewhere: this row must still exist, with this hash (repeatable)
     #[arg(long = "head", value_parser = Head::from_str, value_name = "NUMBER:HASH")]
     heads: Vec<Head>,
-    /// A file with such heads, one a line
+    /// A file with such heads, one per line
     #[arg(long, value_name = "FILE")]
     head_file: Option<PathBuf>,
     /// Verify an export instead of the database
     #[arg(long, value_name = "FILE")]
     pub(super) export: Option<PathBuf>,
-    /// The result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
-Reads every row of the chain, and every side effect of the log of tools; a service may go on meanwhile. Needs \
-the keys that rows were hashed with: audit.key, audit.old_keys, the file beside a SQLite database, or the \
-database's own. An export is verified with the same keys, so elsewhere give them in audit.key and audit.old_keys.
+Reads every row of the chain and every side effect in the tool-call log; a service may keep running meanwhile. Needs \
+the keys that rows were hashed with: audit.key, audit.old_keys, the file next to a SQLite database, or the \
+database's own. An export is verified with the same keys; on another machine give them in audit.key and audit.old_keys.
 
-Exit status: 0 whole, 3 not whole (each finding was told), 1 it could not be verified, for one since a key is \
-not there, or of a part of the chain since the head before it was not given, 2 wrong usage.
+Exit status: 0 intact, 3 not intact (each finding is reported), 1 it could not be verified, for example because a key \
+is missing, or because a part of the chain was given without the head before it, 2 invalid usage.
 
 Examples:
   gavel audit head >> /somewhere/else/heads
@@ -53,7 +53,7 @@ pub(super) async fn run(args: &Args, log: &mut AuditLog) -> anyhow::Result<Exit>
     };
     bar.set_style(
         ProgressStyle::with_template("{bar:40} {pos} of {len} rows, {per_sec}")
-            .unwrap_or_else(|error| unreachable!("the template is right: {error}")),
+            .unwrap_or_else(|error| unreachable!("the template is valid: {error}")),
     );
     let verified = log.verify(args.kept()?, |read, all| {
         bar.set_length(all);
@@ -61,10 +61,10 @@ pub(super) async fn run(args: &Args, log: &mut AuditLog) -> anyhow::Result<Exit>
     });
     let verified = verified.await;
     bar.finish_and_clear();
-    told(&verified?, args.json)
+    print(&verified?, args.json)
 }
 
-/// An export; the database is asked for its keys alone, where it is there.
+/// Verifies an export; the database is read only for its keys, if it exists.
 pub(super) async fn export(args: &Args, path: &Path, resolved: &Resolved) -> anyhow::Result<Exit> {
     let config = &resolved.config;
     let given = app::audit_secrets(config);
@@ -75,11 +75,11 @@ pub(super) async fn export(args: &Args, path: &Path, resolved: &Resolved) -> any
         && let Err(error) = all
     {
         output::note(&format!(
-            "the database and its key were not there: {:#}",
+            "the database and its key are missing: {:#}",
             anyhow::Error::from(error)
         ));
     }
-    told(&verified, args.json)
+    print(&verified, args.json)
 }
 
 impl Args {
@@ -99,7 +99,7 @@ impl Args {
     }
 }
 
-fn told(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
+fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
     let (found, findings) = (verified.found(), verified.findings());
     if as_json {
         output::json(&json!({
@@ -118,28 +118,30 @@ fn told(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
         match found {
             0 if !verified.joins() => {
                 output::line(&format!(
-                    "✓ this part is whole: {rows}{after}, head {}",
+                    "✓ this part is intact: {rows}{after}, head {}",
                     verified.last()
                 ))?;
                 output::note(
-                    "that nothing is missing before it could not be verified: give the head of the part before with --head",
+                    "it could not be verified that nothing is missing before this part: give the head of the previous part with --head",
                 );
             }
             0 => output::line(&format!(
-                "✓ the audit is whole: {rows}{after}, head {}",
+                "✓ the audit log is intact: {rows}{after}, head {}",
                 verified.last()
             ))?,
             _ if verified.lacks_keys_alone() => {
-                output::note("the audit could not be verified, since keys are not there; nothing else was found");
+                output::note(
+                    "the audit log could not be verified, since keys are missing; there are no other findings",
+                );
             }
             _ => output::note(&format!(
-                "the audit is not whole: {} in {rows}",
+                "the audit log is not intact: {} in {rows}",
                 output::count(found, "finding")
             )),
         }
         let untold = found.saturating_sub(findings.len() as u64);
         if untold > 0 {
-            output::note(&format!("{untold} more are not told"));
+            output::note(&format!("{untold} more are not shown"));
         }
     }
     Ok(match found {

@@ -1,15 +1,15 @@
-//! A decision for a person.
+//! A decision as text.
 
 use serde_json::Value;
 
 use crate::cli::output::printable;
 
-/// What the model, or a template, said.
+/// The response of the model or of a template.
 pub(super) fn words(decision: &Value) -> String {
     printable(text(decision, "response"))
 }
 
-/// One line about how it came about: type, outcome, tools, model, time.
+/// One line about the decision: type, outcome, tools, model, time.
 pub(super) fn footer(decision: &Value) -> String {
     let mut parts = vec![format!(
         "{} {}",

@@ -1,4 +1,4 @@
-//! Reading messages until there are no more.
+//! Reads messages until the input ends.
 
 use anyhow::Context;
 use serde_json::Value;
@@ -10,10 +10,10 @@ use crate::cli::interrupt::unless_stopped;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 
-const COMMANDS: &str = "/quit ends the conversation, /new forgets what was said, /help shows this";
+const COMMANDS: &str = "/quit ends the conversation, /new clears the history, /help shows this";
 
-/// One message a line. On a terminal there is a prompt, and a message that fails does not end the conversation;
-/// from a pipe, the first failure ends it. Ctrl-C drops what is being typed or waited for; with neither it ends.
+/// One message per line. A terminal gets a prompt, and a failed message does not end the conversation; from a pipe, the
+/// first failure ends it. Ctrl-C drops the typed text, or stops waiting; if there is neither, it ends the conversation.
 pub(super) async fn hold(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
     let mut lines = Lines::new();
     let person = lines.person;
@@ -24,7 +24,7 @@ pub(super) async fn hold(args: &Args, decider: &Decider) -> anyhow::Result<Exit>
     loop {
         let next = lines.next("> ").await.context("standard input cannot be read")?;
         if person && !matches!(next, Next::Line(_)) {
-            // What was typed last has not ended the terminal's line.
+            // The text typed last has not ended the terminal's line.
             output::note("");
         }
         let line = match next {
@@ -45,8 +45,8 @@ pub(super) async fn hold(args: &Args, decider: &Decider) -> anyhow::Result<Exit>
                 continue;
             }
             message => match unless_stopped(decider.decide(&body(args, message, &history))).await? {
-                // The decision goes on and is recorded; nobody waits for its answer.
-                None if person => output::note("not waited for"),
+                // The decision continues and is recorded; its answer is not awaited.
+                None if person => output::note("stopped waiting; the decision continues"),
                 None => return Ok(Exit::Interrupted),
                 Some(Ok(decision)) => {
                     show(args, &decision)?;

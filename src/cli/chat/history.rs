@@ -1,4 +1,4 @@
-//! What was said so far, as the next message carries it.
+//! The history of the conversation, as the next message carries it.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::surfaces::chat::request::{MAX_HISTORY, MAX_HISTORY_BYTES};
 
-/// Messages and answers, oldest first. What does not fit into a request any more is forgotten, oldest first.
+/// Messages and answers, oldest first. When they exceed what a request may carry, the oldest are dropped.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// The conversation's id, from the first answer on.
@@ -15,7 +15,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Keeps a message and the decision it got.
+    /// Keeps a message and its decision.
     pub(super) fn keep(&mut self, message: &str, decision: &Value) {
         let text = |field: &str| decision.get(field).and_then(Value::as_str).map(str::to_owned);
         self.conversation = text("conversation_id").or_else(|| self.conversation.take());
@@ -27,7 +27,7 @@ impl History {
         }
     }
 
-    /// Puts it into a request.
+    /// Adds the history to a request.
     pub(super) fn add_to(&self, body: &mut Value) {
         if let Some(conversation) = &self.conversation {
             body["conversation_id"] = conversation.as_str().into();

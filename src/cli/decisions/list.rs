@@ -1,4 +1,4 @@
-//! `gavel decisions list`: one page.
+//! `gavel decisions list`: one page of decisions.
 
 use serde_json::Value;
 
@@ -14,22 +14,22 @@ use crate::ports::records::ListQuery;
 #[derive(Debug, clap::Args)]
 #[command(after_help = super::FILTERS, after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Which ones, such as 'outcome_category = "ERROR:*"'
+    /// Only matching decisions, such as 'outcome_category = "ERROR:*"'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Rows of a page, 1 to 1000
+    /// Rows per page, 1 to 1000
     #[arg(long, visible_alias = "page-size", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
     /// Oldest first
     #[arg(long)]
     oldest_first: bool,
-    /// Go on where the page before ended; filter, order and tenant must be those of that page
+    /// Continue after the previous page; filter, order and tenant must be the same
     #[arg(long, allow_hyphen_values = true, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// Rows as JSON, one a line
+    /// Print rows as JSON, one per line
     #[arg(long)]
     json: bool,
-    /// Whose records
+    /// The tenant
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
     pub(super) tenant: TenantId,
 }
@@ -67,7 +67,7 @@ pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Rows as a table.
+/// Decisions as a table.
 pub(super) fn rows(items: &[Value]) -> String {
     let rows: Vec<_> = items.iter().map(row).collect();
     table(

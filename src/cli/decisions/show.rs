@@ -1,4 +1,4 @@
-//! `gavel decisions show`: one decision, whole.
+//! `gavel decisions show`: one complete decision.
 
 use anyhow::bail;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(in crate::cli) struct Args {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Whose records
+    /// The tenant
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
     pub(super) tenant: TenantId,
 }
@@ -39,7 +39,7 @@ pub(super) async fn run(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The fields in their order, then the calls.
+/// The fields in order, then the calls.
 fn text(decision: &Value) -> String {
     let mut text = String::new();
     for (name, value) in decision.as_object().into_iter().flatten() {

@@ -18,26 +18,26 @@ use crate::ports::records::ListQuery;
 #[derive(Debug, clap::Args)]
 #[command(after_help = super::FILTERS)]
 pub(in crate::cli) struct Args {
-    /// Which ones, such as 'decision_type = "REFUSE"'
+    /// Only matching decisions, such as 'decision_type = "REFUSE"'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Begin with this many that are there already
+    /// Begin with this many existing decisions
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "N")]
     lines: u32,
-    /// Rows as JSON, one a line
+    /// Print rows as JSON, one per line
     #[arg(long)]
     json: bool,
-    /// Whose records
+    /// The tenant
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
     pub(super) tenant: TenantId,
 }
 
-/// Between two looks.
+/// The time between two polls.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Rows are ordered by when their request came, and appear when it is decided. Each look goes back further than
-/// most decisions take …
+/// Rows are ordered by the time of their request, and appear when it is decided. Each poll goes back further than most
+/// decisions take …
 const SHORT: TimeDelta = TimeDelta::seconds(60);
-/// … and one in so many goes back the longest deadline a constitution may set, and a minute.
+/// … and one in [`LONG_EVERY`] goes back the longest deadline that a constitution may set, and a minute.
 const LONG: TimeDelta = TimeDelta::seconds(660);
 const LONG_EVERY: u32 = 30;
 /// Rows of one page.
@@ -48,12 +48,12 @@ pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
     done.unwrap_or(Ok(Exit::Interrupted))
 }
 
-/// Never ends by itself but for an error.
+/// Ends only with an error.
 async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
     let began = Utc::now();
     let mut seen = Seen::default();
-    // What is older than the first look stays unprinted, but for the lines asked for. Those are asked for later, so
-    // that a row which is closed in between is printed with them or by the next look.
+    // Rows older than the first poll are not printed, except the requested ones. Those are read second, so that a row
+    // closed in between is printed with them or by the next poll.
     for row in since(args, reader, began - LONG).await? {
         seen.is_new(&row);
     }
@@ -108,7 +108,7 @@ async fn since(args: &Args, reader: &Reader, from: DateTime<Utc>) -> anyhow::Res
     }
 }
 
-/// The person's filter, for rows that are closed.
+/// The user's filter, limited to closed rows.
 fn closed(args: &Args, from: Option<DateTime<Utc>>) -> String {
     let mut parts = vec!["status = \"closed\"".to_owned()];
     parts.extend(from.map(|from| {
@@ -137,7 +137,7 @@ fn print(args: &Args, rows: &[Value], with_heads: bool) -> anyhow::Result<()> {
     output::line(body)
 }
 
-/// Which rows were there already, by id, with when they came.
+/// The rows seen so far, by id, with their creation time.
 #[derive(Default)]
 struct Seen(BTreeMap<String, String>);
 

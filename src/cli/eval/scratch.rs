@@ -1,4 +1,4 @@
-//! A folder for the time of an evaluation, so that it leaves nothing in anybody's tasks and records.
+//! A temporary directory for an evaluation, so that it changes no user's tasks and records.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::config::Config;
 use crate::domain::ids::InstanceId;
 
-/// The folder; removed when dropped.
+/// The directory; removed when dropped.
 pub(in crate::cli) struct Scratch {
     folder: PathBuf,
 }
@@ -17,21 +17,21 @@ pub(in crate::cli) struct Scratch {
 impl Scratch {
     pub(in crate::cli) fn make() -> anyhow::Result<Self> {
         let folder = env::temp_dir().join(format!("gavel-eval-{}", InstanceId::new()));
-        make(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        make(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
         Ok(Self { folder })
     }
 
-    /// The configuration with records in this folder, and with the bundled task server on tasks in this folder
-    /// unless other servers are configured.
+    /// The configuration with its database in this directory. Unless other servers are configured, it uses the bundled
+    /// task server with tasks in this directory.
     pub(in crate::cli) fn apply(&self, config: Config) -> anyhow::Result<Config> {
         self.apply_with_files(config, None)
     }
 
-    /// As [`Scratch::apply`], with the bundled files server on `root` beside the task server.
+    /// Like [`Scratch::apply`], but adds the bundled files server on `root`.
     pub(in crate::cli) fn apply_with_files(&self, mut config: Config, root: Option<&Path>) -> anyhow::Result<Config> {
         config.database_url = self.sqlite("gavel.db").into();
         if config.mcp_config.is_none() {
-            let program = env::current_exe().context("this program's path is not known")?;
+            let program = env::current_exe().context("this program's path is unknown")?;
             let mut servers = json!({ "mcpServers": { "tasks": {
                 "command": program,
                 "args": ["mcp-server", "tasks"],
@@ -57,8 +57,8 @@ impl Scratch {
     }
 }
 
-/// It holds the words of an evaluation and the folder above it is everybody's, so it is for this user alone; that it is new
-/// keeps anybody from putting theirs in its place.
+/// The directory contains an evaluation's messages, and its parent is open to all users, so only this user may read it.
+/// Creation fails if it exists, so that no other user can provide it.
 fn make(folder: &Path) -> std::io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -72,7 +72,7 @@ fn make(folder: &Path) -> std::io::Result<()> {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(%error, folder = %self.folder.display(), "the scratch folder stays");
+            tracing::warn!(%error, folder = %self.folder.display(), "the scratch directory could not be removed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The real chat surface, with real servers and a real record, as what is evaluated.
+//! The subject of the evaluation: the real chat surface, with real servers and a real decision log.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl ChatSubject {
         })
     }
 
-    /// Rows of the record for this user, who has made one request.
+    /// The number of rows in the decision log for this user, who has made one request.
     async fn records(&self, user: &UserId) -> Result<u64, String> {
         let query = ListQuery {
             page_size: 10,
@@ -87,9 +87,7 @@ impl Subject for ChatSubject {
         };
         let answer = self.chat.decide(&self.caller, user.clone(), request, meta, None).await;
         let answer = answer.map_err(|error| error.to_string())?;
-        let decision = answer
-            .decision
-            .ok_or("the answer of an earlier request was given again")?;
+        let decision = answer.decision.ok_or("the answer of an earlier request was returned")?;
         Ok(observed(&decision, self.records(&user).await?))
     }
 
@@ -98,7 +96,7 @@ impl Subject for ChatSubject {
     }
 }
 
-/// Not by way of the body's JSON: a hostile model's arguments may be nested deeper than a reader takes.
+/// Not parsed from the body's JSON: a hostile model's arguments may be nested deeper than a parser accepts.
 fn observed(decision: &AgentDecision, records: u64) -> Observed {
     let value =
         |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));

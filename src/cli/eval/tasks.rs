@@ -1,4 +1,4 @@
-//! A user's tasks before and after a decision, through the task tools themselves.
+//! A user's tasks before and after a decision, through the task tools.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
 use crate::evaluation::{ObservedTask, Seed};
 use crate::ports::tools::{CallReply, CallRequest, Tools};
 
-/// The task tools, called by the evaluation's own hand.
+/// The task tools, called directly by the evaluation.
 pub(in crate::cli) struct Tasks {
     mcp: Arc<Mcp>,
 }
@@ -96,7 +96,7 @@ impl Tasks {
             traceparent: None,
             timeout: tool.timeout,
             cancel: &CancellationToken::new(),
-            has_leave: false,
+            is_approved: false,
             hold: None,
         };
         match self.mcp.call(request).await {

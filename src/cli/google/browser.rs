@@ -1,9 +1,9 @@
-//! Opens a page in the person's browser, where there is one.
+//! Opens a page in the user's browser, if there is one.
 
 use std::env;
 use std::process::{Command, Stdio};
 
-/// Tries to. The address was printed before, so that nothing is lost when it does not work.
+/// Tries to open `url`. The address was printed before, so a failure loses nothing.
 pub(super) fn open(url: &str) {
     let remote = env::var_os("SSH_CONNECTION").is_some();
     let opener = if cfg!(target_os = "macos") {

@@ -16,12 +16,12 @@ use crate::http::google::connected;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The user's id, as callers name it to gavel; TENANT/USER for one of another tenant than default
+    /// The user's id, as callers name it to gavel; TENANT/USER for a user of a tenant other than default
     user: String,
-    /// Listen on this machine for the browser to come back, also where a callback is configured
+    /// Listen on this machine for the returning browser, even if a callback is configured
     #[arg(long)]
     here: bool,
-    /// The port to listen on; 0 takes a free one
+    /// The port to listen on; 0 uses a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// Do not open a browser
@@ -32,13 +32,13 @@ pub(in crate::cli) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   gavel google connect ann
-    opens a browser here, and listens on 127.0.0.1 (client type: Desktop app)
+  opens a browser here, and listens on 127.0.0.1 (client type: Desktop app)
   GOOGLE_CALLBACK_URL=https://gavel.example/oauth/google/callback gavel google connect ann
-    prints an address for Ann's own browser, which comes back to `gavel serve`
+  prints an address for Ann's own browser, which returns to `gavel serve`
 
-Whoever opens the address decides which account it is, so give it to that person alone. It is good once, for ten minutes.";
+The user who opens the address chooses the account, so give the address only to that user. It is valid once, for ten minutes.";
 
-/// As long as an authorization is good.
+/// How long an authorization is valid.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -57,13 +57,13 @@ pub(super) async fn run(args: Args, connector: &Connector) -> anyhow::Result<Exi
     Ok(Exit::Done)
 }
 
-/// The browser comes back to this process.
+/// Connects with a listener of this process: the browser returns here.
 async fn here(args: &Args, connector: &Connector) -> anyhow::Result<Account> {
     let loopback = Loopback::listen(args.port).await?;
     let begun = connector.begin(&args.user, &loopback.redirect_uri()).await?;
     show(args, &begun.url, !args.no_browser)?;
     let Ok(returned) = tokio::time::timeout(PATIENCE, loopback.returned(&begun.state)).await else {
-        bail!("nobody consented within ten minutes; begin again");
+        bail!("consent was not given within ten minutes; run the command again");
     };
     let (code, browser) = returned?;
     let Some(code) = code else {
@@ -81,13 +81,14 @@ async fn here(args: &Args, connector: &Connector) -> anyhow::Result<Account> {
     Ok(finished?)
 }
 
-/// The browser comes back to a `gavel serve`, which writes the connection down; it is seen in the database.
+/// Connects through a `gavel serve`: the browser returns there, the service stores the connection, and this process
+/// polls the database.
 async fn at_callback(args: &Args, connector: &Connector, callback: &str) -> anyhow::Result<Account> {
     let before = connection(connector, &args.user)
         .await?
         .map(|account| account.connected_at);
     let begun = connector.begin(&args.user, callback).await?;
-    // The person who consents is hardly the one at this terminal.
+    // The consenting user is rarely at this terminal.
     show(args, &begun.url, false)?;
     let end = Instant::now() + PATIENCE;
     let mut used = None;
@@ -103,14 +104,14 @@ async fn at_callback(args: &Args, connector: &Connector, callback: &str) -> anyh
         }
         if used.is_some_and(|since| since.elapsed() > SETTLED_WITHIN) {
             bail!(
-                "no account was connected: consent was declined, Google refused it, or it was begun anew elsewhere. The page that \
-                 {} came back to says which, and so does the log of `gavel serve`. Begin again",
+                "no account was connected: consent was declined, Google refused it, or another authorization was begun. The page that \
+                 {} returned to shows the reason, and so does the log of `gavel serve`. Run the command again",
                 args.user
             );
         }
     }
     bail!(
-        "nobody came back to {callback} within ten minutes; is it this gavel's, on the same google database? Begin again"
+        "no browser returned to {callback} within ten minutes; check that it is this gavel's, with the same google database, and run the command again"
     )
 }
 
@@ -120,12 +121,9 @@ async fn connection(connector: &Connector, user: &str) -> anyhow::Result<Option<
 }
 
 fn show(args: &Args, url: &str, open: bool) -> anyhow::Result<()> {
-    output::note(&format!(
-        "Open this address as the person behind {}, and consent:",
-        args.user
-    ));
+    output::note(&format!("Open this address as the user {}, and consent:", args.user));
     output::line(url)?;
-    output::note("Waiting until that is done, for ten minutes at most.");
+    output::note("Waiting for the consent, for ten minutes at most.");
     if open && output::person_reads_notes() {
         browser::open(url);
     }

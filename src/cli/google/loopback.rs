@@ -1,4 +1,4 @@
-//! A listener on this machine for the one request that matters: the browser that comes back from Google (RFC 8252, section 7.3).
+//! A listener on this machine for one request: the browser that returns from Google (RFC 8252, section 7.3).
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use url::form_urlencoded;
 
 use crate::http::google::escaped;
 
-/// The longest head that is read.
+/// The longest request head that is read, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// A connection that says nothing must not keep the browser's out.
+/// A silent connection must not block the browser's.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 
 pub(super) struct Loopback {
@@ -20,7 +20,7 @@ pub(super) struct Loopback {
     port: u16,
 }
 
-/// The browser that came back. It waits to be told something.
+/// The returned browser, which waits for an answer.
 pub(super) struct Browser(TcpStream);
 
 impl Loopback {
@@ -35,10 +35,10 @@ impl Loopback {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
-    /// Waits for the browser that has the state. Without a code the person said no. Whatever else comes is turned away.
+    /// Waits for the browser with this state. Without a code, the user declined. Other requests are rejected.
     pub(super) async fn returned(&self, state: &str) -> anyhow::Result<(Option<String>, Browser)> {
         loop {
-            let (stream, _) = self.listener.accept().await.context("cannot listen any more")?;
+            let (stream, _) = self.listener.accept().await.context("the listener failed")?;
             let mut browser = Browser(stream);
             let Ok(Some(target)) = tokio::time::timeout(HEAD_TIME, browser.target()).await else {
                 continue;
@@ -57,7 +57,7 @@ impl Loopback {
 }
 
 impl Browser {
-    /// The target of its request; none where it sends no GET.
+    /// The target of its request; `None` if that is not a GET.
     async fn target(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -74,9 +74,9 @@ impl Browser {
         self.answer("200 OK", words).await;
     }
 
-    /// A browser that has gone misses nothing: the terminal tells the same.
+    /// A browser that has disconnected misses nothing: the terminal shows the same.
     async fn answer(mut self, status: &str, words: &str) {
-        // A user's name may be anything.
+        // A user's name may contain any characters.
         let words = escaped(words);
         let body = format!("<!doctype html>\n<meta charset=\"utf-8\">\n<title>gavel</title>\n<p>{words}</p>\n");
         let answer = format!(
@@ -90,7 +90,7 @@ impl Browser {
             self.0.shutdown().await
         };
         if let Err(error) = sent.await {
-            tracing::debug!(%error, "the browser did not take its answer");
+            tracing::debug!(%error, "the answer to the browser could not be sent");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `gavel google`: users' Google accounts. It speaks with Google and with the database of the google server; no server has to run.
+//! `gavel google`: users' Google accounts. It talks to Google and to the google server's database; no server has to
+//! run.
 
 mod browser;
 mod connect;
@@ -14,14 +15,14 @@ use super::table::table;
 use crate::app;
 use crate::config::Resolved;
 
-/// What to do.
+/// The commands of `gavel google`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Connect a user's Google account: prints the address where the person consents, and waits
+    /// Connect a user's Google account: prints the address where the user consents, and waits
     Connect(connect::Args),
-    /// List the accounts that are connected
+    /// List the connected accounts
     List(List),
-    /// Forget a user's account, and take the consent back at Google
+    /// Delete a user's connection, and revoke the consent at Google
     Disconnect(Disconnect),
 }
 
@@ -55,8 +56,8 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     done?.unwrap_or(Ok(Exit::Interrupted))
 }
 
-/// What to do about a consent that does not cover all that was asked for.
-const TICKED: &str = "What needs a scope that is missing does not work; to allow it, `gavel google connect USER` again, and leave every box ticked.";
+/// What to do about a consent that does not cover all requested scopes.
+const TICKED: &str = "Actions that need a missing scope do not work; to allow them, run `gavel google connect USER` again and keep every box checked.";
 
 async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
     let accounts = connector.connected().await?;
@@ -80,7 +81,7 @@ async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
     }
     let row = |account: &Account| {
         let state = match account.lacks() {
-            _ if account.reconnect_required => "has to be connected again".to_owned(),
+            _ if account.reconnect_required => "must be reconnected".to_owned(),
             Some(lacks) => format!("connected, without {lacks}"),
             None => "connected".to_owned(),
         };
@@ -110,18 +111,18 @@ async fn disconnect(args: &Disconnect, connector: &Connector) -> anyhow::Result<
             return Ok(Exit::Done);
         }
         Disconnected::Forgotten => format!(
-            "error: the account of {user} is forgotten here, but Google did not take the consent back; {user} can do it at \
+            "error: the account of {user} was deleted here, but Google did not revoke the consent; {user} can revoke it at \
              https://myaccount.google.com/permissions"
         ),
         Disconnected::None => {
-            format!("error: {user} has no account connected; `gavel google list` shows who has")
+            format!("error: {user} has no connected account; `gavel google list` shows connected users")
         }
     };
     output::note(&error);
     Ok(Exit::Failed)
 }
 
-/// The account's own address, where Google tells it.
+/// The account's own address, if Google provides it.
 fn address(account: &Account) -> &str {
-    account.address.as_deref().unwrap_or("(address not known)")
+    account.address.as_deref().unwrap_or("(address unknown)")
 }

@@ -1,4 +1,4 @@
-//! `gavel mcp accept`: an operator's word that a pinned tool may be what it is now.
+//! `gavel mcp accept`: the operator accepts the current definition of a pinned tool.
 
 use std::sync::Arc;
 
@@ -26,24 +26,24 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-A server with \"pin\": true in mcp.json has its tools held back when their definition changes. This writes the \
+Tools of a server with \"pin\": true in mcp.json are held back if their definition changes. This command writes the \
 digest of the definition that the server gives now into the file of GAVEL_MCP_PINS, and prints that definition. A \
 running gavel that uses the same file offers the tool again within seconds.
 
-A server can give another definition to each who asks. With --digest the one that was looked at is accepted, or none.
+A server can give each client a different definition. With --digest, only the definition that you inspected is accepted.
 
 Examples:
-  gavel mcp list                          which tools are left out, and why
-  gavel mcp inspect crm find_customer     what it is now, with its digest
+  gavel mcp list                          show which tools are left out, and why
+  gavel mcp inspect crm find_customer     show its current definition, with its digest
   gavel mcp accept crm find_customer --digest DIGEST";
 
 /// # Errors
-/// It is no SHA-256 in hexadecimal.
+/// The text is not a SHA-256 in hexadecimal.
 fn digest(text: &str) -> Result<String, String> {
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err("64 hexadecimal digits are expected, as `gavel mcp inspect` prints them".to_owned())
+        Err("give 64 hexadecimal digits, as `gavel mcp inspect` prints them".to_owned())
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let accepted = match mcp.accept_pin(&args.server, &args.tool, args.digest.as_deref()) {
         Ok(accepted) => accepted,
         Err(error @ PinError::UnknownTool { .. }) => {
-            // Why it offers none, where that is because it is not there.
+            // Shows the server's state, since an unconnected server offers no tools.
             for server in mcp.status().iter().filter(|server| *server.name == *args.server) {
                 output::note(super::list::headline(server).trim_end());
             }
@@ -94,7 +94,7 @@ fn text(accepted: &AcceptedTool) -> anyhow::Result<String> {
             tool.digest
         ));
     } else {
-        text.push_str(&format!("  unchanged, accepted already: {}\n", tool.digest));
+        text.push_str(&format!("  unchanged, already accepted: {}\n", tool.digest));
     }
     let description = tool.description.trim();
     text.push_str(&format!("  description: {}\n", indented(description)));
@@ -104,7 +104,7 @@ fn text(accepted: &AcceptedTool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A server's text, without what a terminal would obey.
+/// A server's text, with terminal control characters escaped.
 fn indented(text: &str) -> String {
     output::printable(text).replace('\n', "\n  ")
 }

@@ -1,4 +1,4 @@
-//! `gavel mcp call`: an operator's own hand. It bypasses grant, approval and record, and says so.
+//! `gavel mcp call`: an operator calls a tool directly. It bypasses grant, approval and decision log, and says so.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -27,18 +27,18 @@ pub(in crate::cli) struct Args {
     /// A JSON object; - reads it from standard input
     #[arg(default_value = "{}", value_parser = given, value_name = "ARGUMENTS")]
     arguments: Given,
-    /// The user the server is told
+    /// The user name to send to the server
     #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
     user: UserId,
-    /// Sent as the idempotency key, so that a repeated command is one effect where the tool honours it [default: a
-    /// new one]
+    /// Sent as the idempotency key, so that a repeated command has one effect if the tool supports it [default: a new
+    /// one]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
 
 const EXAMPLES: &str = "\
-The tool is called as it is: the constitution's grant, approvals and limits are not asked, and the record of \
-decisions has no row of it. Arguments are checked against the tool's schema.
+The tool is called directly: the constitution's grant, approvals and limits do not apply, and the decision log \
+gets no row. Arguments are checked against the tool's schema.
 
 Examples:
   gavel mcp call tasks add_task '{\"description\": \"call mom\"}' --user ann
@@ -54,7 +54,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         bail!("{}", absence(&args, mcp))
     };
     let arguments = arguments(&args, tool)?;
-    output::note("This call bypasses policy: no grant, approval or limit is asked, and no decision row is written.");
+    output::note("This call bypasses policy: no grant, approval or limit applies, and no decision row is written.");
     let id = ActionId::new();
     let (run_id, fresh_key) = (format!("cli-{id}"), id.to_string());
     let request = CallRequest {
@@ -71,13 +71,13 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         traceparent: None,
         timeout: tool.timeout,
         cancel: &CancellationToken::new(),
-        has_leave: false,
+        is_approved: false,
         hold: None,
     };
     match mcp.call(request).await {
         CallReply::Data(data) => {
             // Parsed, since a raw value would be printed on one line.
-            let data: Value = serde_json::from_str(data.get()).context("the tool's data is no JSON")?;
+            let data: Value = serde_json::from_str(data.get()).context("the tool's data is not JSON")?;
             output::json(&data)?;
             Ok(Exit::Done)
         }
@@ -92,7 +92,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     }
 }
 
-/// Where the arguments stand.
+/// Where the arguments come from.
 #[derive(Clone, Debug)]
 enum Given {
     Here(Map<String, Value>),
@@ -110,7 +110,7 @@ fn object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("give a JSON object, such as {{}}: {error}"))
 }
 
-/// The arguments with the identity the server wants, checked against its schema.
+/// The arguments with the identity argument that the server requires, checked against its schema.
 fn arguments(args: &Args, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
     let mut arguments = match &args.arguments {
         Given::Here(arguments) => arguments.clone(),
@@ -142,7 +142,7 @@ fn absence(args: &Args, mcp: &Mcp) -> String {
     let Some(server) = servers.iter().find(|server| *server.name == *args.server) else {
         let known: Vec<_> = servers.iter().map(|server| server.name.as_ref()).collect();
         return format!(
-            "no server is called {:?}; configured are {}",
+            "there is no server {:?}; configured are {}",
             args.server,
             known.join(", ")
         );
@@ -165,7 +165,7 @@ fn absence(args: &Args, mcp: &Mcp) -> String {
         return super::list::headline(server).trim_end().to_owned();
     }
     format!(
-        "{} offers no tool called {:?}; it offers {}",
+        "{} offers no tool {:?}; it offers {}",
         args.server,
         args.tool,
         offered.join(", ")

@@ -1,8 +1,8 @@
-//! What a schema lost or changed on its way to the model, by place.
+//! The differences between a schema and its form for the model, by place.
 
 use serde_json::Value;
 
-/// One line for each place of `original` that `shown` lacks or has otherwise, and for each it has beside.
+/// One line for each place of `original` that `shown` lacks or changes, and for each place that it adds.
 pub(super) fn differences(original: &Value, shown: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare(original, shown, "", &mut found);
@@ -33,7 +33,7 @@ fn compare(original: &Value, shown: &Value, place: &str, found: &mut Vec<String>
     }
 }
 
-/// As JSON pointers have it.
+/// Escaped as in JSON pointers.
 fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

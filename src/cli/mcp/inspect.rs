@@ -1,4 +1,4 @@
-//! `gavel mcp inspect`: tools whole, with their schemas as the server wrote them beside what Gemini is shown.
+//! `gavel mcp inspect`: complete tools, with the server's schema beside the one that Gemini gets.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-A pinned tool that is held back is shown as it is now, with the reason. Its digest is what `gavel mcp accept --digest` takes.
+A pinned tool that is held back is shown with its current definition and the reason. Pass its digest to `gavel mcp accept --digest`.
 
-Between the two schemas, | marks lines that differ, < and > lines that only one side has.
+Between the two schemas, | marks lines that differ; < and > mark lines that only one side has.
 
 Examples:
   gavel mcp inspect tasks
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         && !servers.iter().any(|status| *status.name == **server)
     {
         let known: Vec<_> = servers.iter().map(|status| status.name.as_ref()).collect();
-        bail!("no server is called {server:?}; configured are {}", known.join(", "));
+        bail!("there is no server {server:?}; configured are {}", known.join(", "));
     }
     let wanted = |server: &str, tool: &str| {
         args.server.as_deref().is_none_or(|name| name == server) && args.tool.as_deref().is_none_or(|name| name == tool)
@@ -87,12 +87,12 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         {
             output::note(super::list::headline(server).trim_end());
         }
-        bail!("there is no such tool now; `gavel mcp list` shows all");
+        bail!("no connected server offers this tool; `gavel mcp list` shows all tools");
     }
     Ok(Exit::Done)
 }
 
-/// The catalog as it would be if what is held back were accepted: that is what has to be looked at before.
+/// The catalog with held-back tools added, so that an operator can inspect them before accepting.
 fn with_held_back(catalog: &Catalog, held: Vec<Arc<Tool>>) -> Catalog {
     Catalog {
         generation: catalog.generation,
@@ -103,7 +103,7 @@ fn with_held_back(catalog: &Catalog, held: Vec<Arc<Tool>>) -> Catalog {
     }
 }
 
-/// Why it is not offered, if it is not.
+/// Why the tool is not offered; `None` if it is.
 fn held_back<'a>(catalog: &'a Catalog, tool: &Tool) -> Option<&'a str> {
     let left = catalog.left_out.iter().find(|left| is(left, tool));
     left.map(|left| left.reason.as_str())
@@ -115,7 +115,7 @@ fn is(left: &LeftOut, tool: &Tool) -> bool {
 
 /// A tool with both of its schemas.
 struct Inspected {
-    /// What the model calls it when it is granted by its full name.
+    /// The name that the model uses if the tool is granted by its full name.
     shown_name: String,
     original: Value,
     shown: Value,
@@ -131,8 +131,8 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
         .map(|shown| shown.name.clone())
         .unwrap_or_default();
     let original: Value =
-        serde_json::from_str(tool.input.original().get()).context("the server's schema is no JSON")?;
-    let shown: Value = serde_json::from_str(tool.model_schema.get()).context("the shown schema is no JSON")?;
+        serde_json::from_str(tool.input.original().get()).context("the server's schema is not JSON")?;
+    let shown: Value = serde_json::from_str(tool.model_schema.get()).context("the shown schema is not JSON")?;
     let mut warnings: Vec<String> = differences(&original, &shown);
     if let Some(name) = &tool.identity_argument {
         warnings.insert(
@@ -141,7 +141,7 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
         );
     }
     if tool.description.trim().is_empty() {
-        warnings.push("the server describes it with no word; the model has only its name to go by".to_owned());
+        warnings.push("the server gives no description; the model has only the tool's name".to_owned());
     }
     let namesakes = catalog.tools.iter().filter(|other| other.name == tool.name).count();
     if namesakes > 1 {
@@ -214,7 +214,7 @@ fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
     text.push_str(&side_by_side(
         "input schema of the server",
         &output::printable(&left),
-        "as Gemini is shown it",
+        "input schema for Gemini",
         &output::printable(&right),
     ));
     Ok(text)
@@ -232,6 +232,6 @@ fn approval(tool: &Tool) -> &'static str {
     match tool.approval {
         Some(ApprovalDefault::Required) => "required",
         Some(ApprovalDefault::NotRequired) => "not required",
-        None => "as the agent says",
+        None => "as the agent's definition says",
     }
 }

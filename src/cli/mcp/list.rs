@@ -1,4 +1,4 @@
-//! `gavel mcp list`: servers, their state, their tools.
+//! `gavel mcp list`: servers, their state and their tools.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ports::tools::{Catalog, Tools};
 
 /// Options of `gavel mcp list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status 1 when a server that is not off is not connected.")]
+#[command(after_help = "Exit status 1 if a server is neither connected nor off.")]
 pub(in crate::cli) struct Args {
     /// As JSON: servers with their tools, and the tools left out
     #[arg(long)]

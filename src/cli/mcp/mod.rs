@@ -1,4 +1,4 @@
-//! `gavel mcp`: the MCP servers of this configuration, started for the time of the command.
+//! `gavel mcp`: the MCP servers of this configuration, started for the duration of the command.
 
 mod accept;
 mod call;
@@ -17,16 +17,16 @@ use crate::config::Resolved;
 
 pub(super) use self::list::headline;
 
-/// What to do.
+/// The commands of `gavel mcp`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List the servers and their tools
     List(list::Args),
-    /// Show tools whole: what a call does, and how each schema reaches Gemini
+    /// Show complete tools: what a call does, and how Gemini gets each schema
     Inspect(inspect::Args),
-    /// Accept a pinned tool's definition as it is now, so that it is offered again
+    /// Accept a pinned tool's current definition, so that it is offered again
     Accept(accept::Args),
-    /// Call a tool by hand; grant and policy of the constitution are not asked
+    /// Call a tool directly; grant and policy of the constitution do not apply
     Call(call::Args),
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     done?.unwrap_or(Ok(Exit::Interrupted))
 }
 
-/// Waits until every server is connected or known to be down. Why one is down stands in its status.
+/// Waits until every server is connected or known to be down. Its status has the reason.
 pub(super) async fn settled(mcp: &Arc<Mcp>) {
     let servers = mcp.status();
     let asked = servers.iter().map(|server| async {

@@ -1,12 +1,12 @@
-//! Two texts side by side, lines that are the same on one row.
+//! Two texts side by side, with equal lines in one row.
 
 use crate::cli::table::clipped;
 
-/// Longest left side, in characters. A longer line is clipped where the right side shows it whole, and else pushes
-/// the right side out.
+/// The longest left side, in characters. A longer line is clipped if the right side shows it in full; otherwise it
+/// pushes the right side out.
 const MOST_LEFT: usize = 60;
 
-/// Lays `left` and `right` beside each other under their heads.
+/// Lays out `left` and `right` side by side under their heads.
 pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right: &str) -> String {
     let (before, after): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
     let longest = before
@@ -37,8 +37,8 @@ pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right:
 
 type Row<'a> = (Option<&'a str>, Option<&'a str>);
 
-/// Pairs the lines along their longest common subsequence; what stands between two common lines on both sides is
-/// paired as a change.
+/// Pairs the lines along their longest common subsequence; lines between two common lines on both sides are paired as a
+/// change.
 fn rows<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
     let (mut i, mut j) = (0, 0);
@@ -59,7 +59,7 @@ fn rows<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Row<'a>> {
     rows
 }
 
-/// Places of a longest common subsequence. Quadratic, for schemas of at most 64 KiB.
+/// The positions of a longest common subsequence. Quadratic, for schemas of at most 64 KiB.
 fn common(before: &[&str], after: &[&str]) -> Vec<(usize, usize)> {
     // Row i, column j: the length of the longest one of before[i..] and after[j..].
     let mut longest = vec![vec![0_u32; after.len() + 1]; before.len() + 1];

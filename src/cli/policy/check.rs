@@ -1,4 +1,4 @@
-//! `gavel policy check`: one call, judged by the gate itself with the tool as its server offers it now.
+//! `gavel policy check`: checks one call with the policy gate, and with the tool that its server offers now.
 
 use std::fs;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::domain::address::Recipients;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{DecidedBy, Effect, Grant, Policy};
 use crate::domain::tool::{FailureCode, Tool};
-use crate::engine::policy::{Bounds, Opinion, opinion};
+use crate::engine::policy::{Bounds, CheckedCall, checked};
 use crate::ports::clock::{Clock, SystemClock};
 use crate::ports::records::ListQuery;
 use crate::ports::tools::{Catalog, Tools};
@@ -31,22 +31,22 @@ use crate::ports::tools::{Catalog, Tools};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The tool: its name, or server__tool where several servers have it
+    /// The tool: its name, or server__tool if several servers have it
     #[arg(long, value_name = "NAME")]
     tool: String,
-    /// A JSON object, or @FILE that holds one
+    /// A JSON object, or @FILE with one
     #[arg(long, default_value = "{}", value_name = "JSON")]
     arguments: String,
-    /// Who acts
+    /// The acting user
     #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
     user: UserId,
-    /// Whose tenant's leave for good counts
+    /// The tenant whose grants apply
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
     tenant: TenantId,
-    /// The agent whose run it would be [default: in threads the one that answers there]
+    /// The agent whose run makes the call [default: in threads, the agent that answers there]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Where it would be called [default: agent with --agent, else chat]
+    /// The surface of the call [default: agent with --agent, else chat]
     #[arg(long, value_parser = ["chat", "agent", "thread"], value_name = "NAME")]
     surface: Option<String>,
     /// As JSON: {answer, surface, by, reason, recipients, warnings, checks, arguments}
@@ -55,23 +55,23 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Nothing is called. The MCP servers are asked for their tools, and the call is judged as a model's would be: is it \
-among the agent's tools, then schema, recipients and times, then the policy file of this configuration, and what \
-the user has allowed for good.
+No tool is called. The command gets the tools from the MCP servers and checks the call like a model's call: is it \
+among the agent's tools, then schema, recipients and times, then the policy file of this configuration, and the \
+user's grants.
 
 Examples:
   gavel policy check --tool add_task --arguments '{\"description\": \"call mom\"}'
   gavel policy check --policy policy.yaml --tool gmail_send --arguments @mail.json --surface thread --user ann
   gavel policy check --tool delete_task --json | jq .checks
 
-Exit status 0 allowed, 3 a person must agree, 4 denied or refused, 1 failed, 2 wrong usage or configuration.";
+Exit status 0 allowed, 3 approval required, 4 denied or rejected, 1 failed, 2 invalid usage or configuration.";
 
 pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let arguments = arguments(&args.arguments)?;
     let policy = app::policy(config)?;
     let modes = Modes::read(config)?;
     if let Some(agent) = args.agent.as_deref().filter(|agent| !modes.has(agent)) {
-        return Err(Usage(format!("no agent of this configuration is called {agent:?}")).into());
+        return Err(Usage(format!("this configuration has no agent {agent:?}")).into());
     }
     let bridge = app::mcp(config)?;
     let settled = unless_stopped(mcp::settled(&bridge)).await;
@@ -86,19 +86,19 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         false => match grants(args, config, tool).await {
             Ok(grants) => grants,
             Err(error) => {
-                output::note(&format!("leave for good is not looked at: {error:#}"));
+                output::note(&format!("grants are ignored: {error:#}"));
                 Vec::new()
             }
         },
     };
     let judged = |surface: &str, agent: Option<&str>| {
-        // An agent of the API is not known here, and nor is what it grants.
+        // An agent created through the API is unknown here, and so are its tools.
         if let Some((whose, granted)) = modes.offers(surface, agent)
             && !granted
                 .iter()
                 .any(|name| find(&catalog, &servers, name).is_ok_and(|granted| Arc::ptr_eq(granted, tool)))
         {
-            let reason = format!("{whose} grants no {}", tool.qualified_name());
+            let reason = format!("{whose} does not grant {}", tool.qualified_name());
             return Err((FailureCode::UnknownTool, reason));
         }
         let bounds = Bounds {
@@ -107,7 +107,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             agent,
             surface,
             approval: modes.of(surface, agent),
-            // What matters is what the gate thinks; that nobody can be asked is told beside it.
+            // This shows the gate's decision; a note says if the surface cannot request approval.
             can_wait: true,
             policy: &policy,
             grants: &grants,
@@ -115,7 +115,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             zone: None,
             now_us: SystemClock.now_us(),
         };
-        opinion(tool, &arguments, &bounds).map_err(|unfit| (FailureCode::InvalidArguments, unfit.message))
+        checked(tool, &arguments, &bounds).map_err(|unfit| (FailureCode::InvalidArguments, unfit.message))
     };
     let in_threads = Some(modes.in_threads.as_str());
     let (surface, agent) = match (args.surface.as_deref(), args.agent.as_deref()) {
@@ -126,29 +126,29 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     };
     let verdict = judged(surface, agent);
     let exit = match &verdict {
-        Ok(opinion) => told(args, opinion, &policy, surface)?,
+        Ok(checked) => print(args, checked, &policy, surface)?,
         Err((code, message)) => refused(args, *code, message, surface)?,
     };
     if args.surface.is_none() && args.agent.is_none() {
         let there = answer(&judged(THREAD, in_threads));
         if there != answer(&verdict) {
             output::note(&format!(
-                "this is the answer on the surface chat; in a thread it is {there} (--surface thread says why)"
+                "this is the answer for the chat surface; in a thread it is {there} (--surface thread shows why)"
             ));
         }
     }
     Ok(exit)
 }
 
-/// In one word.
-fn answer(verdict: &Result<Opinion, (FailureCode, String)>) -> &'static str {
+/// The answer as one word.
+fn answer(verdict: &Result<CheckedCall, (FailureCode, String)>) -> &'static str {
     match verdict {
-        Ok(opinion) => opinion.ruling.effect.as_str(),
+        Ok(checked) => checked.decision.effect.as_str(),
         Err((code, _)) => code.as_str(),
     }
 }
 
-/// What the user has allowed for good, of the tool.
+/// The user's grants for the tool.
 async fn grants(args: &Args, config: &Config, tool: &Tool) -> anyhow::Result<Vec<Grant>> {
     let record = ReadOnly::open(config.database_url.expose_secret()).await?;
     let mut query = ListQuery {
@@ -161,7 +161,7 @@ async fn grants(args: &Args, config: &Config, tool: &Tool) -> anyhow::Result<Vec
         match record.grants(&args.tenant, &query).await {
             Err(error) => break Err(error),
             Ok((page, next)) => {
-                grants.extend(page.into_iter().filter_map(action::Grant::leave));
+                grants.extend(page.into_iter().filter_map(action::Grant::to_policy));
                 match next {
                     None => break Ok(()),
                     next => query.page_token = next,
@@ -210,63 +210,63 @@ fn refused(args: &Args, code: FailureCode, message: &str, surface: &str) -> anyh
     if args.json {
         output::json(&json!({"answer": code.as_str(), "surface": surface, "reason": message}))?;
     } else {
-        let line = format!("{}, before anybody is asked: {message}", code.as_str());
+        let line = format!("{}, without an approval request: {message}", code.as_str());
         output::line(&line)?;
     }
     Ok(Exit::Denied)
 }
 
-fn told(args: &Args, opinion: &Opinion, policy: &Policy, surface: &str) -> anyhow::Result<Exit> {
-    let ruling = &opinion.ruling;
+fn print(args: &Args, checked: &CheckedCall, policy: &Policy, surface: &str) -> anyhow::Result<Exit> {
+    let decision = &checked.decision;
     if args.json {
-        let checks: Vec<_> = ruling
+        let checks: Vec<_> = decision
             .checks
             .iter()
             .map(|check| json!({"by": check.by, "says": check.says, "reason": check.reason}))
             .collect();
         output::json(&json!({
-            "answer": ruling.effect, "surface": surface, "by": ruling.by, "reason": ruling.reason,
-            "recipients": opinion.parameters.recipients.as_ref().map(Recipients::all), "warnings": opinion.parameters.warnings,
-            "checks": checks, "arguments": opinion.arguments,
+            "answer": decision.effect, "surface": surface, "by": decision.by, "reason": decision.reason,
+            "recipients": checked.parameters.recipients.as_ref().map(Recipients::all), "warnings": checked.parameters.warnings,
+            "checks": checks, "arguments": checked.arguments,
         }))?;
     } else {
-        output::line(&text(opinion, policy))?;
-        if surface == CHAT && ruling.effect == Effect::RequireApproval {
-            output::note("on the chat surface nobody can be asked: there it is denied");
+        output::line(&text(checked, policy))?;
+        if surface == CHAT && decision.effect == Effect::RequireApproval {
+            output::note("the chat surface cannot request approval, so the call is denied there");
         }
     }
-    Ok(match ruling.effect {
+    Ok(match decision.effect {
         Effect::Allow => Exit::Done,
         Effect::RequireApproval => Exit::NeedsApproval,
         Effect::Deny => Exit::Denied,
     })
 }
 
-fn text(opinion: &Opinion, policy: &Policy) -> String {
-    let ruling = &opinion.ruling;
-    let by: Vec<_> = ruling.by.iter().map(ToString::to_string).collect();
-    let mut text = ruling.effect.as_str().to_owned();
+fn text(checked: &CheckedCall, policy: &Policy) -> String {
+    let decision = &checked.decision;
+    let by: Vec<_> = decision.by.iter().map(ToString::to_string).collect();
+    let mut text = decision.effect.as_str().to_owned();
     if !by.is_empty() {
         text.push_str(&format!(", decided by {}", by.join(", ")));
     }
-    if !ruling.reason.is_empty() {
-        text.push_str(&format!("\n  {}", ruling.reason));
+    if !decision.reason.is_empty() {
+        text.push_str(&format!("\n  {}", decision.reason));
     }
-    if let Some(recipients) = &opinion.parameters.recipients {
+    if let Some(recipients) = &checked.parameters.recipients {
         let all: Vec<_> = recipients.all().into_iter().collect();
         text.push_str(&format!(
             "\n  reaches {}",
             if all.is_empty() {
-                "nobody".to_owned()
+                "no recipients".to_owned()
             } else {
                 all.join(", ")
             }
         ));
     }
-    for warning in &opinion.parameters.warnings {
+    for warning in &checked.parameters.warnings {
         text.push_str(&format!("\n  warning: {warning}"));
     }
-    let mut rows: Vec<Vec<String>> = ruling
+    let mut rows: Vec<Vec<String>> = decision
         .checks
         .iter()
         .map(|check| {
@@ -279,13 +279,13 @@ fn text(opinion: &Opinion, policy: &Policy) -> String {
         .collect();
     for rule in &policy.rules {
         let by = DecidedBy::Rule(Arc::clone(&rule.name));
-        if !ruling.checks.iter().any(|check| check.by == by) {
-            rows.push(vec![by.to_string(), "-".to_owned(), "not about this call".to_owned()]);
+        if !decision.checks.iter().any(|check| check.by == by) {
+            rows.push(vec![by.to_string(), "-".to_owned(), "does not apply".to_owned()]);
         }
     }
     text.push_str("\n\n");
     if rows.is_empty() {
-        text.push_str("no check has anything to say of it");
+        text.push_str("no check applies to this call");
     } else {
         text.push_str(&table(&["check", "says", "why"], &rows));
     }

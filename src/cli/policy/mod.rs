@@ -1,4 +1,4 @@
-//! `gavel policy`: what the gate says, before it says it to somebody.
+//! `gavel policy`: what the policy gate decides, before a model's call reaches it.
 
 mod check;
 mod simulate;
@@ -10,17 +10,17 @@ use crate::config::{Config, Resolved};
 use crate::domain::definition::{Approval, Constitution};
 use crate::surfaces::agents::{SURFACE as AGENT, THREAD_SURFACE as THREAD};
 
-/// The surface of `POST /v1/chat`, in policies and in the record.
+/// The surface of `POST /v1/chat`, in policies and in the decision log.
 const CHAT: &str = "chat";
 
-/// What to do.
+/// The commands of `gavel policy`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Ask about one call: the answer, what decided it, and what every check says
+    /// Check one call: the answer, what decided it, and the result of every check
     Check(check::Args),
-    /// Run the tests that stand in the policy file
+    /// Run the tests in the policy file
     Test(test::Args),
-    /// See what the policy would say of the calls in the record, as a difference to what happened
+    /// Show what the policy would decide for past calls, and how that differs from what happened
     Simulate(simulate::Args),
 }
 
@@ -32,20 +32,20 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     }
 }
 
-/// The verbs that are about the file need one.
+/// Commands about the file require one.
 fn needs_file(config: &Config) -> Result<(), Usage> {
     match config.policy {
         Some(_) => Ok(()),
         None => Err(Usage(
-            "no policy file is named; give --policy PATH, GAVEL_POLICY or policy.file".to_owned(),
+            "there is no policy file; set --policy PATH, GAVEL_POLICY or policy.file".to_owned(),
         )),
     }
 }
 
-/// When definitions ask for leave, and what they offer to the model.
+/// When definitions require approval, and which tools they offer to the model.
 struct Modes {
     chat: Constitution,
-    /// Who answers in threads.
+    /// The agent that answers in threads.
     in_threads: String,
     agents: app::Loaded,
 }
@@ -69,14 +69,15 @@ impl Modes {
         let approval = agent.map(|agent| agent.definition.approval).unwrap_or_default();
         match surface {
             AGENT => approval,
-            // Never less than this, whatever the definition says.
+            // Never less strict than this, whatever the definition says.
             THREAD if approval == Approval::Never => Approval::SideEffects,
             THREAD => approval,
             _ => self.chat.definition.approval,
         }
     }
 
-    /// Whose tools a call on the surface may be of: a name for who asks, and the grant; `None` where no agent is known.
+    /// The tools that may be called on the surface: a name for the owner, and the grant; `None` if the agent is
+    /// unknown.
     fn offers<'a>(&'a self, surface: &str, agent: Option<&'a str>) -> Option<(&'a str, &'a [String])> {
         if agent.is_none() && surface == CHAT {
             return Some(("the constitution", &self.chat.definition.tools));

@@ -1,7 +1,7 @@
-//! `gavel policy simulate`: the record, judged anew.
+//! `gavel policy simulate`: checks past calls against the current policy.
 //!
-//! It goes through the calls page by page, and keeps nothing of them but counts. Servers are not asked: of a tool it knows
-//! what the record and mcp.json say, so that the answer does not hang on what is connected.
+//! It reads the calls page by page, and keeps only counts. It queries no servers: tool details come from the decision
+//! log and mcp.json, so that the result does not depend on which servers are connected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,38 +26,38 @@ use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{DecidedBy, Effect, Policy};
 use crate::domain::schema::JsonSchema;
 use crate::domain::tool::{FailureCode, Idempotency, Tool};
-use crate::engine::policy::{Bounds, opinion};
+use crate::engine::policy::{Bounds, checked};
 
 /// Options of `gavel policy simulate`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// From when on: a date, a time (RFC 3339), or so long ago, such as 12h or 30d
+    /// The start: a date, a time (RFC 3339), or an age such as 12h or 30d
     #[arg(long, default_value = "30d", value_parser = Since::parse, value_name = "WHEN")]
     since: Since,
-    /// Show so many of the calls that would be answered otherwise; with --json all are told
+    /// Show this many of the calls with a different answer; --json shows all
     #[arg(long, default_value_t = 20, value_name = "N")]
     show: usize,
-    /// As JSON, one a line: each call that would be answered otherwise, last the counts
+    /// As JSON, one per line: each call with a different answer, then the counts
     #[arg(long)]
     json: bool,
-    /// Whose records
+    /// The tenant
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
     tenant: TenantId,
 }
 
 const EXAMPLES: &str = "\
-Nothing is called and nothing is changed. Each call in the record is judged as at its own time, under the policy file \
-of this configuration, the constitution and the agents as they are now. What people have allowed for good is not looked at.
+No tool is called and nothing is changed. Each past call is checked as of its own time, under the policy file \
+of this configuration and the current constitution and agents. Grants are ignored.
 
 Examples:
   gavel policy simulate --policy new.yaml                     the last 30 days
   gavel policy simulate --policy new.yaml --since 2026-11-01
   gavel policy simulate --since 7d --json | jq -c 'select(.now == \"deny\")'
 
-Exit status 0, also when much would be answered otherwise.";
+Exit status 0, even if many answers would differ.";
 
-/// What is counted of a call, and what is told of one that changes.
+/// What happened to a call, and what the policy decides now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Difference {
     happened: &'static str,
@@ -65,28 +65,28 @@ struct Difference {
 }
 
 const RAN: &str = "ran";
-/// A person was asked, and said so.
+/// An approver approved it.
 const APPROVED: &str = "approved";
 const REJECTED: &str = "rejected";
-/// A person was asked, and nobody answered in time.
+/// The approval request expired.
 const EXPIRED: &str = "expired";
-/// By what a person had allowed for good.
+/// A grant allowed it.
 const GRANTED: &str = "granted";
 const DENIED: &str = "denied";
 const INVALID: &str = "invalid_arguments";
-/// Its tool's own schema did not take the arguments, or its server, before anybody was asked.
-const OFF_SCHEMA: &str = "not_as_the_tool_takes_it";
-/// For a reason that is not the gate's: a limit, a server that was away, a tool that was not granted.
+/// The tool's own schema, or its server, rejected the arguments before approval was requested.
+const OFF_SCHEMA: &str = "schema_mismatch";
+/// Not run for a reason outside the gate: a limit, an unavailable server, a tool that was not granted.
 const NOT_RUN: &str = "not_run";
 const NOT_KEPT: &str = "not_judged";
 
 impl Difference {
-    /// Is the gate's answer another one than it was?
+    /// Does the gate's answer differ?
     fn is_change(self) -> bool {
         match (self.happened, self.now) {
             (NOT_RUN | OFF_SCHEMA, _) | (_, NOT_KEPT) => false,
             (APPROVED | REJECTED | EXPIRED, now) => now != Effect::RequireApproval.as_str(),
-            // Leave for good is not looked at: where somebody would be asked it would count again.
+            // Grants are ignored: a call that would now require approval would be granted again.
             (GRANTED, now) => now != Effect::RequireApproval.as_str() && now != Effect::Allow.as_str(),
             (RAN, now) => now != Effect::Allow.as_str(),
             (DENIED, now) => now != Effect::Deny.as_str(),
@@ -107,7 +107,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let from = args.since.at();
     let record = ReadOnly::open(config.database_url.expose_secret())
         .await
-        .context("the record cannot be read")?;
+        .context("the database cannot be read")?;
     let gone_through = unless_stopped(go_through(args, &mut judge, &record, from)).await;
     record.close().await;
     match gone_through? {
@@ -119,7 +119,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     }
 }
 
-/// How often each difference was met.
+/// How often each difference occurred.
 #[derive(Default)]
 struct Counts {
     each: BTreeMap<Difference, u64>,
@@ -142,7 +142,7 @@ async fn go_through(args: &Args, judge: &mut Judge, record: &ReadOnly, from: i64
             }
             counts.shown += 1;
             if args.json {
-                output::line(&told(call, difference, &why).to_string())?;
+                output::line(&difference_line(call, difference, &why).to_string())?;
             } else if rows.len() < args.show {
                 rows.push(row(call, difference, &why));
             }
@@ -155,7 +155,7 @@ async fn go_through(args: &Args, judge: &mut Judge, record: &ReadOnly, from: i64
     Ok(counts)
 }
 
-fn told(call: &PastCall, difference: Difference, why: &str) -> serde_json::Value {
+fn difference_line(call: &PastCall, difference: Difference, why: &str) -> serde_json::Value {
     json!({
         "created_at": call.at, "decision_id": call.decision, "tool_invocation_id": call.place.1,
         "surface": call.surface, "agent": call.agent, "user_id": call.user, "server": call.server, "tool": call.tool,
@@ -208,28 +208,28 @@ fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
     if !rows.is_empty() {
         output::line(&table(&["happened", "now", "calls", ""], &rows))?;
     }
-    output::line(&format!("{total} calls, {changed} would be answered otherwise"))?;
+    output::line(&format!("{total} calls, {changed} would have a different answer"))?;
     if counts.shown > args.show {
         output::note(&format!(
-            "{} of the changed ones are shown; --show N shows more",
+            "{} of the changed calls are shown; --show N shows more",
             args.show
         ));
     }
     if not_kept > 0 {
         output::note(&format!(
-            "{not_kept} calls could not be judged: the record does not keep their arguments (records.content)"
+            "{not_kept} calls could not be checked: the decision log does not keep their arguments (records.content)"
         ));
     }
     Ok(())
 }
 
-/// All that calls are judged by.
+/// Everything that calls are checked against.
 struct Judge {
     tenant: TenantId,
     policy: Policy,
     modes: Modes,
     settings: BTreeMap<(String, String), ToolSettings>,
-    /// As far as they were met: server, name, whether a call could change something.
+    /// The tools so far, by server, name, and whether a call could change something.
     tools: HashMap<(String, String, bool), Arc<Tool>>,
 }
 
@@ -237,7 +237,7 @@ impl Judge {
     fn look_at(&mut self, call: &PastCall) -> anyhow::Result<(Difference, String)> {
         let happened = match (call.status.as_str(), call.error_code.as_deref()) {
             ("not_sent", Some(code)) if code == FailureCode::Denied.as_str() => DENIED,
-            // Else it was the tool's own schema, which is not known here.
+            // Otherwise the tool's own schema rejected it, which is unknown here.
             ("not_sent", Some(code)) if code == FailureCode::InvalidArguments.as_str() => match call.by.as_deref() {
                 Some(by) if by == DecidedBy::Parameters.to_string() => INVALID,
                 _ => OFF_SCHEMA,
@@ -253,14 +253,14 @@ impl Judge {
         let Some(server) = &call.server else {
             return is(NOT_RUN, String::new());
         };
-        // A hash of them stands there as a text.
+        // In this mode the row has a hash of the arguments, as text.
         let kept = call.arguments.as_ref().filter(|arguments| arguments.starts_with('{'));
         let Some(arguments) = kept.and_then(|kept| RawValue::from_string(kept.clone()).ok()) else {
             return is(NOT_KEPT, String::new());
         };
         let tool = self.tool(server, call)?;
-        let user =
-            UserId::parse(call.user.as_str()).map_err(|error| anyhow!("the record names {:?}: {error}", call.user))?;
+        let user = UserId::parse(call.user.as_str())
+            .map_err(|error| anyhow!("the decision log names {:?}: {error}", call.user))?;
         let agent = call.agent.as_deref();
         let bounds = Bounds {
             tenant: &self.tenant,
@@ -275,15 +275,15 @@ impl Judge {
             zone: None,
             now_us: call.place.0,
         };
-        match opinion(&tool, &arguments, &bounds) {
+        match checked(&tool, &arguments, &bounds) {
             Err(unfit) => is(INVALID, unfit.message),
-            Ok(opinion) => {
-                let effect = match opinion.ruling.effect {
+            Ok(checked) => {
+                let effect = match checked.decision.effect {
                     Effect::RequireApproval if !bounds.can_wait => Effect::Deny,
                     effect => effect,
                 };
-                let by = opinion.ruling.by.iter().map(ToString::to_string).collect::<Vec<_>>();
-                let why = match opinion.ruling.reason {
+                let by = checked.decision.by.iter().map(ToString::to_string).collect::<Vec<_>>();
+                let why = match checked.decision.reason {
                     reason if reason.is_empty() => by.join(", "),
                     reason => reason,
                 };
@@ -292,7 +292,7 @@ impl Judge {
         }
     }
 
-    /// The tool, as far as it is known without its server: what the record says, and mcp.json.
+    /// The tool as known without its server: from the decision log and mcp.json.
     fn tool(&mut self, server: &str, call: &PastCall) -> anyhow::Result<Arc<Tool>> {
         let key = (server.to_owned(), call.tool.clone(), call.side_effect);
         if let Some(tool) = self.tools.get(&key) {

@@ -1,4 +1,4 @@
-//! `gavel policy test`: the tests of the file.
+//! `gavel policy test`: runs the tests in the policy file.
 
 use serde_json::json;
 
@@ -23,8 +23,8 @@ Examples:
   gavel policy test --policy policy.yaml
   gavel policy test --json | jq '.[] | select(.passed | not)'
 
-Exit status 0 when all hold, 1 when one fails, 2 when the file is wrong in itself. `gavel serve` runs them too, and \
-does not start when one fails.";
+Exit status 0 if all pass, 1 if one fails, 2 if the file is invalid. `gavel serve` runs them too, and \
+does not start if one fails.";
 
 pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     needs_file(config)?;

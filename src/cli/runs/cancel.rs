@@ -28,9 +28,9 @@ Examples:
   gavel runs cancel 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel runs cancel --server http://localhost:8080 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
 
-A run that is worked on ends when whoever works on it has heard of it, within seconds; one that nobody \
-works on ends when the next `gavel serve` takes it up. What it has done stays done. One that is over \
-stays as it is.";
+A run that a worker executes ends within seconds, when its worker sees the cancellation. A run without a worker \
+ends when the next `gavel serve` resumes it. Completed actions are not undone. A run that has ended \
+does not change.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let service = Service::open(place).await?;
@@ -46,9 +46,9 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     }
     output::line(&match run["status"].as_str().and_then(RunStatus::parse) {
         Some(RunStatus::Cancelled) => format!("run {} is cancelled", args.id),
-        Some(status) if status.is_over() => format!("run {} was over already: {}", args.id, status.as_str()),
+        Some(status) if status.is_over() => format!("run {} had already ended: {}", args.id, status.as_str()),
         _ => format!(
-            "run {} is to be cancelled: by whoever works on it, or else by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
+            "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
             args.id,
             args.place.repeated(),
             args.id

@@ -1,5 +1,5 @@
-//! The events of a run, as JSON. From elsewhere they are joined again, after the last one that came, when the
-//! connection breaks.
+//! The events of a run, as JSON. If a connection to a remote gavel breaks, the stream reconnects after the last
+//! received event.
 
 use std::time::{Duration, Instant};
 
@@ -10,42 +10,43 @@ use serde_json::Value;
 use super::place::There;
 use crate::cli::client::{Refused, problem};
 use crate::domain::ids::RunId;
-use crate::surfaces::agents::{Told, Watch};
+use crate::surfaces::agents::{PlacedEvent, Watch};
 
-/// Without a word, or a sign of life, for so long, a connection is taken for dead. The server gives one every 10 s.
+/// A connection that delivers no event and no heartbeat for this long counts as dead. The server sends a heartbeat
+/// every 10 s.
 const SILENCE: Duration = Duration::from_secs(45);
-/// Longest line. An event holds the result of one tool call at most.
+/// The longest line, in bytes. An event has the result of one tool call at most.
 const MOST_LINE: usize = 32 << 20;
-/// Waits between two tries to join again: the first, and the longest.
+/// Waits between two attempts to reconnect: the first, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
-/// A server that is away for longer is given up.
+/// How long an unavailable server is retried.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where they come from.
+/// The source of the events.
 pub(super) enum Events<'a> {
     Here(Box<Watch>),
     There(Box<Joined<'a>>),
 }
 
-/// What comes next.
+/// The next input.
 pub(super) enum Heard {
     Event(Value),
-    /// The connection is lost, and is joined again.
+    /// The connection is lost; the stream will reconnect.
     Lost(String),
 }
 
-/// A stream of another gavel.
+/// A stream from a remote gavel.
 pub(super) struct Joined<'a> {
     there: &'a There,
     run: RunId,
     /// The id of the last event.
     after: Option<String>,
     response: Option<Response>,
-    /// Bytes of a line that has not ended yet.
+    /// Bytes of an incomplete line.
     line: Vec<u8>,
-    /// Of which so many bytes hold no end.
+    /// How many of these bytes are known to contain no line end.
     scanned: usize,
-    /// Since when nothing came.
+    /// When the connection was lost.
     lost: Option<Instant>,
     pause: Duration,
 }
@@ -64,24 +65,24 @@ impl<'a> Events<'a> {
         }))
     }
 
-    /// The next one. The last has the type `end`; after it nothing is to be asked for. May be dropped while it waits:
-    /// nothing is lost.
+    /// Returns the next event. The last has the type `end`; do not call this after it. Cancel safe: dropping the future
+    /// loses no event.
     ///
     /// # Errors
-    /// There will be no more.
+    /// There are no more events.
     pub(super) async fn next(&mut self) -> anyhow::Result<Heard> {
         match self {
             Self::Here(watch) => match watch.next().await? {
                 Some(told) => Ok(Heard::Event(document(&told)?)),
-                None => bail!("the run said no more, and did not end"),
+                None => bail!("the events stopped before the run ended"),
             },
             Self::There(joined) => joined.next().await,
         }
     }
 }
 
-/// As a line of the API has it.
-fn document(told: &Told) -> anyhow::Result<Value> {
+/// An event as a line of the API.
+fn document(told: &PlacedEvent) -> anyhow::Result<Value> {
     let mut event = serde_json::to_value(&told.event)?;
     event["id"] = told.cursor.to_string().into();
     Ok(event)
@@ -97,7 +98,7 @@ impl Joined<'_> {
                 (self.response, self.line, self.scanned) = (None, Vec::new(), 0);
                 let since = *self.lost.get_or_insert_with(Instant::now);
                 if since.elapsed() > PATIENCE {
-                    return Err(error).context("the server is away");
+                    return Err(error).context("the server is unavailable");
                 }
                 Ok(Heard::Lost(reason))
             }
@@ -123,10 +124,10 @@ impl Joined<'_> {
             }
             let Some(response) = &mut self.response else { continue };
             let chunk = tokio::time::timeout(SILENCE, response.chunk()).await;
-            let chunk = chunk.context("the server has fallen silent")?;
+            let chunk = chunk.context("the server sends nothing")?;
             let chunk = chunk
                 .map_err(reqwest::Error::without_url)
-                .context("the stream broke off")?;
+                .context("the stream was cut off")?;
             self.line.extend(chunk.context("the server ended the stream")?);
         }
     }
@@ -146,15 +147,15 @@ impl Joined<'_> {
                 self.response = Some(response);
                 Ok(())
             }
-            // What the server says of the request will not change; that it is away, or too busy, will.
+            // The server's refusal of the request is final; unavailability or overload is not.
             Err(error) if is_final(&error) => Err(Break::Final(error)),
             Err(error) => Err(Break::Lost(error)),
         }
     }
 
-    /// What a line says; nothing for a sign of life.
+    /// The event of a line; `None` for a heartbeat.
     fn read(&mut self, line: &[u8]) -> Result<Option<Value>, Break> {
-        let event: Value = serde_json::from_slice(line).context("the stream holds a line that is no JSON")?;
+        let event: Value = serde_json::from_slice(line).context("the stream has a line that is not JSON")?;
         let kind = event["type"].as_str();
         if kind != Some("error") {
             (self.lost, self.pause) = (None, PAUSES[0]);
@@ -173,9 +174,9 @@ impl Joined<'_> {
     }
 }
 
-/// Why no event came.
+/// Why there is no event.
 enum Break {
-    /// It is worth another try.
+    /// A new attempt may succeed.
     Lost(anyhow::Error),
     Final(anyhow::Error),
 }

@@ -1,4 +1,4 @@
-//! A run followed to its end: its progress, its result, and how it came out as an exit status.
+//! Follows a run to its end: its progress, its result, and its exit status.
 
 use anyhow::Context;
 use serde_json::Value;
@@ -16,33 +16,33 @@ use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 
-/// What is shown, and where.
+/// The output options.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Showing {
-    /// Print the whole run as JSON when it is over or waits for a person, and nothing else on standard output
+    /// Print the complete run as JSON when it ends or waits for an approval, and nothing else on standard output
     #[arg(long, conflicts_with = "events")]
     pub(in crate::cli) json: bool,
-    /// Print the events as they come, as JSON, one a line; the last is of the type end
+    /// Print the events as they come, as JSON, one per line; the last has the type end
     #[arg(long)]
     events: bool,
-    /// Tell no progress
+    /// Show no progress
     #[arg(long, short)]
     pub(in crate::cli) quiet: bool,
 }
 
-/// What Ctrl-C does.
+/// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum OnInterrupt {
-    /// The run is cancelled, and its end is waited for; once more, and it is left alone.
+    /// Cancels the run and waits for its end; a second Ctrl-C stops waiting.
     Cancels,
-    /// The run goes on; only the watching ends.
+    /// Stops watching; the run continues.
     Leaves,
 }
 
-/// Follows a run until it is over.
+/// Follows a run until it ends.
 ///
 /// # Errors
-/// There is no such run, or what it does cannot be told any more.
+/// The run does not exist, or its events can no longer be read.
 pub(in crate::cli) async fn follow(
     service: &Service,
     place: &Where,
@@ -78,14 +78,14 @@ pub(in crate::cli) async fn follow(
                 output::note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
             }
             output::note(&format!(
-                "run {run} waits for a person, and goes on when they have answered"
+                "run {run} waits for an approval, and continues after the answer"
             ));
             Ok(Exit::RunWaits)
         }
         Ok(Followed::Left) => {
             let what = match is_cancelled {
-                true => "is to be cancelled, by whoever works on it or else by the next `gavel serve`",
-                false => "goes on where it is worked on, or is taken up by the next `gavel serve`",
+                true => "will be cancelled by its worker, or by the next `gavel serve`",
+                false => "continues in its worker, or in the next `gavel serve`",
             };
             output::note(&format!(
                 "run {run} {what}; `gavel runs watch{} {run}` shows it",
@@ -97,17 +97,17 @@ pub(in crate::cli) async fn follow(
     }
 }
 
-/// How the following of a run comes to its end.
+/// Why following a run stopped.
 enum Followed {
-    /// It is over: the run.
+    /// The run has ended: its document.
     Over(Value),
-    /// It waits for a person, and there is nobody here to ask: the questions.
+    /// It waits for an approval, and no user is at the terminal: the approval requests.
     Waits(Vec<Value>),
-    /// It is left alone.
+    /// The user stopped following.
     Left,
 }
 
-/// Follows it as far as that goes.
+/// Follows the run until one of these.
 async fn until_over(
     service: &Service,
     place: &Where,
@@ -134,7 +134,7 @@ async fn until_over(
                     }
                     let waits = event["type"] == "awaiting_confirmation" && event["run_id"] == run.to_string();
                     if waits && on_interrupt == OnInterrupt::Leaves {
-                        // Whoever only watches may well watch it being answered elsewhere.
+                        // A user who only watches may see it answered elsewhere.
                         for one in service.questions(run).await? {
                             progress.note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
                         }
@@ -166,7 +166,7 @@ async fn until_over(
                     return Ok(Followed::Left);
                 }
                 (has_asked, *is_cancelled) = (true, true);
-                progress.warn("cancelling the run, and waiting for its end; Ctrl-C once more leaves it");
+                progress.warn("cancelling the run and waiting for its end; press Ctrl-C again to stop waiting");
                 let cancelled = tokio::select! {
                     cancelled = service.cancel(run) => cancelled,
                     stopped = &mut interrupted => {
@@ -177,7 +177,7 @@ async fn until_over(
                 if let Err(error) = cancelled {
                     *is_cancelled = false;
                     progress.warn(&format!(
-                        "it could not be cancelled: {error:#}; `gavel runs cancel{} {run}` tries again",
+                        "the run could not be cancelled: {error:#}; retry with `gavel runs cancel{} {run}`",
                         place.repeated()
                     ));
                 }
@@ -186,7 +186,7 @@ async fn until_over(
     }
 }
 
-/// The result on standard output, how it came out on standard error.
+/// Prints the result on standard output, and the status on standard error.
 fn tell(run: &Value, place: &Where, showing: &Showing) -> anyhow::Result<()> {
     if showing.json {
         output::json(run)?;
@@ -205,7 +205,7 @@ fn tell(run: &Value, place: &Where, showing: &Showing) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line: how it came out, why, how long it took.
+/// One line: the status, the reason, and the cost.
 fn footer(run: &Value) -> String {
     let text = |field: &str| run[field].as_str().unwrap_or_default();
     let mut line = text("status").to_owned();
@@ -227,7 +227,7 @@ fn footer(run: &Value) -> String {
     ))
 }
 
-/// What a person is to do now: nothing, unless the run is paused and nobody went on with it.
+/// The next steps for the user: none, unless the run is paused and not resumed.
 pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
     let text = |field: &str| run[field].as_str().unwrap_or_default();
     if run["status"] != RunStatus::Paused.as_str() || run["resumed_by"].is_string() || run["parent_run_id"].is_string()
@@ -240,19 +240,19 @@ pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
     for call in calls {
         let word = |field: &str| output::printable(call[field].as_str().unwrap_or_default());
         lines.push(format!(
-            "in doubt: {} {} may have been done. Find out, and keep one of happened and did_not_happen for {}",
+            "in doubt: {} {} may have been done. Find out, and keep either happened or did_not_happen for {}",
             word("tool"),
             output::printable(&call["parameters"].to_string()),
             word("action_id"),
         ));
-        // In quotes and with both answers it is refused as it stands: nobody shall paste an answer unread.
+        // The pasted command fails as printed, since it has both answers in quotes: the user must choose one.
         command.push_str(&format!(" --settled '{}=happened|did_not_happen'", word("action_id")));
     }
-    lines.push(format!("to go on with it: {command}"));
+    lines.push(format!("to resume it: {command}"));
     lines
 }
 
-/// An action, and what a person is to do about it.
+/// An action, and how the user resolves or settles it.
 pub(super) fn action(run: &Value, action: &Value, place: &Where) -> String {
     if action["approvalId"].is_string() {
         return format!("{}{}", question(action), answers(action, place));
@@ -261,11 +261,11 @@ pub(super) fn action(run: &Value, action: &Value, place: &Where) -> String {
     let (id, state) = (word("actionId"), word("state"));
     let head = format!("action {id}  {}  {state}\n", word("tool"));
     let status = run["status"].as_str().and_then(RunStatus::parse);
-    // In a paused run a doubt is settled as that is resumed.
+    // In a paused run, an in-doubt action is settled when the run is resumed.
     let is_over = status.is_some_and(|status| status.is_over() && status != RunStatus::Paused);
     match state == ActionStatus::InDoubt.as_str() && is_over {
         true => format!(
-            "{head}  it may have been done: find out, then say  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
+            "{head}  it may have been done: find out, then run  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
             place.for_call_of(action["userId"].as_str()).repeated()
         ),
         false => head,
@@ -274,12 +274,12 @@ pub(super) fn action(run: &Value, action: &Value, place: &Where) -> String {
 
 fn exit(run: &Value) -> anyhow::Result<Exit> {
     let status = run["status"].as_str().and_then(RunStatus::parse);
-    Ok(match status.context("the run ended in no known state")? {
+    Ok(match status.context("the run ended in an unknown state")? {
         RunStatus::Completed => Exit::Done,
         RunStatus::Failed => Exit::RunFailed,
         RunStatus::Cancelled => Exit::RunCancelled,
         RunStatus::Paused => Exit::RunPaused,
-        // A run that is over is in none of these.
+        // A run that has ended is in none of these.
         RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation => Exit::Failed,
     })
 }

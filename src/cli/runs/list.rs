@@ -1,4 +1,4 @@
-//! `gavel runs list`: one page.
+//! `gavel runs list`: one page of runs.
 
 use serde_json::Value;
 
@@ -17,22 +17,22 @@ use crate::surfaces::agents::DEFAULT_PROJECT;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Only this agent's
+    /// Only this agent's runs
     #[arg(long, value_name = "NAME", value_parser = agent)]
     agent: Option<String>,
-    /// Only those in this state
+    /// Only runs with this status
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(RunStatus::ALL.iter().map(|status| status.as_str())))]
     status: Option<String>,
     /// The project of the agents
     #[arg(long, default_value = DEFAULT_PROJECT, value_parser = project, value_name = "NAME")]
     project: ProjectId,
-    /// Rows of a page, 1 to 1000
+    /// Rows per page, 1 to 1000
     #[arg(long, visible_alias = "page-size", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
-    /// Go on where the page before ended; the other options must be those of that page
+    /// Continue after the previous page; the other options must be the same
     #[arg(long, allow_hyphen_values = true, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// Runs as JSON, one a line
+    /// Print runs as JSON, one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -45,20 +45,20 @@ Examples:
   gavel runs list --agent codebase_investigator --json | jq -r .summary
   gavel runs list --server http://localhost:8080 --user ann
 
-Runs that another run called are not listed; `gavel runs watch` shows them under their caller.";
+Runs called by another run are not listed; `gavel runs watch` shows them under their caller.";
 
-/// What `--project` takes.
+/// Parses `--project`.
 pub(in crate::cli) fn project(name: &str) -> Result<ProjectId, IdError> {
     ProjectId::parse(name)
 }
 
-/// A name stands in a filter, so it is one that an agent may have.
+/// The name becomes part of a filter, so only characters of agent names are allowed.
 fn agent(name: &str) -> Result<String, &'static str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.chars().all(is_plain) && !name.is_empty() {
         Ok(name.to_owned())
     } else {
-        Err("an agent's name holds letters, digits, `_` and `-`")
+        Err("an agent's name consists of letters, digits, `_` and `-`")
     }
 }
 
@@ -105,7 +105,7 @@ fn row(run: &Value) -> Vec<String> {
     let text = |field: &str| run[field].as_str().unwrap_or_default();
     // 2026-11-20T10:20:30.123456Z to the second.
     let at: String = text("created_at").chars().take(19).collect();
-    // Why it came to no good end matters more than how far it came.
+    // An error matters more than the summary so far.
     let result = match text("error_message") {
         "" => text("summary"),
         error => error,

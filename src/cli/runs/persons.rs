@@ -1,4 +1,4 @@
-//! Asks the person at the terminal for leave.
+//! Asks the user at the terminal to resolve an approval request.
 
 use std::io::IsTerminal;
 
@@ -12,14 +12,14 @@ use crate::domain::action::Resolution;
 use crate::domain::ids::ApprovalId;
 use crate::surfaces::approvals::Answer;
 
-/// What they said.
+/// The user's reply.
 pub(super) enum Said {
     Answer(Answer),
-    /// Nothing now.
+    /// No answer now.
     Later,
 }
 
-/// Is there somebody to ask?
+/// Is a user at the terminal?
 pub(super) fn is_here() -> bool {
     std::io::stdin().is_terminal() && output::person_reads_notes()
 }
@@ -27,12 +27,12 @@ pub(super) fn is_here() -> bool {
 /// Asks until there is an answer.
 pub(super) async fn answer(one: &Value) -> anyhow::Result<Said> {
     let approval = one["approvalId"].as_str().and_then(ApprovalId::parse);
-    let approval = approval.context("the question has no id")?;
+    let approval = approval.context("the approval request has no id")?;
     output::note(&format!("\n{}", question(one)));
-    // What was typed before the question was there is no answer to it.
+    // Text typed before the request was shown does not answer it.
     #[cfg(unix)]
     rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush)
-        .context("the terminal cannot be asked")?;
+        .context("the terminal's input cannot be discarded")?;
     let mut lines = Lines::new();
     loop {
         let next = lines

@@ -1,4 +1,4 @@
-//! Where runs are: in the database of this configuration, or at a gavel elsewhere.
+//! Where runs are: in the configured database, or at a remote gavel.
 
 use std::time::Duration;
 
@@ -13,25 +13,26 @@ use crate::config::{Auth, Config};
 use crate::domain::ids::{DEFAULT_TENANT, TenantId, UserId};
 use crate::surfaces::agents::MOST_TIME;
 
-/// The options that say where.
+/// The options for the place.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Where {
-    /// Ask a gavel that runs elsewhere, with the key in GAVEL_API_KEY, instead of using this configuration
+    /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of this configuration
     #[arg(long, value_name = "URL")]
     pub(in crate::cli) server: Option<String>,
-    /// The user whose runs, threads and questions they are, or for whom something is begun. Without it: everybody's here (a new run is
-    /// for `local`); with --server those of the key's user, or of `local` where the server asks for no key
+    /// The user whose runs, threads and approval requests are used, and for whom runs begin. Without it: every user's
+    /// here (a new run is for `local`); with --server, those of the key's user, or of `local` if the server requires no
+    /// key
     #[arg(long, value_parser = operator::user, value_name = "NAME")]
     pub(in crate::cli) user: Option<UserId>,
-    /// Whose records, without --server
+    /// The tenant, without --server
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
-    /// In commands that are told: who a call is for is whose answer it is.
+    /// For suggested commands: add `--user` with the owner of the call, who must answer it.
     #[arg(skip)]
     for_owners: bool,
 }
 
-/// One of the two.
+/// The configured database, or a remote gavel.
 pub(in crate::cli) enum Place {
     Here(Box<Here>),
     There(There),
@@ -49,7 +50,7 @@ pub(in crate::cli) struct There {
 }
 
 impl Where {
-    /// `config` is absent where a gavel elsewhere is asked.
+    /// `config` is absent if a remote gavel is used.
     pub(in crate::cli) fn with(&self, config: Option<Config>) -> anyhow::Result<Place> {
         let user = self.user.clone();
         Ok(match &self.server {
@@ -65,7 +66,8 @@ impl Where {
         })
     }
 
-    /// Whose records were looked at, for who finds nothing there; a gavel elsewhere knows the tenant by the key.
+    /// The user and tenant that were read, for a message that nothing was found; a remote gavel derives the tenant from
+    /// the key.
     pub(in crate::cli) fn whose_words(&self) -> String {
         let user = self.user.as_ref().map(|user| format!("the user {user}"));
         let tenant = self.server.is_none().then(|| format!("the tenant {}", self.tenant));
@@ -76,7 +78,7 @@ impl Where {
         }
     }
 
-    /// These options for commands that answer: where another gavel has the database, only answers through it are taken.
+    /// These options for commands that answer: if another gavel uses the database, answers must go through it.
     pub(in crate::cli) async fn answering(&self, place: &Place) -> anyhow::Result<Self> {
         let Place::Here(here) = place else {
             return Ok(self.clone());
@@ -85,7 +87,7 @@ impl Where {
             return Ok(self.clone());
         }
         Ok(Self {
-            // By the configuration that both have.
+            // Its address, from the configuration that both share.
             server: Some(format!("http://{}", reachable(here.config.listen))),
             for_owners: self.user.is_none() && !matches!(here.config.auth, Auth::Jwt(_)),
             ..self.clone()
@@ -101,10 +103,10 @@ impl Where {
         }
     }
 
-    /// The same options, for a command that is to be pasted.
+    /// The same options, for a command to paste.
     pub(in crate::cli) fn repeated(&self) -> String {
         let mut text = String::new();
-        // A gavel elsewhere knows the tenant by the key.
+        // A remote gavel derives the tenant from the key.
         let is_default = self.server.is_some() || self.tenant.as_str() == DEFAULT_TENANT;
         let tenant = (!is_default).then_some(self.tenant.as_str());
         for (name, value) in [
@@ -121,18 +123,18 @@ impl Where {
 }
 
 impl Place {
-    /// Does another gavel have the database of this configuration just now?
+    /// Does another gavel use the configured database now?
     pub(in crate::cli) async fn is_in_use(&self) -> anyhow::Result<bool> {
         let Self::Here(here) = self else { return Ok(false) };
         let record = ReadOnly::open(here.config.database_url.expose_secret()).await;
-        let record = record.context("the record cannot be read")?;
+        let record = record.context("the database cannot be read")?;
         let in_use = record.is_in_use().await;
         record.close().await;
         Ok(in_use?)
     }
 }
 
-/// Fit for a POSIX shell.
+/// Quoted for a POSIX shell.
 fn quoted(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
     if !value.is_empty() && value.chars().all(is_plain) {
@@ -142,7 +144,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// What `--timeout` takes.
+/// Parses `--timeout`.
 pub(in crate::cli) fn timeout(text: &str) -> Result<Duration, String> {
     let most = MOST_TIME.as_secs();
     let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));

@@ -1,4 +1,4 @@
-//! What a run does, for a person: lines on standard error, and on a terminal one more below them that lives.
+//! A run's progress for a user: lines on standard error, and on a terminal a live line below them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::cli::output::{self, person_reads_notes, printable};
 use crate::cli::table::clipped;
 
-/// Between two pictures of the line that lives.
+/// The time between two updates of the live line.
 const TICK: Duration = Duration::from_millis(100);
-/// Characters of arguments, of results, of what is thought.
+/// Most characters of arguments, results and thoughts.
 const SHORT: usize = 100;
-/// Characters of the words that come, on the line that lives: it has to fit a terminal of 80 columns with what stands before them.
+/// Most characters of new text on the live line: with its prefix, it must fit 80 columns.
 const NEWEST: usize = 50;
 
-/// Tells it as it comes.
+/// Shows progress as it happens.
 pub(super) struct Progress {
     told: bool,
     bar: Option<ProgressBar>,
@@ -24,7 +24,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// With `told` false nobody is told anything.
+    /// With `told` false, shows no progress.
     pub(super) fn new(told: bool) -> Self {
         let mut progress = Self {
             told,
@@ -35,10 +35,10 @@ impl Progress {
         progress
     }
 
-    /// The line that lives is there, again.
+    /// Shows the live line, again if [`Progress::end`] removed it.
     pub(super) fn go_on(&mut self) {
         let bar = ProgressBar::new_spinner();
-        // A terminal that can only be written to (TERM=dumb) gets lines, as a file does.
+        // A terminal that supports only writing (TERM=dumb) gets lines, as a file does.
         if self.told && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
                 bar.set_style(style);
@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Something that is said also to who wants no progress.
+    /// Shows a warning, even if progress is off.
     pub(super) fn warn(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
@@ -76,10 +76,10 @@ impl Progress {
 
     pub(super) fn lost(&mut self, reason: &str) {
         self.story.forget_turn();
-        self.note(&printable(&format!("! connection lost, joining again: {reason}")));
+        self.note(&printable(&format!("! connection lost, reconnecting: {reason}")));
     }
 
-    /// The line that lives goes away.
+    /// Removes the live line.
     pub(super) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -87,22 +87,22 @@ impl Progress {
     }
 }
 
-/// What was told so far, as far as what is told next depends on it.
+/// The state of the story that later lines depend on.
 #[derive(Default)]
 struct Story {
-    /// How deep each run stands: 0, and one more for each that was called by one.
+    /// The depth of each run: 0, and one more for each level of calls.
     depths: HashMap<String, usize>,
-    /// Calls of agents under way: the caller's run, and the place in it.
+    /// Agent calls in progress: the caller's run, and the call's sequence number.
     agents: HashSet<(String, Option<u64>)>,
-    /// Turns of all runs.
+    /// The number of turns of all runs.
     turns: u32,
-    /// The model's words of this turn.
+    /// The model's text in this turn.
     words: String,
-    /// Its thoughts of this turn; as lines they come with the turn.
+    /// The model's thoughts in this turn; the turn event shows them as lines.
     thoughts: String,
-    /// What is done now.
+    /// The current activity.
     doing: String,
-    /// The words of a turn that may be the run's last: those are its result, and told as such.
+    /// The text of a turn that may be the run's last: if so, it is the result and is shown as that.
     held: Option<(String, Vec<String>)>,
 }
 
@@ -130,12 +130,12 @@ impl Story {
         let indent = "  ".repeat(depth);
         let mut say = |line: String| lines.push(format!("{indent}{}", printable(&line)));
         match kind {
-            "input" => self.doing = "asks the model".to_owned(),
+            "input" => self.doing = "waiting for the model".to_owned(),
             "reset" => self.forget_turn(),
             "turn" => {
                 self.turns += 1;
                 self.forget_turn();
-                self.doing = "asks the model".to_owned();
+                self.doing = "waiting for the model".to_owned();
                 for thought in event["thoughts"].as_array().into_iter().flatten() {
                     say(format!("… {}", clipped(thought.as_str().unwrap_or_default(), SHORT)));
                 }
@@ -173,7 +173,7 @@ impl Story {
             "tool_result" => {
                 let of_agent = self.agents.remove(&(run.to_owned(), event["sequence"].as_u64()));
                 say(result(event, of_agent));
-                self.doing = "asks the model".to_owned();
+                self.doing = "waiting for the model".to_owned();
             }
             "notice" => {
                 let reason = event["reason"].as_str().map(|reason| format!("{reason}: "));
@@ -183,20 +183,20 @@ impl Story {
                     clipped(text("text"), 2 * SHORT)
                 ));
             }
-            "recovered" => say("! another process took the run up where it stood".to_owned()),
-            "resumed" => say(format!("goes on with run {}", text("from"))),
+            "recovered" => say("! another process continues the run".to_owned()),
+            "resumed" => say(format!("continues run {}", text("from"))),
             _ => {}
         }
         lines
     }
 
-    /// What was heard of a turn that is whole now, or void.
+    /// Clears the text of a turn that is complete or void.
     fn forget_turn(&mut self) {
         self.words.clear();
         self.thoughts.clear();
     }
 
-    /// What is going on, in a line.
+    /// The current activity, as one line.
     fn now(&self) -> String {
         let (mark, heard) = match self.words.trim().is_empty() && !self.thoughts.trim().is_empty() {
             true => ("… ", &self.thoughts),
@@ -204,7 +204,7 @@ impl Story {
         };
         let words: Vec<_> = heard.split_whitespace().collect();
         let words = words.join(" ");
-        // The newest words: the terminal has room for the end of a long answer, not for its beginning as well.
+        // The newest text: the terminal has room only for the end of a long answer.
         let skipped = words.chars().count().saturating_sub(NEWEST);
         let newest: String = words.chars().skip(skipped).collect();
         let doing = if newest.is_empty() {
@@ -212,7 +212,7 @@ impl Story {
         } else {
             format!("{mark}{}", printable(&newest))
         };
-        // Those of called agents count here too, so they are no steps of this run.
+        // Turns of called agents count here too, so they are not steps of this run.
         format!("model call {}: {doing}", self.turns + 1)
     }
 }
@@ -221,7 +221,7 @@ fn result(event: &Value, of_agent: bool) -> String {
     let tool = event["tool"].as_str().unwrap_or_default();
     let time = self::time(event["duration_ms"].as_u64().unwrap_or_default());
     match &event["error"] {
-        // What an agent says; what the caller's run keeps beside it is its own affair.
+        // The agent's output only; the other data is internal to the caller's run.
         Value::Null if of_agent && !event["data"]["output"].is_null() => {
             format!("✓ {tool} ({time}) {}", short(&event["data"]["output"]))
         }
@@ -237,7 +237,7 @@ fn result(event: &Value, of_agent: bool) -> String {
     }
 }
 
-/// Arguments and results, as far as a line holds them.
+/// Arguments and results, clipped for one line.
 fn short(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -272,7 +272,7 @@ mod tests {
             json!({"type": "tool_result", "run_id": "b", "tool": "grep", "data": null, "error": {"code": "tool_error", "message": "no"}, "duration_ms": 3}),
             json!({"type": "turn", "run_id": "b", "text": "Found\nnothing.", "thoughts": [], "calls": []}),
             json!({"type": "tool_result", "run_id": "a", "tool": "helper", "data": "Found nothing.", "error": null, "duration_ms": 1234}),
-            json!({"type": "notice", "run_id": "a", "reason": "step_limit", "text": "The steps are spent."}),
+            json!({"type": "notice", "run_id": "a", "reason": "step_limit", "text": "The step limit is exceeded."}),
         ]
         .iter()
         .flat_map(|event| story.event(event))
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(
             lines.join("\n"),
             "… hm hm\n  Let me see.\n→ agent helper {\"query\":\"x\"}\n  → grep {\"p\":\"\\u001b[2J\"}\n  ✗ grep (3 ms) tool_error: no\n    \
-             Found\n    nothing.\n✓ helper (1.2 s) Found nothing.\n! step_limit: The steps are spent."
+             Found\n    nothing.\n✓ helper (1.2 s) Found nothing.\n! step_limit: The step limit is exceeded."
         );
     }
 
@@ -301,8 +301,8 @@ mod tests {
     fn the_line_that_lives_shows_the_newest_words_on_one_line() {
         let mut story = Story::default();
         story.event(&json!({"type": "input", "run_id": "a", "text": "x"}));
-        assert_eq!(story.now(), "model call 1: asks the model");
-        // Thoughts only until the answer begins; as a line they come with the turn, once.
+        assert_eq!(story.now(), "model call 1: waiting for the model");
+        // Thoughts only until the answer begins; the turn event shows them as a line, once.
         let thought = json!({"type": "thought", "run_id": "a", "text": "The user\nasks"});
         assert_eq!(story.event(&thought), [""; 0]);
         assert_eq!(story.now(), "model call 1: … The user asks");
@@ -310,7 +310,7 @@ mod tests {
         story.event(&json!({"type": "delta", "run_id": "a", "text": text}));
         assert_eq!(story.now(), format!("model call 1: {} the end", "x".repeat(42)));
         story.event(&json!({"type": "reset", "run_id": "a"}));
-        assert_eq!(story.now(), "model call 1: asks the model");
+        assert_eq!(story.now(), "model call 1: waiting for the model");
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
                 "step 1, round 2: helper"
             ]
         );
-        // Of a tool all of it is told.
+        // For a tool, all data is shown.
         assert!(story.event(&done)[0].contains("exits_loop"));
     }
 }

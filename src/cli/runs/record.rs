@@ -1,4 +1,4 @@
-//! Runs read back. Nothing is started for that, and nothing changed.
+//! Reads runs. It starts and changes nothing.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::threads::{ActionAnswer, MESSAGES};
 
-/// The record, here or there.
+/// The records, in the configured database or at a remote gavel.
 pub(in crate::cli) enum Record {
     Here(Own),
     There(There),
 }
 
-/// The database of this configuration.
+/// The configured database.
 pub(in crate::cli) struct Own {
     record: Arc<ReadOnly>,
     caller: Caller,
@@ -39,7 +39,7 @@ impl Record {
             Place::Here(here) => {
                 let record = ReadOnly::open(here.config.database_url.expose_secret()).await;
                 Self::Here(Own {
-                    record: Arc::new(record.context("the record cannot be read")?),
+                    record: Arc::new(record.context("the database cannot be read")?),
                     caller: operator::caller(here.tenant.clone(), None),
                     tenant: here.tenant,
                     user: here.user,
@@ -48,7 +48,7 @@ impl Record {
         })
     }
 
-    /// A page: `{runs, next_page_token}`.
+    /// A page of runs: `{runs, next_page_token}`.
     pub(super) async fn list(&self, project: &ProjectId, query: ListQuery) -> anyhow::Result<Value> {
         match self {
             Self::Here(own) => {
@@ -66,7 +66,7 @@ impl Record {
         }
     }
 
-    /// A page of what waits for a person: `{approvals, next_page_token}`.
+    /// A page of approval requests: `{approvals, next_page_token}`.
     pub(in crate::cli) async fn pending(&self, query: ListQuery) -> anyhow::Result<Value> {
         match self {
             Self::Here(own) => {
@@ -86,7 +86,7 @@ impl Record {
         }
     }
 
-    /// A page of calls in doubt: `{actions, next_page_token}`.
+    /// A page of in-doubt actions: `{actions, next_page_token}`.
     pub(in crate::cli) async fn in_doubt(&self, query: ListQuery) -> anyhow::Result<Value> {
         match self {
             Self::Here(own) => {
@@ -137,14 +137,14 @@ impl Record {
         }
     }
 
-    /// The actions of a thread's run, as its answer tells them; none where the run is not kept any more.
+    /// The actions of a thread's run, as in its API response; empty if the run is no longer kept.
     pub(in crate::cli) async fn actions(&self, run: RunId) -> anyhow::Result<Vec<Value>> {
         match self {
             Self::Here(own) => {
                 let actions = own.record.actions_of(run).await?;
                 let told = actions.iter().map(|action| {
                     let mut told = serde_json::to_value(ActionAnswer::of(action))?;
-                    // Here everybody's are looked at.
+                    // Here every user's actions are read.
                     told["userId"] = action.user.as_str().into();
                     Ok(told)
                 });
@@ -159,13 +159,13 @@ impl Record {
                     Err(error) => return Err(error),
                 };
                 let actions = run["actions"].as_array_mut().map(std::mem::take).unwrap_or_default();
-                // What only looked something up is no action, and has no record.
+                // A call that only read something is not an action, and has no record.
                 Ok(actions.into_iter().filter(|call| call["record"].is_object()).collect())
             }
         }
     }
 
-    /// A page of standing leave: `{grants, next_page_token}`.
+    /// A page of grants: `{grants, next_page_token}`.
     pub(in crate::cli) async fn grants(&self, query: ListQuery) -> anyhow::Result<Value> {
         match self {
             Self::Here(own) => {
@@ -196,7 +196,7 @@ impl Record {
         }
     }
 
-    /// The run's calls, as its decision has them; `None` where whoever asks may not see that.
+    /// The run's calls, from its decision; `None` if the caller may not see that.
     pub(super) async fn calls(&self, run: RunId) -> anyhow::Result<Option<Value>> {
         let decision = match self {
             Self::Here(own) => {

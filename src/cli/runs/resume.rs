@@ -23,13 +23,13 @@ pub(in crate::cli) struct Args {
     /// The paused run
     #[arg(value_parser = id)]
     id: RunId,
-    /// What became of a call in doubt: happened or did_not_happen (repeatable)
+    /// The outcome of an in-doubt action: happened or did_not_happen (repeatable)
     #[arg(long, value_name = "ACTION=WHAT", value_parser = settled)]
     settled: Vec<(ActionId, bool)>,
-    /// Takes the place of the definition's time limit
+    /// Overrides the definition's time limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     timeout: Option<Duration>,
-    /// Do not wait for its end: print the id of the run that goes on. Only with --server: without, this process works on it
+    /// Do not wait for the end: print the new run's id. Only with --server: without it, this process executes the run
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
     background: bool,
     #[command(flatten)]
@@ -44,13 +44,12 @@ Examples:
   gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --timeout 600
   gavel runs resume 0198c2b5-… --settled 0198c2b6-…=did_not_happen
 
-It goes on as a run of its own, with a fresh budget of steps and time; `gavel runs show` links the \
-two. Of each call in doubt somebody has to say whether it had its effect: the agent is told, and \
-goes on from there. Ctrl-C cancels the run and waits for its end; once more, and it is left where \
-it stands.";
+The run continues as a new run, with a fresh budget of steps and time; `gavel runs show` links the \
+two. Each in-doubt action must be settled first: say whether it had its effect, and the agent continues \
+with that. Ctrl-C cancels the run and waits for its end; a second Ctrl-C stops waiting.";
 
 fn settled(text: &str) -> Result<(ActionId, bool), String> {
-    let allowed = "give ACTION=happened or ACTION=did_not_happen; `gavel runs show` lists the calls in doubt";
+    let allowed = "give ACTION=happened or ACTION=did_not_happen; `gavel runs show` lists the in-doubt actions";
     let (action, what) = text.split_once('=').ok_or(allowed)?;
     let action = ActionId::parse(action).ok_or(allowed)?;
     match what {
@@ -67,13 +66,13 @@ pub(super) async fn run(args: Args, place: Place) -> anyhow::Result<Exit> {
             .insert(*action, *happened)
             .is_some_and(|before| before != *happened)
         {
-            return Err(Usage(format!("--settled says both of {action}; say one")).into());
+            return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
         }
     }
     let service = Service::open(place).await?;
     let done = go_on(&args, &service, settled).await;
-    let leave = matches!(done, Ok(Exit::Interrupted));
-    service.close(leave).await?;
+    let detach = matches!(done, Ok(Exit::Interrupted));
+    service.close(detach).await?;
     done
 }
 
@@ -87,11 +86,11 @@ async fn go_on(args: &Args, service: &Service, settled: BTreeMap<ActionId, bool>
             for line in follow::next(&service.get(args.id).await?, &args.place) {
                 output::note(&line);
             }
-            return Err(Usage("say with --settled what became of each call in doubt".to_owned()).into());
+            return Err(Usage("give the outcome of each in-doubt action with --settled".to_owned()).into());
         }
         Err(error) => {
             return Err(match error.downcast_ref() {
-                Some(AgentError::ResumedBy(by)) => anyhow!("the run was resumed already, by run {by}"),
+                Some(AgentError::ResumedBy(by)) => anyhow!("the run was already resumed by run {by}"),
                 _ => error,
             });
         }

@@ -1,4 +1,4 @@
-//! What works on runs: this process, or a gavel elsewhere.
+//! The service that executes runs: this process, or a remote gavel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::surfaces::approvals::Answer;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::RequestMeta;
 
-/// Who acts where nobody is named, as on the HTTP API (DESIGN.md section 9, Callers).
+/// The acting user if none is named, as in the HTTP API (DESIGN.md section 9, Callers).
 const LOCAL: &str = "local";
-/// How long an agent's MCP servers are waited for.
+/// How long to wait for an agent's MCP servers.
 const SERVERS: Duration = Duration::from_secs(15);
-/// Where an answer is sent.
+/// The path for answers.
 const RESOLVE: [&str; 4] = ["api", "agent", "approvals", "resolve"];
 
-/// One of the two.
+/// This process, or a remote gavel.
 pub(in crate::cli) enum Service {
     Here(Box<Own>),
     There(There),
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Own {
     user: Option<UserId>,
 }
 
-/// A run that is asked for.
+/// The request for a run.
 pub(in crate::cli) struct NewRun {
     pub(in crate::cli) project: ProjectId,
     pub(in crate::cli) agent: String,
@@ -58,7 +58,7 @@ impl Service {
         Ok(match place {
             Place::There(there) => Self::There(there),
             Place::Here(here) => {
-                // This process is there for one run, and leaves those of others alone.
+                // This process serves one run, and executes no other runs.
                 let config = Config {
                     runs: crate::config::Runs {
                         background: 0,
@@ -75,8 +75,8 @@ impl Service {
         })
     }
 
-    /// An agent of a project, as the API shows it; where there is none of that name, the names there are. The servers of all that it
-    /// leads to have been waited for.
+    /// An agent of a project, as the API shows it; if the name is unknown, the known names. Waits for the servers of
+    /// all agents that it calls.
     pub(in crate::cli) async fn agent(
         &self,
         project: &ProjectId,
@@ -89,10 +89,10 @@ impl Service {
                 match there.client.get(&path, &[], None).await {
                     Ok(agent) => Ok(Ok(agent)),
                     Err(error) if is_missing(&error) => {
-                        // A page of them: for whoever has mistyped one.
+                        // One page of names, for a user who mistyped one.
                         let page = there.client.get(&agents, &[("page_size", "1000")], None).await;
                         let page = page.map_err(|error| no_project(error, project))?;
-                        let listed = page["agents"].as_array().context("the answer lists no agents")?;
+                        let listed = page["agents"].as_array().context("the answer has no list of agents")?;
                         let names = listed.iter().filter_map(|agent| agent["id"].as_str());
                         Ok(Err(names.map(str::to_owned).collect()))
                     }
@@ -108,13 +108,16 @@ impl Service {
                 }
                 let tools = tools(&listed, name);
                 own.app.mcp.ready(&tools, Instant::now() + SERVERS).await;
-                let agent = directory.get(&own.caller.tenant, project, name).await.map_err(told)?;
+                let agent = directory
+                    .get(&own.caller.tenant, project, name)
+                    .await
+                    .map_err(to_error)?;
                 Ok(Ok(serde_json::to_value(agent)?))
             }
         }
     }
 
-    /// Makes a run and sets it going.
+    /// Creates and starts a run.
     pub(in crate::cli) async fn trigger(&self, new: NewRun) -> anyhow::Result<RunId> {
         match self {
             Self::There(there) => {
@@ -137,12 +140,12 @@ impl Service {
                     meta: meta(),
                 };
                 let triggered = own.app.agents.trigger(&own.caller, user, trigger).await;
-                Ok(triggered.map_err(told)?.run)
+                Ok(triggered.map_err(to_error)?.run)
             }
         }
     }
 
-    /// Goes on with a paused run.
+    /// Continues a paused run.
     pub(in crate::cli) async fn resume(
         &self,
         run: RunId,
@@ -163,12 +166,12 @@ impl Service {
                     meta: meta(),
                 };
                 let resumed = own.app.agents.resume(&own.caller, own.user.clone(), run, resume).await;
-                Ok(resumed.map_err(told)?.run)
+                Ok(resumed.map_err(to_error)?.run)
             }
         }
     }
 
-    /// Asks for a run to be cancelled, and gives it as it is then.
+    /// Requests the cancellation of a run, and returns its state after that.
     pub(in crate::cli) async fn cancel(&self, run: RunId) -> anyhow::Result<Value> {
         match self {
             Self::There(there) => {
@@ -178,12 +181,12 @@ impl Service {
             }
             Self::Here(own) => {
                 let cancelled = own.app.agents.cancel(&own.caller, own.user.as_ref(), run, None).await;
-                Ok(serde_json::to_value(cancelled.map_err(told)?)?)
+                Ok(serde_json::to_value(cancelled.map_err(to_error)?)?)
             }
         }
     }
 
-    /// A person's answer to a question; gives the run, in a thread's form, when it rests or when it has been begun again.
+    /// Resolves an approval; returns the run, as in the threads API, when it waits or has ended, or after it resumed.
     pub(in crate::cli) async fn resolve(&self, answer: Answer) -> anyhow::Result<Value> {
         match self {
             Self::There(there) => {
@@ -200,7 +203,8 @@ impl Service {
         }
     }
 
-    /// As [`Service::resolve`], for who follows the run: it is not waited for. Gives the words for one that comes late.
+    /// Like [`Service::resolve`], but does not wait for the run, which the caller follows. Returns the message if the
+    /// answer came too late.
     pub(super) async fn answer(&self, answer: Answer) -> anyhow::Result<Option<String>> {
         let answered = match self {
             Self::There(there) => {
@@ -216,7 +220,7 @@ impl Service {
         }
     }
 
-    /// A person's word on an action in doubt; gives its run, in a thread's form.
+    /// Settles an in-doubt action; returns its run, as in the threads API.
     pub(in crate::cli) async fn settle(&self, action: ActionId, happened: bool) -> anyhow::Result<Value> {
         match self {
             Self::There(there) => {
@@ -235,7 +239,7 @@ impl Service {
         }
     }
 
-    /// Takes standing leave back.
+    /// Revokes a grant.
     pub(in crate::cli) async fn revoke(&self, grant: GrantId) -> anyhow::Result<()> {
         match self {
             Self::There(there) => {
@@ -247,15 +251,17 @@ impl Service {
                 let revoked = own.app.approvals.revoke(&own.caller, own.user.clone(), grant).await;
                 revoked.map_err(|error| match error {
                     AgentError::NotFound => {
-                        anyhow!("no such leave of this tenant and user counts; `gavel approvals grants` lists what was given")
+                        anyhow!(
+                            "this tenant and user have no such active grant; `gavel approvals grants` lists the grants"
+                        )
                     }
-                    error => told(error),
+                    error => to_error(error),
                 })
             }
         }
     }
 
-    /// A run with its actions, as threads tell it.
+    /// A run with its actions, as in the threads API.
     async fn in_thread(&self, run: RunId) -> anyhow::Result<Value> {
         match self {
             Self::There(there) => {
@@ -265,12 +271,12 @@ impl Service {
             }
             Self::Here(own) => {
                 let run = own.app.threads.run(&own.caller, None, run).await;
-                Ok(serde_json::to_value(run.map_err(told)?)?)
+                Ok(serde_json::to_value(run.map_err(to_error)?)?)
             }
         }
     }
 
-    /// What waits for a person in this run and those it called, the oldest first.
+    /// The approval requests of this run and the runs it called, oldest first.
     pub(super) async fn questions(&self, run: RunId) -> anyhow::Result<Vec<Value>> {
         let run = self.in_thread(run).await?;
         let actions = run["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -278,7 +284,7 @@ impl Service {
         Ok(waiting.cloned().collect())
     }
 
-    /// One run as it is.
+    /// One run in its current state.
     pub(super) async fn get(&self, run: RunId) -> anyhow::Result<Value> {
         match self {
             Self::There(there) => {
@@ -287,30 +293,30 @@ impl Service {
             }
             Self::Here(own) => {
                 let found = own.app.agents.get(&own.caller, own.user.as_ref(), run).await;
-                Ok(serde_json::to_value(found.map_err(told)?)?)
+                Ok(serde_json::to_value(found.map_err(to_error)?)?)
             }
         }
     }
 
-    /// What a run does, from its beginning.
+    /// The events of a run, from its beginning.
     pub(super) async fn events(&self, run: RunId) -> anyhow::Result<Events<'_>> {
         Ok(match self {
             Self::There(there) => Events::there(there, run),
             Self::Here(own) => {
                 let runs: &Arc<AgentRuns> = &own.app.agents;
                 let watch = runs.watch(&own.caller, own.user.as_ref(), run, Cursor::default()).await;
-                Events::Here(Box::new(watch.map_err(told)?))
+                Events::Here(Box::new(watch.map_err(to_error)?))
             }
         })
     }
 
-    /// Ends what was begun in this process. A run under way is finished, unless it is to be left where it stands.
-    pub(in crate::cli) async fn close(self, leave: bool) -> anyhow::Result<()> {
+    /// Ends the work of this process. A run in progress is completed, unless `detach` is set.
+    pub(in crate::cli) async fn close(self, detach: bool) -> anyhow::Result<()> {
         if let Self::Here(own) = self {
-            if leave {
+            if detach {
                 own.app.agents.cut_short();
             }
-            // Told to stop once more, it ends at once; then leases run out by themselves.
+            // A second signal ends it at once; then the leases expire.
             unless_stopped(own.app.shutdown(None)).await?;
         }
         Ok(())
@@ -324,10 +330,10 @@ impl Own {
         Ok(answered.map_err(unasked)?.run)
     }
 
-    /// A run that somebody has just answered for, in a thread's form.
+    /// A run after an answer, as in the threads API.
     async fn after(&self, run: RunId) -> anyhow::Result<Value> {
         let run = self.app.threads.after(&self.caller, run).await;
-        Ok(serde_json::to_value(run.map_err(told)?)?)
+        Ok(serde_json::to_value(run.map_err(to_error)?)?)
     }
 }
 
@@ -356,7 +362,7 @@ fn meta() -> RequestMeta {
     }
 }
 
-/// The tools of an agent and of those it leads to; each agent is looked at once.
+/// The tools of an agent and of all agents that it calls; each agent is visited once.
 fn tools(agents: &[crate::surfaces::agents::AgentInfo], name: &str) -> Vec<String> {
     let (mut seen, mut open, mut tools) = (BTreeSet::new(), vec![name], Vec::new());
     while let Some(next) = open.pop() {
@@ -370,7 +376,7 @@ fn tools(agents: &[crate::surfaces::agents::AgentInfo], name: &str) -> Vec<Strin
     tools
 }
 
-/// An answer as it is sent.
+/// The request body of an answer.
 fn body(answer: &Answer) -> Value {
     json!({ "approvalId": answer.approval, "decision": answer.resolution, "reason": answer.reason })
 }
@@ -382,7 +388,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
     }
 }
 
-/// Did somebody answer first?
+/// Was the request already resolved?
 fn is_late(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<Refused>() {
         Some(refused) => refused.code.as_deref() == Some("already_resolved"),
@@ -390,7 +396,7 @@ fn is_late(error: &anyhow::Error) -> bool {
     }
 }
 
-/// Somebody was first, or nobody in time.
+/// Already resolved, or expired.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 struct Late(String);
@@ -403,22 +409,22 @@ fn no_project(error: anyhow::Error, project: &ProjectId) -> anyhow::Error {
     }
 }
 
-/// As [`told`], where it was no run that was asked for.
+/// Like [`to_error`], for requests about approvals and actions.
 fn unasked(error: AgentError) -> anyhow::Error {
     match error {
         AgentError::NotFound => {
-            anyhow!("there is no such one of this tenant and user; `gavel approvals list` shows what waits")
+            anyhow!("this tenant and user have no such approval request or action; `gavel approvals list` lists them")
         }
-        error => told(error),
+        error => to_error(error),
     }
 }
 
-/// What the surface says, in words for a terminal.
-fn told(error: AgentError) -> anyhow::Error {
+/// A surface error as a message for the terminal.
+fn to_error(error: AgentError) -> anyhow::Error {
     match &error {
         AgentError::Invalid(errors) => {
             let lines: Vec<_> = errors.iter().map(|error| format!("\n  {error}")).collect();
-            Usage(format!("what was given is not valid:{}", lines.concat())).into()
+            Usage(format!("the input is invalid:{}", lines.concat())).into()
         }
         AgentError::NotGrantable(why) => Usage(why.clone()).into(),
         AgentError::NotFound => anyhow!("there is no such run of this tenant and user"),
@@ -426,25 +432,30 @@ fn told(error: AgentError) -> anyhow::Error {
             let by = by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
             let said = said.map_or_else(String::new, |said| format!(", answered {}{by}", said.as_str()));
             Late(format!(
-                "it was answered before, or it expired: it is {}{said}",
+                "the approval request is no longer pending: it is {}{said}",
                 status.as_str()
             ))
             .into()
         }
-        AgentError::NotInDoubt(status) => anyhow!("only what is in doubt can be settled; this is {}", status.as_str()),
+        AgentError::NotInDoubt(status) => anyhow!(
+            "only an in-doubt action can be settled; this one is {}",
+            status.as_str()
+        ),
         AgentError::SettledWith(run) => {
-            anyhow!("it is settled with its run: `gavel runs show {run}` says how to resume that")
+            anyhow!("it is settled when its run is resumed: `gavel runs show {run}` shows how")
         }
         AgentError::NotOver(run) => {
-            anyhow!("run {run} of it is not over; answer what it asks or cancel it, and settle this then")
+            anyhow!("its run {run} has not ended; resolve its approval requests or cancel it, then settle this action")
         }
         AgentError::NotPaused(status) => {
             anyhow!("only a paused run can be resumed; this one is {}", status.as_str())
         }
-        AgentError::PartOf(run) => anyhow!("the run was called by another one; resume run {run} instead"),
-        AgentError::StepsSpent => anyhow!("no steps are left over all resumes of this run; run the agent anew"),
-        AgentError::Overloaded => anyhow!("too much is under way, or gavel is stopping; nothing was begun"),
-        AgentError::RateLimited(quota) => anyhow!("over the quota; try again in {} s", quota.reset_s.max(1)),
+        AgentError::PartOf(run) => anyhow!("the run was called by another run; resume run {run} instead"),
+        AgentError::StepLimitExceeded => {
+            anyhow!("the step limit over all resumes of this run is exhausted; start a new run of the agent")
+        }
+        AgentError::Overloaded => anyhow!("gavel is overloaded or stopping; nothing was begun"),
+        AgentError::RateLimited(quota) => anyhow!("the quota is exceeded; try again in {} s", quota.reset_s.max(1)),
         _ => error.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! `gavel runs show`: one run, whole.
+//! `gavel runs show`: one complete run.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ Examples:
   gavel runs show 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel runs show --json 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .output
 
-Tool calls are shown as the record has them: all of them once the run is over, before that those \
+Tool calls come from the decision log: after the run has ended all of them, before that only those \
 that may have had an effect.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
@@ -53,11 +53,11 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The fields in their order, the calls, and what is to be done.
+/// The fields in order, the calls, and the next steps.
 fn text(run: &Value, calls: Option<&Value>, actions: &[Value], place: &Where) -> String {
     let mut text = String::new();
     for (name, value) in run.as_object().into_iter().flatten() {
-        // What it took is counted at its end.
+        // These are counted at the run's end.
         let counted = matches!(name.as_str(), "steps" | "usage");
         if name == "in_doubt" || value.is_null() || (counted && run["completed_at"].is_null()) {
             continue;
@@ -74,7 +74,7 @@ fn text(run: &Value, calls: Option<&Value>, actions: &[Value], place: &Where) ->
             .into_iter()
             .flatten()
             .for_each(|one| text.push_str(&call(one))),
-        None => text.push_str("\nits tool calls are not yours to see\n"),
+        None => text.push_str("\nyou have no access to its tool calls\n"),
     }
     for action in actions {
         text.push_str(&format!("\n{}", follow::action(run, action, place)));

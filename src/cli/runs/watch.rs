@@ -25,7 +25,7 @@ Examples:
   gavel runs watch 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel runs watch --server http://localhost:8080 --events 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .type
 
-It begins with what the run has done so far. Ctrl-C ends the watching; the run goes on.";
+It begins with what the run has done so far. Ctrl-C stops watching; the run continues.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let service = Service::open(place).await?;

@@ -1,4 +1,4 @@
-//! What `gavel serve` says at its start.
+//! The text that `gavel serve` prints at its start.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use crate::cli::output::printable;
 use crate::config::{Auth, Config, Provider, masked_url};
 use crate::ports::tools::Catalog;
 
-/// Version, address, callers, model, database, agents, the console, and a line to paste.
+/// Version, address, callers, model, database, agents, the console, and a command to paste.
 pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str, has_agents: bool) -> String {
     let mut lines = vec![
         format!("gavel {} on http://{}", env!("CARGO_PKG_VERSION"), reachable(address)),
@@ -34,7 +34,7 @@ pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str, has_a
 
 fn callers(auth: &Auth) -> String {
     match auth {
-        Auth::None => "anybody on this machine (auth.mode = none)".to_owned(),
+        Auth::None => "any user of this machine (auth.mode = none)".to_owned(),
         Auth::ApiKeys(keys) => {
             let names: Vec<_> = keys.iter().map(|key| key.name.as_str()).collect();
             format!("services with a key: {}", names.join(", "))
@@ -55,13 +55,11 @@ fn one_model(config: &Config, provider: &Provider) -> String {
     let name = &config.model.name;
     match provider {
         Provider::Demo { asked: true } => {
-            "demo, a rule-based stand-in for trying out and tests; it understands little and is not Gemini".to_owned()
+            "demo, a rule-based model for trials and tests; it understands little and is not Gemini".to_owned()
         }
-        Provider::Demo { asked: false } => {
-            "demo, since no credentials are set: a rule-based stand-in that understands \
+        Provider::Demo { asked: false } => "demo, since no credentials are set: a rule-based model that understands \
                                             little and is not Gemini. Set GEMINI_API_KEY for Gemini"
-                .to_owned()
-        }
+            .to_owned(),
         Provider::Developer { base_url: None, .. } => format!("{name} (Gemini Developer API)"),
         Provider::Developer {
             base_url: Some(base), ..
@@ -79,10 +77,10 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
             let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
             let names: Vec<&str> = own.map(|tool| tool.name.as_ref()).collect();
             let what = match (server.state, names.is_empty()) {
-                // Its tools are there a moment before its state says so.
+                // Its tools are listed shortly before its state changes to connected.
                 (ServerState::Up | ServerState::Connecting, false) => names.join(", "),
                 (ServerState::Up, true) => "no tools".to_owned(),
-                (ServerState::Connecting, _) => "still being connected".to_owned(),
+                (ServerState::Connecting, _) => "still connecting".to_owned(),
                 (ServerState::Down, _) => format!("not connected: {}", server.reason.as_deref().unwrap_or("unknown")),
                 (ServerState::Off, _) => format!("off: {}", server.reason.as_deref().unwrap_or("disabled")),
             };
@@ -102,7 +100,7 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
     }
 }
 
-/// A command that works when pasted on the machine gavel runs on.
+/// A command to paste on the machine that gavel runs on.
 fn try_it(auth: &Auth, address: SocketAddr) -> String {
     let (header, user) = credentials(auth);
     format!(
@@ -111,7 +109,7 @@ fn try_it(auth: &Auth, address: SocketAddr) -> String {
     )
 }
 
-/// A header, and the field of the body that names the user, where no token does.
+/// A header, and the body field that names the user if no token does.
 fn credentials(auth: &Auth) -> (&'static str, &'static str) {
     match auth {
         Auth::None => ("", r#","user_id":"me""#),
@@ -120,7 +118,7 @@ fn credentials(auth: &Auth) -> (&'static str, &'static str) {
     }
 }
 
-/// Where this machine reaches what listens on `address`.
+/// How this machine reaches a service that listens on `address`.
 pub(in crate::cli) fn reachable(address: SocketAddr) -> String {
     let local = [
         IpAddr::V4(Ipv4Addr::LOCALHOST),

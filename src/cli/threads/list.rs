@@ -1,4 +1,4 @@
-//! `gavel threads list`: one page.
+//! `gavel threads list`: one page of threads.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ use crate::ports::records::ListQuery;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Rows of a page, 1 to 1000
+    /// Rows per page, 1 to 1000
     #[arg(long, visible_alias = "page-size", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
-    /// Go on where the page before ended; the other options must be those of that page
+    /// Continue after the previous page; the other options must be the same
     #[arg(long, allow_hyphen_values = true, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// Threads as JSON, one a line
+    /// Print threads as JSON, one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ Examples:
   gavel threads list --json | jq -r .threadId
   gavel threads list --server http://localhost:8080 --user ann
 
-A gavel elsewhere lists one user's own.";
+A remote gavel lists only one user's threads.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let query = ListQuery {

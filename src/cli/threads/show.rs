@@ -1,4 +1,4 @@
-//! `gavel threads show`: one thread, as it was said.
+//! `gavel threads show`: one thread's messages.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let actions = actions.as_array().map(Vec::as_slice).unwrap_or_default();
     output::line(&text(&thread, actions))?;
     if let Some(first) = thread["messages"][0]["number"].as_u64().filter(|first| *first > 1) {
-        output::note(&format!("what was said before: the same command with --before {first}"));
+        output::note(&format!("earlier messages: the same command with --before {first}"));
     }
     let is_open = |action: &Value| {
         let open = [ActionStatus::AwaitingConfirmation, ActionStatus::InDoubt];
@@ -57,9 +57,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     };
     if actions.iter().any(is_open) {
         let place = args.place.repeated();
-        output::note(&format!(
-            "it needs a person: `gavel approvals list{place}` says how to answer"
-        ));
+        output::note(&format!("a user must answer: `gavel approvals list{place}` shows how"));
     }
     Ok(Exit::Done)
 }
@@ -75,7 +73,7 @@ async fn read(record: &Record, args: &Args) -> anyhow::Result<Value> {
     let mut actions: Vec<Value> = Vec::new();
     for run in runs {
         for mut action in record.actions(run).await? {
-            // A run that another one called tells its own once more.
+            // A run that another run called lists its actions again.
             if actions.iter().all(|known| known["actionId"] != action["actionId"]) {
                 action["runId"] = run.to_string().into();
                 actions.push(action);
@@ -86,7 +84,7 @@ async fn read(record: &Record, args: &Args) -> anyhow::Result<Value> {
     Ok(thread)
 }
 
-/// What was said is set in deeper than all that gavel tells of it, so that no message can pass for that.
+/// Messages are indented deeper than gavel's own lines, so that no message can imitate those.
 fn text(thread: &Value, actions: &[Value]) -> String {
     let word = |field: &str| one_line(&thread[field]);
     let mut text = format!(
@@ -120,7 +118,7 @@ fn text(thread: &Value, actions: &[Value]) -> String {
     text
 }
 
-/// An action that was asked about stands at the question, any other at what the user said.
+/// An action with an approval request is shown at the request, any other at the user's message.
 fn stands_at(action: &Value, message: &Value, line: Option<(MessageKind, MessageRole)>) -> bool {
     match line {
         Some((MessageKind::ApprovalRequest, _)) => action["actionId"] == message["actionId"],
@@ -131,7 +129,7 @@ fn stands_at(action: &Value, message: &Value, line: Option<(MessageKind, Message
     }
 }
 
-/// `add_task: failed (timeout)`; a code that says no more than the state is left out.
+/// `add_task: failed (timeout)`; a code that equals the state is left out.
 fn state(action: &Value) -> String {
     let code = match &action["errorCode"] {
         code if code.is_null() || *code == action["state"] => String::new(),

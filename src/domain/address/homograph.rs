@@ -1,4 +1,4 @@
-//! What looks like something else (Unicode UTS #39), in words for an approver.
+//! Texts that look like others (Unicode UTS #39), as warnings for an approver.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use unicode_security::confusable_detection::skeleton;
 
 use crate::domain::definition::quoted;
 
-/// Most words of a text that are told as look-alikes.
+/// The most look-alike words that are reported for a text.
 const MOST_LOOK_ALIKES: usize = 20;
 
-/// Of a domain in its ASCII form.
+/// Warnings about a domain in its ASCII form.
 pub(super) fn in_domain(ascii: &str) -> Vec<String> {
     if !ascii.split('.').any(|label| label.starts_with("xn--")) {
         return Vec::new();
     }
     let (read, _) = idna::domain_to_unicode(ascii);
     let mut told = vec![format!(
-        "the domain {} has letters outside ASCII; in plain letters it is {ascii}",
+        "the domain {} has non-ASCII letters; its ASCII form is {ascii}",
         quoted(&read)
     )];
     for label in read.split('.') {
@@ -27,7 +27,7 @@ pub(super) fn in_domain(ascii: &str) -> Vec<String> {
     told
 }
 
-/// Of a display name, word by word: names of any script are common, words of two are not.
+/// Warnings about a display name, word by word: names in any script are common, but words in two scripts are not.
 pub(super) fn in_name(name: &str) -> Vec<String> {
     let words = name.split(|c: char| !c.is_alphanumeric());
     let mixed = words.filter(|word| !word.is_single_script());
@@ -49,7 +49,7 @@ fn in_word(word: &str, place: &str) -> Vec<String> {
     let looks = looks_like(word);
     if looks.is_ascii() {
         told.push(format!(
-            "{} {place} looks like {}, and is another word",
+            "{} {place} looks like {} but is another word",
             quoted(word),
             quoted(&looks)
         ));
@@ -57,7 +57,7 @@ fn in_word(word: &str, place: &str) -> Vec<String> {
     told
 }
 
-/// A word of a text that looks like one in plain letters, and is another.
+/// A word of a text that looks like a different, ASCII word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::domain) struct LookAlike {
     word: String,
@@ -68,13 +68,13 @@ pub(in crate::domain) struct LookAlike {
 impl fmt::Display for LookAlike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, looks, scripts) = (quoted(&self.word), quoted(&self.looks), self.scripts.join(" and "));
-        write!(f, "{word} looks like {looks}, and has letters of {scripts}")
+        write!(f, "{word} looks like {looks} but has letters of {scripts}")
     }
 }
 
-/// Words of a text whose letters of other scripts all look like plain ones: those that also have Latin letters or stand in an
-/// address, and those of a script of which the text has no other word. Each once. In a Russian letter a short word of such letters
-/// is a word; in an English one it is none.
+/// Words of a text whose non-ASCII letters all look like ASCII ones, each once. They are reported if they also have
+/// Latin letters, are part of an address, or are the only words of their script in the text. A short word of such
+/// letters is normal in a Russian letter, but not in an English one.
 pub(in crate::domain) fn look_alikes(text: &str) -> Vec<LookAlike> {
     let (mut found, mut own) = (Vec::<(LookAlike, bool)>::new(), Vec::new());
     for token in text.split_whitespace().filter(|token| !token.is_ascii()) {
@@ -107,14 +107,14 @@ pub(in crate::domain) fn look_alikes(text: &str) -> Vec<LookAlike> {
     found.into_iter().map(|(found, _)| found).collect()
 }
 
-/// Is it the address of a site or a mailbox?
+/// Whether it is the address of a site or a mailbox.
 fn is_address(token: &str) -> bool {
     let in_letters = |label: &str| label.len() > 1 && label.bytes().all(|byte| byte.is_ascii_alphabetic());
     let host = token.trim_end_matches(|c: char| !c.is_alphanumeric());
     token.contains("://") || token.contains('@') || host.rsplit_once('.').is_some_and(|(_, last)| in_letters(last))
 }
 
-/// The word in plain letters, if each of its letters looks like one.
+/// The word in ASCII letters, if each of its letters looks like one.
 fn looks_ascii(word: &str) -> Option<String> {
     let mut looks = String::with_capacity(word.len());
     for c in word.chars() {
@@ -130,7 +130,7 @@ fn looks_ascii(word: &str) -> Option<String> {
     Some(looks)
 }
 
-/// With each letter outside ASCII replaced by the one it looks like.
+/// The word with each non-ASCII letter replaced by the one that it looks like.
 fn looks_like(word: &str) -> String {
     let mut looks = String::with_capacity(word.len());
     for c in word.chars() {
@@ -158,15 +158,15 @@ fn scripts(word: &str) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    fn told(label: &str) -> String {
+    fn described(label: &str) -> String {
         in_word(label, "here").join("; ")
     }
 
     #[test]
     fn a_mixed_word_names_its_scripts_and_what_it_looks_like() {
         assert_eq!(
-            told("p\u{430}ypal"),
-            "\"p\u{430}ypal\" here mixes letters of Latin and Cyrillic; \"p\u{430}ypal\" here looks like \"paypal\", and is another word"
+            described("p\u{430}ypal"),
+            "\"p\u{430}ypal\" here mixes letters of Latin and Cyrillic; \"p\u{430}ypal\" here looks like \"paypal\" but is another word"
         );
     }
 
@@ -174,15 +174,15 @@ mod tests {
     fn a_word_of_one_script_that_looks_latin_is_named() {
         // Cyrillic throughout.
         assert_eq!(
-            told("\u{430}\u{440}\u{440}\u{4cf}\u{435}"),
-            "\"\u{430}\u{440}\u{440}\u{4cf}\u{435}\" here looks like \"apple\", and is another word"
+            described("\u{430}\u{440}\u{440}\u{4cf}\u{435}"),
+            "\"\u{430}\u{440}\u{440}\u{4cf}\u{435}\" here looks like \"apple\" but is another word"
         );
     }
 
     #[test]
     fn words_of_one_script_are_told_of_only_where_they_look_latin() {
         for label in ["bücher", "пример", "例え", "ελλάδα", "plain", "日本の"] {
-            assert_eq!(told(label), "", "{label}");
+            assert_eq!(described(label), "", "{label}");
         }
         assert_eq!(in_domain("example.org"), Vec::<String>::new());
         assert_eq!(in_domain("xn--bcher-kva.example").len(), 1);
@@ -190,12 +190,12 @@ mod tests {
         assert_eq!(in_name("B\u{43e}ss").len(), 2);
     }
 
-    /// A word is told of where its reader would take it for another one, and a language that uses the letters is left alone.
+    /// A word is reported if a reader would take it for another. Texts in a language that uses these letters are not.
     #[test]
     fn look_alikes_in_texts_are_told_and_languages_are_left_alone() {
         for (text, words) in [
             ("Pay by p\u{430}ypal, now", &["p\u{430}ypal"][..]),
-            // Cyrillic throughout, in an English sentence and in an address of a Russian one.
+            // Cyrillic throughout, in an English sentence and in an address in a Russian one.
             (
                 "Use \u{430}\u{440}\u{440}\u{4cf}\u{435} here",
                 &["\u{430}\u{440}\u{440}\u{4cf}\u{435}"],

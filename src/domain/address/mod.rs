@@ -1,8 +1,7 @@
-//! Addresses of people as a model writes them: checked before anybody is asked for leave (R-12).
+//! E-mail addresses in a model's arguments, checked before approval is requested (R-12).
 //!
-//! What is malformed or hides something is refused. What only looks like something else (letters of another script in a
-//! domain) may be meant, and is told to the approver in words. What remains is one canonical text, by which grants and
-//! rules go.
+//! Malformed or deceptive addresses are rejected. Addresses that only look like others (letters of another script in a
+//! domain) may be intended, so the approver gets a warning. The result is one canonical text for grants and rules.
 
 mod homograph;
 mod recipients;
@@ -16,31 +15,34 @@ pub use recipients::{Checked, MOST_RECIPIENTS, Recipients, recipients};
 use super::definition::quoted;
 use super::text::is_visible;
 
-/// Most characters of an address (RFC 5321, section 4.5.3.1.3, without the brackets).
+/// The most characters of an address (RFC 5321, section 4.5.3.1.3, without the brackets).
 const MOST_IN_ADDRESS: usize = 254;
-/// Most characters of a display name.
+/// The most characters of a display name.
 const MOST_IN_NAME: usize = 128;
 
-/// One address, parsed.
+/// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Local part as it was written, `@`, domain in lower case and in ASCII. No display name.
+    /// The local part as written, `@`, and the domain in lower-case ASCII. No display name.
     pub canonical: String,
-    /// What an approver should know of it, in words.
+    /// Warnings for the approver.
     pub warnings: Vec<String>,
 }
 
 impl Address {
-    /// Reads `ann@example.org`, or `Ann Lee <ann@example.org>`.
+    /// Parses `ann@example.org`, or `Ann Lee <ann@example.org>`.
     ///
     /// # Errors
-    /// What is wrong with it, and what is allowed.
+    /// What is invalid, and what is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')) {
             return Err("holds line ends or control characters; allowed: one line of text".to_owned());
         }
         if !is_visible(text) {
-            return Err("holds characters that nobody can see, or that turn the writing direction".to_owned());
+            return Err(
+                "contains invisible characters, or characters that change the writing direction; allowed: visible text"
+                    .to_owned(),
+            );
         }
         let (name, address) = split(text.trim())?;
         let (canonical, mut warnings) = plain(address)?;
@@ -52,7 +54,7 @@ impl Address {
     }
 }
 
-/// Display name and address.
+/// Splits the display name from the address.
 fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     let Some(inner) = text.strip_suffix('>') else {
         return Ok((None, text));
@@ -62,19 +64,20 @@ fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     };
     let name = name.trim();
     let inside = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
-    // What a server that reads the text anew could take for the end of a name, or for more than one (RFC 5322, section 3.4).
+    // Characters that a server could read as the end of a name, or as several names (RFC 5322, section 3.4).
     let ends = |c: char| matches!(c, '"' | '\\') || inside.is_none() && matches!(c, ',' | ':' | '(' | ')' | '[' | ']');
     let name = inside.unwrap_or(name);
     if name.contains(ends) || name.contains("=?") {
         return Err(format!(
-            "its display name {} is not one name; allowed: words, in quotes where they hold commas or brackets",
+            "its display name {} is not one name; allowed: words, in quotes if they contain commas or brackets",
             quoted(name)
         ));
     }
     Ok((Some(name).filter(|name| !name.is_empty()), address))
 }
 
-/// A name that reads as another address, or as more of them, tells the reader something else than the server.
+/// Rejects a display name that looks like one or more other addresses: the reader and the server would see different
+/// recipients.
 fn display_name(name: &str, canonical: &str) -> Result<(), String> {
     let read: String = name.nfkc().collect();
     let brackets = [
@@ -82,7 +85,7 @@ fn display_name(name: &str, canonical: &str) -> Result<(), String> {
     ];
     if read.contains(brackets) {
         return Err(format!(
-            "its display name {} holds `;`, or `<`, `>` or what looks like them; allowed: words",
+            "its display name {} contains `;`, `<`, `>` or characters that look like them; allowed: words",
             quoted(name)
         ));
     }
@@ -94,15 +97,15 @@ fn display_name(name: &str, canonical: &str) -> Result<(), String> {
     }
     if read.contains('@') && !plain(&read).is_ok_and(|(same, _)| same == canonical) {
         return Err(format!(
-            "its display name {} holds another address; allowed: words",
+            "its display name {} contains another address; allowed: words",
             quoted(name)
         ));
     }
     Ok(())
 }
 
-/// The tool is given what was written, so no program may read another domain into it than the one that is judged: not one that goes by
-/// IDNA 2003, which takes `ß` for `ss`, nor one that leaves out the mapping of UTS 46 (full width, ideographic dots).
+/// The tool receives the original text, so every program must derive the checked domain from it. IDNA 2003 reads `ß` as
+/// `ss`, and some programs omit the mapping of UTS 46 (full width, ideographic dots).
 fn same_everywhere(domain: &str, ascii: &str) -> Result<(), String> {
     if domain.is_ascii() {
         return Ok(());
@@ -111,31 +114,31 @@ fn same_everywhere(domain: &str, ascii: &str) -> Result<(), String> {
     if deviates || domain.to_lowercase() != idna::domain_to_unicode(ascii).0 {
         let domain = quoted(domain);
         return Err(format!(
-            "its domain {domain} is not the same one to every program; allowed: {ascii}"
+            "programs read its domain {domain} differently; allowed: {ascii}"
         ));
     }
     Ok(())
 }
 
-/// An address without a name.
+/// Parses an address without a display name.
 fn plain(address: &str) -> Result<(String, Vec<String>), String> {
     const ALLOWED: &str = "allowed: one address such as name@example.org";
-    // Two joiners are seen in words of some scripts, and in an address by nobody.
+    // The two joiners are visible in words of some scripts, but invisible in an address.
     if address.contains([' ', ',', ';', '"', '\u{200c}', '\u{200d}']) || address.chars().any(char::is_whitespace) {
         return Err(format!(
-            "holds spaces, commas, semicolons or quotes; {ALLOWED} in each text"
+            "contains spaces, commas, semicolons or quotes; {ALLOWED} in each text"
         ));
     }
     let (local, domain) = address
         .rsplit_once('@')
         .ok_or_else(|| format!("has no `@`; {ALLOWED}"))?;
     let ascii = idna::domain_to_ascii_strict(domain)
-        .map_err(|_| format!("its domain {} is none; {ALLOWED}", quoted(domain)))?;
+        .map_err(|_| format!("its domain {} is invalid; {ALLOWED}", quoted(domain)))?;
     same_everywhere(domain, &ascii)?;
-    // Few servers take one, and a look-alike among them is somebody else.
+    // Few servers accept such a local part, and a look-alike is another person's address.
     if !local.is_ascii() {
         return Err(format!(
-            "has letters outside ASCII before the `@`, {}; {ALLOWED}",
+            "has non-ASCII letters before the `@`, {}; {ALLOWED}",
             quoted(local)
         ));
     }
@@ -144,8 +147,12 @@ fn plain(address: &str) -> Result<(String, Vec<String>), String> {
         .without_display_text()
         .without_domain_literal()
         .with_required_tld();
-    EmailAddress::parse_with_options(&canonical, options)
-        .map_err(|error| format!("is no address ({}); {ALLOWED}", error.to_string().trim_end_matches('.')))?;
+    EmailAddress::parse_with_options(&canonical, options).map_err(|error| {
+        format!(
+            "is not an address ({}); {ALLOWED}",
+            error.to_string().trim_end_matches('.')
+        )
+    })?;
     if canonical.len() > MOST_IN_ADDRESS {
         return Err(format!("has more than {MOST_IN_ADDRESS} characters; {ALLOWED}"));
     }
@@ -180,7 +187,7 @@ mod tests {
         assert_eq!(canonical("ann@BÜCHER.example"), "ann@xn--bcher-kva.example");
         assert_eq!(canonical("ann@xn--strae-oqa.de"), "ann@xn--strae-oqa.de");
         assert_eq!(canonical("ann@XN--BCHER-KVA.example"), "ann@xn--bcher-kva.example");
-        // Only the receiving server knows whether these are one mailbox.
+        // Only the receiving server knows whether these are the same mailbox.
         assert_eq!(canonical("Ann@example.org"), "Ann@example.org");
         assert_eq!(
             canonical("o'neil+news_1@sub.example.co.uk"),
@@ -194,18 +201,18 @@ mod tests {
         for (text, says) in [
             ("", "no `@`"),
             ("ann", "no `@`"),
-            ("@example.org", "no address"),
+            ("@example.org", "not an address"),
             ("ann@", "domain"),
-            ("ann@localhost", "no address"),
+            ("ann@localhost", "not an address"),
             ("ann@example..org", "domain"),
             ("ann@-x.org", "domain"),
             ("ann@exa_mple.org", "domain"),
             ("ann@[127.0.0.1]", "domain"),
-            ("ann@@example.org", "no address"),
-            (".ann@example.org", "no address"),
-            // What is judged is what is sent: some programs go to strasse.de, and some to nowhere.
+            ("ann@@example.org", "not an address"),
+            (".ann@example.org", "not an address"),
+            // The checked address must be the one that is sent: some programs would use strasse.de, others no address.
             ("ann@straße.de", "allowed: xn--strae-oqa.de"),
-            ("ann@STRAẞE.de", "not the same one"),
+            ("ann@STRAẞE.de", "differently"),
             ("ann@ｅxample.org", "allowed: example.org"),
             ("ann@example。org", "allowed: example.org"),
             ("ann@bu\u{308}cher.example", "allowed: xn--bcher-kva.example"),
@@ -218,9 +225,9 @@ mod tests {
             ("ann@example.org\u{0}", "control"),
             ("\u{202e}gro.elpmaxe@nna", "writing direction"),
             ("Ann\u{2066}x\u{2069} <ann@example.org>", "writing direction"),
-            ("a\u{200b}nn@example.org", "nobody can see"),
+            ("a\u{200b}nn@example.org", "invisible"),
             ("a\u{200d}nn@example.org", "spaces"),
-            ("ann@exa\u{ad}mple.org", "nobody can see"),
+            ("ann@exa\u{ad}mple.org", "invisible"),
             ("boss@example.org <eve@x.org>", "another address"),
             ("\"boss@example.org\" <eve@x.org>", "another address"),
             ("boss＠example.org <eve@x.org>", "another address"),
@@ -233,15 +240,15 @@ mod tests {
             ("\"x\\\" eve\" <ann@x.org>", "not one name"),
             ("To: eve <ann@x.org>", "not one name"),
             ("Ann (x <ann@x.org>", "not one name"),
-            ("\"x, eve ‹eve›\" <ann@x.org>", "looks like"),
+            ("\"x, eve ‹eve›\" <ann@x.org>", "look like"),
             ("Ann\u{2028}Bcc: eve <ann@x.org>", "line ends"),
             ("\u{2029}ann@x.org", "line ends"),
-            ("änn@example.org", "outside ASCII before"),
-            ("аnn@example.org", "outside ASCII before"),
+            ("änn@example.org", "non-ASCII letters before"),
+            ("аnn@example.org", "non-ASCII letters before"),
             ("Ann \\ Lee <ann@example.org>", "not one name"),
             ("Ann \"the\" Lee <ann@example.org>", "not one name"),
             ("a@b.org>", "without a `<`"),
-            ("<a@b.org", "domain|no address"),
+            ("<a@b.org", "domain|not an address"),
         ] {
             let error = Address::parse(text).unwrap_err();
             assert!(says.split('|').any(|says| error.contains(says)), "{text:?}: {error}");
@@ -257,7 +264,7 @@ mod tests {
         assert!(Address::parse(&format!("{} <ann@example.org>", "ä".repeat(128))).is_ok());
     }
 
-    /// R-12: shown, not refused.
+    /// R-12: a warning, not an error.
     #[test]
     fn a_homograph_is_an_address_with_a_warning_that_has_its_plain_letters() {
         let address = Address::parse("ann@p\u{430}ypal.com").unwrap();
@@ -267,7 +274,7 @@ mod tests {
             told.contains("xn--pypal-4ve.com") && told.contains("Cyrillic") && told.contains("\"paypal\""),
             "{told}"
         );
-        // The same, written in plain letters from the start.
+        // The same in ASCII from the start.
         assert_eq!(Address::parse("ann@xn--pypal-4ve.com").unwrap(), address);
         assert!(Address::parse("ann@example.org").unwrap().warnings.is_empty());
     }

@@ -1,4 +1,4 @@
-//! All recipients of a call: one canonical set.
+//! All recipients of a call, as one canonical set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,30 @@ use super::Address;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::quoted;
 
-/// Most recipients of a call, where the policy says nothing else.
+/// The most recipients of a call, unless the policy sets another limit.
 pub const MOST_RECIPIENTS: usize = 50;
 
-/// Most errors that are told at once.
+/// The most errors that are reported at once.
 const MOST_ERRORS: usize = 8;
 
-/// Canonical addresses, each under the path of the argument that names it: the order and the names in which they were given make no
-/// difference. No list is empty.
+/// Canonical addresses by the path of their argument. Order and display names have no effect. No list is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Recipients(BTreeMap<String, BTreeSet<String>>);
 
 impl Recipients {
-    /// Everybody, each once, in order.
+    /// All recipients, each once, sorted.
     #[must_use]
     pub fn all(&self) -> BTreeSet<&str> {
         self.0.values().flatten().map(String::as_str).collect()
     }
 
-    /// Who stands in which argument, in the order of their paths.
+    /// The recipients of each argument, sorted by path.
     pub fn by_argument(&self) -> impl ExactSizeIterator<Item = (&str, &BTreeSet<String>)> {
         self.0.iter().map(|(path, addresses)| (path.as_str(), addresses))
     }
 
-    /// Is there none?
+    /// Whether there are no recipients.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -44,19 +43,19 @@ impl Recipients {
     }
 }
 
-/// Recipients that were found right.
+/// Recipients that passed the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// The set.
     pub recipients: Recipients,
-    /// What an approver should know, each with the place of what it speaks of.
+    /// Warnings for the approver, each with the location that it refers to.
     pub warnings: Vec<String>,
 }
 
-/// Collects the recipients that stand at `paths`: at most `most` of them, and at least one where `needed`.
+/// Collects the recipients at `paths`: at most `most`, and at least one if `needed`.
 ///
 /// # Errors
-/// Up to 8 errors, each with place, value and what is allowed.
+/// Up to 8 errors, each with the location, the value and what is allowed.
 pub fn recipients(
     paths: &[ArgumentPath],
     arguments: &Value,
@@ -138,7 +137,7 @@ mod tests {
         assert_eq!(set(&arguments), ["ann@x.org", "zoe@x.org"]);
     }
 
-    /// who sees whom depends on it.
+    /// the argument decides which recipients are visible to the others.
     #[test]
     fn the_argument_that_an_address_stands_in_counts() {
         let of = |arguments| recipients(&paths(), &arguments, 3, || true).unwrap().recipients;
@@ -200,7 +199,7 @@ mod tests {
     fn a_warning_names_the_place() {
         let checked = recipients(&paths(), &json!({"to": ["ann@bücher.example"]}), 3, || true).unwrap();
         assert!(
-            checked.warnings[0].starts_with("/to/0: the domain \"bücher.example\" has letters outside ASCII"),
+            checked.warnings[0].starts_with("/to/0: the domain \"bücher.example\" has non-ASCII letters"),
             "{:?}",
             checked.warnings
         );

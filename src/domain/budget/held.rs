@@ -1,32 +1,32 @@
-//! Memory that grows while work goes on.
+//! Memory that grows while work is in progress.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Budget, Exceeded, Share};
 
-/// What is so small is not counted: its number is bounded by the work under way, and nearly all is small.
+/// Smaller amounts are not counted: their number is bounded by the work in progress, and nearly all are small.
 pub const FREE: usize = 64 * 1024;
-/// Bytes that are taken of a budget at a time, so that it is not asked for every piece.
+/// Bytes that are taken from a budget at a time, so that small additions do not each access it.
 const STEP: usize = 128 * 1024;
 
-/// What one piece of work has taken of a budget of bytes; given back when it is dropped.
+/// What one piece of work has taken from a budget of bytes. Dropping it returns the bytes.
 #[derive(Debug)]
 pub struct Held<'a> {
     budget: Cow<'a, Arc<Budget>>,
     tenant: Cow<'a, str>,
     user: Cow<'a, str>,
-    /// How often a byte of it is in memory.
+    /// How many copies of each byte are in memory.
     copies: usize,
     /// Bytes so far.
     bytes: usize,
-    /// Bytes taken of the budget.
+    /// Bytes taken from the budget.
     taken: usize,
     share: Option<Share>,
 }
 
 impl<'a> Held<'a> {
-    /// For work of this user. Of each byte so many copies are in memory.
+    /// For work of this user, which holds `copies` copies of each byte in memory.
     pub fn new(
         budget: impl Into<Cow<'a, Arc<Budget>>>,
         tenant: impl Into<Cow<'a, str>>,
@@ -44,15 +44,15 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// More bytes have come.
+    /// Adds bytes.
     ///
     /// # Errors
-    /// There is no room for them; what was taken is kept until it is dropped.
+    /// The budget is exceeded. What was taken is kept until it is dropped.
     pub fn add(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.grow_to(self.bytes.saturating_add(bytes))
     }
 
-    /// It has so many bytes now, or more.
+    /// Grows to at least this many bytes.
     ///
     /// # Errors
     /// As [`Held::add`].
@@ -77,7 +77,7 @@ impl<'a> Held<'a> {
         self.bytes
     }
 
-    /// What was taken, to be kept by itself; counting begins anew.
+    /// Returns what was taken, and counts from zero again.
     pub fn take(&mut self) -> Option<Share> {
         (self.bytes, self.taken) = (0, 0);
         self.share.take()
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(held.bytes(), FREE + 1, "it never shrinks");
         let share = held.take();
         held.add(FREE).unwrap();
-        assert_eq!(budget.used(), 256 * 1024, "the next one begins anew");
+        assert_eq!(budget.used(), 256 * 1024, "the next one counts from zero");
         drop(share);
         assert_eq!(budget.used(), 0);
         assert!(held.grow_to(1 << 20).is_err());

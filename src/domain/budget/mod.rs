@@ -1,8 +1,8 @@
-//! What may be under way at once: in the process, for one tenant, and for one of its users.
+//! What may be in progress at once: in the process, for one tenant, and for one of its users.
 //!
-//! A limit for each request does not bound many small requests together. A [`Budget`] does: work takes a [`Share`] before
-//! it takes memory or a place, and the share is given back when it is dropped. The limit of a user is smaller than that
-//! of its tenant, and that of a tenant smaller than that of the process, so that no one caller takes what belongs to all.
+//! A limit for each request does not bound many small requests together. A [`Budget`] does: work takes a [`Share`]
+//! before it takes memory or a place, and dropping the share returns it. A user's limit is smaller than the tenant's,
+//! and a tenant's is smaller than the process's, so that no caller can take everything.
 
 mod held;
 
@@ -24,8 +24,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of places that all share: a tenant leaves an eighth of them to others, and a user of it another eighth. One user alone can have
-    /// three quarters. Of fewer than four places none is kept.
+    /// Limits for shared places: an eighth is reserved for other tenants, and another eighth for other users of the
+    /// tenant. A single user can take three quarters. With fewer than four places nothing is reserved.
     #[must_use]
     pub fn with_reserve(process: u64) -> Self {
         let reserve = if process < 4 { 0 } else { (process / 8).max(1) };
@@ -37,7 +37,7 @@ impl Limits {
     }
 }
 
-/// Whose limit was reached.
+/// The level whose limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The process's.
@@ -52,11 +52,11 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} {unit} at once are allowed {}", of(*.scope))]
 pub struct Exceeded {
-    /// Whose limit was reached.
+    /// The level whose limit was reached.
     pub scope: Scope,
     /// The limit, in `unit`.
     pub limit: u64,
-    /// What is counted, in the plural.
+    /// What is counted, as a plural.
     pub unit: &'static str,
 }
 
@@ -68,12 +68,12 @@ fn of(scope: Scope) -> &'static str {
     }
 }
 
-/// Counts what is under way.
+/// Counts what is in progress.
 #[derive(Debug)]
 pub struct Budget {
     unit: &'static str,
     limits: Limits,
-    /// Names are kept as hashes: a share costs no allocation, and what callers name themselves takes no memory.
+    /// Names are stored as hashes: a share costs no allocation, and names that callers choose take no memory.
     hasher: RandomState,
     used: Mutex<Used>,
 }
@@ -81,7 +81,7 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct Used {
     process: u64,
-    /// Of tenants and of users, by the hash of the name. Holds only those that have something under way.
+    /// Amounts of tenants and users by the hash of their name. Holds only those with work in progress.
     holders: HashMap<u64, u64>,
 }
 
@@ -103,8 +103,8 @@ impl Budget {
         })
     }
 
-    /// Takes `amount` for a user of a tenant, until the share is dropped. `user` is any name of the one who asks that
-    /// is unique in the tenant.
+    /// Takes `amount` for a user of a tenant until the share is dropped. `user` is any name of the caller that is
+    /// unique in the tenant.
     ///
     /// # Errors
     /// A limit would be exceeded; nothing is taken.
@@ -119,21 +119,21 @@ impl Budget {
         Ok(share)
     }
 
-    /// What is under way in the process.
+    /// The amount in use in the process.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.lock().process
     }
 
     fn lock(&self) -> MutexGuard<'_, Used> {
-        // Every change below is whole before anything could panic.
+        // A panic cannot interrupt a change below halfway, so a poisoned lock is still consistent.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What one piece of work has taken of a [`Budget`]. Dropped, it is given back.
+/// What one piece of work has taken from a [`Budget`]. Dropping it returns the amount.
 #[derive(Debug)]
-#[must_use = "it is given back when it is dropped"]
+#[must_use = "dropping it returns the amount"]
 pub struct Share {
     budget: Arc<Budget>,
     tenant: u64,

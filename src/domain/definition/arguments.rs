@@ -1,4 +1,4 @@
-//! What an agent is given: checked against its inputs, and the schema of it for whoever calls the agent as a tool (D-4).
+//! The arguments of an agent: checked against its inputs, and their schema for agents that call it as a tool (D-4).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::unknown::unknown_name_message;
 use super::{Definition, InputType};
 use crate::domain::text;
 
-/// Longest name that is told whole, in bytes: that of an argument is no longer than 64.
+/// The longest name that is shown uncut, in bytes: names of arguments have at most 64.
 const LONGEST_NAME: usize = 128;
 
-/// What is wrong with one argument.
+/// An error in an argument.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}{}{detail}", if .name.is_empty() { "" } else { ": " })]
 pub struct ArgumentError {
-    /// Which; empty for all that are not told of.
+    /// The argument; empty for the entry that counts unlisted errors.
     pub name: String,
     /// What was found, and what is allowed.
     pub detail: String,
 }
 
-/// What is wrong with arguments, as it is found.
+/// Collects errors in arguments.
 #[derive(Default)]
 struct Errors {
     told: Vec<ArgumentError>,
@@ -46,7 +46,7 @@ impl Errors {
         if self.more > 0 {
             self.told.push(ArgumentError {
                 name: String::new(),
-                detail: format!("{} more are wrong; the first {MOST_TOLD} are told", self.more),
+                detail: format!("{} more are invalid; the first {MOST_TOLD} are listed", self.more),
             });
         }
         self.told
@@ -54,10 +54,10 @@ impl Errors {
 }
 
 impl Definition {
-    /// Checks arguments: each known, none missing, all of their types. A `null` counts as absent.
+    /// Checks arguments: each is known, none is missing, all have their types. A `null` counts as absent.
     ///
     /// # Errors
-    /// Everything that is wrong with them, at once; of many mistakes the first, and how many more there are.
+    /// All errors, up to a limit, and the number of the rest.
     pub fn check_arguments(&self, given: Map<String, Value>) -> Result<Map<String, Value>, Vec<ArgumentError>> {
         let mut errors = Errors::default();
         let mut refused = HashSet::new();
@@ -71,7 +71,7 @@ impl Definition {
                     } else {
                         unknown_name_message(&name, &known)
                     };
-                    format!("is no argument of {}; allowed: {allowed}", self.name)
+                    format!("is not an argument of {}; allowed: {allowed}", self.name)
                 }),
                 Some(_) if value.is_null() => {}
                 Some(input) if !input.kind.admits(&value) => {
@@ -94,7 +94,7 @@ impl Definition {
         if errors.is_empty() { Ok(taken) } else { Err(errors) }
     }
 
-    /// The argument that a text without a name is for: the only one, or the only required one, where it is a string.
+    /// The argument for an unnamed text: the only argument, or the only required one, if it is a string.
     #[must_use]
     pub fn text_input(&self) -> Option<&str> {
         let all = || self.inputs.iter();
@@ -109,7 +109,7 @@ impl Definition {
             .map(|(name, _)| name.as_str())
     }
 
-    /// As [`Definition::check_arguments`], for a call as a tool: with a timeout, where its caller gives one.
+    /// As [`Definition::check_arguments`], for a call as a tool, which may also have a timeout.
     ///
     /// # Errors
     /// As [`Definition::check_arguments`].
@@ -119,7 +119,7 @@ impl Definition {
         let is_wrong = timeout.as_ref().is_some_and(|timeout| seconds(timeout).is_none());
         let mut checked = self.check_arguments(given);
         if is_wrong {
-            let detail = format!("is no time; allowed: a number of seconds from 1 to {}", i32::MAX);
+            let detail = format!("is not a duration; allowed: a number of seconds from 1 to {}", i32::MAX);
             let mut errors = checked.err().unwrap_or_default();
             errors.push(ArgumentError { name, detail });
             return Err(errors);
@@ -130,7 +130,7 @@ impl Definition {
         checked
     }
 
-    /// The arguments of a call that was checked: what the agent is given, and how long it may take where its caller says so.
+    /// Splits the arguments of a checked call into the agent's inputs and the caller's time limit, if given.
     #[must_use]
     pub fn split_call(&self, mut arguments: Map<String, Value>) -> (Map<String, Value>, Option<Duration>) {
         let timeout = arguments.remove(&self.timeout_argument());
@@ -138,7 +138,7 @@ impl Definition {
         (arguments, timeout)
     }
 
-    /// The argument by which a caller says how long the agent may take: no input has this name.
+    /// The argument for the caller's time limit. No input has this name.
     fn timeout_argument(&self) -> String {
         let mut name = "timeout".to_owned();
         while self.inputs.contains_key(&name) {
@@ -147,14 +147,14 @@ impl Definition {
         name
     }
 
-    /// The JSON Schema of the arguments of a call as a tool: its inputs, and how long it may take.
+    /// The JSON Schema for a call as a tool: the inputs, and the time limit.
     #[must_use]
     pub fn call_schema(&self) -> Value {
         let mut schema = self.argument_schema();
         schema["properties"][self.timeout_argument()] = json!({
             "type": "number",
             "minimum": 1,
-            "description": "Seconds that the agent may take at most. Leave it out for the agent's own limit.",
+            "description": "Time limit for the agent, in seconds. Omit it to use the agent's own limit.",
         });
         schema
     }
@@ -206,7 +206,7 @@ impl InputType {
         }
     }
 
-    /// What was found in the place of a value of this type.
+    /// What was found instead of a value of this type.
     fn refused(self, value: &Value) -> String {
         let element = self.element().zip(value.as_array());
         let wrong = element.and_then(|(element, items)| items.iter().find(|item| !element.admits(item)));
@@ -220,7 +220,7 @@ impl InputType {
         match (self, value) {
             (Self::String, value) => value.is_string(),
             (Self::Number, value) => value.is_number(),
-            // 2.0 is a whole number, as JSON Schema has it.
+            // 2.0 is an integer in JSON Schema.
             (Self::Integer, value) => {
                 value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
             }
@@ -241,7 +241,7 @@ impl InputType {
     }
 }
 
-/// A time that a caller gives.
+/// A caller's time limit.
 fn seconds(value: &Value) -> Option<Duration> {
     let seconds = value
         .as_f64()

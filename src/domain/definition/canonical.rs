@@ -8,13 +8,13 @@ use sha2::{Digest, Sha256};
 use super::{Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent};
 use crate::domain::canonical;
 
-/// Hex SHA-256 over the canonical JSON text of the portable form.
+/// Hex SHA-256 of the canonical JSON text of the portable form.
 pub(super) fn hash(definition: &Definition) -> Arc<str> {
     let text = canonical::to_raw(&to_json(definition));
     hex::encode(Sha256::digest(text.get())).into()
 }
 
-/// Bytes of the portable form as JSON, which is how others keep it.
+/// Bytes of the portable form as JSON, which is how definitions are stored.
 pub(super) fn length(definition: &Definition) -> usize {
     to_json(definition).to_string().len()
 }
@@ -75,9 +75,9 @@ pub(super) fn to_json(definition: &Definition) -> Value {
             "max_time_minutes": minutes,
             "deadline_seconds": seconds.filter(|_| minutes.is_none()),
         },
-        // Without effect where the flow asks no model itself, and not taken there.
+        // Has no effect if the flow calls no model itself, and is not included then.
         "approval": steps.is_empty().then_some(definition.approval.as_str()),
-        // Absent where they are at their default, so that a definition without them has the hash it always had.
+        // Default values are omitted, so that a definition without them keeps its earlier hash.
         "flow_type": (definition.flow != Flow::Single).then_some(definition.flow.as_str()),
         "steps": (!steps.is_empty()).then(|| steps.iter().map(step).collect::<Value>()),
         "max_iterations": max_iterations,
@@ -86,7 +86,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
     }))
 }
 
-/// As short as it can be said.
+/// The shortest notation.
 fn sub_agent(sub_agent: &SubAgent) -> Value {
     match sub_agent.timeout {
         None => Value::from(sub_agent.agent.as_str()),
@@ -94,7 +94,7 @@ fn sub_agent(sub_agent: &SubAgent) -> Value {
     }
 }
 
-/// As short as it can be said.
+/// The shortest notation.
 fn step(step: &Step) -> Value {
     if step.name == step.agent && step.input.is_empty() && step.timeout.is_none() {
         return Value::from(step.agent.as_str());
@@ -113,7 +113,7 @@ fn step(step: &Step) -> Value {
     Value::Object(fields)
 }
 
-/// A protobuf float as the number people write: 0.1, not 0.10000000149011612.
+/// A protobuf float as people write it: 0.1, not 0.10000000149011612.
 pub(super) fn shortest(value: f32) -> f64 {
     value
         .to_string()
@@ -121,7 +121,7 @@ pub(super) fn shortest(value: f32) -> f64 {
         .unwrap_or_else(|_| unreachable!("a finite float prints as a number"))
 }
 
-/// Drops absent fields of the definition's own two levels; a schema inside keeps its nulls.
+/// Removes absent fields on the definition's own two levels; a schema inside keeps its nulls.
 fn without_nulls(value: Value) -> Value {
     let Value::Object(fields) = value else { return value };
     let keep = |fields: Map<String, Value>| fields.into_iter().filter(|(_, value)| !value.is_null());

@@ -1,4 +1,4 @@
-//! The constitution: the definition that the chat surface runs under, with that surface's own rules.
+//! The constitution: the definition of the chat surface, with that surface's own rules.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use super::error::DefinitionError;
 use super::fields::Field;
 use super::{Definition, Flow, Form, Prompt, form};
 
-/// A definition that is fit for stateless chat.
+/// A definition that can serve stateless chat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constitution {
-    /// Persona, whitelist, model.
+    /// Persona, tool allowlist, model.
     pub definition: Definition,
     /// Its system prompt.
     pub system_prompt: String,
-    /// Its limits, defaults filled in.
+    /// Its limits, including defaults.
     pub limits: ChatLimits,
 }
 
-/// How long one chat decision may go on.
+/// The limits of one chat decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatLimits {
-    /// Model calls, retries not counted; 1..=[`ChatLimits::MAX_ITERATIONS`].
+    /// Model calls, without retries; 1..=[`ChatLimits::MAX_ITERATIONS`].
     pub iterations: u32,
-    /// From the parsed request to the answer; 1 s..=[`ChatLimits::MAX_DEADLINE`].
+    /// Time from the parsed request to the answer; 1 s..=[`ChatLimits::MAX_DEADLINE`].
     pub deadline: Duration,
 }
 
 impl ChatLimits {
     /// C-FR-011: a loop ends after at most 5 iterations. Also the default.
     pub const MAX_ITERATIONS: u32 = 5;
-    /// The longest a chat client can be kept waiting.
+    /// The longest time that a chat client can be kept waiting.
     pub const MAX_DEADLINE: Duration = Duration::from_secs(600);
-    /// Without a word in the constitution.
+    /// The default, if the constitution sets none.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 }
 
@@ -45,13 +45,13 @@ impl Default for ChatLimits {
 }
 
 impl Constitution {
-    /// The constitution compiled into the binary, so that it serves alone.
+    /// The constitution compiled into the binary, so that the binary runs without other files.
     pub const BUILT_IN: &'static str = include_str!("../../../constitution.md");
 
-    /// Reads a constitution; `path` is only named in errors.
+    /// Parses a constitution; `path` is used only in errors.
     ///
     /// # Errors
-    /// Every error at once: those of [`Definition::from_markdown`], or what does not fit a chat.
+    /// All errors: those of [`Definition::from_markdown`], and fields that do not apply to a chat.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
         let (definition, places) =
             form::read(text.as_bytes(), Form::Markdown, path).map_err(|refused| refused.errors)?;
@@ -76,20 +76,20 @@ impl Constitution {
             error(Field::FlowType, definition.flow.as_str().to_owned(), allowed);
         }
         if !definition.sub_agents.is_empty() {
-            let allowed = "no sub_agents: a chat calls tools alone".to_owned();
+            let allowed = "no sub_agents: a chat calls only tools".to_owned();
             let named: Vec<_> = definition.sub_agents.iter().map(|one| one.agent.as_str()).collect();
             error(Field::SubAgents, named.join(", "), allowed);
         }
         if !only_query || prompt.query != "${query}" {
             let allowed = "no inputConfig and no query: a chat has one input, the message".to_owned();
-            error(Field::Query, "inputs of its own".to_owned(), allowed);
+            error(Field::Query, "its own inputs".to_owned(), allowed);
         }
         if prompt.system_prompt.contains("${query}") {
             let allowed = "a system prompt without ${query}: it is the same for every message".to_owned();
-            error(Field::SystemPrompt, "the message in it".to_owned(), allowed);
+            error(Field::SystemPrompt, "`${query}` in it".to_owned(), allowed);
         }
         if definition.output.is_some() || definition.process_output.is_some() {
-            let allowed = "no outputConfig: a chat answers in words".to_owned();
+            let allowed = "no outputConfig: a chat answers with text".to_owned();
             error(Field::OutputName, "a structured output".to_owned(), allowed);
         }
         let iterations = definition.limits.max_turns.unwrap_or(ChatLimits::MAX_ITERATIONS);

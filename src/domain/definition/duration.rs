@@ -1,19 +1,19 @@
-//! How long something may take, as a definition says it: a number of seconds or of minutes, or a text such as `1h30m`.
+//! Durations in a definition: a number of seconds or minutes, or a text such as `1h30m`.
 
 use std::time::Duration;
 
 use super::node::{Content, Node};
 
-/// What a field in seconds takes.
+/// What a field in seconds accepts.
 pub(super) const SECONDS: &str = "a number of seconds from 1, or a text such as 90s, 5m or 1h30m";
 
-/// What a field in minutes takes.
+/// What a field in minutes accepts.
 pub(super) const MINUTES: &str = "a number of minutes above 0; a fraction is rounded to whole seconds";
 
-/// The texts that [`seconds`] takes, for the JSON Schema. No sum of theirs is more than an `int32` of seconds.
+/// The texts that [`seconds`] accepts, for the JSON Schema. No sum of them exceeds an `int32` of seconds.
 pub(super) const PATTERN: &str = "^(?:[1-9][0-9]{0,4}h)?(?:[1-9][0-9]{0,6}m)?(?:[1-9][0-9]{0,8}s)?$";
 
-/// Units with their seconds and the most digits of each, in the order in which a text has them.
+/// Units with their seconds and their most digits, in the order of a text.
 const UNITS: [(char, u64, usize); 3] = [('h', 3600, 5), ('m', 60, 7), ('s', 1, 9)];
 
 /// Whole seconds from a number of seconds or a text with units.
@@ -40,7 +40,7 @@ pub(super) fn minutes(node: &Node) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// Most seconds, and most minutes: what an `int32` of the protobuf form holds.
+/// The most seconds, and the most minutes: the maximum of an `int32` of the protobuf form.
 const MOST: u64 = i32::MAX as u64;
 
 /// The nearest whole number.

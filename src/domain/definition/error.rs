@@ -1,15 +1,15 @@
-//! What is wrong with a definition, and where.
+//! Errors in a definition, with their locations.
 
 use std::fmt;
 
-/// One error of a definition: enough to put it right without opening the documentation.
+/// An error in a definition, with enough detail to fix it without the documentation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DefinitionError {
-    /// The file, as it was named to the reader.
+    /// The file name.
     pub file: String,
-    /// The line, from 1; absent when the form has no lines.
+    /// The line, from 1; absent if the form has no lines.
     pub line: Option<u64>,
-    /// The field as it is spelled in the file; for one that is missing, its first spelling.
+    /// The field as spelled in the file; for a missing field, its first spelling.
     pub field: String,
     /// What was found.
     pub found: String,
@@ -29,19 +29,19 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-/// Mistakes of one definition that are told; of others only how many there are.
+/// The most errors of one definition that are listed; the rest are counted.
 pub(crate) const MOST_TOLD: usize = 100;
 
-/// The field of those that are not told.
+/// The field of the entry that counts the rest.
 const REST: &str = "the definition";
 
-/// Longest texts of a mistake, in bytes: what they quote may be as long as the definition.
+/// The longest texts of an error, in bytes. They may quote the whole definition.
 const LONGEST_FIELD: usize = 200;
 const LONGEST_FOUND: usize = 500;
 const LONGEST_ALLOWED: usize = 800;
 
 impl DefinitionError {
-    /// No longer than it may be.
+    /// Cuts the texts to their limits.
     pub(super) fn clipped(mut self) -> Self {
         let texts = [
             (&mut self.field, LONGEST_FIELD),
@@ -57,24 +57,24 @@ impl DefinitionError {
         self
     }
 
-    /// Is it that there are more?
+    /// Whether this is the entry that counts the rest.
     pub(super) fn is_rest(&self) -> bool {
-        self.line.is_none() && self.field == REST && self.found.ends_with(" more mistakes")
+        self.line.is_none() && self.field == REST && self.found.ends_with(" more errors")
     }
 
-    /// That there are `more` of one definition than are told.
+    /// The entry for `more` errors of one definition that are not listed.
     fn more(file: &str, more: usize) -> Self {
         Self {
             file: file.to_owned(),
             line: None,
             field: REST.to_owned(),
-            found: format!("{more} more mistakes"),
-            allowed: format!("none; the first {MOST_TOLD} are told"),
+            found: format!("{more} more errors"),
+            allowed: format!("none; the first {MOST_TOLD} are listed"),
         }
     }
 }
 
-/// The mistakes of one definition as they are found.
+/// Collects the errors of one definition.
 #[derive(Debug, Default)]
 pub(super) struct Mistakes {
     told: Vec<DefinitionError>,
@@ -82,11 +82,12 @@ pub(super) struct Mistakes {
 }
 
 impl Mistakes {
-    /// Adds one. What there is to say of it is worked out only if it is told: there may be as many as a definition has bytes.
+    /// Adds an error. Its texts are built only if it is listed: there may be as many errors as the definition has
+    /// bytes.
     pub(super) fn add(&mut self, error: impl FnOnce() -> DefinitionError) {
         if self.told.len() < MOST_TOLD {
             let mut error = error().clipped();
-            // A form without lines has all on line 0.
+            // A form without lines reports line 0 for everything.
             error.line = error.line.filter(|line| *line > 0);
             self.told.push(error);
         } else {
@@ -94,27 +95,27 @@ impl Mistakes {
         }
     }
 
-    /// Adds one that is worked out already.
+    /// Adds an error that is already built.
     pub(super) fn push(&mut self, error: DefinitionError) {
         self.add(|| error);
     }
 
-    /// How many there are, told or not.
+    /// The number of errors, listed or not.
     pub(super) fn count(&self) -> usize {
         self.told.len() + self.more
     }
 
-    /// Were there none?
+    /// Whether there are no errors.
     pub(super) fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// Those that are told.
-    pub(super) fn told(&self) -> &[DefinitionError] {
+    /// The listed errors.
+    pub(super) fn listed(&self) -> &[DefinitionError] {
         &self.told
     }
 
-    /// Those that are told by their lines, and how many more there are.
+    /// The listed errors sorted by line, and the number of the rest.
     pub(super) fn into_vec(self, file: &str) -> Vec<DefinitionError> {
         let mut told = self.told;
         told.sort_by_key(|error| error.line);

@@ -1,9 +1,9 @@
-//! The spelling table: each field's names in each form, all of them accepted on reading, with what it holds.
+//! The spelling table: all names of each field in each form, which parsing accepts, and its type.
 //!
-//! The first name is the portable one and the one written. The others are protobuf's (`snake_case`),
-//! those of Gemini CLI's agent files (`temperature`, `max_turns`, `timeout_mins` at the top level) and
-//! of agent execution (`max_steps`, `default_timeout`). One field given under two names must have
-//! one value. The JSON Schema of definitions and the table of fields in the documentation are made of it.
+//! The first name is the portable one, which is written. The others are protobuf's (`snake_case`), those of Gemini
+//! CLI's agent files (`temperature`, `max_turns`, `timeout_mins` at the top level) and of agent execution (`max_steps`,
+//! `default_timeout`). A field that is given under two names must have one value. The JSON Schema of definitions and
+//! the table in the documentation are generated from it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::error::{DefinitionError, Mistakes};
 use super::node::{Content, Key, Node};
 use super::unknown::{unknown, unknown_at_the_top};
 
-/// A field of a definition, whatever it is called.
+/// A field of a definition, regardless of its spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Field {
     Name,
@@ -45,7 +45,7 @@ pub(crate) enum Field {
     SchemaOfFile,
 }
 
-/// What a field holds; how the reader takes it, for whoever describes it.
+/// The type of a field, for its description. The reader implements the conversion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holds {
     /// Text that is not blank.
@@ -58,11 +58,11 @@ pub(super) enum Holds {
     Number(f32),
     /// A whole number from this.
     Whole(i32),
-    /// Yes or no.
+    /// True or false.
     Bool,
-    /// A time in seconds, or as a text with units.
+    /// A duration in seconds, or as a text with units.
     Seconds,
-    /// A time in minutes.
+    /// A duration in minutes.
     Minutes,
     /// A list of tools.
     Tools,
@@ -96,12 +96,12 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
 /// One row of the table.
 pub(super) struct Row {
     pub(super) field: Field,
-    /// The group it belongs to, and its names in there.
+    /// Its group, and its names in the group.
     pub(super) grouped: Option<(&'static str, &'static [&'static str])>,
     /// Its names at the top level.
     pub(super) flat: &'static [&'static str],
     pub(super) holds: Holds,
-    /// What it is, in a sentence for people who write definitions.
+    /// A one-sentence description for authors of definitions.
     pub(super) about: &'static str,
 }
 
@@ -161,13 +161,13 @@ pub(super) const TABLE: &[Row] = &[
         Field::Kind,
         &["kind"],
         Holds::Choice(&["local"]),
-        "Gemini CLI's word for an agent that runs here, as all of gavel's do.",
+        "Gemini CLI's marker for an agent that runs locally, as all agents of gavel do.",
     ),
     flat(
         Field::FlowType,
         &["flow_type", "flowType"],
         Holds::Choice(&["single", "sequential", "loop"]),
-        "How it goes about its work: once (default), its steps in order, or again and again.",
+        "How it works: once (default), its steps in order, or in a loop.",
     ),
     grouped(
         Field::Inputs,
@@ -186,7 +186,7 @@ pub(super) const TABLE: &[Row] = &[
         Field::MaxIterations,
         &["max_iterations", "maxIterations"],
         Holds::Whole(1),
-        "How often a loop goes round at most; default 3.",
+        "The most iterations of a loop; default 3.",
     ),
     grouped(
         Field::OutputName,
@@ -213,14 +213,14 @@ pub(super) const TABLE: &[Row] = &[
         Field::ProcessOutput,
         &["processOutput", "process_output"],
         Holds::Text,
-        "Template of the final text: ${report} is the whole output where outputName is report, and ${summary} its property summary. Absent: JSON.",
+        "Template of the final text: ${report} is the whole output if outputName is report, and ${summary} its property summary. Absent: JSON.",
     ),
     grouped(
         Field::Query,
         (PROMPT, &["query"]),
         &["query"],
         Holds::Text,
-        "The first message to the model; ${INPUT} stands for an input. Absent: `${query}`.",
+        "The first message to the model; ${INPUT} is replaced by an input. Absent: `${query}`.",
     ),
     grouped(
         Field::SystemPrompt,
@@ -248,49 +248,49 @@ pub(super) const TABLE: &[Row] = &[
         (MODEL, &["temp", "temperature"]),
         &["temp", "temperature"],
         Holds::Number(2.0),
-        "How freely the model chooses its words. Absent: the model's own.",
+        "Sampling temperature. Absent: the model's default.",
     ),
     grouped(
         Field::TopP,
         (MODEL, &["top_p", "topP"]),
         &["top_p", "topP"],
         Holds::Number(1.0),
-        "From how many words it chooses. Absent: the model's own.",
+        "Nucleus sampling threshold. Absent: the model's default.",
     ),
     grouped(
         Field::ThinkingBudget,
         (MODEL, &["thinkingBudget", "thinking_budget"]),
         &["thinkingBudget", "thinking_budget"],
         Holds::Whole(-1),
-        "Tokens for thinking; -1: as many as the model likes.",
+        "Tokens for thinking; -1: no limit.",
     ),
     grouped(
         Field::IncludeThoughts,
         (MODEL, &["includeThoughts", "include_thoughts"]),
         &["includeThoughts", "include_thoughts"],
         Holds::Bool,
-        "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never the answer. Absent: true; for a chat, false.",
+        "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never part of the answer. Absent: true; for a chat, false.",
     ),
     grouped(
         Field::MaxOutputTokens,
         (MODEL, &["maxOutputTokens", "max_output_tokens"]),
         &[],
         Holds::Whole(1),
-        "Most tokens of one answer, thinking included.",
+        "The most tokens of one answer, including thinking.",
     ),
     grouped(
         Field::Tools,
         (TOOLS, &["tools"]),
         &["tools"],
         Holds::Tools,
-        "The tools granted, and no others: TOOL, or SERVER__TOOL; a TOOL that holds `__` itself only as SERVER__TOOL. \
+        "The granted tools, and no others: TOOL, or SERVER__TOOL. A TOOL whose name contains `__` must be given as SERVER__TOOL. \
          The name of an agent grants that agent, as sub_agents does. Absent: none.",
     ),
     flat(
         Field::SubAgents,
         &["sub_agents", "subAgents"],
         Holds::SubAgents,
-        "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which takes the place of the agent's \
+        "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which replaces the agent's \
          own limit. Absent: none.",
     ),
     grouped(
@@ -298,21 +298,21 @@ pub(super) const TABLE: &[Row] = &[
         (RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"]),
         &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"],
         Holds::Whole(1),
-        "Most model calls of a run, to which comes one to sum up. Absent: 50 as a sub-agent, else no limit.",
+        "The most model calls of a run, plus one for a summary. Absent: 50 as a sub-agent, else no limit.",
     ),
     grouped(
         Field::MaxTokens,
         (RUN, &["max_tokens", "maxTokens"]),
         &["max_tokens"],
         Holds::Whole(1),
-        "Most tokens over all model calls of a run, in and out; of a flow over its steps. Those of called sub-agents do not count. Absent: no limit.",
+        "The most input and output tokens over all model calls of a run; for a flow, over its steps. Tokens of sub-agents do not count. Absent: no limit.",
     ),
     grouped(
         Field::MaxTimeMinutes,
         (RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"]),
         &["max_time_minutes", "timeout_mins"],
         Holds::Minutes,
-        "How long a run may take, in minutes, to which come up to 30 s to sum up. A fraction is rounded to whole seconds.",
+        "Time limit of a run in minutes, plus up to 30 s for a summary. A fraction is rounded to whole seconds.",
     ),
     grouped(
         Field::DeadlineSeconds,
@@ -333,7 +333,7 @@ pub(super) const TABLE: &[Row] = &[
         Field::Approval,
         &["approval"],
         Holds::Choice(&["never", "side_effects", "always"]),
-        "When a person must agree to a tool call: never, for tools that may change something (default), always.",
+        "When a tool call requires approval: never, for tools that can change something (default), always.",
     ),
 ];
 
@@ -342,7 +342,7 @@ impl Field {
         TABLE
             .iter()
             .find(|row| row.field == self)
-            .unwrap_or_else(|| unreachable!("every field has a row; a test sees to it"))
+            .unwrap_or_else(|| unreachable!("every field has a row; a test checks this"))
     }
 
     /// The portable spelling, with its group.
@@ -365,9 +365,9 @@ impl Row {
     }
 }
 
-/// A field as the text gives it.
+/// A field as given in the text.
 pub(super) struct Given<'a> {
-    /// As it is spelled there, with its group.
+    /// As spelled in the text, with its group.
     pub(super) path: String,
     /// The line of its key.
     pub(super) line: u64,
@@ -375,28 +375,28 @@ pub(super) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Is it an explicit null, which counts as absent?
+    /// Whether it is an explicit null, which counts as absent.
     pub(super) fn is_null(&self) -> bool {
         matches!(self.node.content, Content::Null)
     }
 }
 
-/// Every given field under its meaning, each as often as it was given.
+/// All given fields, each with all of its occurrences.
 pub(super) type Fields<'a> = BTreeMap<Field, Vec<Given<'a>>>;
 
-/// A group as the text gives it.
+/// A group as given in the text.
 pub(super) struct GivenGroup {
     /// Its portable name.
     pub(super) name: &'static str,
-    /// As it is spelled there.
+    /// As spelled in the text.
     pub(super) spelled: String,
     /// The line of its key.
     pub(super) line: u64,
-    /// Is it a map? Else what it holds is not known.
+    /// Whether it is a map. If not, its content is unknown.
     pub(super) is_map: bool,
 }
 
-/// Sorts what a text gives by the table: fields, and groups that are not null. Names that are not in it go to `errors`.
+/// Sorts the entries of a text by the table: fields, and groups that are not null. Unknown names go to `errors`.
 pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> (Fields<'a>, Vec<GivenGroup>) {
     let (mut fields, mut groups) = (Fields::new(), Vec::new());
     for (key, node) in root {
@@ -430,7 +430,7 @@ fn group_named(name: &str) -> Option<&'static str> {
         .map(|(group, _)| *group)
 }
 
-/// Returns false for a group that is no map.
+/// Returns false for a group that is not a map.
 fn sort_group<'a>(
     group: &'static str,
     group_key: &Key,
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn every_field_has_one_row() {
         let fields: std::collections::BTreeSet<_> = TABLE.iter().map(|row| row.field).collect();
-        // The last of the enum is the number of those before it.
+        // The value of the last variant is the number of variants before it.
         assert_eq!(
             (fields.len(), TABLE.len()),
             (Field::SchemaOfFile as usize + 1, fields.len())

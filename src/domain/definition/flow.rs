@@ -1,4 +1,4 @@
-//! How an agent goes about its work: `flow_type`, `steps`, `max_iterations`.
+//! The flow of an agent: `flow_type`, `steps`, `max_iterations`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -10,45 +10,45 @@ use super::values::{self, NAME, Values};
 use super::{Input, duration};
 use crate::domain::templates::{Template, malformed_at};
 
-/// How an agent goes about its work.
+/// The flow of an agent's work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// It works on the task once.
+    /// The agent works on the task once.
     #[default]
     Single,
-    /// Its steps, one after another.
+    /// The steps run one after another.
     Sequential {
-        /// No name twice; empty: the agent itself is the only step, so it works on the task once.
+        /// Distinct names. If empty, the agent itself is the only step, so it works on the task once.
         steps: Vec<Step>,
     },
-    /// Again and again, until it says that it is done.
+    /// The steps run repeatedly, until one of their agents ends the loop.
     Loop {
-        /// What goes round; empty: the agent itself.
+        /// The steps of the loop; if empty, the agent itself.
         steps: Vec<Step>,
-        /// How often at most; from 1.
+        /// The most iterations; at least 1.
         max_iterations: u32,
     },
 }
 
-/// One step of a flow: another agent, and what it is given.
+/// A step of a flow: another agent and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Under which later steps know its output. No other step's, and no input's.
+    /// The name by which later steps refer to its output. Differs from the names of other steps and of inputs.
     pub name: String,
-    /// Who does it.
+    /// The agent.
     pub agent: String,
-    /// Templates by argument of that agent: `${name}` stands for an input of the flow or the output of a step. An
-    /// argument that is not named here is taken from the step or the input of its own name.
+    /// Templates by argument of that agent: `${name}` is an input of the flow or the output of a step. An argument
+    /// without a template takes the step's output or the input of the same name.
     pub input: BTreeMap<String, String>,
-    /// How long it may take, in the place of its agent's own limit; whole seconds.
+    /// Its time limit, which replaces its agent's own; whole seconds.
     pub timeout: Option<Duration>,
 }
 
 impl Flow {
-    /// How often a loop goes round that does not say.
+    /// The most iterations of a loop that sets no limit.
     pub const DEFAULT_ITERATIONS: u32 = 3;
 
-    /// The steps; none where the agent itself is at work.
+    /// The steps; empty if the agent itself does the work.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         match self {
@@ -67,7 +67,8 @@ impl Flow {
         }
     }
 
-    /// The steps whose output step `n` can name: the earlier ones, and in a loop all, as the round before left them.
+    /// The steps whose output step `n` can use: the earlier ones; in a loop all, with their outputs of the previous
+    /// round.
     pub(super) fn known_to(&self, n: usize) -> &[Step] {
         match self {
             Self::Single => &[],
@@ -90,13 +91,13 @@ const TYPES: [(&str, Type); 3] = [
     ("loop", Type::Loop),
 ];
 
-/// Reads the flow. One that is wrong comes back as what could be read of it. `inputs` is `None` where they could not be read.
+/// Reads the flow. An invalid flow is returned as far as it could be read. `inputs` is `None` if they are invalid.
 pub(super) fn flow(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> Flow {
     let kind = values.choice(Field::FlowType, &TYPES);
     let wrong_type = kind.is_none() && values.line(Field::FlowType).is_some();
     let (steps, all_read) = steps(values, inputs);
     let rounds = values.count(Field::MaxIterations);
-    // Of a type that is none steps are looked at all the same: in a loop each may name all of them.
+    // Steps are checked even if the type is invalid, as in a loop, where each may use all of them.
     let otherwise = if wrong_type && !steps.is_empty() {
         Type::Loop
     } else {
@@ -129,7 +130,7 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Inp
         }
     };
     let rounds_given = values.line(Field::MaxIterations).is_some();
-    // Of a flow without a type both have one cause.
+    // Without a type, both errors have the same cause.
     if kind == Type::Single && values.line(Field::Steps).is_some() {
         only(
             values,
@@ -143,7 +144,7 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Inp
     flow
 }
 
-/// A flow of steps asks no model itself, so what is said to a model would have no effect: one error, whatever is said.
+/// A flow of steps calls no model itself, so settings for a model have no effect: one error for all of them.
 pub(super) fn only_for_models(values: &mut Values<'_>) {
     let fields = [
         Field::OutputName,
@@ -163,7 +164,7 @@ pub(super) fn only_for_models(values: &mut Values<'_>) {
         Field::SubAgents,
         Field::Approval,
     ];
-    // An empty list says the same as none.
+    // An empty list is the same as none.
     let says_something = |node: &Node| !matches!(&node.content, Content::List(items) if items.is_empty());
     let given = fields.into_iter().filter_map(|field| values.given(field));
     let given = given.filter(|given| says_something(given.node));
@@ -172,13 +173,13 @@ pub(super) fn only_for_models(values: &mut Values<'_>) {
     let paths: Vec<_> = given.iter().map(|(_, path)| format!("`{path}`")).collect();
     if let Some((line, path)) = given.first() {
         let found = format!("{} beside `steps`", paths.join(", "));
-        let allowed = "steps alone, whose agents have prompts, models and tools of their own; or these, without steps: \
-                       the agent is its own only step then";
+        let allowed = "only steps, whose agents have their own prompts, models and tools; or only these, without steps: \
+                       then the agent itself is the only step";
         values.error(Some(*line), path, &found, allowed);
     }
 }
 
-/// The steps, and whether they are all there are.
+/// The steps, and whether all of them could be read.
 fn steps(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> (Vec<Step>, bool) {
     let allowed = "a list of steps, at least one: the name of an agent, or {name, agent, input, timeout}";
     let is_list = |content: &Content| matches!(content, Content::List(items) if !items.is_empty());
@@ -205,7 +206,7 @@ fn steps(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> (
         };
         if let Some(taken) = taken {
             let found = format!("{}; {taken}", quoted(&step.name));
-            let allowed = "a `name` of its own for each step, since later steps name its output";
+            let allowed = "a unique `name` for each step, because later steps refer to its output by name";
             values.error(Some(node.line), &format!("{path}.name"), &found, allowed);
         }
         steps.push(step);
@@ -281,7 +282,7 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
     })
 }
 
-/// The templates of one step. What they name is checked when all steps are known.
+/// The templates of one step. Their placeholders are checked once all steps are known.
 fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<BTreeMap<String, String>> {
     let entries = match &node.content {
         Content::Map(entries) => entries.as_slice(),
@@ -301,15 +302,15 @@ fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Opti
         if text.is_none() {
             values.error(Some(node.line), &path, &node.found(), "a text that is not blank");
         }
-        // One that is wrong is given all the same.
+        // An invalid template still counts as given.
         templates.insert(key.name.clone(), text.unwrap_or_default());
     }
     Some(templates)
 }
 
-/// Each placeholder of a step names an input of the flow or a step whose output there is by then.
+/// Each placeholder of a step must name an input of the flow, or a step whose output exists by then.
 fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, Input>) {
-    // Of two steps of one name, which are wrong, the first.
+    // For a duplicate name, which is an error, the first step.
     let numbered = flow.steps().iter().enumerate().rev();
     let places: HashMap<&str, usize> = numbered.map(|(n, step)| (step.name.as_str(), n)).collect();
     for (n, step) in flow.steps().iter().enumerate() {

@@ -9,13 +9,13 @@ use crate::domain::templates::MOST_RENDERED;
 
 use super::{Definition, canonical, json, markdown, proto};
 
-/// The longest definition taken, in bytes. A system prompt is pages long, not a book.
+/// The longest definition, in bytes. A system prompt has pages, not the length of a book.
 pub const MAX_BYTES: usize = 1 << 20;
 
-// So no text of a definition is too long by itself, whatever is put into it.
+// So no text of a definition exceeds the limit by itself.
 const _: () = assert!(MAX_BYTES <= MOST_RENDERED);
 
-/// How a definition is written down.
+/// The text form of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// YAML front matter, and the system prompt below it.
@@ -37,10 +37,10 @@ impl Form {
         ("proto", Self::Proto),
     ];
 
-    /// The endings of files that hold a definition.
+    /// The extensions of definition files.
     pub const ENDINGS: &'static str = ".md, .yaml, .yml, .json, .pb, .binpb";
 
-    /// The form of a file, by the ending of its name.
+    /// The form of a file, by its extension.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
@@ -65,14 +65,14 @@ impl Form {
     }
 }
 
-/// Reads a definition with its places. Line ends may be LF or CRLF, a byte order mark is skipped.
+/// Parses a definition with its locations. Line ends may be LF or CRLF; a byte order mark is skipped.
 ///
-/// It is kept as JSON, which may be longer than the form it came in and must be read back.
+/// A definition is stored as JSON, which may be longer than its original form and must be readable again.
 pub(super) fn read(bytes: &[u8], form: Form, file: &str) -> read::Result {
     let (definition, places) = read_any_length(bytes, form, file)?;
     let length = canonical::length(&definition);
     if length > MAX_BYTES {
-        let found = format!("{length} bytes when it is written as JSON, the form in which it is kept");
+        let found = format!("{length} bytes as JSON, the form in which it is stored");
         let mut refused = Refused::whole(file, None, "the definition", found, "at most 1 MiB (1048576 bytes)");
         refused.name = Some(definition.name);
         return Err(refused);
@@ -96,10 +96,10 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
         Err(error) => {
             let before = &bytes[..error.valid_up_to()];
             let line = memchr::memchr_iter(b'\n', before).count() as u64 + 1;
-            return fail(Some(line), "bytes that are no UTF-8".to_owned(), "text in UTF-8");
+            return fail(Some(line), "bytes that are not UTF-8".to_owned(), "text in UTF-8");
         }
     };
-    // One kind of line end, so that a checkout's setting does not change the content hash.
+    // Line ends are normalized, so that a checkout's setting does not change the content hash.
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let parsed: Result<(Node, Vec<Key>), (SyntaxError, &str)> = match form {
         Form::Markdown => return markdown::read(&text, file),
@@ -112,13 +112,13 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
             read::read(&root, None, Text { file, text, twice })
         }
         Err((error, name)) => {
-            let (found, allowed) = error.told(name);
+            let (found, allowed) = error.describe(name);
             fail(error.line, found, allowed)
         }
     }
 }
 
-/// YAML for people: blocks for long texts, quotes where a word could be taken for something else.
+/// YAML for people: blocks for long texts, quotes around words that could be misread.
 fn yaml(tree: &Tree) -> String {
     let options = serde_saphyr::ser_options! {
         compact_list_indent: false,
@@ -128,7 +128,7 @@ fn yaml(tree: &Tree) -> String {
         .unwrap_or_else(|error| unreachable!("a tree of JSON values prints as YAML: {error}"))
 }
 
-/// Writes a definition so that it reads back as itself.
+/// Writes a definition so that parsing it returns the same definition.
 pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
     if form == Form::Proto {
         return proto::write(definition);

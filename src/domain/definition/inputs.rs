@@ -1,4 +1,4 @@
-//! What goes into an agent and what comes out: `inputConfig`, `outputConfig` and `processOutput`.
+//! The inputs and outputs of an agent: `inputConfig`, `outputConfig` and `processOutput`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::domain::text;
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";
 
-/// `inputConfig`; without it one required string, `query`. `None` where it is given and no map: its inputs are not known.
+/// `inputConfig`; without it, one required string, `query`. `None` if it is given but not a map: then the inputs are
+/// unknown.
 pub(super) fn inputs(values: &mut Values<'_>) -> Option<BTreeMap<String, Input>> {
     let allowed = "a map from argument to {description, type, required}";
     let part = values.part(Field::Inputs, allowed, |content| matches!(content, Content::Map(_)));
@@ -39,12 +40,12 @@ pub(super) fn inputs(values: &mut Values<'_>) -> Option<BTreeMap<String, Input>>
     };
     let mut inputs = BTreeMap::new();
     for (key, node) in entries {
-        // A name that is none may be as long as the definition, and what is below it has it in its path.
+        // An invalid name may have the length of the definition, and every path below it contains it.
         let path = format!("{path}.{}", text::prefix(&key.name, 64));
         if !values::is_name(&key.name) {
             values.error(Some(key.line), &path, &quoted(&key.name), NAME);
         }
-        // One that is wrong keeps its name, so that what names it is not wrong as well.
+        // An invalid input keeps its name, so that references to it are not errors as well.
         let input = input(values, &path, node).unwrap_or(Input {
             description: String::new(),
             kind: InputType::String,
@@ -108,7 +109,7 @@ fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
     })
 }
 
-/// `outputConfig`, if any field of it is given, and `processOutput`, the template of its text.
+/// `outputConfig`, if any of its fields is given, and `processOutput`, the template of its text.
 pub(super) fn output(values: &mut Values<'_>) -> (Option<Output>, Option<String>) {
     let (name, description, schema) = output_config(values);
     let template = process_output(values, name.as_deref(), schema.as_ref());
@@ -123,7 +124,7 @@ pub(super) fn output(values: &mut Values<'_>) -> (Option<Output>, Option<String>
     (output, template)
 }
 
-/// Its name, description and schema, each where it is right.
+/// Its name, description and schema, each if valid.
 fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Option<OutputSchema>) {
     let fields = [Field::OutputName, Field::OutputDescription, Field::OutputSchema];
     if fields.iter().all(|field| values.line(*field).is_none()) {
@@ -171,7 +172,7 @@ fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Op
     (name, description, schema)
 }
 
-/// `processOutput`: a template over the output and, where its schema stands here, that one's properties.
+/// `processOutput`: a template over the output and, if its schema is inline, over the schema's properties.
 fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<&OutputSchema>) -> Option<String> {
     let text = values.text(Field::ProcessOutput)?;
     let line = values.line(Field::ProcessOutput);
@@ -209,7 +210,8 @@ fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<
     Some(text)
 }
 
-/// Does the text begin as a function of JavaScript does? A bare name before the arrow may also be words of a template.
+/// Whether the text begins like a JavaScript function. A bare name before the arrow may also be part of a template's
+/// text.
 fn reads_as_function(text: &str, names_nothing: bool) -> bool {
     let text = text.trim_start();
     let head = text.split_once("=>").map(|(head, _)| head.trim());
@@ -219,7 +221,7 @@ fn reads_as_function(text: &str, names_nothing: bool) -> bool {
         || head.is_some_and(|head| (head.starts_with('(') && head.ends_with(')')) || (names_nothing && is_word(head)))
 }
 
-/// What `processOutput` looks like, with the names of this output.
+/// An example of `processOutput`, with the names of this output.
 fn template_form(output: Option<&str>, schema: Option<&OutputSchema>) -> String {
     let output = output.unwrap_or("report");
     let property = match schema {
@@ -236,7 +238,8 @@ fn template_form(output: Option<&str>, schema: Option<&OutputSchema>) -> String 
     )
 }
 
-/// A schema that is given as JSON text, all of it on the line of the text; why it cannot be read. `None` for any other value.
+/// Parses a schema that is given as JSON text, with all of it on the line of the text. `Err` if it is invalid, `None`
+/// for any other value.
 fn json_text(node: &Node) -> Option<Result<Node, String>> {
     let Content::Text(text) = &node.content else {
         return None;
@@ -253,15 +256,15 @@ fn json_text(node: &Node) -> Option<Result<Node, String>> {
     })
 }
 
-/// The placeholders of `processOutput` that name neither the output nor a property of it, each once.
+/// The placeholders of `processOutput` that name neither the output nor one of its properties, each once.
 pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &str, schema: &Value) -> BTreeSet<&'t str> {
     let known: BTreeSet<&str> = schema::properties(schema).chain([output]).collect();
     template.names().filter(|name| !known.contains(name)).collect()
 }
 
-/// What is allowed in the place of such a placeholder.
+/// What is allowed instead of such a placeholder.
 pub(super) fn known_in_output(name: &str, output: &str, schema: &Value) -> String {
-    // A schema may have more properties than it pays to compare with.
+    // A schema may have too many properties to compare with all of them.
     let properties = schema::properties(schema).take(MOST_ITEMS);
     let known: Vec<&str> = std::iter::once(output).chain(properties).collect();
     format!("the output or a property of it: {}", unknown_name_message(name, &known))

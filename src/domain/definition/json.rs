@@ -1,6 +1,7 @@
-//! JSON, strictly as RFC 8259 has it, with the line of every value.
+//! JSON, strictly by RFC 8259, with the line of every value.
 //!
-//! `serde_json` reads each level and hands out the text of what is inside; where that text lies in the whole tells its line.
+//! `serde_json` parses each level and returns the text of its children. The position of that text in the whole
+//! determines the line.
 
 use std::fmt;
 
@@ -11,13 +12,13 @@ use serde_json::{Map, Value};
 use super::node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted, too_many};
 use crate::domain::{malformed, nesting};
 
-/// Reads one JSON value, with the keys that are given a second time, by their paths; what they say first is kept.
+/// Parses one JSON value and also returns duplicate keys, by their paths. The first value is kept.
 pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
-    // Each level is read once for every level around it, so there must not be many.
+    // Each level is parsed once for every level around it, so their number is limited.
     if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
         return Err(SyntaxError {
             line: None,
-            message: format!("more than {} levels of it", nesting::MAX_LEVELS),
+            message: format!("more than {} levels", nesting::MAX_LEVELS),
         });
     }
     if nesting::has_more(text.as_bytes(), MOST_NODES) {
@@ -34,15 +35,15 @@ pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
     Ok((node, twice))
 }
 
-/// Reads one JSON value in which no key stands twice, in one pass. As [`parse`], but for lines.
+/// Parses one JSON value and rejects duplicate keys, in one pass. Otherwise like [`parse`], but without lines.
 ///
 /// # Errors
-/// What is wrong, with its line.
+/// What is invalid, with its line.
 pub(super) fn strict(text: &str) -> Result<Value, SyntaxError> {
     if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
         return Err(SyntaxError {
             line: None,
-            message: format!("more than {} levels of it", nesting::MAX_LEVELS),
+            message: format!("more than {} levels", nesting::MAX_LEVELS),
         });
     }
     if nesting::has_more(text.as_bytes(), MOST_VALUES) {
@@ -117,12 +118,12 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 }
 
-/// Values of what a caller gives to a run, names of fields counted as well.
+/// The most values of a run's inputs, including field names.
 const MOST_VALUES: usize = 65_536;
 
 struct Reader<'a> {
     text: &'a str,
-    /// Where its lines end.
+    /// Offsets of its line ends.
     ends: Vec<usize>,
 }
 
@@ -170,19 +171,19 @@ impl<'a> Reader<'a> {
         serde_json::from_str(raw.get()).map_err(|error| self.error(&error, line))
     }
 
-    /// Where the whole stops being JSON, and why as far as that can be told.
+    /// Where the text stops being JSON, and why if known.
     fn no_json(&self, error: &serde_json::Error) -> SyntaxError {
         let start = match error.line() {
             0 | 1 => 0,
             line => self.ends.get(line - 2).map_or(0, |end| end + 1),
         };
-        // The column counts the bytes up to the one that does not belong there, and that one.
+        // The column counts the bytes up to and including the unexpected one.
         let at = (start + error.column().saturating_sub(1)).min(self.text.len());
         let before = self.text.get(..at).unwrap_or_default().trim_end();
         let next = self.text.get(at..).and_then(|rest| rest.chars().next());
         let (at, message) = match next {
             Some(end @ ('}' | ']')) if before.ends_with(',') => {
-                (before.len() - 1, format!("a comma with nothing but `{end}` behind it"))
+                (before.len() - 1, format!("a trailing comma before `{end}`"))
             }
             _ if error.is_eof() => (self.text.trim_end().len(), "it ends too early".to_owned()),
             _ => (at, malformed::syntax(error).to_owned()),
@@ -218,7 +219,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// An object's entries, each as it is written.
+/// The entries of an object, each as its raw text.
 struct Entries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
@@ -294,8 +295,8 @@ mod tests {
     #[test]
     fn what_is_no_json_is_told_in_plain_words() {
         for (text, message) in [
-            ("{\n\"ä\": 1,\n}", "a comma with nothing but `}` behind it, column 7"),
-            ("[1, 2, ]", "a comma with nothing but `]` behind it, column 6"),
+            ("{\n\"ä\": 1,\n}", "a trailing comma before `}`, column 7"),
+            ("[1, 2, ]", "a trailing comma before `]`, column 6"),
             ("{a: 1}", "a key without double quotes, column 2"),
             ("{\"a\": 1", "it ends too early, column 8"),
             ("", "it ends too early, column 1"),
@@ -313,7 +314,7 @@ mod tests {
     }
 
     proptest! {
-        /// Strings, numbers and keys are what `serde_json` says they are.
+        /// Strings, numbers and keys are equal to those of `serde_json`.
         #[test]
         fn a_value_is_read_as_it_was_written(
             texts in prop::collection::vec(".*", 3), whole in any::<i64>(), large in any::<u64>(),

@@ -1,4 +1,5 @@
-//! The JSON Schema of a definition, for editors: made of the spelling table, so it knows every field and every name.
+//! The JSON Schema of a definition, for editors. It is generated from the spelling table, so it has every field and
+//! every name.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// The JSON Schema of Markdown's front matter: the system prompt may stand below it.
+/// The JSON Schema of Markdown's front matter, where the system prompt may be below it.
 #[must_use]
 pub fn json_schema_of_front_matter() -> Value {
     let mut properties = Map::new();
@@ -102,7 +103,7 @@ fn group_schema(group: &str) -> Value {
     schema
 }
 
-/// What `row` holds, under the name at `path`.
+/// The schema of `row`, under the name at `path`.
 fn property(row: &Row, path: &str) -> Value {
     let portable = row.field.portable();
     let mut schema = holds(row.holds);

@@ -1,12 +1,12 @@
 //! Markdown with YAML front matter: fields between two lines `---`, then the system prompt.
 //!
-//! The text is kept as it is. One blank line before it and the last line end belong to the file, and not to the text.
+//! The text is kept unchanged. One blank line before it and the last line break belong to the file, not to the text.
 
 use super::Definition;
 use super::node::{Content, Node};
 use super::read::{self, Refused, Text};
 
-/// Reads a definition out of text with LF line ends.
+/// Parses a definition from text with LF line ends.
 pub(super) fn read(text: &str, file: &str) -> read::Result {
     let fail = |line, found, allowed| Err(Refused::whole(file, line, "front matter", found, allowed));
     let Some(parts) = split(text) else {
@@ -21,7 +21,7 @@ pub(super) fn read(text: &str, file: &str) -> read::Result {
         Ok(read) => read,
         Err(error) => {
             let line = error.line.map(|line| line + 1);
-            let (found, allowed) = error.told("YAML");
+            let (found, allowed) = error.describe("YAML");
             return fail(line, found, allowed);
         }
     };
@@ -62,7 +62,7 @@ fn split(text: &str) -> Option<Parts<'_>> {
     None
 }
 
-/// What stands below the front matter; none where the system prompt would not come back from there as it is.
+/// The text below the front matter; `None` if the system prompt would not be parsed back unchanged.
 pub(super) fn body(definition: &Definition) -> Option<String> {
     let prompt = &definition.prompt.as_ref()?.system_prompt;
     (!prompt.contains('\r')).then(|| format!("\n{prompt}\n"))

@@ -1,9 +1,8 @@
 //! Agent definitions: what an agent is, apart from how it runs (DESIGN.md section 4).
 //!
-//! One type, [`Definition`], and one reader for every text form. A form turns its text into a
-//! [`node::Node`] tree that knows its lines; [`read`] turns the tree into a definition and collects
-//! every error on the way. [`fields`] is the table of all fields, [`form`] the four forms, and [`agents`] checks what
-//! several definitions must agree on.
+//! There is one type, [`Definition`], and one reader for every text form. A form parses its text into a [`node::Node`]
+//! tree with line numbers. [`read`] converts the tree into a definition and collects every error. [`fields`] is the
+//! table of all fields, [`form`] has the four forms, and [`agents`] checks the consistency of several definitions.
 //!
 //! The constitution is a definition too: [`Constitution`] adds the rules of the chat surface.
 
@@ -55,10 +54,10 @@ pub use reference::reference;
 pub(crate) use unknown::unknown_name_message;
 pub use well_known::well_known_tool;
 
-/// Reads JSON of a caller in which no key may stand twice: what one reader takes first another takes last.
+/// Parses a caller's JSON and rejects duplicate keys: some readers use the first value, others the last.
 ///
 /// # Errors
-/// What is wrong, with its line.
+/// What is invalid, with its line.
 pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     json::strict(text).map_err(|SyntaxError { line, message }| match line {
@@ -67,55 +66,55 @@ pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// An agent: persona, grant, model and limits.
+/// An agent: persona, granted tools, model and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// Unique; the name under which the agent is called as a tool. 1..=64 of `[A-Za-z0-9_-]`.
+    /// Unique; the tool name by which other agents call it. 1..=64 of `[A-Za-z0-9_-]`.
     pub name: String,
-    /// The name for people; absent: `name`.
+    /// The name for people; if absent, `name`.
     pub display_name: Option<String>,
     /// What a parent agent reads to decide on delegation. Never blank.
     pub description: String,
-    /// Arguments by name. Without `inputConfig` one required string, `query`.
+    /// Arguments by name. Without `inputConfig`, one required string, `query`.
     pub inputs: BTreeMap<String, Input>,
-    /// What the agent has to hand in; absent: plain text ends the run.
+    /// The output that the agent must return; if absent, plain text ends the run.
     pub output: Option<Output>,
-    /// Template that formats the structured output into the final string; absent: JSON.
+    /// Template that formats the structured output as the final text; if absent, JSON.
     pub process_output: Option<String>,
-    /// How it goes about its work.
+    /// The flow of its work.
     pub flow: Flow,
-    /// What the model is told; absent where the flow has steps, since then it asks no model itself.
+    /// The prompt of the model; absent if the flow has steps, because it then calls no model itself.
     pub prompt: Option<Prompt>,
-    /// Model and sampling.
+    /// Model and sampling settings.
     pub model: ModelSettings,
-    /// Through which of Google's services; absent: the configured one.
+    /// The Google service to use; if absent, the configured one.
     pub provider: Option<Provider>,
-    /// The tools granted, and no others; where an agent has one of these names, that agent. In the order given, no name twice.
+    /// The granted tools, and no others. A name of an agent grants that agent. In the given order, without duplicates.
     pub tools: Vec<String>,
-    /// The agents that it may call as tools. In the order given, none twice, none that `tools` names.
+    /// The agents that it may call as tools. In the given order, without duplicates, none that `tools` names.
     pub sub_agents: Vec<SubAgent>,
-    /// How long it may go on.
+    /// The limits of its runs.
     pub limits: RunLimits,
-    /// When a person must agree.
+    /// When a tool call requires approval.
     pub approval: Approval,
     /// Hex SHA-256 of the canonical form: the same for the same definition in any form.
     pub hash: Arc<str>,
 }
 
 impl Definition {
-    /// Reads Markdown with YAML front matter; the body is the system prompt. `path` is only named
-    /// in errors, nothing is opened.
+    /// Parses Markdown with YAML front matter; the body is the system prompt. `path` is used only in errors; no file is
+    /// opened.
     ///
     /// # Errors
-    /// Every error of the text at once, in the order of its lines.
+    /// All errors of the text, in the order of their lines.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
         Self::read(text.as_bytes(), Form::Markdown, path)
     }
 
-    /// Reads a definition in any form. `path` is only named in errors, nothing is opened.
+    /// Parses a definition in any form. `path` is used only in errors; no file is opened.
     ///
     /// # Errors
-    /// Every error at once, in the order of their lines.
+    /// All errors, in the order of their lines.
     pub fn read(bytes: &[u8], form: Form, path: &str) -> Result<Self, Vec<DefinitionError>> {
         match form::read(bytes, form, path) {
             Ok((definition, _)) => Ok(definition),
@@ -123,7 +122,8 @@ impl Definition {
         }
     }
 
-    /// As [`Self::read`] for whoever has the errors already: what one that is wrong calls itself, if it says so.
+    /// As [`Self::read`], for a caller that already has the errors: an invalid definition returns its name, if it has
+    /// one.
     pub(crate) fn read_named(bytes: &[u8], form: Form) -> Result<Self, Option<String>> {
         match form::read(bytes, form, "") {
             Ok((definition, _)) => Ok(definition),
@@ -131,13 +131,13 @@ impl Definition {
         }
     }
 
-    /// Writes it in any form; each reads back as the same definition.
+    /// Writes the definition in any form; each form parses back into the same definition.
     #[must_use]
     pub fn write(&self, form: Form) -> Vec<u8> {
         form::write(self, form)
     }
 
-    /// Puts the schema of its output into it, where it only names one.
+    /// Inserts the output schema if the definition only names one.
     pub fn put_in_schema(&mut self, schema: &Value) {
         if let Some(output) = &mut self.output
             && let OutputSchema::Named(_) = output.schema
@@ -147,8 +147,8 @@ impl Definition {
         }
     }
 
-    /// The agents that it calls: sub-agents, those that `tools` names, and those of its steps. Each as often as it names them.
-    /// `is_agent` says whether there is an agent of a name.
+    /// The agents that it calls: sub-agents, those that `tools` names, and those of its steps, with repetitions.
+    /// `is_agent` reports whether a name is an agent.
     #[must_use]
     pub fn calls(&self, is_agent: impl Fn(&str) -> bool) -> Vec<&str> {
         let sub_agents = self.sub_agents.iter().map(|sub_agent| sub_agent.agent.as_str());
@@ -157,44 +157,43 @@ impl Definition {
         sub_agents.chain(tools).chain(steps).collect()
     }
 
-    /// The tools that it is granted of servers: what `tools` names without the agents among them.
+    /// The server tools that it is granted: the names in `tools` that are not agents.
     #[must_use]
     pub fn server_tools(&self, is_agent: impl Fn(&str) -> bool) -> Vec<String> {
         self.tools.iter().filter(|name| !is_agent(name)).cloned().collect()
     }
 
-    /// The time that it gives an agent which its model calls, where it says so.
+    /// The timeout that it sets for an agent that its model calls, if any.
     #[must_use]
     pub fn timeout_of(&self, agent: &str) -> Option<Duration> {
         let mut sub_agents = self.sub_agents.iter();
         sub_agents.find(|sub_agent| sub_agent.agent == agent)?.timeout
     }
 
-    /// The portable form as JSON, canonical spellings, nothing that is absent. What the hash is
-    /// taken of.
+    /// The portable form as JSON, with canonical spellings and without absent fields. The hash covers this form.
     #[must_use]
     pub fn to_json(&self) -> Value {
         canonical::to_json(self)
     }
 }
 
-/// An agent that another one may call as a tool (`sub_agents`).
+/// An agent that another agent may call as a tool (`sub_agents`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubAgent {
     /// Its name.
     pub agent: String,
-    /// How long it may take, in the place of its own limit; whole seconds.
+    /// Its time limit, which replaces its own; whole seconds.
     pub timeout: Option<Duration>,
 }
 
-/// One argument of an agent (`inputConfig.inputs`).
+/// An argument of an agent (`inputConfig.inputs`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// What it is for.
+    /// Its purpose.
     pub description: String,
-    /// What it holds.
+    /// Its type.
     pub kind: InputType,
-    /// Must it be given? Absent: no.
+    /// Whether it is required; if absent, it is optional.
     pub required: bool,
 }
 
@@ -233,18 +232,18 @@ impl InputType {
     ];
 }
 
-/// What an agent has to hand in (`outputConfig`).
+/// The output that an agent must return (`outputConfig`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// The argument of `complete_task` that carries it.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub description: String,
-    /// What it has to conform to.
+    /// The schema that it must match.
     pub schema: OutputSchema,
 }
 
-/// Where an output's schema stands.
+/// The location of an output's schema.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutputSchema {
     /// A registered schema, `agents/schemas/NAME.json`.
@@ -253,32 +252,32 @@ pub enum OutputSchema {
     Inline(Value),
 }
 
-/// What the model is told (`promptConfig`). `${name}` stands for an input, in both texts.
+/// The prompt of the model (`promptConfig`). `${name}` is replaced by an input, in both texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// The first user message; absent: `${query}`.
+    /// The first user message; if absent, `${query}`.
     pub query: String,
     /// Persona and rules.
     pub system_prompt: String,
 }
 
-/// How long a run may go on (`runConfig`).
+/// The limits of a run (`runConfig`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunLimits {
-    /// Model calls, retries not counted.
+    /// Model calls, without retries.
     pub max_turns: Option<u32>,
-    /// Tokens over all model calls, in and out.
+    /// Input and output tokens over all model calls.
     pub max_tokens: Option<u32>,
-    /// Wall clock; whole seconds.
+    /// Wall-clock time; whole seconds.
     pub max_time: Option<Duration>,
 }
 
-/// When a person must agree to a tool call.
+/// When a tool call requires approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approval {
-    /// The grant is the permission.
+    /// Never: the granted tools require no approval.
     Never,
-    /// For every tool that may change something.
+    /// For every tool that can change something.
     #[default]
     SideEffects,
     /// For every tool.
@@ -304,7 +303,7 @@ impl Approval {
     }
 }
 
-/// One of Google's services that offer Gemini.
+/// A Google service that offers Gemini.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// The Gemini Developer API.
@@ -314,7 +313,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// Each with its name in a definition.
+    /// Each service with its name in a definition.
     pub const NAMES: [(&'static str, Self); 2] = [("gemini", Self::Gemini), ("vertex", Self::Vertex)];
 
     /// The name in a definition.

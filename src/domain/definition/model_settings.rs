@@ -1,9 +1,9 @@
-//! Model and sampling.
+//! Model and sampling settings.
 
 /// Model and sampling settings of a definition (`modelConfig`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelSettings {
-    /// Model name; absent: the configured one.
+    /// Model name; if absent, the configured one.
     pub model: Option<String>,
     /// `temp`, 0..=2.
     pub temperature: Option<f32>,
@@ -11,8 +11,8 @@ pub struct ModelSettings {
     pub top_p: Option<f32>,
     /// `thinkingBudget`, −1 = unlimited.
     pub thinking_budget: Option<i32>,
-    /// `includeThoughts`: is the model asked to summarize its thinking? Absent: in an agent's run, not in a chat.
+    /// `includeThoughts`: whether the model summarizes its thinking. If absent: yes in an agent's run, no in a chat.
     pub include_thoughts: Option<bool>,
-    /// Most tokens of one answer.
+    /// The most tokens of one answer.
     pub max_output_tokens: Option<u32>,
 }

@@ -1,14 +1,14 @@
 //! The known name nearest to a mistyped one.
 
-/// Letters of a name that are looked at. Names are no longer, and what is longer is no misspelling of one.
+/// The most letters of a name that are compared. No name is longer, and a longer text is not a misspelled name.
 const MOST_LETTERS: usize = 64;
 
-/// Edits that still are a slip of the finger. A name may be looked for among hundreds and with many others, so each pair
-/// must cost little.
+/// The most edits of a typing error. A name may be compared with hundreds, together with many others, so each pair must
+/// be cheap.
 const MOST_EDITS: usize = 4;
 
-/// The candidate with the fewest edits from `name`, if that is at most a third of its letters.
-/// Letter case, `_` and `-` do not count as a difference. A name with no letter in common is not near, however short it is.
+/// The candidate with the fewest edits from `name`, if that is at most a third of its letters. Letter case, `_` and `-`
+/// do not count as a difference. A name with no letter in common is never similar, however short it is.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 4 * MOST_LETTERS {
         return None;
@@ -28,13 +28,13 @@ fn plain(name: &str) -> Vec<char> {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; `None` for more than `most`.
+/// Insertions, deletions, replacements and swaps of neighbors that turn `a` into `b`; `None` for more than `most`.
 fn edits(a: &[char], b: &[char], most: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > most {
         return None;
     }
-    // Row i, column j: the edits that turn the first i letters of `a` into the first j of `b`. Only what lies within `most`
-    // of the diagonal can be few.
+    // Row i, column j: the edits that turn the first i letters of `a` into the first j of `b`. Only cells within `most`
+    // of the diagonal can be small enough.
     let far = most + 1;
     let mut above = vec![far; b.len() + 1];
     let mut row: Vec<usize> = (0..=b.len()).map(|j| j.min(far)).collect();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is left out of the table changes no answer.
+        /// Skipping parts of the table does not change the result.
         #[test]
         fn edits_are_counted_as_in_the_whole_table(a in "[abc]{0,9}", b in "[abc]{0,9}", most in 1..5usize) {
             let (a, b): (Vec<_>, Vec<_>) = (a.chars().collect(), b.chars().collect());

@@ -1,4 +1,4 @@
-//! A tree of values that know their lines: what every form of a definition is read into, and YAML first of all.
+//! A tree of values with their lines, into which every form of a definition is parsed. Also the YAML parser.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Spanned, UserMessageFormatter, ali
 
 use crate::domain::text;
 
-/// A value with the line it begins on.
+/// A value with its first line.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) line: u64,
@@ -26,7 +26,7 @@ pub(crate) enum Content {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; no key twice, once it is read.
+    /// In the order of the text; without duplicate keys once it is parsed.
     Map(Vec<(Key, Node)>),
 }
 
@@ -37,20 +37,20 @@ pub(crate) struct Key {
     pub(crate) name: String,
 }
 
-/// Bytes of a path of a key that are kept, at least as many as are told.
+/// The most bytes of a key's path that are kept; at least as many as errors show.
 const LONGEST_PATH: usize = 256;
 
-/// Values of a definition, names of fields counted as well. Each takes some microseconds in each of several passes, and none
-/// that is written by hand has a tenth of them.
+/// The most values of a definition, including field names. Each takes some microseconds in each of several passes, and
+/// no hand-written definition has a tenth of them.
 pub(super) const MOST_NODES: usize = 16_384;
 
-/// Lines of a text: a comment on each is no value, and takes its time all the same.
+/// The most lines of a text: comments are not values, but take time as well.
 const MOST_LINES: usize = 65_536;
 
-/// Anchors and aliases of a text.
+/// The most anchors and the most aliases of a text.
 const MOST_ALIASES: usize = 1000;
 
-/// Said of a text with more.
+/// The message for a text with more.
 pub(super) fn too_many(nodes: usize) -> String {
     format!("{MORE}{nodes} values and names of fields")
 }
@@ -63,32 +63,32 @@ pub(crate) struct SyntaxError {
 }
 
 impl SyntaxError {
-    /// What was found and what is allowed, of a text that should be of a form.
-    pub(super) fn told(&self, form: &'static str) -> (String, &'static str) {
+    /// What was found and what is allowed, for a text that should have this form.
+    pub(super) fn describe(&self, form: &'static str) -> (String, &'static str) {
         match self.message.starts_with(MORE) {
-            true => (self.message.clone(), "no more than that"),
+            true => (self.message.clone(), "at most that many"),
             false => (format!("text that is not {form} ({})", self.message), form),
         }
     }
 }
 
-/// How the message of a text begins that has too much of something.
+/// The start of the message for a text that exceeds a limit.
 const MORE: &str = "more than ";
 
 impl Node {
-    /// Reads YAML of at most `nodes` values, keys counted as well. Only `true` and `false` are booleans (YAML 1.2).
+    /// Parses YAML of at most `nodes` values, including keys. Only `true` and `false` are booleans (YAML 1.2).
     pub(crate) fn parse(text: &str, nodes: usize) -> Result<Self, SyntaxError> {
         Self::parse_with(text, nodes, DuplicateKeyPolicy::Error).map_err(|(error, _)| error)
     }
 
-    /// As [`Node::parse`], with the keys that are given a second time, by their paths; what they say first is kept.
+    /// As [`Node::parse`], but also returns duplicate keys, by their paths. The first value is kept.
     pub(super) fn parse_all(text: &str) -> Result<(Self, Vec<Key>), SyntaxError> {
         let error = match Self::parse_with(text, MOST_NODES, DuplicateKeyPolicy::Error) {
             Ok(node) => return Ok((node, Vec::new())),
             Err((error, true)) => error,
             Err((error, false)) => return Err(error),
         };
-        // With this policy the reader hands out every key, and what comes twice is found here.
+        // With this policy the parser returns every key, and duplicates are found here.
         let Ok(mut node) = Self::parse_with(text, MOST_NODES, DuplicateKeyPolicy::LastWins) else {
             return Err(error);
         };
@@ -99,7 +99,7 @@ impl Node {
         Ok((node, twice))
     }
 
-    /// With whether a key that is given twice is what is wrong.
+    /// The flag in the error tells whether a duplicate key is the cause.
     fn parse_with(text: &str, nodes: usize, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, (SyntaxError, bool)> {
         if memchr::memchr_iter(b'\n', text.as_bytes()).count() > MOST_LINES {
             let (line, message) = (None, format!("{MORE}{MOST_LINES} lines"));
@@ -124,10 +124,10 @@ impl Node {
                 let line = error.location().map(|location| location.line());
                 let error = error.without_snippet();
                 let is_twice = matches!(error, Error::DuplicateMappingKey { .. });
-                // It ends in its own place, which is that of the front matter and not of the file.
+                // The message ends with a location in the front matter, not in the file.
                 let message = error.render_with_formatter(&UserMessageFormatter);
                 let message = match message.rsplit_once(" at line ") {
-                    // Also of the values that an alias stands for.
+                    // Includes the values that aliases expand to.
                     _ if message.contains("limits breached: Nodes") => too_many(nodes),
                     Some((words, _)) => words.to_owned(),
                     None => message,
@@ -143,7 +143,7 @@ impl Node {
         }
     }
 
-    /// Takes out the keys that are given a second time, with their paths for names.
+    /// Removes duplicate keys and returns them, named by their paths.
     pub(super) fn take_twice(&mut self) -> Vec<Key> {
         let mut twice = Vec::new();
         self.take_twice_below(&mut String::new(), &mut twice);
@@ -174,7 +174,7 @@ impl Node {
                     } else {
                         twice.push(Key {
                             line: key.line,
-                            // There may be many, each below a name that is as long as the definition.
+                            // There may be many, each below a name with the length of the definition.
                             name: text::prefix(path, LONGEST_PATH).to_owned(),
                         });
                     }
@@ -186,7 +186,7 @@ impl Node {
         }
     }
 
-    /// What an error message calls it; long values are cut.
+    /// The value as errors show it; long values are cut.
     pub(crate) fn found(&self) -> String {
         match &self.content {
             Content::Null => "nothing".to_owned(),
@@ -199,7 +199,7 @@ impl Node {
         }
     }
 
-    /// The same value as JSON; lines are lost.
+    /// The value as JSON, without lines.
     pub(crate) fn to_json(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
@@ -223,7 +223,7 @@ impl Node {
 }
 
 impl Node {
-    /// The same tree, each line `by` further down.
+    /// The tree with `by` added to each line.
     pub(super) fn moved(self, by: u64) -> Self {
         let content = match self.content {
             Content::List(items) => Content::List(items.into_iter().map(|item| item.moved(by)).collect()),
@@ -244,7 +244,7 @@ impl Node {
         }
     }
 
-    /// The same tree, all of it on one line: that of the text which it was read from.
+    /// The tree with all of it on one line: that of the text that contains it.
     pub(super) fn on_line(self, line: u64) -> Self {
         let content = match self.content {
             Content::List(items) => Content::List(items.into_iter().map(|item| item.on_line(line)).collect()),
@@ -259,7 +259,7 @@ impl Node {
         Self { line, content }
     }
 
-    /// The part that a JSON pointer leads to; as far as it leads.
+    /// The part at a JSON pointer, or its last existing parent.
     pub(super) fn at(&self, pointer: &str) -> &Self {
         let mut node = self;
         for part in pointer.split('/').skip(1) {
@@ -278,7 +278,7 @@ impl Node {
     }
 }
 
-/// The key whose value, on this line or the one before, holds `: ` and is not quoted: YAML takes it for another key.
+/// The key whose unquoted value, on this line or the one before, contains `: `, which YAML reads as another key.
 fn unquoted<'t>(text: &'t str, line: u64) -> Option<&'t str> {
     let at = usize::try_from(line).ok()?.checked_sub(1)?;
     let lines = text
@@ -295,7 +295,7 @@ fn unquoted<'t>(text: &'t str, line: u64) -> Option<&'t str> {
     lines.filter_map(key).last()
 }
 
-/// A text as an error shows it: quoted, controls escaped, at most 60 characters.
+/// A text as errors show it: quoted, with controls escaped, at most 60 characters.
 pub(crate) fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
@@ -339,7 +339,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
         Ok(Content::Integer(value.into()))
     }
-    // Larger ones are floats, as for readers of JSON.
+    // Larger ones are floats, as in JSON parsers.
     fn visit_i128<E>(self, value: i128) -> Result<Content, E> {
         Ok(Content::Float(value as f64))
     }

@@ -1,4 +1,4 @@
-//! What the model is told: `promptConfig`.
+//! The prompt of the model: `promptConfig`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,11 +9,11 @@ use super::values::{Values, lines_of};
 use super::{Input, Prompt};
 use crate::domain::templates::{Template, malformed_at};
 
-/// Placeholders of a text, and `${` that stand for themselves. Each is looked for in the file.
+/// The most placeholders and literal `${` in a text. Each is searched for in the file.
 const MOST_MARKS: usize = 10_000;
 
-/// Checks the placeholders of both texts: each names an input. `inputs` is `None` where they could not be read, which has been
-/// told; `persona` is what to write where the system prompt is missing.
+/// Checks the placeholders of both texts: each must name an input. `inputs` is `None` if they are invalid and already
+/// have errors. `persona` is what to write if the system prompt is missing.
 pub(super) fn prompt(
     values: &mut Values<'_>,
     inputs: Option<&BTreeMap<String, Input>>,
@@ -62,7 +62,7 @@ pub(super) fn prompt(
     Some(Prompt { query, system_prompt })
 }
 
-/// Tells of each placeholder that is no input, once a line.
+/// Reports each placeholder that is not an input, once for each line.
 fn unknown_placeholders(
     values: &mut Values<'_>,
     inputs: &BTreeMap<String, Input>,
@@ -74,7 +74,7 @@ fn unknown_placeholders(
     let mut lines = lines_of(values.text, first.unwrap_or_default(), text);
     let mut told = HashSet::new();
     for (name, at) in template.places().filter(|(name, _)| !inputs.contains_key(*name)) {
-        // From one to the next, so that the text is gone through once.
+        // Searches from one to the next, so that the text is scanned once.
         let line = first
             .and_then(|_| lines.find(|(mark, _)| *mark == at))
             .map(|(_, line)| line);
@@ -85,7 +85,7 @@ fn unknown_placeholders(
             let known: Vec<_> = inputs.keys().map(String::as_str).collect();
             let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
             if !allowed.ends_with('?') {
-                allowed.push_str("; or `$${` where the text means `${`");
+                allowed.push_str("; or `$${` for a literal `${`");
             }
             allowed
         };

@@ -1,4 +1,4 @@
-//! From a tree of nodes to a definition, whatever form the tree came from.
+//! Converts a tree of nodes of any form into a definition.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use super::unknown::unknown_name_message;
 use super::values::{self, Named, Part, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, SubAgent, canonical, well_known, well_known_tool};
 
-/// What the system prompt is called where a form keeps it apart.
+/// The name of the system prompt in a form that keeps it apart from the fields.
 pub(super) const BODY: &str = "the text below the front matter";
 
-/// The function by which an agent hands in its output.
+/// Reserved names: the functions that end an agent.
 const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];
 
-/// A definition with its places, or every error.
+/// A definition with its locations, or all errors.
 pub(super) type Result = std::result::Result<(Definition, Places), Refused>;
 
-/// A definition that is wrong.
+/// An invalid definition.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// What it calls itself, if that is fit for a name: others may speak of it.
+    /// Its name, if valid: other definitions may refer to it.
     pub(super) name: Option<String>,
     pub(super) errors: Vec<DefinitionError>,
-    /// What it names all the same, and where.
+    /// Its references, as far as they could be read.
     pub(super) names: Box<Named>,
     pub(super) places: Places,
 }
 
 impl Refused {
-    /// What is no definition at all, for one reason.
+    /// A text that is not a definition at all, with a single error.
     pub(super) fn whole(file: &str, line: Option<u64>, field: &str, found: String, allowed: &str) -> Self {
         let error = DefinitionError {
             file: file.to_owned(),
@@ -53,18 +53,18 @@ impl Refused {
     }
 }
 
-/// What a definition is read from.
+/// The source of a definition.
 pub(super) struct Text<'a> {
-    /// As errors name it.
+    /// The name in errors.
     pub(super) file: &'a str,
-    /// All of it; empty for a form without lines.
+    /// The whole text; empty for a form without lines.
     pub(super) text: &'a str,
-    /// Keys that are given a second time, in the text's order. What they say first counts.
+    /// Duplicate keys, in the order of the text. The first value counts.
     pub(super) twice: Vec<Key>,
 }
 
 impl<'a> Text<'a> {
-    /// Of a form without lines.
+    /// The source of a form without lines.
     pub(super) fn without_lines(file: &'a str) -> Self {
         Self {
             file,
@@ -74,7 +74,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Reads a definition. `body` is the system prompt of a form that keeps it apart, with its line.
+/// Reads a definition. `body` is the system prompt, with its line, of a form that keeps it apart from the fields.
 pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     let Text { file, text, twice } = text;
     let mut errors = Mistakes::default();
@@ -126,7 +126,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     }
 }
 
-/// A key that its map has already, under its path.
+/// The error for a duplicate key; the key's name is its path.
 pub(super) fn given_twice(key: &Key, file: &str) -> DefinitionError {
     DefinitionError {
         file: file.to_owned(),
@@ -145,21 +145,21 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
     if values.line(Field::Description).is_none() {
         values.missing(
             Field::Description,
-            "what the agent does, for whoever decides to call it",
+            "what the agent does, so that a caller can decide to use it",
         );
     }
     let before = values.errors.count();
     let inputs = inputs(values);
     values.names.inputs = inputs.clone().filter(|_| values.errors.count() == before);
     let flow = flow(values, inputs.as_ref());
-    // Steps without a flow type are an error already; whether a prompt is missing beside them is not asked.
+    // Steps without a flow type are already an error, so a missing prompt is not reported in addition.
     let steps_given = values.line(Field::Steps).is_some();
     let has_steps = steps_given && !matches!(flow, Flow::Single);
     if has_steps {
         only_for_models(values);
     }
     let (output, process_output) = output(values);
-    // Outer: is it right; inner: is there one.
+    // Outer `Option`: whether it is valid. Inner: whether there is one.
     let prompt = if has_steps || (steps_given && values.line(Field::SystemPrompt).is_none()) {
         Some(None)
     } else {
@@ -213,14 +213,14 @@ fn name(values: &mut Values<'_>) -> Option<String> {
     })?;
     if TAKEN.contains(&name.as_str()) {
         let line = values.line(Field::Name);
-        let allowed = "another name: a function by which agents end has this one";
+        let allowed = "another name: it is reserved for a function that ends an agent";
         values.error(line, "name", &format!("{name:?}"), allowed);
         return None;
     }
     Some(name)
 }
 
-/// A name like one that is none: its words, with `-` between them.
+/// A valid name similar to an invalid one: its words, joined by `-`.
 fn near_name(text: &str) -> Option<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
@@ -230,7 +230,7 @@ fn near_name(text: &str) -> Option<String> {
 
 fn model(values: &mut Values<'_>) -> ModelSettings {
     ModelSettings {
-        // Gemini CLI's word for "the configured one".
+        // Gemini CLI's name for the configured model.
         model: values.text(Field::Model).filter(|model| model != "inherit"),
         temperature: values.float(Field::Temperature, 2.0),
         top_p: values.float(Field::TopP, 1.0),
@@ -256,7 +256,7 @@ fn tools(values: &mut Values<'_>) -> Vec<String> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-/// What to write for tools that are given as one text, as Claude Code has them.
+/// The list to write for tools that are given as one text, as in Claude Code.
 fn as_list(text: &str) -> String {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let (bundled, others): (Vec<_>, Vec<_>) = names

@@ -1,4 +1,4 @@
-//! The table of fields as the documentation has it.
+//! The table of fields for the documentation.
 
 use super::fields::{Holds, Row, TABLE};
 
@@ -18,7 +18,7 @@ pub fn reference() -> String {
     text
 }
 
-/// Under the portable name of the group; the other names of groups are in a table of their own.
+/// Names under the portable group name. Another table has the other names of groups.
 fn other_names(row: &Row) -> String {
     let grouped = row.grouped.into_iter().flat_map(|(group, names)| {
         let others = names.iter().skip(1);

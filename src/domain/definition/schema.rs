@@ -1,4 +1,4 @@
-//! JSON Schemas that outputs conform to: is one a schema at all?
+//! Validates the JSON Schemas of outputs.
 
 use serde_json::Value;
 
@@ -8,22 +8,22 @@ use crate::domain::canonical;
 use crate::domain::nesting;
 use crate::domain::schema::{JsonSchema, SchemaError};
 
-/// Levels of a schema; room for the levels of a definition around it in every form.
+/// The most levels of a schema, with room for the levels of a definition around it in every form.
 const MAX_LEVELS: usize = nesting::MAX_LEVELS - 6;
 
-/// The largest schema, in bytes of JSON; a model is shown no larger one.
+/// The largest schema, in bytes of JSON. No larger one is sent to a model.
 const LARGEST: usize = 128 * 1024;
 
-/// Errors told of one schema.
+/// The most errors that are listed for one schema.
 const MOST_ERRORS: usize = 8;
 
-/// Longest message of the validator taken, in characters: it quotes what it found.
+/// The longest message of the validator, in characters: it quotes what it found.
 const LONGEST: usize = 300;
 
-/// What `type` may say.
+/// The allowed values of `type`.
 const TYPES: &str = "array, boolean, integer, null, number, object, string, or a list of these";
 
-/// What is wrong with a schema; `path` is the field that it stands in. Nothing is fetched for a remote `$ref`.
+/// The errors in a schema; `path` is the field that contains it. A remote `$ref` is not fetched.
 pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError> {
     let schema = node.to_json();
     let error = |pointer: &str, found: String, allowed: &str| DefinitionError {
@@ -71,7 +71,7 @@ pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError
         Err(SchemaError::Invalid(message)) => vec![error(
             "",
             clipped(&message),
-            "a schema whole in itself, each $ref to a part of it",
+            "a self-contained schema in which each $ref points to a part of it",
         )],
         Err(SchemaError::TooCostly { place, what, limit }) => {
             vec![error(&place, what, &format!("at most {limit}"))]

@@ -1,4 +1,4 @@
-//! A definition on its way to text: the portable form, with its fields in the order in which people read them.
+//! A definition that is written as text: the portable form, with its fields in reading order.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Definition;
 use super::fields::{INPUT, PROMPT, TABLE};
 
-/// A value whose maps have an order.
+/// A value whose maps are ordered.
 pub(super) enum Tree {
     /// A text, a number, true, false or null.
     Scalar(Value),
@@ -15,13 +15,13 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    /// The definition, without the groups that say nothing.
+    /// The definition without empty groups.
     pub(super) fn of(definition: &Definition) -> Self {
         let Value::Object(mut fields) = definition.to_json() else {
             unreachable!("a definition is an object")
         };
         if !definition.flow.steps().is_empty() {
-            // Of a flow that asks no model itself the grant is empty.
+            // A flow that calls no model itself has no granted tools.
             fields.remove("toolConfig");
         }
         fields.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
@@ -40,7 +40,7 @@ impl Tree {
         Self::ordered(entries, &at_top())
     }
 
-    /// Leaves the system prompt to whoever writes it elsewhere.
+    /// Removes the system prompt, which the caller writes elsewhere.
     pub(super) fn drop_system_prompt(&mut self) {
         let Self::Map(entries) = self else { return };
         for (name, group) in entries {
@@ -52,7 +52,7 @@ impl Tree {
         }
     }
 
-    /// Indented JSON, with a line end.
+    /// Indented JSON that ends with a line break.
     pub(super) fn to_json(&self) -> String {
         let text =
             serde_json::to_string_pretty(self).unwrap_or_else(|_| unreachable!("a tree of JSON values prints as JSON"));
@@ -66,14 +66,14 @@ impl Tree {
         )
     }
 
-    /// Names that are not in `order` stand behind, as they were.
+    /// Names that are not in `order` come last, in their original order.
     fn ordered(mut entries: Vec<(String, Self)>, order: &[&str]) -> Self {
         entries.sort_by_key(|(name, _)| order.iter().position(|known| known == name).unwrap_or(order.len()));
         Self::Map(entries)
     }
 }
 
-/// As it is, which for a map is by the alphabet.
+/// Keeps the order, which for a map is alphabetical.
 impl From<Value> for Tree {
     fn from(value: Value) -> Self {
         match value {
@@ -100,7 +100,7 @@ impl Serialize for Tree {
     }
 }
 
-/// What stands under `inputs`.
+/// The content of `inputs`.
 fn arguments(inputs: Value) -> Tree {
     match inputs {
         Value::Object(inputs) => Tree::map(inputs, &[], |argument| match argument {
@@ -111,7 +111,7 @@ fn arguments(inputs: Value) -> Tree {
     }
 }
 
-/// An item of a list of the definition: a name, a step or a sub-agent.
+/// An item of a list in the definition: a name, a step or a sub-agent.
 fn item(value: Value) -> Tree {
     match value {
         Value::Object(step) => Tree::map(step, &["name", "agent", "input", "timeout"], Tree::from),
@@ -119,7 +119,7 @@ fn item(value: Value) -> Tree {
     }
 }
 
-/// Names and groups of the top level, as the table has them.
+/// Names and groups of the top level, in the order of the table.
 fn at_top() -> Vec<&'static str> {
     let names = TABLE.iter().filter_map(|row| match row.grouped {
         Some((group, _)) => Some(group),

@@ -1,11 +1,11 @@
-//! Names of fields that are not in the table: what to write instead.
+//! Unknown field names: what to write instead.
 
 use super::error::DefinitionError;
 use super::fields::{GROUPS, TABLE};
 use super::nearest::nearest;
 use super::node::Key;
 
-/// Fields of other programs' agents that gavel has nothing for: to drop one would change what the agent is.
+/// Fields of other programs' agents that gavel does not support. Ignoring one would change the agent.
 const NOT_SUPPORTED: &[(&[&str], &str)] = &[
     (
         &["mcpServers", "mcp_servers"],
@@ -18,7 +18,7 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
     ),
     (
         &["permissionMode", "permission_mode"],
-        "`approval`: never, side_effects or always; it says when a person must approve a tool call",
+        "`approval`: never, side_effects or always; it says when a tool call requires approval",
     ),
     (
         &["allowedTools", "allowed-tools", "allowed_tools"],
@@ -47,7 +47,7 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
     ),
     (
         &["policy"],
-        "nothing: an agent has no policy of its own; `approval` says when a person must agree",
+        "nothing: an agent has no policy of its own; `approval` says when a tool call requires approval",
     ),
     (
         &["agent_card_url", "agent_card_json", "auth"],
@@ -55,7 +55,7 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// The error of a name at the top level that is none.
+/// The error for an unknown name at the top level.
 pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
     let known = TABLE
         .iter()
@@ -79,14 +79,14 @@ pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
     error
 }
 
-/// The error of a name that is none, where these are known.
+/// The error for an unknown name, given the known names.
 pub(super) fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionError {
     DefinitionError {
         file: file.to_owned(),
         line: Some(key.line),
         field: path,
         found: "an unknown field".to_owned(),
-        // All of them: they are the table's own, and who writes a definition may not have it at hand.
+        // Lists all of them: they come from the table, and the author of a definition may not have it at hand.
         allowed: nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", ")),
     }
 }
@@ -96,10 +96,10 @@ fn nearest_of(name: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{near}`?"))
 }
 
-/// Names that are told where none is near.
+/// The most names that are listed if none is similar.
 const MOST_NAMES: usize = 20;
 
-/// What to say is allowed where `name` is not known: the nearest name, or the first of them.
+/// The text of what is allowed instead of the unknown `name`: the most similar name, or the first of all names.
 pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest_of(name, known) {
         return near;

@@ -1,4 +1,4 @@
-//! Single values: from a node to the type of a field, or an error that names what is allowed.
+//! Single values: converts a node to the type of a field, or reports an error with what is allowed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,19 @@ use super::node::{Content, Node, quoted};
 use super::read::BODY;
 use super::{Flow, Input};
 
-/// What may name an agent, an input, an output, a step.
+/// The allowed names of agents, inputs, outputs and steps.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
 
-/// Most items of a list, and most inputs: more than a model can be offered, and few enough to compare each with each.
+/// The most items of a list, and the most inputs: more than a model can be offered, and few enough for pairwise
+/// comparison.
 pub(super) const MOST_ITEMS: usize = 512;
 
-/// Where the fields, and the items of lists, stand by their portable path: for checks that come after.
+/// Locations of fields and list items by their portable path, for later checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(BTreeMap<String, (String, u64)>);
 
 impl Places {
-    /// Notes where `path` is found, as it is spelled there.
+    /// Records the location and the spelling of `path`.
     pub(super) fn insert(&mut self, path: String, spelled: String, line: u64) {
         self.0.entry(path).or_insert((spelled, line));
     }
@@ -31,18 +32,18 @@ impl Places {
         self.0.get(path).map(|(_, line)| *line).filter(|line| *line > 0)
     }
 
-    /// Is it given?
+    /// Whether it is given.
     pub(super) fn has(&self, path: &str) -> bool {
         self.0.contains_key(path)
     }
 
-    /// How a portable path is spelled in the file.
+    /// The spelling of a portable path in the file.
     pub(super) fn spelled(&self, path: &str) -> String {
         self.0.get(path).map_or(path, |(spelled, _)| spelled).to_owned()
     }
 }
 
-/// Reads fields and keeps every error.
+/// Reads fields and collects every error.
 pub(super) struct Values<'a> {
     pub(super) file: &'a str,
     /// The text of the file; empty for a form without lines.
@@ -50,13 +51,13 @@ pub(super) struct Values<'a> {
     pub(super) fields: Fields<'a>,
     pub(super) groups: Vec<GivenGroup>,
     pub(super) errors: Mistakes,
-    /// Of the items of lists and maps; fields are added in the end.
+    /// Locations of the items of lists and maps; fields are added at the end.
     pub(super) places: Places,
-    /// What is named and stands elsewhere.
+    /// References to other files.
     pub(super) names: Named,
 }
 
-/// What a definition names and others have to have.
+/// References of a definition to other definitions and files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Named {
     /// Agents, each with its portable path.
@@ -67,19 +68,19 @@ pub(super) struct Named {
     pub(super) schema: Option<String>,
     /// The output's name, and the template that formats it.
     pub(super) process_output: Option<(String, String)>,
-    /// What it takes, where nothing of that is wrong.
+    /// Its inputs, if all of them are valid.
     pub(super) inputs: Option<BTreeMap<String, Input>>,
-    /// How it goes about its work, where its steps could be read.
+    /// Its flow, if its steps are valid.
     pub(super) flow: Flow,
 }
 
-/// A node that is given where a list or a map belongs.
+/// A node in the place of a list or a map.
 pub(super) struct Part<'a> {
     pub(super) path: String,
     pub(super) node: &'a Node,
 }
 
-/// Two spellings of one field hold the same.
+/// Compares two spellings of a field by value.
 struct Same<'a>(&'a Node);
 
 impl PartialEq for Same<'_> {
@@ -94,7 +95,7 @@ impl<'a> Values<'a> {
         self.error_with(line, field, found, || allowed.to_owned());
     }
 
-    /// As [`Self::error`], where it takes a while to tell what is allowed.
+    /// As [`Self::error`], if computing what is allowed is expensive.
     pub(super) fn error_with(&mut self, line: Option<u64>, field: &str, found: &str, allowed: impl FnOnce() -> String) {
         let file = self.file;
         self.errors.add(|| DefinitionError {
@@ -106,7 +107,7 @@ impl<'a> Values<'a> {
         });
     }
 
-    /// Records an error of the `${` at `at` in a text that begins on `line`: what was found and what is allowed.
+    /// Records an error at the `${` at offset `at` in a text that begins on `line`: what was found and what is allowed.
     pub(super) fn error_within(
         &mut self,
         line: Option<u64>,
@@ -130,7 +131,7 @@ impl<'a> Values<'a> {
         });
     }
 
-    /// Records that a required field is absent or null. A group that is no map has its own error, so its fields get none.
+    /// Records that a required field is absent or null. If its group is not a map, only the group has an error.
     pub(super) fn missing(&mut self, field: Field, allowed: &str) {
         if field.row().grouped.is_some_and(|(group, _)| self.is_wrong(group)) {
             return;
@@ -142,12 +143,12 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Is a group given as something that is no map? Then what it holds is not known.
+    /// Whether a group is given but not a map. Then its content is unknown.
     pub(super) fn is_wrong(&self, group: &str) -> bool {
         self.groups.iter().any(|given| given.name == group && !given.is_map)
     }
 
-    /// As [`Self::missing`], for what has these spellings. One that is misspelled has been told of.
+    /// As [`Self::missing`], for a field with these spellings. A misspelled field already has an error.
     pub(super) fn missing_at(&mut self, line: Option<u64>, spellings: &[String], allowed: &str) {
         let meant = |error: &DefinitionError| {
             let near = error.allowed.strip_prefix("did you mean `")?.strip_suffix("`?")?;
@@ -156,7 +157,7 @@ impl<'a> Values<'a> {
         };
         let misspelled = self
             .errors
-            .told()
+            .listed()
             .iter()
             .filter_map(meant)
             .any(|meant| spellings.contains(&meant));
@@ -165,18 +166,18 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Where a field is given; a null counts as absent.
+    /// The line of a field; a null counts as absent.
     pub(super) fn line(&self, field: Field) -> Option<u64> {
         self.given(field).map(|given| given.line)
     }
 
-    /// A field as it is given first; a null counts as absent.
+    /// The first occurrence of a field; a null counts as absent.
     pub(super) fn given(&self, field: Field) -> Option<&Given<'a>> {
         self.fields.get(&field)?.iter().find(|given| !given.is_null())
     }
 
-    /// The value of a field; `read` says `None` for what is not `allowed`. An explicit null counts as
-    /// absent. Given under several names, all must read as the same value.
+    /// The value of a field; `read` returns `None` for a value that is not `allowed`. An explicit null counts as
+    /// absent. If a field is given under several names, all must have the same value.
     pub(super) fn get<T: PartialEq>(
         &mut self,
         field: Field,
@@ -197,7 +198,7 @@ impl<'a> Values<'a> {
             };
             let is_same = match (&value, known) {
                 (Some(value), Some(known)) => value == known,
-                // That one of them is wrong as well does not make them one.
+                // Two different invalid values are still different.
                 _ => Same(one.node) == Same(place.node),
             };
             if !is_same {
@@ -217,7 +218,7 @@ impl<'a> Values<'a> {
         kept
     }
 
-    /// How the text spells a field; the portable spelling where it is not given, or is the text below the fields.
+    /// The spelling of a field in the text; the portable spelling if it is not given, or is the text below the fields.
     pub(super) fn spelled(&self, field: Field) -> String {
         match self.given(field) {
             Some(given) if given.path != BODY => given.path.clone(),
@@ -247,8 +248,8 @@ impl<'a> Values<'a> {
         Some(Part { path, node })
     }
 
-    /// A list of texts, none of them twice, each with its place in the list; what an item may be says `fits`. `written` is what
-    /// to write where it is no list.
+    /// A list of distinct texts, each with its index. `fits` accepts an item. `written` is what to write if it is not a
+    /// list.
     pub(super) fn names(
         &mut self,
         field: Field,
@@ -281,7 +282,7 @@ impl<'a> Values<'a> {
         names
     }
 
-    /// A text with something to read in it.
+    /// A text that is not blank.
     pub(super) fn text(&mut self, field: Field) -> Option<String> {
         self.get(field, "text that is not blank", text)
     }
@@ -297,12 +298,12 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// A time in seconds, or as a text with units.
+    /// A duration in seconds, or as a text with units.
     pub(super) fn seconds(&mut self, field: Field) -> Option<Duration> {
         self.get(field, duration::SECONDS, duration::seconds)
     }
 
-    /// A time in minutes.
+    /// A duration in minutes.
     pub(super) fn minutes(&mut self, field: Field) -> Option<Duration> {
         self.get(field, duration::MINUTES, duration::minutes)
     }
@@ -313,7 +314,7 @@ impl<'a> Values<'a> {
             .and_then(|value| u32::try_from(value).ok())
     }
 
-    /// A number from 0 to `most`, held as a protobuf float.
+    /// A number from 0 to `most`, stored as a protobuf float.
     pub(super) fn float(&mut self, field: Field, most: f32) -> Option<f32> {
         let allowed = format!("a number from 0 to {most}");
         self.get(field, &allowed, |node| {
@@ -321,7 +322,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Yes or no.
+    /// True or false.
     pub(super) fn boolean(&mut self, field: Field) -> Option<bool> {
         self.get(field, "true or false", |node| match node.content {
             Content::Bool(value) => Some(value),
@@ -336,8 +337,9 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Each `${` of a text that begins on `line` of the file `whole`, with its line: as many of them come before it there. Where the
-/// file has fewer, since it spells them in another way, the line on which the text begins.
+/// Each `${` of a text that begins on `line` of the file `whole`, with its line. The nth `${` of the text is the nth in
+/// the file from that line on. If the file spells them in another way and has fewer, the line is that of the text's
+/// start.
 pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Iterator<Item = (usize, u64)> + 't {
     let whole = whole.as_bytes();
     let lines_before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -349,7 +351,7 @@ pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Ite
     };
     let (mut counted, mut at_line) = (start, line);
     let lines = memchr::memmem::find_iter(&whole[start..], "${").map(move |at| {
-        // From one to the next, so that the file is gone through once.
+        // Counts from one to the next, so that the file is scanned once.
         at_line += memchr::memchr_iter(b'\n', &whole[counted..start + at]).count() as u64;
         counted = start + at;
         at_line
@@ -358,12 +360,13 @@ pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Ite
     marks.zip(lines.chain(std::iter::repeat(line)))
 }
 
-/// Is there anything but space? As the JSON Schema's `\S` has it, to which a byte order mark is space (ECMA-262, WhiteSpace).
+/// Whether the text has any non-space character. Like `\S` in the JSON Schema, for which a byte order mark is a space
+/// (ECMA-262, WhiteSpace).
 fn has_words(text: &str) -> bool {
     text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
 }
 
-/// Text that is not blank, as it is written.
+/// Text that is not blank, unchanged.
 pub(super) fn text(node: &Node) -> Option<String> {
     match &node.content {
         Content::Text(text) if has_words(text) => Some(text.clone()),
@@ -391,13 +394,13 @@ fn whole(node: &Node) -> Option<i32> {
 fn float(node: &Node) -> Option<f32> {
     match node.content {
         Content::Integer(value) => i16::try_from(value).ok().map(f32::from),
-        // Without the sign of a zero: -0.0 is 0.0, and has its hash.
+        // Removes the sign of a zero, so that -0.0 equals 0.0 and has its hash.
         Content::Float(value) => Some(value as f32 + 0.0),
         _ => None,
     }
 }
 
-/// What may name an agent, an input or an output.
+/// Whether the text is an allowed name of an agent, an input or an output.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text

@@ -1,6 +1,6 @@
-//! Tools as Gemini CLI and Claude Code call them: what to write for them in gavel.
+//! Tool names of Gemini CLI and Claude Code, and their equivalents in gavel.
 
-/// Their names, and the tool of the bundled server `files` that does the same.
+/// Their names, and the equivalent tool of the bundled server `files`.
 const FILES: &[(&str, &[&str])] = &[
     ("ls", &["ls", "LS", "list_directory", "list_dir"]),
     (
@@ -14,10 +14,10 @@ const FILES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Their names of what calls other agents.
+/// Their names for tools that call other agents.
 const AGENTS: &[&str] = &["Task", "Agent", "delegate_to_agent"];
 
-/// Their names of what no bundled server does.
+/// Their names for tools without an equivalent in a bundled server.
 const OTHERS: &[&str] = &[
     "Bash",
     "BashOutput",
@@ -45,14 +45,15 @@ const OTHERS: &[&str] = &[
     "activate_skill",
 ];
 
-/// The bundled tool that a well-known name means. `Bash(git log:*)` is a name with a condition.
+/// The bundled tool for a well-known name. `Bash(git log:*)` is a name with a condition.
 pub(super) fn bundled(name: &str) -> Option<&'static str> {
     let name = without_condition(name);
     let found = FILES.iter().find(|(_, names)| names.contains(&name));
     found.map(|(tool, _)| *tool)
 }
 
-/// What to write in gavel for a tool of Gemini CLI or Claude Code that has another name here or none; as what is allowed.
+/// What to write in gavel for a tool of Gemini CLI or Claude Code that has another name here or none, as the text of
+/// what is allowed.
 #[must_use]
 pub fn well_known_tool(name: &str) -> Option<String> {
     if let Some(tool) = bundled(name) {

@@ -1,7 +1,7 @@
-//! Where the readers of HTML see its words: in which order, how far from each other, and how small.
+//! How readers of HTML see its words: in which order, how far apart, and how small.
 //!
-//! Elements are taken as begun and ended as HTML's own rules have it, as far as these matter here; where they are unclear, more is
-//! told than is odd.
+//! Elements open and close by HTML's own rules, as far as they matter here. If the rules are unclear, this reports more
+//! than is suspicious.
 
 use std::collections::BTreeSet;
 
@@ -10,31 +10,32 @@ use html5ever::{LocalName, local_name};
 use super::IN_LINE;
 use crate::domain::text::is_hidden;
 
-/// Empty lines in a row that nobody takes for the end.
+/// The most empty lines in a row that a reader will not take for the end.
 const MOST_LINES: usize = 3;
-/// Blanks in a row, where HTML does not make one of them.
+/// The most blanks in a row that HTML does not collapse into one.
 const MOST_BLANKS: usize = 60;
-/// Elements within each other: each tag may be compared with all of them. Letters made of tables within tables have half.
+/// The deepest nesting of elements, because each tag may be compared with all open ones. Newsletters made of nested
+/// tables have half of it.
 const DEEPEST: usize = 128;
 
-/// What begins and ends no element that holds something.
+/// Elements without content.
 const VOID: [&str; 9] = ["area", "base", "br", "col", "hr", "img", "input", "meta", "wbr"];
 
-/// What an order of reading depends on.
+/// The state that determines the reading order.
 #[derive(Default)]
 pub(super) struct Layout {
     open: Vec<Open>,
-    /// The tables among them.
+    /// The open tables.
     tables: Vec<Parts>,
     /// Empty lines and blanks since the last word.
     lines: usize,
     blanks: usize,
-    /// Has a block begun that holds nothing yet?
+    /// Whether the current block is still empty.
     is_empty: bool,
-    pub(super) odd: BTreeSet<&'static str>,
+    pub(super) suspicious: BTreeSet<&'static str>,
 }
 
-/// An element that has begun, with what matters of its name: names are compared once.
+/// An open element, with the relevant properties of its name, so that names are compared once.
 #[derive(Clone)]
 struct Open {
     name: LocalName,
@@ -62,7 +63,7 @@ impl From<&LocalName> for Open {
     }
 }
 
-/// Which parts of a table have begun.
+/// The parts of a table that have started.
 #[derive(Default)]
 struct Parts {
     rows: bool,
@@ -72,7 +73,7 @@ struct Parts {
 impl Layout {
     pub(super) fn begins(&mut self, name: &LocalName) {
         match &**name {
-            // There is one of each, wherever they stand.
+            // A document has one of each, wherever the tags are.
             "html" | "head" | "body" => return,
             "br" | "hr" => {
                 self.lines += 1;
@@ -86,9 +87,9 @@ impl Layout {
                 return;
             }
         } else if !is_in_line(name) {
-            // What stands in a table but in no cell of it is shown in front of it.
+            // Content of a table outside its cells is shown before the table.
             if self.is_beside_cells() && !matches!(&**name, "script" | "style") {
-                self.odd.insert("words beside the cells of a table");
+                self.suspicious.insert("words beside the cells of a table");
             }
             self.end_line(name);
         }
@@ -99,13 +100,13 @@ impl Layout {
             self.is_empty = true;
         }
         if self.open.len() == DEEPEST {
-            self.odd.insert("very deep nesting");
+            self.suspicious.insert("very deep nesting");
             return;
         }
         let new = Open::from(name);
         let within = |group: fn(&Open) -> bool| group(&new) && self.open.iter().any(group);
         if within(|open| open.sized) || within(|open| open.heading) {
-            self.odd.insert("small or raised text within another");
+            self.suspicious.insert("small or raised text within another");
         }
         if &**name == "table" {
             self.tables.push(Parts::default());
@@ -113,7 +114,7 @@ impl Layout {
         self.open.push(new);
     }
 
-    /// Outside of tables their parts mean nothing.
+    /// Table parts have no meaning outside tables.
     fn begins_part(&mut self, name: &LocalName) -> bool {
         let Some(table) = self.open.iter().rposition(|open| open.table) else {
             return false;
@@ -137,9 +138,9 @@ impl Layout {
         };
         match &**name {
             "col" | "colgroup" => return true,
-            "caption" if parts.rows => self.odd.insert("<caption> after rows"),
-            "thead" if parts.rows => self.odd.insert("<thead> after rows"),
-            _ if parts.foot && !in_foot => self.odd.insert("<tfoot> before rows"),
+            "caption" if parts.rows => self.suspicious.insert("<caption> after rows"),
+            "thead" if parts.rows => self.suspicious.insert("<thead> after rows"),
+            _ if parts.foot && !in_foot => self.suspicious.insert("<tfoot> before rows"),
             _ => false,
         };
         parts.rows |= &**name != "caption";
@@ -147,7 +148,7 @@ impl Layout {
         true
     }
 
-    /// What begins on a line of its own ends a paragraph, and an item the one before it.
+    /// A block element ends a paragraph, and an item ends the previous item.
     fn end_line(&mut self, name: &LocalName) {
         const PARAGRAPH: ([LocalName; 2], [LocalName; 2]) = (
             [local_name!("p"), local_name!("p")],
@@ -192,14 +193,14 @@ impl Layout {
             self.open.remove(at);
             return;
         }
-        // Cells stand beside each other; their row is what takes a line.
+        // Cells are side by side; their row takes a line.
         if !matches!(&**name, "td" | "th") {
             self.end_block();
         }
         self.close(at);
     }
 
-    /// The innermost element that is it, unless another one stops the search.
+    /// The innermost matching element, unless another element stops the search.
     fn found(&self, is_it: impl Fn(&Open) -> bool, stops: impl Fn(&Open) -> bool) -> Option<usize> {
         for (at, open) in self.open.iter().enumerate().rev() {
             if is_it(open) {
@@ -217,7 +218,8 @@ impl Layout {
         self.is_empty = false;
     }
 
-    /// Ends all elements from one on. What draws small goes on behind the end of what it stands in, but for a cell.
+    /// Closes all elements from `from` on. Elements that make text small remain open beyond their parent's end, except
+    /// for a cell's.
     fn close(&mut self, from: usize) {
         let ended = self.open.split_off(from);
         let tables = ended.iter().filter(|open| open.table).count();
@@ -227,7 +229,7 @@ impl Layout {
             .extend(goes_on.filter(|open| matches!(&*open.name, "small" | "big")));
     }
 
-    /// Does white space stand as it is written?
+    /// Whether white space is preserved.
     pub(super) fn is_preformatted(&self) -> bool {
         self.open.iter().any(|open| open.preformatted)
     }
@@ -252,13 +254,13 @@ impl Layout {
 
     fn word(&mut self) {
         if self.lines > MOST_LINES {
-            self.odd.insert("many empty lines");
+            self.suspicious.insert("many empty lines");
         }
         if self.blanks > MOST_BLANKS {
-            self.odd.insert("many blanks in a row");
+            self.suspicious.insert("many blanks in a row");
         }
         if self.is_beside_cells() {
-            self.odd.insert("words beside the cells of a table");
+            self.suspicious.insert("words beside the cells of a table");
         }
         (self.lines, self.blanks, self.is_empty) = (0, 0, false);
     }
@@ -279,7 +281,7 @@ fn is_part(name: &LocalName) -> bool {
     )
 }
 
-/// What stands in one of these ends nothing outside of it.
+/// Content of these elements does not close elements outside of them.
 fn is_scope(name: &LocalName) -> bool {
     matches!(&**name, "caption" | "table" | "td" | "th")
 }

@@ -1,13 +1,13 @@
-//! Links whose words read as another address than the one they lead to.
+//! Links whose text shows an address other than their target.
 
 use url::Url;
 
-/// Last parts of the names of sites that stand in texts without a scheme. Those of two letters are countries'.
+/// Top-level domains of site names that texts mention without a scheme. Those of two letters belong to countries.
 const DOMAINS: [&str; 12] = [
     "app", "biz", "com", "dev", "edu", "gov", "info", "int", "io", "mil", "net", "org",
 ];
 
-/// The address that the words of a link name where it leads to another one: a site, or somebody's mailbox.
+/// The address that a link's text names if its target is different: a site, or a mailbox.
 pub(super) fn named_instead(words: &str, target: &str) -> Option<String> {
     let leads_to = place(target, true);
     let named = words.split_whitespace().filter_map(|word| place(word, false));
@@ -15,7 +15,7 @@ pub(super) fn named_instead(words: &str, target: &str) -> Option<String> {
     others.next()
 }
 
-/// The site or the mailbox that a text is the address of. Of a target only what has a scheme counts, as programs have it.
+/// The site or mailbox that a text addresses. A target counts only if it has a scheme, as in mail programs.
 fn place(text: &str, is_target: bool) -> Option<String> {
     let text = text.trim_matches(|c: char| !c.is_alphanumeric() && c != '/');
     let begins = |scheme: &str| {
@@ -55,7 +55,7 @@ fn place(text: &str, is_target: bool) -> Option<String> {
         .flatten()
 }
 
-/// The name of a site in the form that all programs read alike, without `www.`.
+/// The name of a site in the form that all programs read the same way, without `www.`.
 fn site(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     let host = url.host_str()?;

@@ -1,8 +1,8 @@
-//! What HTML may have without its readers seeing anything else than its words in their order.
+//! The HTML that readers see as its words in their order, and nothing else.
 
 use html5ever::Attribute;
 
-/// Elements that neither hide words, nor add any, nor turn them round.
+/// Elements that neither hide, add nor reverse words.
 const ELEMENTS: [&str; 76] = [
     "a",
     "abbr",
@@ -82,7 +82,7 @@ const ELEMENTS: [&str; 76] = [
     "nobr",
 ];
 
-/// Their attributes that do no more. Of styles, see [`style`].
+/// Attributes that do not either. For styles, see [`style`].
 const ATTRIBUTES: [&str; 27] = [
     "align",
     "alt",
@@ -113,7 +113,7 @@ const ATTRIBUTES: [&str; 27] = [
     "width",
 ];
 
-/// Properties of a style that move words a little, or draw them otherwise.
+/// Style properties that only move words a little or draw them differently.
 const PROPERTIES: [&str; 21] = [
     "border",
     "border-bottom",
@@ -138,35 +138,35 @@ const PROPERTIES: [&str; 21] = [
     "text-align",
 ];
 
-/// Is an element none that changes what is seen?
+/// Whether an element does not change what readers see.
 pub(super) fn element(name: &str) -> bool {
     ELEMENTS.contains(&name)
 }
 
-/// What an attribute may change of what is seen; `None` where that is nothing.
-pub(super) fn odd(element: &str, attribute: &Attribute) -> Option<String> {
+/// What an attribute may change in what readers see; `None` if nothing.
+pub(super) fn suspicious(element: &str, attribute: &Attribute) -> Option<String> {
     let (name, value) = (&*attribute.name.local, attribute.value.trim());
     match name {
         "style" => style(value),
         "height" | "width" if !is_at_most(value, 1999.0) => Some(name.to_owned()),
         "border" | "cellpadding" | "cellspacing" if !is_at_most(value, 99.0) => Some(name.to_owned()),
-        // What follows stands beside such a table, or in front of it.
+        // The following text appears beside such a table, or before it.
         "align" if element == "table" && !value.eq_ignore_ascii_case("center") => Some(name.to_owned()),
-        // It stands below its table.
+        // The caption appears below its table.
         "align" if element == "caption" && !value.eq_ignore_ascii_case("top") => Some(name.to_owned()),
         _ if ATTRIBUTES.contains(&name) || name.starts_with("data-") => None,
         _ => Some(name.to_owned()),
     }
 }
 
-/// Is it the address of a picture that is fetched whenever somebody looks?
+/// Whether it is the address of a picture that is loaded each time the message is opened.
 pub(super) fn fetches(attribute: &Attribute) -> bool {
     let address = attribute.value.trim().to_ascii_lowercase();
     let is_sent = address.is_empty() || address.starts_with("cid:") || address.starts_with("data:");
     matches!(&*attribute.name.local, "src" | "srcset") && !is_sent
 }
 
-/// Does a length of an attribute put nothing far away? What is no number counts for nothing.
+/// Whether the length in an attribute moves nothing far away. A value that is not a number has no effect.
 fn is_at_most(length: &str, most: f32) -> bool {
     let length = length.trim_start_matches('+');
     let end = length
@@ -175,9 +175,9 @@ fn is_at_most(length: &str, most: f32) -> bool {
     length[..end].parse::<f32>().is_ok_and(|number| number <= most) || end == 0
 }
 
-/// The first property of a style that may change what is seen.
+/// The first property of a style that may change what readers see.
 fn style(style: &str) -> Option<String> {
-    let odd = |declaration: &&str| {
+    let suspicious = |declaration: &&str| {
         let (property, value) = declaration.split_once(':').unwrap_or((declaration, ""));
         let (property, value) = (property.trim().to_ascii_lowercase(), value.trim().to_ascii_lowercase());
         let plain = match property.as_str() {
@@ -185,7 +185,7 @@ fn style(style: &str) -> Option<String> {
                 !value.contains(['(', '\\', '/']) && !["dings", "symbol"].iter().any(|font| value.contains(font))
             }
             margin if margin.starts_with("margin") => value.split_whitespace().all(is_small),
-            // Colours and kinds of lines are words; what is a number is a length.
+            // Colors and line styles are words; a number is a length.
             border if border.starts_with("border") && border != "border-radius" => {
                 value.split_whitespace().all(|part| {
                     is_small(part)
@@ -198,7 +198,7 @@ fn style(style: &str) -> Option<String> {
         !plain || !PROPERTIES.contains(&property.as_str())
     };
     let mut declarations = style.split(';').filter(|declaration| !declaration.trim().is_empty());
-    let found = declarations.find(odd)?;
+    let found = declarations.find(suspicious)?;
     let property = found.split_once(':').map_or(found, |(property, _)| property);
     Some(format!("style {}", property.trim().to_ascii_lowercase()))
 }
@@ -207,7 +207,7 @@ fn starts_with_digit(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// A length that puts nothing far away.
+/// Whether a length moves nothing far away.
 fn is_small(length: &str) -> bool {
     let number = length.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let most = match &length[number.len()..] {

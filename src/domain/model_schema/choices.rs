@@ -1,12 +1,12 @@
 //! `enum`, and `const` as an `enum` of one value.
 //!
-//! An `enum` may hold text and numbers only, and no empty text (WIRE.md section 2). Of any other value its type is told: alone
-//! where nothing else can be chosen, else as another branch of `anyOf`. Empty text is not declared beside others: a model may
-//! leave the argument out, and arguments that have it are valid all the same.
+//! An `enum` may contain only non-empty text and numbers (WIRE.md section 2). For any other value its type is given:
+//! alone if there is no other choice, else as another branch of `anyOf`. Empty text is not declared beside other
+//! values: a model may omit the argument, and arguments with empty text are valid all the same.
 
 use serde_json::{Map, Value, json};
 
-/// Tells in `out` that only `values` can be chosen. Values that its `type` does not allow cannot be.
+/// Restricts `out` to `values`, without those that its `type` does not allow.
 pub(super) fn put(out: &mut Map<String, Value>, values: &[Value]) {
     let declared = types(out);
     let mut kinds: Vec<&'static str> = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn put(out: &mut Map<String, Value>, values: &[Value]) {
         }
         return;
     }
-    // Beside choices that are there already, the narrower word stands.
+    // If `anyOf` exists already, the narrower restriction is kept.
     if kinds.is_empty() || out.contains_key("anyOf") {
         out.insert("enum".to_owned(), json!(said));
         return;
@@ -52,7 +52,7 @@ pub(super) fn put(out: &mut Map<String, Value>, values: &[Value]) {
     out.insert("anyOf".to_owned(), json!(choices));
 }
 
-/// The types a schema declares; none means any.
+/// The types that a schema declares; none means any.
 pub(super) fn types(schema: &Map<String, Value>) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -61,7 +61,7 @@ pub(super) fn types(schema: &Map<String, Value>) -> Vec<&str> {
     }
 }
 
-/// The type of a value that no `enum` may hold.
+/// The type of a value that an `enum` must not contain.
 fn kind(value: &Value) -> Option<&'static str> {
     match value {
         Value::String(_) | Value::Number(_) => None,
@@ -97,7 +97,7 @@ mod tests {
                 json!({"type": ["string", "null"], "enum": ["low", null], "description": "d"}),
                 json!({"anyOf": [{"type": "string", "enum": ["low"]}, {"type": "null"}], "description": "d"}),
             ),
-            // What the type forbids cannot be chosen.
+            // A value that the type forbids is removed.
             (
                 json!({"type": "string", "enum": ["low", null]}),
                 json!({"type": "string", "enum": ["low"]}),

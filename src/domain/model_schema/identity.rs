@@ -1,11 +1,11 @@
-//! The identity argument is not the model's to give, so it is not shown.
+//! gavel sets the identity argument, so the model does not see it.
 
 use serde_json::{Map, Value};
 
-/// Takes a top-level property out of a translated schema.
+/// Removes a top-level property from a translated schema.
 ///
 /// # Errors
-/// It is not there, or what would be left still asks for it.
+/// The property does not exist, or the rest of the schema still refers to it.
 pub(super) fn hide(schema: &mut Map<String, Value>, name: &str) -> Result<(), String> {
     let known = schema
         .get_mut("properties")
@@ -32,8 +32,8 @@ pub(super) fn hide(schema: &mut Map<String, Value>, name: &str) -> Result<(), St
     Ok(())
 }
 
-/// Does the schema, or one that applies to the same object, name this property? A property of that name inside of another
-/// one is something else.
+/// Whether the schema, or one that applies to the same object, names this property. A property of that name inside
+/// another property is unrelated.
 fn speaks_of(schema: &Map<String, Value>, name: &str) -> bool {
     let has = |key: &str| {
         schema

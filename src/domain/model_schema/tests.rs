@@ -54,9 +54,9 @@ fn a_property_may_be_called_like_a_keyword() {
 #[test]
 fn the_impossible_is_refused_with_the_reason() {
     let remote = json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}});
-    assert!(translate(&remote, None).unwrap_err().contains("leads out"));
+    assert!(translate(&remote, None).unwrap_err().contains("points outside"));
     let nowhere = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/X"}}});
-    assert!(translate(&nowhere, None).unwrap_err().contains("leads to nothing"));
+    assert!(translate(&nowhere, None).unwrap_err().contains("has no target"));
     assert!(
         translate(&json!({"type": "string"}), None)
             .unwrap_err()
@@ -80,14 +80,14 @@ fn references_that_multiply_are_cut_short() {
     let shown = ok(bomb);
     assert!(shown.to_string().len() <= MAX_BYTES);
     let second = &shown["properties"]["a"]["properties"]["b"]["properties"]["a"];
-    assert_eq!(second["description"], "A `d2`; its form is checked.", "{shown}");
+    assert_eq!(second["description"], "A `d2`; its structure is validated.", "{shown}");
 }
 
 /// C-FR-012
 #[test]
 fn what_leads_back_to_itself_is_a_stub_at_the_second_level() {
     let stub =
-        |name: &str| json!({"type": "object", "description": format!("Of the same form as the `{name}` around it.")});
+        |name: &str| json!({"type": "object", "description": format!("Same structure as the enclosing `{name}`.")});
     for (schema, expected) in [
         (
             json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}},
@@ -96,13 +96,13 @@ fn what_leads_back_to_itself_is_a_stub_at_the_second_level() {
             json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"v": {"type": "string"},
                 "next": stub("N"), "all": {"type": "array", "items": stub("N")}}}}}),
         ),
-        // A word beside the reference wins, and one type is told where the schema names it by what it holds.
+        // A keyword beside the reference takes precedence, and a type is given if the schema only implies it.
         (
             json!({"type": "object", "properties": {"a": {"$ref": "#/definitions/N"}}, "definitions": {"N": {
                 "properties": {"left": {"$ref": "#/definitions/N", "description": "smaller"}}}}}),
             json!({"type": "object", "properties": {"a": {"properties": {"left": {"type": "object", "description": "smaller"}}}}}),
         ),
-        // Two that lead to each other.
+        // Two that refer to each other.
         (
             json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {
                 "A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}},
@@ -113,14 +113,15 @@ fn what_leads_back_to_itself_is_a_stub_at_the_second_level() {
         (
             json!({"type": "object", "properties": {"filter": {"$ref": "#"}}}),
             json!({"type": "object", "properties": {"filter":
-                {"type": "object", "description": "Of the same form as the whole."}}}),
+                {"type": "object", "description": "Same structure as the whole."}}}),
         ),
     ] {
         assert_eq!(ok(schema.clone()), expected, "{schema}");
     }
 }
 
-/// Each of a dozen definitions refers to all of them, as the tree of a query language does: put in place they would be millions.
+/// Each of a dozen definitions refers to all of them, like the tree of a query language. Expanded, they would be
+/// millions.
 #[test]
 fn definitions_that_all_refer_to_each_other_are_shown_as_far_as_they_fit() {
     let all: Vec<Value> = (0..12).map(|n| json!({"$ref": format!("#/$defs/n{n}")})).collect();
@@ -133,7 +134,7 @@ fn definitions_that_all_refer_to_each_other_are_shown_as_far_as_they_fit() {
     );
 }
 
-/// Promise 5: what references copy counts, whatever it is. Each of these would be gigabytes, or minutes of comparing.
+/// Promise 5: everything that references copy counts. Each of these would take gigabytes, or minutes of comparison.
 #[test]
 fn large_values_that_references_multiply_are_cut_short() {
     let values: Vec<String> = (0..50_000).map(|n| n.to_string()).collect();
@@ -158,7 +159,7 @@ fn large_values_that_references_multiply_are_cut_short() {
         let began = std::time::Instant::now();
         let reason = translate(&bomb, None).unwrap_err();
         assert!(reason.contains("bytes to read"), "{reason}");
-        // A bound that a loaded machine keeps too; without the budget it is minutes.
+        // A limit that a loaded machine meets too; without the budget it would take minutes.
         assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }
 }
@@ -170,7 +171,7 @@ fn required_names_are_united_each_once() {
     assert_eq!(ok(schema), json!({"type": "object", "required": ["a", "b", "c"]}));
 }
 
-/// WIRE.md section 2: one reference that leads nowhere is a 400 for the entire request, so none may be left.
+/// WIRE.md section 2: one reference without a target fails the entire request with a 400, so none may remain.
 #[test]
 fn a_keyword_that_may_hold_an_unseen_reference_is_dropped() {
     let reference = json!({"$ref": "#/$defs/A"});
@@ -221,6 +222,6 @@ fn unseen_characters_leave_all_text_and_may_not_stand_in_names() {
         json!({"properties": {"a": {"anyOf": [{"const": tagged}]}}}),
     ] {
         let reason = translate(&hiding, None).unwrap_err();
-        assert!(reason.contains("`xy`, holds characters nobody can see"), "{reason}");
+        assert!(reason.contains("`xy`, contains invisible characters"), "{reason}");
     }
 }

@@ -1,8 +1,8 @@
-//! What a rule asks of a call: an expression in CEL, the Common Expression Language.
+//! The condition of a rule: an expression in CEL, the Common Expression Language.
 //!
-//! The words of an expression are the operator's, what it looks at is a model's. So whatever cannot be evaluated, is no
-//! boolean, or would take too long is an error, and the gate denies. Names are checked when the file is read: a
-//! misspelled variable would otherwise be found by the first call.
+//! The operator writes the expression, and a model writes the arguments that it reads. So anything that cannot be
+//! evaluated, is not a boolean, or would take too long is an error, and the policy denies the call. Names are checked
+//! when the file is parsed; otherwise only the first call would reveal a misspelled variable.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,37 +20,37 @@ use serde_json::Value;
 use super::Facts;
 use super::cost::{self, MOST_STEPS, Size, Sizes};
 
-/// Longest expression, in bytes.
+/// The longest expression, in bytes.
 pub(super) const MOST_BYTES: usize = 4096;
 
-/// Deepest expression, in levels of its tree: each takes much stack when it is evaluated.
+/// The deepest expression, in levels of its tree. Evaluating each level takes much stack.
 const MOST_LEVELS: usize = 24;
 
-/// Loops inside loops. A third level has no honest use, and multiplies what each call costs.
+/// The most nested loops. A third level has no legitimate use, and multiplies the cost of each call.
 const MOST_LOOPS: u32 = 2;
 
-/// For the parser, which itself stops at some hundred levels.
+/// Stack of the parser, which itself stops at some hundred levels.
 const PARSER_STACK: usize = 64 << 20;
 
-/// What a compiled pattern may take, in bytes. `(?i)` and `\w` are far below; counted repetitions of classes reach it.
+/// Size limit of a compiled pattern, in bytes. `(?i)` and `\w` are far below; counted repetitions of classes reach it.
 const MOST_PATTERN: usize = 64 << 10;
 
-/// Under this size a pattern looks at 64 bytes in [`PATTERN_STEPS`], and takes as many more as it is larger.
+/// Below this size, a pattern reads 64 bytes in [`PATTERN_STEPS`]. A larger one takes proportionally more steps.
 const PLAIN_PATTERN: usize = 8 << 10;
 
-/// Steps in which a pattern looks at 64 bytes, the copy that it looks at included.
+/// Steps for a pattern to read 64 bytes, including their copy.
 const PATTERN_STEPS: u64 = 4;
 
-/// Said of an evaluation that panics.
-const BROKE_DOWN: &str = "its evaluation broke down";
+/// The error of an evaluation that panics.
+const BROKE_DOWN: &str = "its evaluation failed unexpectedly";
 
-/// What `matches` is called in an expression that was read: its second argument is the number of a compiled pattern.
+/// The name of `matches` in a parsed expression: its second argument is the number of a compiled pattern.
 pub(super) const MATCHES: &str = "@matches";
 
-/// What an expression may look at.
+/// The variables of an expression.
 const VARIABLES: [&str; 7] = ["arguments", "recipients", "user", "agent", "surface", "server", "tool"];
 
-/// What it may call, beside operators.
+/// The functions of an expression, besides operators.
 const FUNCTIONS: [&str; 10] = [
     "contains",
     "startsWith",
@@ -66,12 +66,12 @@ const FUNCTIONS: [&str; 10] = [
 
 static STANDARD: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// An expression, parsed.
+/// A parsed expression.
 pub struct Condition {
     source: String,
     expression: IdedExpr,
     patterns: Arc<[Regex]>,
-    /// Steps to look at 64 bytes, of each pattern.
+    /// Steps to read 64 bytes, for each pattern.
     pattern_steps: Vec<u64>,
     uses_recipients: bool,
 }
@@ -80,7 +80,7 @@ impl Condition {
     /// Parses an expression.
     ///
     /// # Errors
-    /// What is wrong with it, on one line.
+    /// What is invalid, in a single line.
     pub fn parse(source: &str) -> Result<Self, String> {
         if source.len() > MOST_BYTES {
             return Err(format!("has {} bytes; allowed: at most {MOST_BYTES}", source.len()));
@@ -91,18 +91,18 @@ impl Condition {
             .spawn(move || parse(source))
             .map_err(|error| format!("cannot be parsed now: {error}"))?
             .join();
-        parsed.unwrap_or_else(|_| Err("is no CEL expression".to_owned()))
+        parsed.unwrap_or_else(|_| Err("is not a CEL expression".to_owned()))
     }
 
-    /// Does it look at whom a call reaches?
+    /// Whether it reads the recipients of a call.
     pub(super) fn uses_recipients(&self) -> bool {
         self.uses_recipients
     }
 
-    /// Does it hold for a call?
+    /// Whether it is true for a call.
     ///
     /// # Errors
-    /// Why that cannot be said.
+    /// Why it cannot be evaluated.
     pub(super) fn holds(&self, evaluation: &mut Evaluation<'_>) -> Result<bool, String> {
         if self.uses_recipients && evaluation.given.facts.recipients.is_none() {
             return Err("the settings of this tool name no `recipients`".to_owned());
@@ -120,7 +120,7 @@ impl Condition {
         }
         match catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, &context))) {
             Ok(Ok(Cel::Bool(holds))) => Ok(holds),
-            Ok(Ok(other)) => Err(format!("it gives a {}, not true or false", other.type_of())),
+            Ok(Ok(other)) => Err(format!("it returns a {}, not true or false", other.type_of())),
             Ok(Err(error)) => Err(crate::domain::text::capped(&error.to_string().replace('\n', " "), 200).into_owned()),
             Err(_) => Err(BROKE_DOWN.to_owned()),
         }
@@ -135,21 +135,21 @@ fn is_match(patterns: &[Regex], text: &Cel, pattern: i64) -> Result<bool, Execut
     let pattern = usize::try_from(pattern).ok().and_then(|number| patterns.get(number));
     match (text, pattern) {
         (Cel::String(text), Some(pattern)) => Ok(pattern.is_match(text)),
-        _ => Err(ExecutionError::function_error("matches", "looks at a text")),
+        _ => Err(ExecutionError::function_error("matches", "expects a text")),
     }
 }
 
-/// The conditions of all rules, for one call. They share what they look at, and the steps that they may take.
+/// The evaluation of all rules' conditions for one call. They share the data and the allowed steps.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     given: Given<'a>,
     sizes: Option<Sizes<'a>>,
-    /// Steps that are left.
+    /// Remaining steps.
     steps: u64,
 }
 
 impl<'a> Evaluation<'a> {
-    /// Begins to evaluate conditions for a call.
+    /// Starts the evaluation of conditions for a call.
     #[must_use]
     pub fn new(facts: Facts<'a>) -> Self {
         Self {
@@ -203,7 +203,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// What the conditions look at, made when the first one does.
+/// The data of the conditions, converted on first use.
 #[derive(Debug)]
 struct Given<'a> {
     facts: Facts<'a>,
@@ -241,14 +241,14 @@ impl VariableResolver for Given<'_> {
     }
 }
 
-/// In a thread of its own: the parser is generated code that takes much stack for each level, as does letting go of a deep
-/// tree, and what it cannot take ends no more than that thread.
+/// Runs in its own thread: the generated parser, and dropping a deep tree, take much stack for each level. An overflow
+/// of the parser ends only that thread.
 fn parse(source: String) -> Result<Condition, String> {
     let program = Program::compile(&source).map_err(|errors| {
         let told = errors.errors.first().map_or_else(String::new, |error| {
             format!(" (line {}, column {}: {})", error.pos.0, error.pos.1, error.msg)
         });
-        format!("is no CEL expression{told}").replace('\n', " ")
+        format!("is not a CEL expression{told}").replace('\n', " ")
     })?;
     let mut expression = program.expression().clone();
     let mut names = Names::default();
@@ -279,7 +279,7 @@ fn boxed<'a>(value: impl Val + 'a) -> Box<dyn Val + 'a> {
     Box::new(value)
 }
 
-/// Whole numbers are signed wherever they fit, so that they can be reckoned with as they are written. Texts are borrowed.
+/// Integers are signed if they fit, so that literals can be used in arithmetic with them. Texts are borrowed.
 fn cel(value: &Value) -> Box<dyn Val + '_> {
     match value {
         Value::Null => boxed(CelNull),
@@ -301,7 +301,7 @@ fn cel(value: &Value) -> Box<dyn Val + '_> {
     }
 }
 
-/// What an expression names. Calls of `matches` become calls of [`MATCHES`].
+/// Collects the names in an expression. Calls of `matches` become calls of [`MATCHES`].
 #[derive(Default)]
 struct Names {
     patterns: Vec<Regex>,
@@ -310,7 +310,7 @@ struct Names {
 }
 
 impl Names {
-    /// `bound` are the variables of the loops around it.
+    /// `bound` contains the variables of the enclosing loops.
     fn look(&mut self, node: &mut IdedExpr, bound: &mut Vec<String>, loops: u32, level: usize) -> Result<(), String> {
         if level > MOST_LEVELS {
             return Err(format!("nests more than {MOST_LEVELS} levels deep"));
@@ -351,7 +351,7 @@ impl Names {
                     self.look(&mut entry.key, bound, loops, level)?;
                     self.look(&mut entry.value, bound, loops, level)
                 }
-                EntryExpr::StructField(_) => Err("makes a struct, and there are none".to_owned()),
+                EntryExpr::StructField(_) => Err("creates a struct, and structs are not supported".to_owned()),
             }),
             Expr::Comprehension(each) => {
                 self.look(&mut each.iter_range, bound, loops, level)?;
@@ -372,13 +372,13 @@ impl Names {
                 Ok(())
             }
             Expr::Literal(_) => Ok(()),
-            Expr::Struct(_) => Err("makes a struct, and there are none".to_owned()),
-            Expr::Unspecified => Err("is no CEL expression".to_owned()),
+            Expr::Struct(_) => Err("creates a struct, and structs are not supported".to_owned()),
+            Expr::Unspecified => Err("is not a CEL expression".to_owned()),
         }
     }
 
-    /// Compiles the pattern of a call of `matches`, once. It must be written in the condition: what a pattern from a
-    /// model's arguments takes has no bound.
+    /// Compiles the pattern of a call of `matches`, once. It must be a literal in the condition: a pattern from a
+    /// model's arguments has no cost limit.
     fn compile(&mut self, call: &mut CallExpr) -> Result<(), String> {
         let mut parts: Vec<_> = call.target.take().map(|target| *target).into_iter().collect();
         parts.append(&mut call.args);
@@ -464,7 +464,7 @@ mod tests {
             ("arguments.n.startsWith('x')", ""),
             ("arguments.n", "not true or false"),
             ("arguments.n / 0 == 1", ""),
-            ("arguments.n.matches('x')", "looks at a text"),
+            ("arguments.n.matches('x')", "expects a text"),
             ("int('x') == 1", ""),
         ] {
             let error = holds(source, &json!({"n": 7})).unwrap_err();
@@ -479,7 +479,7 @@ mod tests {
             arguments: &json!({}),
             recipients: None,
         };
-        // Of nobody everything would be true.
+        // With no recipients, every `all` would be true.
         let all = Condition::parse("recipients.all(r, r.endsWith('@x.org'))").unwrap();
         assert!(
             all.holds(&mut Evaluation::new(without))
@@ -496,8 +496,8 @@ mod tests {
             ("recipients.all(r, true) && r == 'x'", "names `r`"),
             ("recipients.every(r, true)", "calls `every`|names `r`"),
             ("now() > 1", "calls `now`"),
-            ("user ==", "is no CEL expression (line 1, column"),
-            ("", "is no CEL expression"),
+            ("user ==", "is not a CEL expression (line 1, column"),
+            ("", "is not a CEL expression"),
             ("T{a: 1} == 1", "struct"),
         ] {
             let error = Condition::parse(source).unwrap_err();
@@ -524,7 +524,7 @@ mod tests {
         assert!(Condition::parse(&long).unwrap_err().contains("bytes"));
     }
 
-    /// What a list of so many numbers, and a text of so many bytes, are refused with.
+    /// The error for a list of this many numbers and a text of this many bytes.
     fn refusal(source: &str, numbers: usize, bytes: usize) -> Option<String> {
         let list: Vec<usize> = (0..numbers).collect();
         holds(source, &json!({"list": list, "text": "x".repeat(bytes)})).err()
@@ -545,14 +545,14 @@ mod tests {
         }
     }
 
-    /// What this thread has had of a processor: other tests that run meanwhile do not count.
+    /// The CPU time of this thread: other tests that run at the same time do not count.
     fn on_cpu() -> std::time::Duration {
         let read = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         std::time::Duration::from_nanos(read.split(' ').next().unwrap().parse().unwrap())
     }
 
-    /// Promise 5: arguments of any size take bounded time. What is not refused is evaluated, so that this takes long where
-    /// the reckoning is wrong.
+    /// Promise 5: arguments of any size take bounded time. Conditions that are not rejected are evaluated, so this test
+    /// takes long if the estimate is too low.
     #[test]
     fn the_worst_conditions_are_refused_before_they_take_long() {
         let body = (0..40).map(|n| format!("a != {n}")).collect::<Vec<_>>().join(" && ");
@@ -593,7 +593,7 @@ mod tests {
                 let start = on_cpu();
                 let error = refusal(source, numbers, bytes);
                 let took = on_cpu() - start;
-                // The limit is 50 ms; tests run unoptimised.
+                // The limit is 50 ms; tests run without optimization.
                 assert!(
                     took.as_millis() < 3000,
                     "{source} took {took:?} with {numbers} numbers, {bytes} bytes"
@@ -667,8 +667,8 @@ mod tests {
         })
     }
 
-    /// Everything that can go wrong with a value, once for each operator and function.
-    const ODD: [&str; 21] = [
+    /// Every way in which a value can cause an error, once for each operator and function.
+    const SUSPICIOUS: [&str; 21] = [
         "arguments.a == arguments.b",
         "arguments.a < arguments.b",
         "arguments.a + arguments.b == arguments.a",
@@ -692,11 +692,15 @@ mod tests {
         "arguments.a.filter(x, x == 1).size() == 0",
     ];
 
-    static CONDITIONS: LazyLock<Vec<Condition>> =
-        LazyLock::new(|| ODD.iter().map(|source| Condition::parse(source).unwrap()).collect());
+    static CONDITIONS: LazyLock<Vec<Condition>> = LazyLock::new(|| {
+        SUSPICIOUS
+            .iter()
+            .map(|source| Condition::parse(source).unwrap())
+            .collect()
+    });
 
     proptest! {
-        /// A model's arguments are answered, whatever they are.
+        /// Any arguments of a model lead to a result or an error.
         #[test]
         fn no_arguments_break_an_evaluation(a in json_value(), b in json_value()) {
             let arguments = json!({"a": a, "b": b});

@@ -1,26 +1,26 @@
-//! How long a condition can take at most, reckoned before it is evaluated.
+//! An upper bound for the time of a condition, computed before it is evaluated.
 //!
-//! An upper bound in steps (about 50 ns each), from the expression and the size of what a call gives it. Each part of an
-//! expression is reckoned with how often it is evaluated and how large its values can be, in one evaluation and in all of
-//! them together: a loop over the lists inside a list takes no longer than the whole list is long.
+//! The bound is in steps (about 50 ns each), from the expression and the size of the call's data. For each part of an
+//! expression it uses the number of evaluations and the maximum size of its values, both in one evaluation and in all
+//! of them. A loop over the lists inside a list therefore costs no more than the whole list.
 
 use std::collections::HashMap;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use serde_json::Value;
 
-/// Steps that the conditions of all rules may take for one call. Measured: at most 50 ms on one core.
+/// The most steps for the conditions of all rules for one call. Measured: at most 50 ms on one core.
 pub(super) const MOST_STEPS: u64 = 1_000_000;
 
-/// Bytes that are compared or copied in one step.
+/// Bytes compared or copied in one step.
 const BYTES_A_STEP: u64 = 64;
 
-/// How much data there is.
+/// The size of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
-    /// Values, those inside lists and maps included.
+    /// Values, including those inside lists and maps.
     pub(super) values: u64,
-    /// Bytes of texts and of names in maps.
+    /// Bytes of texts and of map keys.
     pub(super) bytes: u64,
 }
 
@@ -34,12 +34,12 @@ impl Size {
         }
     }
 
-    /// Of a value with all that is in it.
+    /// The size of a value with everything in it.
     pub(super) fn of(value: &Value) -> Self {
         match value {
             Value::String(text) => Self::text(text),
             Value::Array(items) => items.iter().map(Self::of).fold(Self::ONE, Self::plus),
-            // A name is a value where a loop goes through a map.
+            // A key is a value in a loop over a map.
             Value::Object(object) => object
                 .iter()
                 .map(|(name, value)| Self::text(name).plus(Self::of(value)))
@@ -76,25 +76,25 @@ impl Size {
         }
     }
 
-    /// Steps to go through it once.
+    /// Steps for one pass over it.
     fn steps(self) -> u64 {
         self.values.saturating_add(self.bytes / BYTES_A_STEP)
     }
 }
 
-/// What a call gives a condition to look at.
+/// The sizes of the data that a condition can read.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes<'a> {
     pub(super) arguments: Size,
-    /// Of each argument, where they are known: a long text makes no difference to a loop over another one.
+    /// Of each argument, if known: a long text does not affect a loop over another argument.
     pub(super) fields: Option<HashMap<&'a str, Size>>,
     pub(super) recipients: Size,
-    /// Of the longest name: of the user, the tool and so on.
+    /// The longest name: of the user, the tool and so on.
     pub(super) name: Size,
 }
 
 impl<'a> Sizes<'a> {
-    /// Of the arguments, each alone and all together.
+    /// The sizes of the arguments, together and each alone.
     pub(super) fn of_arguments(arguments: &'a Value) -> (Size, Option<HashMap<&'a str, Size>>) {
         let Value::Object(object) = arguments else {
             return (Size::of(arguments), None);
@@ -110,7 +110,7 @@ impl<'a> Sizes<'a> {
         (all, Some(fields))
     }
 
-    /// A small call. A condition that takes too long even for this is a mistake of the policy.
+    /// A small call. A condition that takes too long even for this is an error in the policy.
     pub(super) const SMALL: Self = Self {
         arguments: Size {
             values: 50,
@@ -141,9 +141,9 @@ pub(super) fn steps(expression: &IdedExpr, sizes: &Sizes<'_>, patterns: &[u64]) 
 /// The values of one part of an expression.
 #[derive(Clone, Copy)]
 struct Values {
-    /// Of one evaluation at most.
+    /// The maximum of one evaluation.
     each: Size,
-    /// Of all evaluations together at most.
+    /// The maximum of all evaluations together.
     all: Size,
 }
 
@@ -167,16 +167,16 @@ impl Values {
 struct Variable<'a> {
     name: &'a str,
     values: Values,
-    /// How many loops there are around a place where it takes its next value: those further in repeat each value.
+    /// Number of loops around the loop that sets it. Inner loops repeat each value.
     depth: usize,
 }
 
 struct Walk<'a> {
     sizes: &'a Sizes<'a>,
-    /// Steps for each byte that pattern number n looks at.
+    /// Steps for each byte that pattern number n reads.
     patterns: &'a [u64],
     bound: Vec<Variable<'a>>,
-    /// The most rounds of one evaluation of each loop around.
+    /// The most rounds of one evaluation of each enclosing loop.
     loops: Vec<u64>,
     steps: u64,
 }
@@ -186,13 +186,13 @@ impl<'a> Walk<'a> {
         self.steps = self.steps.saturating_add(steps);
     }
 
-    /// Counts a part of the expression that is evaluated so many times.
+    /// Counts a part of the expression that is evaluated this many times.
     fn look(&mut self, node: &'a IdedExpr, times: u64) -> Values {
         self.take(times);
         match &node.expr {
             Expr::Literal(literal) => Values::each(written(literal), times),
             Expr::Ident(name) => self.variable(name, times),
-            // What is in a value is no larger than the value.
+            // A part of a value is no larger than the value.
             Expr::Select(select) => {
                 let mut of = self.look(&select.operand, times);
                 let is_argument = matches!(&select.operand.expr, Expr::Ident(name) if self.is_arguments(name));
@@ -216,7 +216,7 @@ impl<'a> Walk<'a> {
             }
             Expr::Call(call) => self.call(call, times),
             Expr::Comprehension(each) => self.each(each, times),
-            // They are refused when the file is read.
+            // Parsing the file rejects these.
             Expr::Struct(_) | Expr::Unspecified => Values::each(Size::ONE, times),
         }
     }
@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
         Values::each(size, times)
     }
 
-    /// A list or a map that is written down: its parts are copied into it.
+    /// A list or map literal: its parts are copied into it.
     fn collect(&mut self, parts: impl Iterator<Item = &'a IdedExpr>, times: u64) -> Values {
         let mut values = Values::each(Size::ONE, times);
         for part in parts {
@@ -275,10 +275,10 @@ impl<'a> Walk<'a> {
             }
             ("string", _) => {
                 self.take(both.all.steps());
-                // As long as the longest number, where it was none before.
+                // The text of the longest number, if the value was not a text.
                 both.plus(Values::each(Size { values: 0, bytes: 32 }, times))
             }
-            // Texts and lists end a comparison where the shorter one ends, or before.
+            // A comparison of texts or lists ends at the end of the shorter one, or earlier.
             (
                 operators::EQUALS
                 | operators::NOT_EQUALS
@@ -305,11 +305,11 @@ impl<'a> Walk<'a> {
                     _ => None,
                 };
                 self.take(text.all.steps());
-                // A pattern that is not known could take any time.
+                // An unknown pattern could take any time.
                 self.take(a_byte.map_or(u64::MAX, |a_byte| text.all.bytes.saturating_mul(*a_byte) / BYTES_A_STEP));
                 answer
             }
-            // They look at all that they are given, or say in an error what it was.
+            // These read all of their arguments, or quote them in an error.
             _ => {
                 self.take(both.all.steps());
                 answer
@@ -320,7 +320,7 @@ impl<'a> Walk<'a> {
     fn each(&mut self, each: &'a ComprehensionExpr, times: u64) -> Values {
         let range = self.look(&each.iter_range, times);
         self.look(&each.accu_init, times);
-        // Each value of the range is copied into the loop's variable.
+        // Each value of the range is copied into the loop variable.
         self.take(range.all.steps());
         let rounds = range.all.values;
         let most_rounds = range.each.values;
@@ -344,7 +344,7 @@ impl<'a> Walk<'a> {
         self.look(&each.result, times);
         self.bound.truncate(outer);
         self.loops.pop();
-        // `map` and `filter` gather what each round gives; the other loops give one value.
+        // `map` and `filter` collect the result of each round; other loops return one value.
         match &each.accu_init.expr {
             Expr::List(_) => Values {
                 each: step

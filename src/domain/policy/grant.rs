@@ -1,4 +1,4 @@
-//! What a person has allowed for good: one tool, for exactly one set of recipients, each in its argument.
+//! Grants: calls of one tool, to exactly one set of recipients, each in its argument, that require no approval.
 
 use std::sync::Arc;
 
@@ -9,21 +9,22 @@ use crate::domain::address::Recipients;
 pub struct Grant {
     /// Its id.
     pub id: Arc<str>,
-    /// Whose calls it is about.
+    /// The user whose calls it covers.
     pub user: Arc<str>,
     /// The server's name in `mcp.json`.
     pub server: Arc<str>,
     /// The tool's name on that server.
     pub tool: Arc<str>,
-    /// Of the tool's definition when leave was given: what another one may do with other arguments nobody has looked at.
+    /// Digest of the tool's definition when the grant was made. A tool with another digest may do something that no
+    /// approver has checked.
     pub digest: Arc<str>,
-    /// Everybody who gets it. Never empty: a call that reaches nobody is not what was allowed.
+    /// All recipients. Never empty: a call without recipients is not what was approved.
     pub recipients: Recipients,
 }
 
 impl Grant {
-    /// Is it about a call of this user's of this tool, to exactly these recipients? One more, in whatever argument, is
-    /// another set, and so is one less, and so is one that stands in another argument: who was in `bcc` is not shown in `to`.
+    /// Whether it covers a call of this user and tool to exactly these recipients. One recipient more or less is
+    /// another set. So is a recipient in another argument: recipients in `bcc` are hidden, those in `to` are not.
     #[must_use]
     pub fn covers(&self, user: &str, server: &str, tool: &str, digest: &str, recipients: &Recipients) -> bool {
         !recipients.is_empty()

@@ -1,8 +1,8 @@
-//! The operator's policy: rules on top of what tools and definitions say of themselves.
+//! The operator's policy: rules that add to the settings of tools and definitions.
 //!
-//! A policy is a file of rules and of tests that say what must come out. [`read`] makes it and collects every mistake,
-//! [`condition`] is what a rule asks of a call, [`grant`] what people have allowed for good. What they lead to together
-//! decides the gate, `engine/policy`.
+//! A policy is a file of rules, and of tests with the expected decisions. [`read`] parses it and collects every error,
+//! [`condition`] is what a rule requires of a call, and [`grant`] is what users have allowed permanently.
+//! `engine/policy` combines them into a decision.
 
 mod condition;
 mod cost;
@@ -22,21 +22,21 @@ use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, DefinitionError};
 
-/// The surface of threads, on which a side effect always needs leave.
+/// The surface of threads, where a side effect always requires approval.
 pub const THREAD: &str = "thread";
-/// Where a call can come from, as the record names it.
+/// The surfaces that a call can come from, as logs name them.
 pub const SURFACES: [&str; 3] = ["chat", "agent", THREAD];
 
-/// Rules, with tests of them.
+/// Rules and their tests.
 #[derive(Debug)]
 pub struct Policy {
-    /// In the order of the file. The order makes no difference: the strictest counts.
+    /// In the order of the file. The order has no effect: the strictest rule wins.
     pub rules: Vec<Rule>,
-    /// What must come out.
+    /// Expected decisions.
     pub tests: Vec<Case>,
-    /// Most recipients of one call, over all its arguments.
+    /// The most recipients of one call, over all its arguments.
     pub most_recipients: usize,
-    /// The file, as it was named to the reader.
+    /// The name of the file.
     pub file: Arc<str>,
 }
 
@@ -52,29 +52,29 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads a policy file. Its tests are not run.
+    /// Parses a policy file. Does not run its tests.
     ///
     /// # Errors
-    /// Every mistake, each with its line.
+    /// All errors, each with its line.
     pub fn read(text: &str, file: &str) -> Result<Self, Vec<DefinitionError>> {
         read::read(text, file)
     }
 }
 
-/// What is answered for a call, from lax to strict.
+/// The decision on a call, from least to most strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It may run.
+    /// The call may run.
     Allow,
-    /// A person must agree first.
+    /// The call requires approval.
     RequireApproval,
-    /// It does not run.
+    /// The call must not run.
     Deny,
 }
 
 impl Effect {
-    /// Each with its name in a policy file.
+    /// Each value with its name in a policy file.
     pub const NAMES: [(&'static str, Self); 3] = [
         ("allow", Self::Allow),
         ("require_approval", Self::RequireApproval),
@@ -97,22 +97,22 @@ impl Effect {
 pub struct Rule {
     /// Unique in its file.
     pub name: Arc<str>,
-    /// Where it stands.
+    /// Its line in the file.
     pub line: u64,
-    /// Whose calls it is about: names of tools, bare or `server__tool`.
+    /// The tools it covers: names, bare or `server__tool`.
     tools: Names,
     agents: Option<Names>,
     users: Option<Names>,
     surfaces: Option<Names>,
-    /// What must hold; absent: nothing more.
+    /// The condition for it to apply; `None` if there is none.
     when: Option<Condition>,
-    /// What it answers.
+    /// Its decision.
     pub then: Effect,
-    /// Why, in words for approvers and the model.
+    /// The reason, as text for approvers and the model.
     pub reason: Arc<str>,
 }
 
-/// Names, in which `*` stands for anything.
+/// Names; `*` matches any text.
 #[derive(Debug)]
 struct Names {
     set: GlobSet,
@@ -124,40 +124,40 @@ impl Names {
     }
 }
 
-/// All that a rule may look at.
+/// Everything that a rule can read.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The server that offers the tool.
     pub server: &'a str,
     /// The tool's name on that server.
     pub tool: &'a str,
-    /// Who acts.
+    /// The acting user.
     pub user: &'a str,
-    /// The agent whose run it is; none on the chat surface.
+    /// The agent of the run; `None` on the chat surface.
     pub agent: Option<&'a str>,
     /// One of [`SURFACES`].
     pub surface: &'a str,
     /// The canonical arguments.
     pub arguments: &'a Value,
-    /// The recipients, of a tool whose settings name them.
+    /// The recipients, if the tool's settings name recipient arguments.
     pub recipients: Option<&'a Recipients>,
 }
 
 impl Rule {
-    /// Does its condition look at whom a call reaches?
+    /// Whether its condition reads the recipients.
     #[must_use]
     pub fn looks_at_recipients(&self) -> bool {
         self.when.as_ref().is_some_and(Condition::uses_recipients)
     }
 
-    /// Is the rule about calls like this one, whatever its condition says?
+    /// Whether the rule covers calls like this one, regardless of its condition.
     #[must_use]
     pub fn is_about(&self, facts: &Facts<'_>) -> bool {
         let named = |names: &Option<Names>, name: Option<&str>| match names {
             None => true,
             Some(names) => name.is_some_and(|name| names.hold(name)),
         };
-        // Some other server's tool may be called `google__gmail_send`: what may only be too strict takes either name.
+        // Another server's tool may be named `google__gmail_send`. A rule that can only restrict matches either name.
         let by_bare_name = self.then != Effect::Allow || !facts.tool.contains("__");
         (by_bare_name && self.tools.hold(facts.tool) || self.tools.hold(&format!("{}__{}", facts.server, facts.tool)))
             && named(&self.agents, facts.agent)
@@ -165,7 +165,7 @@ impl Rule {
             && named(&self.surfaces, Some(facts.surface))
     }
 
-    /// Is the rule about this call?
+    /// Whether the rule applies to this call.
     ///
     /// # Errors
     /// Why its condition cannot be evaluated.
@@ -174,7 +174,7 @@ impl Rule {
         match &self.when {
             _ if !self.is_about(facts) => Ok(false),
             None => Ok(true),
-            // "All recipients are ours" holds of nobody, and whoever wrote it did not mean that.
+            // "All recipients are ours" is true for no recipients, which is not what the author of the rule meant.
             Some(condition)
                 if self.then == Effect::Allow
                     && condition.uses_recipients()
@@ -187,41 +187,41 @@ impl Rule {
     }
 }
 
-/// A test of a policy: a call, and what must be answered.
+/// A test of a policy: a call and its expected decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Unique in its file.
     pub name: Arc<str>,
-    /// Where it stands.
+    /// Its line in the file.
     pub line: u64,
     /// The call.
     pub call: CaseCall,
-    /// What must be answered.
+    /// The expected decision.
     pub expect: Effect,
     /// The rule that must decide it.
     pub rule: Option<Arc<str>>,
 }
 
-/// The call of a [`Case`]: no server is asked, so it says itself what the gate would know of the tool.
+/// The call of a [`Case`]. No server is contacted, so it states what the policy would know about the tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseCall {
-    /// The server's name in `mcp.json`; absent: one that no rule can name.
+    /// The server's name in `mcp.json`; if absent, a name that no rule can match.
     pub server: Arc<str>,
     /// The tool's name.
     pub tool: Arc<str>,
     /// The arguments.
     pub arguments: Value,
-    /// Who acts.
+    /// The acting user.
     pub user: Arc<str>,
-    /// Whose run it is.
+    /// The agent of the run.
     pub agent: Option<Arc<str>>,
-    /// Where: one of [`SURFACES`].
+    /// One of [`SURFACES`].
     pub surface: &'static str,
-    /// Does a call change something?
+    /// Whether a call changes something.
     pub side_effect: bool,
-    /// Which arguments name recipients.
+    /// The arguments that name recipients.
     pub recipients: Vec<ArgumentPath>,
-    /// The definition's rule.
+    /// The approval rule of the definition.
     pub approval: Approval,
 }
 
@@ -229,7 +229,7 @@ pub struct CaseCall {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecidedBy {
-    /// It has side effects, and those need leave.
+    /// It has side effects, which require approval.
     SideEffects,
     /// The tool's own setting.
     Tool,
@@ -237,9 +237,9 @@ pub enum DecidedBy {
     Definition,
     /// A rule of the policy.
     Rule(Arc<str>),
-    /// What a person has allowed for good.
+    /// A grant of the user.
     Grant(Arc<str>),
-    /// The checks of addresses, texts and times, which no rule lifts.
+    /// The checks of addresses, texts and times, which no rule can override.
     Parameters,
 }
 

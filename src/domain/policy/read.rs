@@ -1,4 +1,4 @@
-//! From the text of a policy file to a [`Policy`], or every mistake in it.
+//! Parses the text of a policy file into a [`Policy`], or returns every error in it.
 
 use std::sync::Arc;
 
@@ -11,15 +11,16 @@ use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::nearest::nearest;
 use crate::domain::definition::{Approval, Content, DefinitionError, Key, Node, quoted};
 
-/// Longest policy file, in bytes.
+/// The longest policy file, in bytes.
 const MOST_BYTES: usize = 1 << 20;
-/// Most rules, and most tests.
+/// The most rules, and the most tests.
 const MOST_ITEMS: usize = 1000;
-/// Values of the file, names of fields counted as well: as many rules and tests as there may be have a third.
+/// The most values in the file, including field names: three times what the largest allowed number of rules and tests
+/// needs.
 const MOST_NODES: usize = 100_000;
-/// Mistakes that are told.
+/// The most errors that are listed.
 const MOST_ERRORS: usize = 100;
-/// Longest reason: it is shown to people and to models.
+/// The longest reason, in bytes: people and models read it.
 const MOST_REASON: usize = 500;
 
 const ROOT: [&str; 3] = ["max_recipients", "rules", "tests"];
@@ -68,7 +69,7 @@ struct Reader<'a> {
     more: usize,
 }
 
-/// A map whose keys are known ones.
+/// A map with known keys.
 struct Fields<'a> {
     path: String,
     line: u64,
@@ -76,7 +77,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// What is given; `null` counts as absent.
+    /// The value of a key; `null` counts as absent.
     fn get(&self, name: &str) -> Option<&'a Node> {
         let found = self.entries.iter().find(|(key, _)| key.name == name);
         found
@@ -242,7 +243,7 @@ impl Reader<'_> {
                     node.line,
                     &fields.at("when"),
                     found,
-                    "a CEL expression that gives true or false",
+                    "a CEL expression that returns true or false",
                 );
                 None
             }
@@ -362,7 +363,7 @@ impl Reader<'_> {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => known.join(", "),
             };
-            self.wrong(key.line, &fields.at(&key.name), "a key that is not known", allowed);
+            self.wrong(key.line, &fields.at(&key.name), "an unknown key", allowed);
         }
         Some(fields)
     }
@@ -385,9 +386,9 @@ impl Reader<'_> {
         }
     }
 
-    /// A list of names, or a single one. An empty list would be a rule that is about nothing.
+    /// A list of names, or a single name. An empty list would be a rule that matches nothing.
     fn names(&mut self, fields: &Fields<'_>, name: &str) -> Option<Names> {
-        const ALLOWED: &str = "names, in which * stands for anything";
+        const ALLOWED: &str = "names; * matches any text";
         let node = fields.get(name)?;
         let items = match &node.content {
             Content::Text(_) => std::slice::from_ref(node),
@@ -424,7 +425,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One that no surface fits would be a rule that is about nothing.
+    /// A name that matches no surface would be a rule that matches nothing.
     fn surfaces(&mut self, fields: &Fields<'_>) -> Option<Names> {
         let node = fields.get("surfaces")?;
         let items = match &node.content {
@@ -444,7 +445,7 @@ impl Reader<'_> {
     }
 
     fn name(&mut self, fields: &Fields<'_>, name: &str) -> Option<String> {
-        let text = self.needed_text(fields, name, "a name of its own")?;
+        let text = self.needed_text(fields, name, "a unique name")?;
         if text.chars().count() > 100 || text.chars().any(char::is_control) {
             self.wrong(
                 fields.line,
@@ -465,7 +466,7 @@ impl Reader<'_> {
         self.text(fields, name)
     }
 
-    /// A key that is misspelled has been told of.
+    /// A misspelled key already has an error.
     fn missing(&mut self, fields: &Fields<'_>, name: &str, allowed: &str) {
         let prefix = format!("{}.", fields.path);
         let meant = format!("did you mean `{name}`?");
@@ -511,19 +512,19 @@ fn choices<T>(names: &[(&str, T)]) -> String {
     names.join(", ")
 }
 
-/// `None` for a blank one.
+/// `None` for a blank name.
 fn pattern(name: &str) -> Option<Glob> {
     if name.is_empty() {
         return None;
     }
-    // Names of Windows accounts hold backslashes, which `escape` leaves as they are.
+    // Names of Windows accounts contain backslashes, which `escape` does not change.
     GlobBuilder::new(&escaped(name)).backslash_escape(false).build().ok()
 }
 
-/// Only `*` is special: user ids and names of agents may hold the other signs of globs.
+/// Only `*` is special: user ids and agent names may contain the other glob characters.
 fn escaped(name: &str) -> String {
     let parts: Vec<_> = name.split('*').map(globset::escape).collect();
-    // Two in a row, or one beside a `/`, would mean folders.
+    // Two in a row, or one beside a `/`, would match directories.
     let mut glob = String::new();
     for (n, part) in parts.iter().enumerate() {
         if n > 0 && !(glob.ends_with('*') && part.is_empty()) {
@@ -581,9 +582,9 @@ tests:
         let found = errors(text);
         let expected = [
             "policy.yaml:1: max_recipients: found 0; allowed: a whole number from 1 to 10000",
-            "policy.yaml:2: rule: found a key that is not known; allowed: did you mean `rules`?",
+            "policy.yaml:2: rule: found an unknown key; allowed: did you mean `rules`?",
             "policy.yaml:6: rules[0].then: found \"permit\"; allowed: allow, require_approval, deny",
-            "policy.yaml:9: rules[1].tols: found a key that is not known; allowed: did you mean `tools`?",
+            "policy.yaml:9: rules[1].tols: found an unknown key; allowed: did you mean `tools`?",
             "policy.yaml:10: rules[1].when: found \"argument.to == 'x'\", which names `argument`; variables are",
             "policy.yaml:13: rules[2].reason: found nothing; allowed: why",
             "policy.yaml:14: rules[2].tools: found a list; allowed: a list of names",
@@ -647,7 +648,8 @@ tests:
         assert!(applies(r"[\]*?", "s", r"[\]x?") && !applies(r"[\]*?", "s", r"\xy"));
     }
 
-    /// A server cannot have what another one's tool may do by what it calls its own; what is forbidden stays so by either name.
+    /// A server cannot gain the permissions of another server's tool through a tool name. A denied tool remains denied
+    /// by either name.
     #[test]
     fn a_bare_name_that_looks_like_another_servers_tool_lifts_nothing() {
         let applies = |then: &str, server: &str, tool: &str| {
@@ -673,7 +675,7 @@ tests:
         }
     }
 
-    /// A rule for a surface that there is not would be about nothing, and its own test would not tell.
+    /// A rule for a surface that does not exist would match nothing, and its own test would not reveal it.
     #[test]
     fn a_surface_that_does_not_exist_is_a_mistake() {
         let text = "\

@@ -1,8 +1,9 @@
-//! What a check by a schema may cost, estimated before the schema is taken.
+//! The possible cost of a check by a schema, estimated before the schema is accepted.
 //!
-//! A keyword such as `allOf` or `$ref` applies another schema to the same value: in place. What one value costs is the size of
-//! the schema with everything in place, which doubles with each reference that is used twice; and a circle in place has no end.
-//! What depends on the value (how deep it is, how long its lists are) is counted while it is checked.
+//! A keyword such as `allOf` or `$ref` applies another schema to the same value, that is, in place. The cost for one
+//! value is the size of the schema with everything expanded in place. It doubles with each reference that is used
+//! twice, and a cycle in place never ends. Costs that depend on the value (its depth, the length of its lists) are
+//! counted during the check.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,23 +12,25 @@ use serde_json::{Map, Value};
 
 use super::SchemaError;
 
-/// Schemas that apply to one value with every reference in place.
+/// The most schemas that apply to one value, with every reference expanded.
 const MOST_IN_PLACE: u64 = 10_000;
-/// The longest chain of references and combinations in place: each link takes stack for each level of a value.
+/// The longest chain of references and combinations in place. Each link takes stack for each level of a value.
 const DEEPEST_IN_PLACE: u64 = 64;
-/// Patterns in one schema.
+/// The most patterns in one schema.
 const MOST_PATTERNS: u64 = 512;
-/// Names of `patternProperties` in one schema. Other than those of `pattern`, all of them are compiled with the schema.
+/// The most names in `patternProperties` in one schema. Unlike those of `pattern`, all of them are compiled with the
+/// schema.
 const MOST_PATTERN_PROPERTIES: u64 = 32;
-/// All patterns of one schema, in bytes.
+/// The size limit of all patterns of one schema, in bytes.
 const MOST_PATTERN_BYTES: u64 = 64 * 1024;
-/// What `unevaluatedProperties` and `unevaluatedItems` go through again: schemas in place, over all of these keywords.
+/// The most in-place schemas that `unevaluatedProperties` and `unevaluatedItems` visit again, over all of these
+/// keywords.
 const MOST_UNEVALUATED: u64 = 20_000;
-/// Schemas in one schema that have an `$id` of their own.
+/// The most schemas in one schema that have their own `$id`.
 const MOST_RESOURCES: u64 = 64;
-/// Where the published meta-schemas are named.
+/// The address of the published meta-schemas.
 const META_SCHEMAS: &str = "json-schema.org/";
-/// Counted for a reference to a published meta-schema, which `jsonschema` has built in.
+/// The cost of a reference to a published meta-schema, which is built into `jsonschema`.
 const META_SCHEMA: u64 = 100;
 
 #[derive(Default)]
@@ -36,7 +39,7 @@ struct Patterns {
     bytes: u64,
 }
 
-/// Estimates a schema. Returns the bytes of all its patterns.
+/// Estimates a schema. Returns the total size of its patterns in bytes.
 pub(super) fn estimate(schema: &Value) -> Result<u64, SchemaError> {
     let walk = Walk::of(schema);
     walk.within_limits()?;
@@ -52,12 +55,12 @@ struct Part<'a> {
 }
 
 struct Walk<'a> {
-    /// By address: a part is met again through references.
+    /// By address, because references lead to a part more than once.
     parts: HashMap<usize, usize>,
     all: Vec<Part<'a>>,
-    /// The whole schema, and those in it that have an `$id` of their own, each with that.
+    /// The whole schema, and the schemas in it that have their own `$id`, each with its `$id`.
     resources: Vec<(&'a str, &'a Value)>,
-    /// Schemas by the names that `$anchor` and its like give them.
+    /// Schemas by the names that `$anchor` and similar keywords give them.
     anchors: HashMap<&'a str, Vec<usize>>,
     patterns: Patterns,
     pattern_properties: u64,
@@ -87,7 +90,7 @@ const MAPS: [&str; 4] = ["properties", "patternProperties", "$defs", "definition
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 impl<'a> Walk<'a> {
-    /// Finds every schema in one: wherever the specification has schemas, and wherever a reference leads.
+    /// Finds every schema in a schema: wherever the specification allows one, and wherever a reference leads.
     fn of(schema: &'a Value) -> Self {
         let mut walk = Self {
             parts: HashMap::new(),
@@ -144,7 +147,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Keeps what references may call a schema.
+    /// Records the names by which references may refer to a schema.
     fn name(&mut self, schema: &'a Value, map: &'a Map<String, Value>, part: usize) {
         let text = |key: &str| map.get(key).and_then(Value::as_str);
         // Before draft 2019-09 an anchor is an `$id` that begins with `#`.
@@ -188,7 +191,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Costs every schema with everything in place.
+    /// Computes the cost of every schema, with everything expanded in place.
     fn in_place(&self) -> Result<(), SchemaError> {
         let mut costs = vec![Cost::Unknown; self.all.len()];
         let mut unevaluated: u64 = 0;
@@ -215,7 +218,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The cost of a part and all that it applies in place. Iterative: a chain may be as long as the schema.
+    /// The cost of a part and everything that it applies in place. Iterative, because a chain may span the whole
+    /// schema.
     fn cost(&self, part: usize, costs: &mut [Cost]) -> Result<Known, SchemaError> {
         let mut open = vec![part];
         while let Some(&part) = open.last() {
@@ -239,9 +243,9 @@ impl<'a> Walk<'a> {
                         open.push(child);
                         waits = true;
                     }
-                    // Met again on the way down: it is being costed, so it leads back to itself.
+                    // Its cost is still being computed, so it leads back to itself.
                     Cost::Open => {
-                        let what = "a circle of references that never goes deeper into the value".to_owned();
+                        let what = "a cycle of references that never descends into the value".to_owned();
                         return Err(too_costly(&self.all[child].place, what, 0));
                     }
                 }
@@ -260,7 +264,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a part applies in place, and what it costs beside that.
+    /// The parts that a part applies in place, and its additional cost.
     fn children(&self, part: usize) -> (Vec<usize>, u64) {
         let schema = self.all[part].schema;
         let mut children: Vec<&'a Value> = Vec::new();
@@ -274,7 +278,7 @@ impl<'a> Walk<'a> {
                 children.push(value);
             }
         }
-        // A list may say `true` ten thousand times.
+        // A list may contain `true` ten thousand times.
         let mut beside = children.len() as u64;
         let mut parts: Vec<usize> = children.into_iter().filter_map(|value| self.part(value)).collect();
         for target in self.targets(schema) {
@@ -292,9 +296,9 @@ impl<'a> Walk<'a> {
         self.parts.get(&(std::ptr::from_ref(map) as usize)).copied()
     }
 
-    /// What the references of a schema lead to. One that leads nowhere is the compiler's to refuse.
+    /// The targets of a schema's references. The compiler rejects a reference without a target.
     ///
-    /// Where a schema embeds others, a reference is followed into each of them: an estimate that is too high does no harm.
+    /// If a schema embeds others, a reference is followed into each of them: an estimate that is too high does no harm.
     fn targets(&self, map: &Map<String, Value>) -> Vec<Target<'a>> {
         let mut targets = Vec::new();
         for reference in REFERENCES
@@ -330,7 +334,7 @@ impl<'a> Walk<'a> {
 }
 
 enum Target<'a> {
-    /// A schema, and the pointer that led there, without its first slash.
+    /// A schema, and the pointer to it without its first slash.
     Value(&'a Value, String),
     Part(usize),
     MetaSchema,
@@ -357,7 +361,7 @@ fn too_costly(place: &str, what: String, limit: u64) -> SchemaError {
     }
 }
 
-/// A JSON pointer; long names are cut, since it stands in a line for people.
+/// A JSON pointer. Long ones are cut, because people read them in a single line.
 fn place(path: &[Cow<'_, str>]) -> String {
     const LONGEST: usize = 200;
     let mut place = String::new();

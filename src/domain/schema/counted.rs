@@ -1,8 +1,8 @@
-//! A JSON value that counts how often it is looked at.
+//! A JSON value that counts accesses to it.
 //!
-//! Whatever keywords a schema has and however they are nested, the validator learns of a value through [`Node`]. So that is
-//! where its work is counted. When an effort is used up, the check is unwound to where it began: a keyword that is only told
-//! "not valid" would go on with the next branch.
+//! For every keyword and every nesting of a schema, the validator reads a value through [`Node`], so its work is
+//! counted there. When an effort is exhausted, the check unwinds to its start: a keyword that only gets "not valid"
+//! would continue with the next branch.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,30 +13,31 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, cmp, unique};
 use serde_json::{Map, Number, Value};
 
-/// What a check may cost.
+/// The limit for the cost of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// What may be done on a thread that serves others: a fraction of a millisecond. No pattern is compiled.
+    /// The limit on a thread that serves other requests: a fraction of a millisecond. Compiles no pattern.
     Quick,
-    /// The most that a check may take, on a thread of its own: a second.
+    /// The limit on a thread of its own: a second.
     Full,
-    /// As [`Effort::Full`], with fewer looks.
+    /// As [`Effort::Full`], with fewer accesses.
     AtMost(u64),
 }
 
-/// Looks of a [`Effort::Quick`] check; a tool's usual arguments take some hundred.
+/// Accesses of an [`Effort::Quick`] check. The usual arguments of a tool take a few hundred.
 const QUICK: u64 = 20_000;
-/// Looks of a [`Effort::Full`] check.
+/// Accesses of an [`Effort::Full`] check.
 const FULL: u64 = 20_000_000;
 /// The longest [`Effort::Quick`] check.
 const QUICK_TIME: Duration = Duration::from_millis(2);
 /// The longest [`Effort::Full`] check.
 const TIME: Duration = Duration::from_secs(1);
-/// Looks between two looks at the clock. A look may stand for ten thousand schemas that do not look at the value.
+/// Accesses between two readings of the clock. One access may represent ten thousand schemas that do not read the
+/// value.
 const BETWEEN: u64 = 256;
-/// The longest name of a member in a value that is checked, in bytes.
+/// The longest member name in a checked value, in bytes.
 const LONGEST_NAME: usize = 4 << 10;
-/// Stack that a check may use, in bytes. Threads of the runtime have 2 MiB.
+/// Stack limit of a check, in bytes. Threads of the runtime have 2 MiB.
 const STACK: usize = 1 << 20;
 
 impl Effort {
@@ -48,7 +49,7 @@ impl Effort {
         }
     }
 
-    /// The same with at most `looks`.
+    /// The same effort with at most this many accesses.
     pub(super) fn at_most(self, looks: u64) -> Self {
         match self {
             Self::Quick => Self::Quick,
@@ -57,13 +58,13 @@ impl Effort {
     }
 }
 
-/// Ends a check whose effort is used up. No panic: the hook is not run, and [`within`] always catches it.
+/// Ends a check whose effort is exhausted. It is not a panic: the hook does not run, and [`within`] always catches it.
 pub(super) struct Exhausted;
 
-/// What is left of the check that this thread makes.
+/// What remains of the effort of this thread's check.
 #[derive(Clone, Copy)]
 struct Left {
-    /// Beside those in [`CHUNK`].
+    /// In addition to those in [`CHUNK`].
     looks: u64,
     until: Option<Instant>,
     /// The stack may not grow to or below this address.
@@ -73,11 +74,11 @@ struct Left {
 
 thread_local! {
     static LEFT: Cell<Left> = const { Cell::new(Left { looks: 0, until: None, stack: 0, may_compile: false }) };
-    /// Looks up to the next look at the clock: all that a look has to touch.
+    /// Accesses until the next reading of the clock: the only state that an access has to touch.
     static CHUNK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs a check; `None` when its effort is used up first.
+/// Runs a check; `None` if its effort is exhausted first.
 pub(super) fn within<T>(effort: Effort, check: impl FnOnce() -> T) -> Option<T> {
     let here = 0_u8;
     let full = effort != Effort::Quick;
@@ -94,7 +95,7 @@ pub(super) fn within<T>(effort: Effort, check: impl FnOnce() -> T) -> Option<T> 
     done
 }
 
-/// Takes `looks` from what is left.
+/// Subtracts this many accesses from the remaining effort.
 #[inline]
 pub(super) fn charge(looks: u64) {
     match CHUNK.get().checked_sub(looks) {
@@ -120,14 +121,14 @@ fn next_chunk(looks: u64) {
     });
 }
 
-/// May this check compile a pattern? Ends it otherwise.
+/// Ends the check unless it may compile a pattern.
 pub(super) fn may_compile() {
     if !LEFT.get().may_compile {
         exhausted()
     }
 }
 
-/// Looks at the clock: something took longer than its looks say.
+/// Reads the clock, after work that took longer than its accesses count.
 pub(super) fn time_passed() {
     next_chunk(0);
 }
@@ -137,7 +138,8 @@ pub(super) fn exhausted() -> ! {
     resume_unwind(Box::new(Exhausted))
 }
 
-/// One level deeper; values nest as far as arguments may, and in-place references as far as [`super::cost`] allows.
+/// Checks the stack one level deeper. Values nest as deep as arguments may, and in-place references as deep as
+/// [`super::cost`] allows.
 fn descend() {
     let here = 0_u8;
     if (std::ptr::from_ref(&here) as usize) < LEFT.get().stack {
@@ -145,12 +147,12 @@ fn descend() {
     }
 }
 
-/// A text's own cost beside the look at it.
+/// The cost of a text, in addition to the access.
 fn of_text(text: &str) -> u64 {
     text.len() as u64 / 256
 }
 
-/// A name's own cost. It may be matched with every name of `patternProperties`, where nothing else counts.
+/// The cost of a name. It may be matched against every name in `patternProperties`, which is not counted elsewhere.
 fn of_name(name: &str) -> u64 {
     match name.len() {
         0..=64 => 0,
@@ -159,10 +161,10 @@ fn of_name(name: &str) -> u64 {
     }
 }
 
-/// The representation of values that counts.
+/// The JSON representation that counts accesses.
 pub(super) struct Looks;
 
-/// A value that counts looks at it.
+/// A value that counts accesses to it.
 #[derive(Clone, Copy)]
 pub(super) struct Counted<'a>(pub(super) &'a Value);
 
@@ -252,7 +254,7 @@ impl<'a> Node<'a, Looks> for Counted<'a> {
     }
 }
 
-/// Equality as JSON Schema has it (numbers by value), each compared part counted.
+/// Equality by JSON Schema (numbers by value). Each compared part is counted.
 fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Array(left), Value::Array(right)) => {
@@ -287,7 +289,7 @@ fn charge_all(value: &Value) {
         Value::String(text) => charge(of_text(text)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-    // A part is hashed, and compared with those of the same hash.
+    // Each part is hashed and compared with parts of the same hash.
     charge(4);
 }
 
@@ -311,7 +313,7 @@ impl<'a> Object<'a, Looks> for Counted<'a> {
     }
 }
 
-/// The members of an object; each one is a look.
+/// The members of an object; each one counts as an access.
 pub(super) struct Members<'a>(Option<serde_json::map::Iter<'a>>);
 
 impl<'a> Iterator for Members<'a> {
@@ -344,7 +346,7 @@ impl<'a> Array<'a, Looks> for Counted<'a> {
     }
 }
 
-/// The elements of an array; each one is a look.
+/// The elements of an array; each one counts as an access.
 pub(super) struct Elements<'a>(Option<std::slice::Iter<'a, Value>>);
 
 impl<'a> Iterator for Elements<'a> {

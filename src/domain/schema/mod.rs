@@ -1,12 +1,12 @@
-//! JSON Schemas that others wrote, checked within bounds.
+//! JSON Schemas from outside gavel, checked within limits.
 //!
-//! A schema of a few kilobytes can ask for more work than there is time: references that double, patterns that backtrack,
-//! circles. The crate `jsonschema` checks; this module bounds what it may do, in two steps:
+//! A schema of a few kilobytes can require unbounded work: references that double, patterns that backtrack, cycles. The
+//! crate `jsonschema` does the check. This module limits its work in two steps:
 //!
-//! - [`JsonSchema::compile`] estimates what a check costs with every reference in place and refuses a schema that is too
-//!   large, names the part, and says the limit ([`cost`]);
-//! - [`JsonSchema::check`] counts each look that a keyword takes at the value ([`counted`]) and each match of a pattern
-//!   ([`pattern`]), and ends when an [`Effort`] is used up.
+//! - [`JsonSchema::compile`] estimates the cost of a check with every reference expanded. It rejects a schema that is
+//!   too large, and names the part and the limit ([`cost`]);
+//! - [`JsonSchema::check`] counts each access of a keyword to the value ([`counted`]) and each match of a pattern
+//!   ([`pattern`]), and ends when an [`Effort`] is exhausted.
 
 mod cost;
 mod counted;
@@ -21,48 +21,50 @@ use serde_json::value::RawValue;
 pub use self::counted::Effort;
 use self::counted::{Counted, Looks};
 
-/// Errors that are reported of one value.
+/// The most errors that are reported for one value.
 const MOST_ERRORS: usize = 8;
-/// Looks at a value for collecting what is wrong with it; beyond, for the first error alone; beyond that, it is only said that something is
-/// wrong. Errors name what they are about, so each look may take memory.
+/// Accesses allowed for collecting all errors of a value. Beyond that, only the first error is collected; beyond the
+/// second limit, the message only says that the value is invalid. Errors contain what they refer to, so each access may
+/// take memory.
 const LOOKS_FOR_ERRORS: u64 = 200_000;
 const LOOKS_FOR_FIRST: u64 = 600_000;
 
-/// A schema, compiled.
+/// A compiled schema.
 pub struct JsonSchema {
     original: Box<RawValue>,
     validator: jsonschema::Validator<Looks>,
 }
 
-/// Why a schema was not taken.
+/// Why a schema was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// It is no schema, or it refers to something that is not in it. The compiler's message.
+    /// It is not a schema, or it refers to something outside of it. The compiler's message.
     #[error("{0}")]
     Invalid(String),
     /// A check would cost too much.
     #[error("{what} at {place:?}; at most {limit} are allowed")]
     TooCostly {
-        /// Where, as a JSON pointer into the schema; empty for the whole schema.
+        /// JSON pointer into the schema; empty for the whole schema.
         place: String,
-        /// What there is too much of, with the amount.
+        /// What exceeds the limit, with the amount.
         what: String,
-        /// How many of these are allowed.
+        /// The limit.
         limit: u64,
     },
 }
 
-/// Why a value was not accepted.
+/// Why a value was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// Up to 8 messages, each with the JSON pointer of what it is about. They quote the value, in 512 bytes at most.
+    /// Up to 8 messages, each with the JSON pointer of its subject. They quote the value, up to 512 bytes.
     Invalid(Vec<String>),
-    /// The effort was used up before there was an answer. With [`Effort::Quick`] a check with [`Effort::Full`] may have one.
+    /// The effort was exhausted before there was a result. After [`Effort::Quick`], a check with [`Effort::Full`] may
+    /// still return one.
     TooCostly,
 }
 
-/// What a user or a model reads where a check with [`Effort::Full`] ends without an answer.
-pub const TOO_COSTLY: &str = "checking this value by its schema takes more steps than are allowed";
+/// The text for users and models if a check with [`Effort::Full`] ends without a result.
+pub const TOO_COSTLY: &str = "checking this value against its schema takes more steps than are allowed";
 
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,10 +76,10 @@ impl fmt::Display for CheckError {
 }
 
 impl JsonSchema {
-    /// Compiles `original`; nothing is fetched for a remote `$ref`.
+    /// Compiles `original`. A remote `$ref` is not fetched.
     ///
     /// # Errors
-    /// [`SchemaError`]: it is no schema, or a check by it would cost too much.
+    /// [`SchemaError`]: it is not a schema, or a check by it would cost too much.
     pub fn compile(original: Box<RawValue>) -> Result<Self, SchemaError> {
         let invalid = |message: String| SchemaError::Invalid(message);
         let schema: Value = serde_json::from_str(original.get()).map_err(|error| invalid(error.to_string()))?;
@@ -95,7 +97,8 @@ impl JsonSchema {
         Ok(Self { original, validator })
     }
 
-    /// Is a check by this schema within the limits? Compiles nothing. Returns the bytes of all its patterns.
+    /// Whether a check by this schema stays within the limits. Compiles nothing. Returns the total size of its patterns
+    /// in bytes.
     ///
     /// # Errors
     /// [`SchemaError::TooCostly`], with the place.
@@ -103,28 +106,28 @@ impl JsonSchema {
         cost::estimate(schema)
     }
 
-    /// The schema's text, as it was given.
+    /// The original text of the schema.
     #[must_use]
     pub fn original(&self) -> &RawValue {
         &self.original
     }
 
-    /// The same, read.
+    /// The schema, parsed.
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(self.original.get()).unwrap_or_default()
     }
 
-    /// Does it name this argument?
+    /// Whether it names this argument.
     #[must_use]
     pub fn has_property(&self, name: &str) -> bool {
         self.value()["properties"].get(name).is_some()
     }
 
-    /// Checks a value, whatever it takes within `effort`.
+    /// Checks a value within `effort`.
     ///
     /// # Errors
-    /// [`CheckError`]: the value is not valid, or the effort is used up.
+    /// [`CheckError`]: the value is invalid, or the effort is exhausted.
     pub fn check(&self, value: &Value, effort: Effort) -> Result<(), CheckError> {
         let valid = counted::within(effort, || self.validator.is_valid(Counted(value))).ok_or(CheckError::TooCostly)?;
         if valid {
@@ -141,24 +144,24 @@ impl JsonSchema {
             })
         };
         let collected: Option<Vec<String>> = collected.or_else(first);
-        // Errors name what they are about, each in each branch: where there are very many, nobody reads them, and they take memory.
+        // Each branch repeats its errors with what they refer to. Very many of them take memory and help no reader.
         Err(match (collected, effort) {
             (Some(errors), _) => CheckError::Invalid(errors),
-            // With more effort it may be said.
+            // A check with more effort may still return the errors.
             (None, Effort::Quick) => CheckError::TooCostly,
             (None, Effort::Full | Effort::AtMost(_)) => CheckError::Invalid(vec![format!(
-                "{TOP}: it does not fit the schema, and saying where takes too long"
+                "{TOP}: it does not match the schema; finding the exact place takes too long"
             )]),
         })
     }
 }
 
-/// The place of a whole value in a message.
+/// The location of a whole value in a message.
 const TOP: &str = "/";
 
 /// Runs `work` so that [`counted::exhausted`] ends it.
 fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // Nothing that `work` changes is looked at after it has ended early.
+    // Nothing that `work` changes is used after it ended early.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
         Err(ended) if ended.is::<counted::Exhausted>() => None,
@@ -170,7 +173,7 @@ fn message(error: &jsonschema::ValidationError<'_>) -> String {
     let mut message = Message::default();
     let place = error.instance_path().as_str();
     let place = if place.is_empty() { TOP } else { place };
-    // Full, the message writes no more; there is no other error.
+    // A full message rejects more text; no other error is possible.
     if write!(message, "{place}: {error}").is_err() {
         message.0.push('…');
     }
@@ -185,7 +188,7 @@ fn limited(error: &jsonschema::ValidationError<'_>) -> String {
     message.0
 }
 
-/// A message about something that may be of any size.
+/// A message about a value of any size.
 #[derive(Default)]
 struct Message(String);
 
@@ -207,10 +210,10 @@ impl fmt::Debug for JsonSchema {
     }
 }
 
-/// Bytes of a reference in a schema that is followed outside of a check: it is looked at for each value.
+/// The longest reference that is followed outside of a check, in bytes. It is read once for each value.
 const MOST_REFERENCE: usize = 1000;
 
-/// A schema, or the one in the same document that it refers to.
+/// The schema, or the one in the same document that it refers to.
 pub(crate) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
     target

@@ -1,7 +1,7 @@
-//! Patterns of a schema: compiled when a value first needs them, within a size, and kept while there is room.
+//! Patterns of a schema: compiled on first use, within a size limit, and cached while there is room.
 //!
-//! A pattern of ten bytes may take ten megabytes compiled, so all that are compiled share one room. What a match may cost is
-//! charged to the check before it is made: an engine that has begun cannot be stopped.
+//! A pattern of ten bytes may need ten megabytes compiled, so all compiled patterns share one cache. The possible cost
+//! of a match is charged to the check beforehand, because a running engine cannot be stopped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -13,20 +13,20 @@ use serde_json::{Map, Value, json};
 
 use super::counted::{Counted, Looks, charge, exhausted, may_compile, time_passed};
 
-/// Sizes that a pattern is compiled to fit, smallest first, in bytes. One that fits none is not matched.
+/// Size limits for compiling a pattern, smallest first, in bytes. A pattern that exceeds all of them is not matched.
 const SIZES: [usize; 5] = [2 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20];
-/// What all compiled patterns of the process may take, in bytes.
+/// Size limit of all compiled patterns of the process, in bytes.
 const ROOM: usize = 32 << 20;
-/// What a pattern's automaton may take beside it, for each thread that matches, in bytes.
+/// Size limit of a pattern's automaton, which comes on top, for each matching thread, in bytes.
 const AUTOMATON: usize = 256 << 10;
-/// Steps back of an engine that goes back, for one match.
+/// Backtracking steps allowed for one match.
 const STEPS_BACK: usize = 20_000;
-/// The longest text that a pattern with look-around is matched with, in bytes: each step back may go through all of it.
+/// The longest text for a pattern with look-around, in bytes: each backtracking step may scan all of it.
 const LONGEST_LOOKED_AROUND: usize = 16 << 10;
-/// Size of each name in `patternProperties`, in bytes: all of them are compiled with the schema.
+/// Size limit of each pattern in `patternProperties`, in bytes. They are all compiled with the schema.
 const NAMED_SIZE: usize = 64 << 10;
 
-/// How schemas are compiled here.
+/// Options for compiling schemas.
 pub(super) fn options() -> ValidationOptions<'static, Arc<dyn jsonschema::Retrieve>, Looks> {
     jsonschema::options_for::<Looks>()
         .with_pattern_options(limits(NAMED_SIZE))
@@ -52,16 +52,16 @@ fn keyword<'a>(
         text: Arc::from(text),
         compiled: Mutex::default(),
     };
-    // Most are valid as the standard has it. What only the engine takes is compiled to see.
+    // Most patterns are valid by the standard. Others are compiled here to see whether the engine accepts them.
     if !is_standard(text) && matches!(compile(text), Err(Unusable::Invalid)) {
         return Err(ValidationError::custom(format!("{text:?} is not a valid pattern")));
     }
-    // A schema may hold hundreds of them.
+    // A schema may have hundreds of patterns.
     time_passed();
     Ok(Box::new(pattern))
 }
 
-/// Is it a pattern by ECMA-262, which JSON Schema names?
+/// Whether it is a pattern by ECMA-262, which JSON Schema prescribes.
 fn is_standard(text: &str) -> bool {
     static FORMAT: LazyLock<Option<Validator>> = LazyLock::new(|| {
         let options = jsonschema::options().should_validate_formats(true);
@@ -74,14 +74,14 @@ fn is_standard(text: &str) -> bool {
 
 struct Pattern {
     text: Arc<str>,
-    /// Kept by [`Room`], as long as it has room.
+    /// Owned by [`Room`], which drops it when space runs out.
     compiled: Mutex<Weak<Compiled>>,
 }
 
 struct Compiled {
     text: Arc<str>,
     validator: Validator,
-    /// Which of [`SIZES`] it fits.
+    /// The smallest of [`SIZES`] that it fits.
     size: usize,
     looks_around: bool,
 }
@@ -91,7 +91,7 @@ enum Unusable {
     TooLarge,
 }
 
-/// A validator of that pattern alone, in the smallest size that it fits.
+/// Compiles a validator for this pattern alone, within the smallest size that it fits.
 fn compile(text: &str) -> Result<Compiled, Unusable> {
     let schema = json!({"pattern": text});
     let mut fits = SIZES.into_iter().map(|size| {
@@ -110,7 +110,7 @@ fn compile(text: &str) -> Result<Compiled, Unusable> {
     }
 }
 
-/// `\1` and its like.
+/// Whether the pattern has back-references such as `\1`.
 fn refers_back(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes
@@ -125,7 +125,7 @@ impl Pattern {
         if compiled.looks_around && text.len() > LONGEST_LOOKED_AROUND {
             exhausted()
         }
-        // An engine goes through all states of the pattern for each character at worst; a state takes some 32 bytes.
+        // At worst, an engine visits all states of the pattern for each character. A state takes about 32 bytes.
         let worst = (text.len() as u64).saturating_mul(compiled.size as u64 / 32);
         charge(1 + worst / 64);
         let found = compiled.validator.validate(value);
@@ -143,7 +143,7 @@ impl Pattern {
         if let Some(compiled) = kept().upgrade() {
             return compiled;
         }
-        // Without the lock: a check that may not compile must not wait for one that does.
+        // Without the lock: a check that must not compile must not wait for one that does.
         may_compile();
         let compiled = ROOM_FOR_ALL.compiled(&self.text);
         time_passed();
@@ -170,19 +170,20 @@ impl<'i> Keyword<'i, Looks> for Pattern {
     }
 }
 
-/// The compiled patterns of the process, oldest first.
+/// Cache of the process's compiled patterns, oldest first.
 struct Room(Mutex<VecDeque<Arc<Compiled>>>);
 
 static ROOM_FOR_ALL: Room = Room(Mutex::new(VecDeque::new()));
 
 impl Room {
-    /// A pattern as it is kept, or compiled anew; the oldest ones make room. `None` when it cannot be compiled.
+    /// Returns a pattern from the cache, or compiles it and evicts the oldest ones if necessary. `None` if it cannot be
+    /// compiled.
     fn compiled(&self, text: &str) -> Option<Arc<Compiled>> {
         let known = |kept: &VecDeque<Arc<Compiled>>| kept.iter().find(|one| &*one.text == text).cloned();
         if let Some(known) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Some(known);
         }
-        // Without the lock: it takes milliseconds.
+        // Without the lock, because compiling takes milliseconds.
         let compiled = Arc::new(compile(text).ok()?);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back(Arc::clone(&compiled));

@@ -13,7 +13,7 @@ fn compiled(schema: &Value) -> JsonSchema {
     compile(schema).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Twice the limit of a check, for slow machines: what is caught here otherwise takes minutes or for ever.
+/// Twice the limit of a check, for slow machines. Without the limit, these checks take minutes or never end.
 const LATE: Duration = Duration::from_secs(10);
 
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
@@ -34,7 +34,7 @@ fn doubling(combine: &str, levels: usize, last: Value) -> Value {
     json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": defs})
 }
 
-/// Errors name what they are about, in every branch: they are not collected without end.
+/// Errors repeat their subject in every branch, so collecting them has a limit.
 #[test]
 fn a_value_that_is_wrong_in_very_many_places_is_refused_in_one_sentence() {
     let branches: Vec<_> = (0..50)
@@ -47,7 +47,7 @@ fn a_value_that_is_wrong_in_very_many_places_is_refused_in_one_sentence() {
     };
     assert_eq!(
         errors,
-        ["/: it does not fit the schema, and saying where takes too long"]
+        ["/: it does not match the schema; finding the exact place takes too long"]
     );
 }
 
@@ -106,11 +106,11 @@ fn a_circle_that_never_goes_deeper_is_refused() {
         json!({"$defs": {"a": {"$anchor": "me", "allOf": [{"$ref": "#me"}]}}, "properties": {"x": {"$ref": "#me"}}}),
         json!({"$defs": {"a": {"$id": "other", "$ref": "other#/$defs/b", "$defs": {"b": {"$ref": "other"}}}}, "properties": {"x": {"$ref": "other"}}}),
     ] {
-        let refused = in_time("a circle", || compile(&schema));
+        let refused = in_time("a cycle", || compile(&schema));
         let Err(SchemaError::TooCostly { what, .. }) = &refused else {
             panic!("{schema}: {refused:?}")
         };
-        assert!(what.contains("circle"), "{what}");
+        assert!(what.contains("cycle"), "{what}");
     }
 }
 
@@ -152,7 +152,7 @@ fn a_chain_that_goes_deeper_does_not_take_the_stack() {
     });
 }
 
-/// Promise 5: what no estimate knows is counted while a value is checked.
+/// Promise 5: work that no estimate can predict is counted during the check.
 #[test]
 fn a_check_ends_when_its_effort_is_used_up() {
     let deep = |levels: usize, leaf: Value| (0..levels).fold(leaf, |value, _| json!([value]));
@@ -221,7 +221,7 @@ fn a_check_ends_when_its_effort_is_used_up() {
         let schema = in_time(what, || compiled(&schema));
         for effort in [Effort::Quick, Effort::Full] {
             let found = in_time(what, || schema.check(&value, effort));
-            // What the validator remembers of references makes the first three cheap; the others use any moment up.
+            // The validator caches references, so the first three are cheap. The others exhaust any quick check.
             if effort == Effort::Quick && n > 2 {
                 assert_eq!(found, Err(CheckError::TooCostly), "{what}");
             }
@@ -231,7 +231,7 @@ fn a_check_ends_when_its_effort_is_used_up() {
 
 #[test]
 fn patterns_take_a_bounded_room_however_short_they_are() {
-    // Each takes megabytes compiled; 512 KiB of such took 9 GB.
+    // Each takes megabytes compiled; 512 KiB of them took 9 GB.
     let properties: serde_json::Map<String, Value> = (0..400)
         .map(|n| {
             (
@@ -248,7 +248,7 @@ fn patterns_take_a_bounded_room_however_short_they_are() {
     assert!(grown < 200, "{grown} MiB");
 }
 
-/// Of this process, in MiB.
+/// Memory of this process, in MiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -293,7 +293,7 @@ fn patterns_mean_what_they_meant() {
         let Ok(schema) = compile(&json!({"pattern": pattern})) else {
             panic!("{pattern} is not taken")
         };
-        // Compiled when it is needed, which takes longer than a moment.
+        // Compiled on first use, which takes longer than a quick check allows.
         assert_eq!(schema.check(&json!(good), Effort::Full), Ok(()), "{pattern}");
         assert_eq!(schema.check(&json!(good), Effort::Quick), Ok(()), "{pattern}");
         assert!(
@@ -304,7 +304,7 @@ fn patterns_mean_what_they_meant() {
     }
 }
 
-/// A format is checked by one look, so its time has to be short by itself.
+/// A format check counts as one access, so it must be fast by itself.
 #[test]
 fn no_format_takes_long_on_a_long_text() {
     let formats = [
@@ -354,7 +354,7 @@ fn the_draft_a_schema_names_is_the_one_it_is_checked_by() {
     assert_eq!(compiled(&seventh).check(&json!(["a"]), Effort::Quick), Ok(()));
 }
 
-/// What the validator says of a value does not change with the way it is counted.
+/// Counting does not change the result of a validation.
 #[test]
 fn counting_changes_no_verdict() {
     let schema = json!({

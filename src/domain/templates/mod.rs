@@ -1,4 +1,4 @@
-//! Texts with placeholders, and the fixed replies made of them (C-FR-013).
+//! Texts with placeholders, and the fixed replies made from them (C-FR-013).
 
 mod replies;
 mod template;

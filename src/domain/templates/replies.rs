@@ -1,7 +1,7 @@
-//! The fixed replies: what a person reads when no model has the last word (C-FR-010, C-FR-013).
+//! The fixed replies: what the user reads when no model wrote the answer (C-FR-010, C-FR-013).
 //!
-//! They stand in `templates/responses.toml`, one for each outcome that can need one. Loading checks
-//! that none is missing, none is unknown, and each names only what its outcome can tell.
+//! They are in `templates/responses.toml`, one for each outcome that can need one. Loading checks that none is missing,
+//! none is unknown, and each uses only the placeholders of its outcome.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::template::Template;
 use super::texts::{Text, Texts, counted, time};
 use crate::domain::decision::Outcome;
 
-/// What the replies can tell. Each outcome may use only its own part of it (`names`).
+/// The values for the replies. Each outcome may use only some of them (`names`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyArgs<'a> {
-    /// RATE_LIMITED, OVERLOADED: wait that long. DEADLINE: the time that is spent.
+    /// RATE_LIMITED, OVERLOADED: how long to wait. DEADLINE: the time limit.
     pub seconds: u64,
     /// USER_INPUT: what is too long, `message` or `history`.
     pub subject: &'a str,
-    /// USER_INPUT: how long it may be, with its unit.
+    /// USER_INPUT: the allowed length, with its unit.
     pub limit: &'a str,
-    /// LOOP_LIMIT: the iterations that are spent.
+    /// LOOP_LIMIT: the number of iterations.
     pub iterations: u32,
-    /// What has already happened.
+    /// What has already been done.
     pub progress: Progress,
 }
 
-/// What the calls before the end of a decision have done. The reply must not hide it.
+/// What the calls of a decision did before it ended. The reply must not hide it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
-    /// No tool ran, or none that did anything.
+    /// No tool ran, or no call had an effect.
     #[default]
     Nothing,
-    /// At least one tool has done its work.
+    /// At least one call took effect.
     Partial,
-    /// A call was sent and its answer never came.
+    /// A call was sent, and its outcome is unknown.
     InDoubt,
 }
 
@@ -45,13 +45,13 @@ pub struct Templates {
     pub(super) texts: Texts,
 }
 
-/// What is wrong with a template file.
+/// An error in a template file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {field}: found {found}; allowed: {allowed}")]
 pub struct TemplatesError {
-    /// The file, as it was named.
+    /// The file name.
     pub file: String,
-    /// Which reply.
+    /// The reply.
     pub field: String,
     /// What was found.
     pub found: String,
@@ -62,7 +62,7 @@ pub struct TemplatesError {
 const PARTIAL: &str = "PROGRESS:PARTIAL";
 const IN_DOUBT: &str = "PROGRESS:IN_DOUBT";
 
-/// What the reply of an outcome may name; `None`: it has no fixed reply, the model's words stand.
+/// The placeholders that the reply of an outcome may use; `None` if it has no fixed reply, because the model answers.
 fn names(outcome: Outcome) -> Option<&'static [&'static str]> {
     match outcome {
         Outcome::TaskCompleted
@@ -89,21 +89,21 @@ impl Templates {
     /// The replies compiled into the binary.
     pub const BUILT_IN: &'static str = include_str!("../../../templates/responses.toml");
 
-    /// The replies compiled into the binary, read.
+    /// The replies compiled into the binary, parsed.
     ///
     /// # Panics
-    /// Never: a test reads them.
+    /// Never: a test parses them.
     #[must_use]
     pub fn built_in() -> Self {
         Self::from_toml(Self::BUILT_IN, "templates/responses.toml")
-            .unwrap_or_else(|errors| unreachable!("the built-in replies are read by a test: {errors:?}"))
+            .unwrap_or_else(|errors| unreachable!("a test parses the built-in replies: {errors:?}"))
     }
 
-    /// Reads a template file: TOML, outcome = text. `file` is only named in errors.
+    /// Parses a template file: TOML, outcome = text. `file` is used only in errors.
     ///
     /// # Errors
-    /// Every error at once: not TOML, an unknown or missing outcome, a blank text, a placeholder
-    /// that the outcome cannot fill.
+    /// All errors at once: invalid TOML, an unknown or missing outcome, a blank text, a placeholder that the outcome
+    /// does not provide.
     pub fn from_toml(text: &str, file: &str) -> Result<Self, Vec<TemplatesError>> {
         let mut errors = Vec::new();
         let mut error = |field: &str, found: String, allowed: String| {
@@ -131,7 +131,7 @@ impl Templates {
                 None
             }
             Some(text) if text.trim().is_empty() => {
-                error(field, "a blank text".to_owned(), "words for a person".to_owned());
+                error(field, "a blank text".to_owned(), "a text for users".to_owned());
                 None
             }
             Some(text) => match Template::parse(text.trim()) {
@@ -191,9 +191,9 @@ impl Templates {
         }
     }
 
-    /// The reply for `outcome`, followed by what has already happened. An outcome that leaves the
-    /// model the last word (SUCCESS, AMBIGUITY, OUT_OF_SCOPE) has no fixed reply: should a model leave it
-    /// without words all the same, the person reads that of INTERNAL.
+    /// The reply for `outcome`, followed by what has already been done. An outcome that the model answers (SUCCESS,
+    /// AMBIGUITY, OUT_OF_SCOPE) has no fixed reply. If the model left such an answer empty, the reply is that of
+    /// INTERNAL.
     #[must_use]
     pub fn render(&self, outcome: Outcome, args: &ReplyArgs<'_>) -> String {
         let template = self
@@ -222,7 +222,7 @@ fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {
     };
     template
         .render(value)
-        .unwrap_or_else(|name| unreachable!("loading lets no other name through: {name}"))
+        .unwrap_or_else(|name| unreachable!("loading accepts no other name: {name}"))
 }
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ mod tests {
         assert!(reply.contains("message") && reply.contains("32 KiB"), "{reply}");
     }
 
-    /// Promise 7: cut short is never shown as done, nor as nothing done.
+    /// Promise 7: a partly finished task is never shown as done, nor as nothing done.
     #[test]
     fn a_reply_does_not_hide_what_has_happened() {
         let templates = Templates::built_in();

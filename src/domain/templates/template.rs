@@ -1,23 +1,23 @@
 //! A text with placeholders `${name}`.
 //!
-//! No recursion, no conditions, no environment: a value is put in as it is, once. `$${` stands for a
-//! literal `${`; any other `$` is itself.
+//! No recursion, no conditions, no environment: each value is inserted unchanged, once. `$${` is a literal `${`; any
+//! other `$` is itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The longest text that comes of putting values into one, in bytes: twice the longest body of a request, so that the longest input fits
-/// beside the longest text. It is known before the text is made.
+/// The longest rendered text, in bytes: twice the longest request body, so that the longest input fits beside the
+/// longest text. The length is checked before the text is built.
 pub const MOST_RENDERED: usize = 2 << 20;
 
-/// Why values cannot be put into a text.
+/// Why a text cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError<'t> {
     /// There is no value of this name.
     #[error("no value for ${{{0}}}")]
     Missing(&'t str),
-    /// It would be longer than [`MOST_RENDERED`]: so many bytes.
-    #[error("it would be {0} bytes long with its values put in; at most {MOST_RENDERED} are allowed")]
+    /// It would have this many bytes, more than [`MOST_RENDERED`].
+    #[error("it would be {0} bytes long with its values inserted; at most {MOST_RENDERED} are allowed")]
     TooLong(usize),
 }
 
@@ -30,15 +30,15 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    /// With where its `${` stands in the text, in bytes.
+    /// A name, and the byte offset of its `${` in the text.
     Name(String, usize),
 }
 
-/// A placeholder that is none.
+/// An invalid placeholder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("found {found}; allowed: {allowed}")]
 pub struct TemplateError {
-    /// Where in the text, in bytes.
+    /// Byte offset in the text.
     pub at: usize,
     /// What was found.
     pub found: String,
@@ -50,7 +50,7 @@ impl Template {
     /// Splits `text`.
     ///
     /// # Errors
-    /// A `${` without `}`, or with something between them that is no name.
+    /// A `${` without `}`, or with an invalid name between them.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let (template, malformed) = Self::read(text);
         match malformed.first() {
@@ -62,8 +62,8 @@ impl Template {
         }
     }
 
-    /// As [`Template::parse`], for who tells all errors: what is no placeholder stands for itself. Where those stand in the text, in
-    /// bytes, comes with it; [`malformed_at`] says what is wrong with one.
+    /// Like [`Template::parse`], for callers that report all errors. Invalid placeholders remain as literal text. Also
+    /// returns their byte offsets; [`malformed_at`] describes one.
     #[must_use]
     pub fn read(text: &str) -> (Self, Vec<usize>) {
         let mut pieces = Vec::new();
@@ -78,7 +78,7 @@ impl Template {
                 continue;
             }
             literal.push_str(&rest[..at]);
-            // No further than a name may go: the next `}` may be far, and as far from each that follows.
+            // Searches no further than a name can reach: otherwise each of many `${` would scan to a far `}`.
             let name = name_at_start(&rest[at + 2..]);
             let after = rest[at + 2 + name.len()..]
                 .strip_prefix('}')
@@ -102,12 +102,12 @@ impl Template {
         (Self { pieces }, malformed)
     }
 
-    /// The names of its placeholders, in order, each as often as it stands there.
+    /// The names of its placeholders, in order, with repetitions.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.places().map(|(name, _)| name)
     }
 
-    /// The same names, each with where its `${` stands in the text, in bytes.
+    /// The same names, each with the byte offset of its `${` in the text.
     pub fn places(&self) -> impl Iterator<Item = (&str, usize)> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Name(name, at) => Some((name.as_str(), *at)),
@@ -115,7 +115,7 @@ impl Template {
         })
     }
 
-    /// How long it is without any value, in bytes.
+    /// Length without the values, in bytes.
     #[must_use]
     pub fn fixed(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| match piece {
@@ -125,10 +125,10 @@ impl Template {
         lengths.sum()
     }
 
-    /// Puts the values in. Each is asked for once, however often its name stands there.
+    /// Renders the text. `value` is called once for each name, even if the name occurs several times.
     ///
     /// # Errors
-    /// The first name for which `value` has none; the text would be too long.
+    /// The first name without a value, or the text would be too long.
     pub fn render(&self, value: impl Fn(&str) -> Option<String>) -> Result<String, RenderError<'_>> {
         let mut values: HashMap<&str, String> = HashMap::new();
         let mut length = self.fixed();
@@ -159,7 +159,7 @@ fn name_at_start(text: &str) -> &str {
     &text[..end]
 }
 
-/// What is found at a `${` that begins no placeholder, and what is allowed there.
+/// What was found at a `${` that begins no placeholder, and what is allowed there.
 pub(crate) fn malformed_at(text: &str, at: usize) -> (String, String) {
     let shown: String = text[at..].chars().take(24).collect();
     let allowed = "`${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`";
@@ -227,10 +227,10 @@ mod tests {
         };
         let fits = Template::parse("${a}${a}").unwrap();
         assert_eq!(fits.render(value).unwrap().len(), MOST_RENDERED);
-        // Made, it would be a terabyte.
+        // Rendered, it would have a terabyte.
         let many = Template::parse(&"${a}".repeat(1 << 20)).unwrap();
         assert_eq!(many.render(value), Err(RenderError::TooLong((1 << 20) * half.len())));
-        assert_eq!(asked.get(), 2, "each value is asked for once");
+        assert_eq!(asked.get(), 2, "each value is requested once");
         assert_eq!(Template::parse("a ${b} $${c}").unwrap().fixed(), "a  ${c}".len());
     }
 
@@ -242,7 +242,7 @@ mod tests {
 
         #[test]
         fn an_escaped_text_comes_back(text in "[a-z$]{0,6}([$][{][a-z]{0,3}[}]?){0,3}[a-z]{0,3}") {
-            // A `$` before `${` would join the escape.
+            // A `$` before `${` would become part of the escape.
             prop_assume!(!text.contains("$${"));
             prop_assert_eq!(render(&text.replace("${", "$${")), text);
         }

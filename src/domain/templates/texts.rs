@@ -1,4 +1,4 @@
-//! Fixed texts of runs and approvals, for people. They stand in `templates/responses.toml`, beside the fixed replies.
+//! Fixed texts about runs and approvals, for people. They are in `templates/responses.toml`, with the fixed replies.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ macro_rules! texts {
         pub enum Text { $($(#[$doc])* $variant,)+ }
 
         impl Text {
-            /// Every one there is.
+            /// Every text.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Its name in the file.
@@ -22,7 +22,7 @@ macro_rules! texts {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What it may name.
+            /// The placeholders it may use.
             pub(super) const fn values(self) -> &'static [&'static str] {
                 match self { $(Self::$variant => &[$($value),*],)+ }
             }
@@ -31,43 +31,43 @@ macro_rules! texts {
 }
 
 texts! {
-    /// Another run of the thread comes first.
+    /// The run waits for an earlier run of its thread.
     Queued = "RUN:QUEUED" [],
-    /// It is being worked on.
+    /// The run is in progress.
     Working = "RUN:WORKING" [],
-    /// A person cancelled it.
+    /// The run was cancelled.
     Cancelled = "RUN:CANCELLED" [],
-    /// Its steps are used up.
+    /// It reached its step limit.
     StepLimit = "RUN:STEP_LIMIT" ["steps"],
-    /// Its time is used up.
+    /// It reached its time limit.
     TimeLimit = "RUN:TIME_LIMIT" ["time"],
-    /// Its tokens are used up.
+    /// It reached its token limit.
     TokenLimit = "RUN:TOKEN_LIMIT" ["tokens"],
-    /// A step of its flow stopped before its end.
+    /// A step of its flow was stopped early.
     StepCut = "RUN:STEP_CUT" [],
     /// Actions whose outcome is unknown.
     InDoubt = "RUN:IN_DOUBT" ["actions"],
-    /// The same of a run that can be resumed.
+    /// The same for a run that can be resumed.
     ResumeInDoubt = "RUN:RESUME_IN_DOUBT" [],
-    /// The same call again and again.
+    /// It repeated the same call.
     DoomLoop = "RUN:DOOM_LOOP" ["tool", "times"],
-    /// It ended in words where its output was due.
+    /// It ended with text where its structured output was required.
     MissingOutput = "RUN:MISSING_OUTPUT" [],
-    /// Its output was invalid again and again.
+    /// Its output was repeatedly invalid.
     InvalidOutput = "RUN:INVALID_OUTPUT" ["times", "errors"],
-    /// It is not there to be continued.
+    /// A tool or model that it needs is unavailable.
     Unavailable = "RUN:UNAVAILABLE" [],
     /// A fault of gavel.
     Broken = "RUN:BROKEN" [],
-    /// Process after process was lost with it.
+    /// Several processes in a row died while they ran it.
     ProcessLost = "RUN:PROCESS_LOST" ["many"],
-    /// It is longer than it may be.
+    /// It exceeded its size limit.
     SizeLimit = "RUN:SIZE_LIMIT" [],
-    /// A person rejected a call, and that ended it.
+    /// An approver rejected a call, and that ended the run.
     Rejected = "RUN:REJECTED" ["action"],
-    /// What was done all the same.
+    /// Actions that were done although the run failed.
     Done = "RUN:DONE" ["actions"],
-    /// What may have been done.
+    /// Actions whose outcome is unknown.
     MaybeDone = "RUN:MAYBE_DONE" ["actions"],
     /// The model could not be reached.
     ModelUnavailable = "MODEL:UNAVAILABLE" [],
@@ -83,11 +83,11 @@ texts! {
     ModelRejected = "MODEL:REJECTED" [],
     /// The model took too long.
     ModelTimeout = "MODEL:TIMEOUT" [],
-    /// The model gave no usable answer.
+    /// The model returned no usable answer.
     ModelMalformed = "MODEL:MALFORMED" [],
     /// The provider blocked the prompt or the answer.
     ModelBlocked = "MODEL:BLOCKED" [],
-    /// An approval is asked for.
+    /// An approval request.
     ApprovalRequest = "APPROVAL:REQUEST" ["call", "reason"],
     /// An approver approved an action once.
     Approved = "APPROVAL:APPROVED" ["by", "tool"],
@@ -95,24 +95,24 @@ texts! {
     AlwaysAllowed = "APPROVAL:ALWAYS_ALLOWED" ["by", "tool"],
     /// An approver rejected an action.
     ActionRejected = "APPROVAL:REJECTED" ["by", "tool"],
-    /// Why, after one of the three.
+    /// The reason, after one of the three.
     Reason = "APPROVAL:REASON" ["reason"],
     /// An action was executed.
     Executed = "ACTION:EXECUTED" ["action"],
     /// The id of its result, after that.
     ResultId = "ACTION:RESULT_ID" ["id"],
-    /// It is not known whether an action was executed.
+    /// The outcome of an action is unknown.
     OutcomeUnknown = "ACTION:OUTCOME_UNKNOWN" ["action"],
-    /// An action in doubt was executed, as somebody found out.
+    /// A person settled an in-doubt action as executed.
     Happened = "SETTLEMENT:HAPPENED" ["by", "tool"],
-    /// It was not.
+    /// A person settled an in-doubt action as not executed.
     DidNotHappen = "SETTLEMENT:DID_NOT_HAPPEN" ["by", "tool"],
 }
 
 static BUILT_IN: LazyLock<Templates> = LazyLock::new(Templates::built_in);
 
 impl Text {
-    /// The text with these values, by their names.
+    /// The text with these values, by name.
     #[must_use]
     pub fn with(self, values: &[(&str, &str)]) -> String {
         let find = |name: &str| {
@@ -120,12 +120,12 @@ impl Text {
             Some(found.map_or_else(String::new, |(_, value)| (*value).to_owned()))
         };
         let rendered = BUILT_IN.texts.get(&self).map(|template| template.render(find));
-        // A value longer than any text may be is cut off before it comes here.
+        // Callers cut values before they become longer than a text may be.
         rendered.and_then(Result::ok).unwrap_or_default()
     }
 }
 
-/// The texts as a file has them.
+/// The texts of a file.
 pub(super) type Texts = BTreeMap<Text, Template>;
 
 /// A number of things: `1 step`, `3 steps`.
@@ -137,7 +137,7 @@ pub fn counted(many: u64, thing: &str) -> String {
     }
 }
 
-/// A time for people, from whole seconds: `1 second`, `90 seconds`, `5 minutes`.
+/// A duration for people, from whole seconds: `1 second`, `90 seconds`, `5 minutes`.
 #[must_use]
 pub fn time(seconds: u64) -> String {
     match seconds {
@@ -148,7 +148,7 @@ pub fn time(seconds: u64) -> String {
     }
 }
 
-/// The words as a sentence of their own.
+/// The text as a sentence, with a full stop if it lacks one.
 #[must_use]
 pub fn sentence(words: &str) -> String {
     let words = words.trim_end();
@@ -162,7 +162,7 @@ pub fn sentence(words: &str) -> String {
 mod tests {
     use super::*;
 
-    /// R-16, C-FR-013: what a person reads of a run has no code, no principal and no bracketed plural in it.
+    /// R-16, C-FR-013: texts about runs contain no codes, no principals and no bracketed plurals.
     #[test]
     fn every_text_is_for_people() {
         for text in Text::ALL {
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(
                 said.matches("VALUE").count(),
                 values.len(),
-                "{text:?} tells what it knows: {said}"
+                "{text:?} names all its values: {said}"
             );
             for jargon in ["${", "(s)", "service:", "user:", "_limit", "in_doubt", "null", "HTTP"] {
                 assert!(!said.contains(jargon), "{text:?}: {said}");

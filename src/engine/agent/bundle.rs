@@ -1,5 +1,5 @@
-//! The definitions that a run needs, as one text: whoever goes on with the run has what it began with, whatever the files
-//! say by then.
+//! The definitions that a run needs, as one text. A process that continues the run uses the definitions it started
+//! with, even if the files have changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::domain::canonical;
 use crate::domain::definition::{Agents, Definition, Form};
 use crate::ports::runs::Snapshot;
 
-/// An agent and every agent that it leads to, by name.
+/// An agent and every agent that it can call, directly or indirectly, by name.
 #[derive(Clone, Debug)]
-pub struct Bundle {
+pub struct DefinitionSnapshot {
     members: BTreeMap<String, Member>,
     snapshot: Snapshot,
 }
 
-/// One of them.
+/// One agent of a bundle.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it is.
+    /// Its definition.
     pub definition: Arc<Definition>,
-    /// The schema of its output, wherever that stands.
+    /// The schema of its output, wherever it was defined.
     pub output_schema: Option<Arc<Value>>,
 }
 
@@ -40,8 +40,8 @@ struct StoredMember {
     output_schema: Option<Value>,
 }
 
-impl Bundle {
-    /// Of this agent, out of those that are right; `None` when it is not among them.
+impl DefinitionSnapshot {
+    /// The bundle of this agent, from the valid agents; `None` when it is not among them.
     #[must_use]
     pub fn of(name: &str, agents: &Agents) -> Option<Self> {
         let mut members = BTreeMap::new();
@@ -63,22 +63,22 @@ impl Bundle {
         Some(Self { members, snapshot })
     }
 
-    /// One of its agents.
+    /// One of its agents, by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Member> {
         self.members.get(name)
     }
 
-    /// As it is kept.
+    /// The bundle in its stored form.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
     }
 
-    /// What was kept.
+    /// Reads a stored bundle.
     ///
     /// # Errors
-    /// It is of a later version, or broken; in words for an operator.
+    /// The text is of a later version, or damaged; in words for an operator.
     pub fn read(snapshot: &Snapshot) -> Result<Self, String> {
         let stored: Stored = serde_json::from_str(&snapshot.text).map_err(|error| error.to_string())?;
         let mut members = BTreeMap::new();
@@ -103,7 +103,7 @@ impl Bundle {
     /// What was kept, unless `known` is that already: runs that call each other have the same.
     ///
     /// # Errors
-    /// As [`Bundle::read`].
+    /// As [`DefinitionSnapshot::read`].
     pub fn read_once(snapshot: &Snapshot, known: Option<&Arc<Self>>) -> Result<Arc<Self>, String> {
         match known {
             Some(known) if known.snapshot.hash == snapshot.hash => Ok(Arc::clone(known)),

@@ -1,4 +1,4 @@
-//! One agent calls another: as a tool of its model, or as a step of its flow.
+//! Calls from one agent to another: as a tool of its model, or as a step of its flow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ended, Left, Place, Round};
+use super::{AgentContext, Ended, Left, Round};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::canonical;
 use crate::domain::definition::{Definition, Flow};
 use crate::domain::ids::RunId;
-use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::nesting;
 use crate::domain::text;
 use crate::domain::tool::FailureCode;
@@ -23,12 +23,12 @@ use crate::engine::{Engine, Run, record};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Created, NewRun, Parent, Spent};
 
-/// Longest word to a model about its arguments, in bytes: it may have given more wrong ones than it can be told of.
+/// Longest error message to a model about its arguments, in bytes; further errors are cut off.
 const LONGEST_MESSAGE: usize = 8 << 10;
 
 /// May this agent be called, and with which exact arguments?
-pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
-    let refuse = |code, message: String| Judgement::Refuse {
+pub(crate) fn decide(run: &Run, name: &str, given: &RawValue) -> PolicyDecision {
+    let refuse = |code, message: String| PolicyDecision::Refuse {
         code,
         message,
         by: Vec::new(),
@@ -60,7 +60,7 @@ pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
         Err(_) => Err("the arguments must be a JSON object".to_owned()),
     };
     match checked {
-        Ok(arguments) => Judgement::Allow {
+        Ok(arguments) => PolicyDecision::Allow {
             arguments: Arc::from(canonical::to_raw(&Value::Object(arguments))),
             by: None,
         },
@@ -68,9 +68,9 @@ pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
     }
 }
 
-/// The run to go on with for a call that was begun: the one that is there, or, where that was cut short and this flow is
-/// resumed, a new one that goes on with it. With it the run that a new one goes on with.
-pub(crate) async fn go_on_with(run: &Run, call: &Proposed) -> Result<(RunId, Option<RunId>), Stop> {
+/// The child run that continues a started call, and the run that it resumes, if any. This is the existing child run, or
+/// a new one where the existing one was cut short and this flow is resumed.
+pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, Option<RunId>), Stop> {
     let (Some(place), Some(log)) = (&run.agent, &run.log) else {
         return Err(Stop::LeaseLost);
     };
@@ -84,12 +84,12 @@ pub(crate) async fn go_on_with(run: &Run, call: &Proposed) -> Result<(RunId, Opt
             (RunId::new(), Some(*last))
         }
         Some(_) => (*last, None),
-        // Not made yet: where it is a second one, it is to go on with the one before.
+        // Not created yet. If it is a second one, it must resume the previous one.
         None => (*last, before.last().copied()),
     })
 }
 
-/// Runs that this one has called, and that are not over, end with it, each as it stands.
+/// Ends the child runs that have not ended, in their current state.
 pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), Stop> {
     let (Some(place), Some(log)) = (&run.agent, &run.log) else {
         return Ok(());
@@ -99,7 +99,7 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         let (Target::Agent(name), Some(child)) = (&call.target, child_begun(&run.journal, call.id)) else {
             continue;
         };
-        // Where it was gone on with after a doubt, what counts is whether it has had its end since.
+        // If the call was continued after it was in doubt, what counts is whether it has ended since.
         let last = run.journal.iter().rfind(|entry| match entry {
             Entry::Started { call: id, .. } | Entry::Result { call: id, .. } => *id == call.id,
             _ => false,
@@ -122,8 +122,8 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
     Ok(())
 }
 
-/// Drives a run that this one called. Where this one is cancelled, that one is too, and is waited for.
-async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ended, Stop> {
+/// Drives a child run. If this run is cancelled, the child run is cancelled too, and awaited.
+async fn drive(place: &AgentContext, log: &Log, run: &Run, child: RunId) -> Result<Ended, Stop> {
     let _calling = place.calling.lock().await;
     place
         .agents
@@ -135,8 +135,9 @@ async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ende
         .await
 }
 
-/// The flows that a run is a step of which this one calls. What a model calls is no step: its caller counts its own model calls.
-fn flows(place: &Place, log: &Log, run: &Run) -> Vec<Spent> {
+/// The flows to which the child run belongs as a step. A run that a model calls is no step: the parent counts its own
+/// model calls.
+fn flows(place: &AgentContext, log: &Log, run: &Run) -> Vec<Spent> {
     if place.flow().is_none() {
         return Vec::new();
     }
@@ -144,8 +145,8 @@ fn flows(place: &Place, log: &Log, run: &Run) -> Vec<Spent> {
     record::with_flows(log, steps, usage)
 }
 
-/// What whoever called an agent keeps of it.
-fn outcome(place: &Place, name: &str, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
+/// What the parent records of a child run.
+fn outcome(place: &AgentContext, name: &str, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
     match place.flow() {
         Some(flow) => step_result(place, flow, ended),
         None => Ok(tool_result(place, name, ended)),
@@ -161,7 +162,7 @@ fn ended_after(engine: &Engine, began: Instant, outcome: Result<Arc<RawValue>, C
     }
 }
 
-/// Makes the run of the agent that is called, unless it is there, and drives it to its end.
+/// Creates the child run, unless it exists, and drives it to its end.
 pub(crate) async fn call(
     engine: &Engine,
     run: &Run,
@@ -177,7 +178,7 @@ pub(crate) async fn call(
         return Err(Stop::LeaseLost);
     };
     let Some(member) = place.bundle.get(name) else {
-        let message = format!("{name:?} is not among the agents that were there when this run began");
+        let message = format!("{name:?} was not among the agents when this run began");
         return Ok(failed(FailureCode::UnknownTool, message));
     };
     let (input, timeout) = given(run, place, call, &member.definition, arguments);
@@ -189,7 +190,7 @@ pub(crate) async fn call(
         settings.round = round(flow, &run.journal, call);
     }
     if resumes.is_some() {
-        // What a person said of a call in doubt is told to the step that made it.
+        // The step that made an in-doubt call receives the user's answer about it.
         settings.settled = place.settings.settled.clone();
     }
     let new = NewRun {
@@ -227,7 +228,7 @@ pub(crate) async fn call(
         | Created::Mismatch
         | Created::ThreadBusy(_)
         | Created::NoThread => {
-            let message = "the run to go on with is not there to be gone on with";
+            let message = "the run to resume does not exist or cannot be resumed";
             return Ok(failed(FailureCode::Unavailable, message.to_owned()));
         }
     }
@@ -235,11 +236,11 @@ pub(crate) async fn call(
     Ok(ended_after(engine, began, outcome(place, name, ended)?))
 }
 
-/// What an agent is given, and the time that its caller gives it: its model by the call's own argument, its definition for a
-/// sub-agent or for a step.
+/// The input and the time limit of a child run. A model sets the limit by an argument of the call; else the definition
+/// sets it, for a sub-agent or for a step.
 fn given(
     run: &Run,
-    place: &Place,
+    place: &AgentContext,
     call: &Proposed,
     called: &Definition,
     arguments: &Arc<RawValue>,
@@ -258,13 +259,13 @@ fn given(
             let input = Arc::from(canonical::to_raw(&Value::Object(input)));
             (input, by_model.or(by_definition))
         }
-        // The gate has read them as an object.
+        // The policy has read them as an object.
         Err(_) => (Arc::clone(arguments), by_definition),
     }
 }
 
-/// What the caller has left.
-fn left(engine: &Engine, run: &Run, place: &Place) -> Left {
+/// The limits that the parent has left.
+fn left(engine: &Engine, run: &Run, place: &AgentContext) -> Left {
     let elapsed = run.elapsed(engine.clock.instant());
     let time = run.limits.time.map(|time| time.saturating_sub(elapsed));
     if place.flow().is_none() {
@@ -275,7 +276,7 @@ fn left(engine: &Engine, run: &Run, place: &Place) -> Left {
             grace: Duration::ZERO,
         };
     }
-    // A flow counts the steps of all it calls, and has nobody but them to sum up.
+    // A flow counts its steps' usage as its own, and only its steps can write a summary.
     let (steps, usage) = flow::spent(&run.journal);
     let grace = match run.limits.at_limit {
         AtLimit::SumUp { grace } => grace,
@@ -289,7 +290,7 @@ fn left(engine: &Engine, run: &Run, place: &Place) -> Left {
     }
 }
 
-/// The round this step is, where the agent itself goes round.
+/// The current round, if the agent itself is the loop.
 fn round(flow: &Flow, journal: &[Entry], call: &Proposed) -> Option<Round> {
     let Flow::Loop { steps, max_iterations } = flow else {
         return None;
@@ -316,8 +317,9 @@ fn failed(code: FailureCode, message: String) -> CallResult {
     }
 }
 
-/// What a model is told of an agent that it called. One that was cut short has not done its job, and says how far it came.
-fn tool_result(place: &Place, name: &str, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
+/// The result that a model gets of an agent that it called. An agent that was cut short has failed, and its message
+/// contains its progress.
+fn tool_result(place: &AgentContext, name: &str, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
     if ended.status == RunStatus::Completed {
         let output = ended.value();
         return Ok(Arc::from(canonical::to_raw(&json!({"output": output}))));
@@ -325,11 +327,11 @@ fn tool_result(place: &Place, name: &str, ended: Ended) -> Result<Arc<RawValue>,
     Err(failure(place, name, &ended))
 }
 
-/// What a flow keeps of a step. One that was cut short stays open, so that it can be gone on with.
-fn step_result(place: &Place, flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
+/// The result that a flow records of a step. A step that was cut short stays open, so that it can be resumed.
+fn step_result(place: &AgentContext, flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
     match ended.status {
         RunStatus::Completed => Ok(Ok(StepOutput {
-            // Where the agent itself goes round, its output is formatted at the end of the last round.
+            // If the agent itself is the loop, its output is formatted at the end of the last round.
             output: if flow.steps().is_empty() {
                 ended.structured()
             } else {
@@ -349,7 +351,7 @@ fn step_result(place: &Place, flow: &Flow, ended: Ended) -> Result<Result<Arc<Ra
     }
 }
 
-fn failure(place: &Place, name: &str, ended: &Ended) -> CallFailure {
+fn failure(place: &AgentContext, name: &str, ended: &Ended) -> CallFailure {
     let said = |call: &DoubtfulCall| place.settings.settled.get(&call.action_id).copied();
     let in_doubt = ended.in_doubt.iter().any(|call| said(call).is_none());
     let verb = match ended.status {
@@ -358,7 +360,7 @@ fn failure(place: &Place, name: &str, ended: &Ended) -> CallFailure {
         _ => "failed",
     };
     let code = match ended.status {
-        // Whoever called it does not go on either, until a person says what happened.
+        // The parent does not continue either, until a user settles the call.
         _ if in_doubt => FailureCode::InDoubt,
         RunStatus::Cancelled => FailureCode::Cancelled,
         _ => FailureCode::ToolError,
@@ -369,20 +371,20 @@ fn failure(place: &Place, name: &str, ended: &Ended) -> CallFailure {
         message.push_str(error);
     }
     if let Some(summary) = &ended.summary {
-        message.push_str(". How far it came: ");
+        message.push_str(". Progress so far: ");
         message.push_str(summary);
     }
     for (call, happened) in ended.in_doubt.iter().filter_map(|call| Some((call, said(call)?))) {
         let had = if happened { "had" } else { "did not have" };
         let DoubtfulCall { tool, parameters, .. } = call;
         message.push_str(&format!(
-            ". A person says that its call {tool} {parameters} {had} its effect"
+            ". The user says that its call {tool} {parameters} {had} its effect"
         ));
     }
     CallFailure::new(code, message)
 }
 
-/// The store cannot be read: as good as not there.
+/// A store that cannot be read counts as unavailable.
 pub(super) fn unread(error: QueryError) -> Stop {
     Stop::Record(RecordError::Unavailable(Arc::from(error.to_string())))
 }

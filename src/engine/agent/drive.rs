@@ -1,4 +1,4 @@
-//! A run from its row to its end: load, inflate, run, finish.
+//! A run from its row to its end: load, prepare, run, finish.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,15 +9,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::call::unread;
-use super::ended::{Ended, ended, exits_loop, formatted, in_doubt, recovered_from, says_nothing, thread_words, told};
+use super::ended::{
+    Ended, ended, exits_loop, final_message, formatted, in_doubt, lacks_model_summary, recovered_from, summarize,
+};
 use super::history::History;
-use super::inflate::{self, Parts, Unable};
-use super::{Agents, Bundle};
+use super::prepare::{self, Parts, Unable};
+use super::{Agents, DefinitionSnapshot};
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Entry, Judgement};
+use crate::domain::journal::{Entry, PolicyDecision};
 use crate::domain::thread;
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
@@ -25,11 +27,11 @@ use crate::engine::limits::Limits;
 use crate::engine::live::Live;
 use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{Ending, iterations};
-use crate::engine::{Engine, Run, derive, flow, leave, notices, record, spans};
+use crate::engine::{Engine, Run, approvals, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredRun, Suspend, Suspended};
+use crate::ports::runs::{FinishedRun, Held, Hold, RunState, StoredRun, Suspend, Suspended};
 
-/// Waits until somebody else may have the run, since its lease was not prolonged in time: whatever became of the renewals.
+/// Waits until another process may hold the run because its lease was not renewed in time, for whatever reason.
 async fn run_out(hold: &Hold) {
     loop {
         let left = hold.left();
@@ -41,10 +43,11 @@ async fn run_out(hold: &Hold) {
 }
 
 impl Agents {
-    /// Drives a run to its end, under a lease that is held. Where it stands already is where it goes on.
+    /// Drives a run to its end under a held lease, starting from its current state.
     ///
     /// # Errors
-    /// It cannot be gone on with now: the record is away, or the lease is lost. Whoever takes it up next finds it as it is.
+    /// The run cannot continue now: the store is unavailable, or the lease is lost. The next worker finds the run
+    /// unchanged.
     pub fn drive<'a>(
         self: &'a Arc<Self>,
         id: RunId,
@@ -67,19 +70,19 @@ impl Agents {
         self.drive_logged(log, cancel, None)
     }
 
-    /// As [`Agents::drive`], with the definitions that the caller has read already.
+    /// Like [`Agents::drive`], with the definitions that the caller has already read.
     pub(super) fn drive_logged<'a>(
         self: &'a Arc<Self>,
         log: Log,
         cancel: CancellationToken,
-        known: Option<&'a Arc<Bundle>>,
+        known: Option<&'a Arc<DefinitionSnapshot>>,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
         Box::pin(async move {
             let _unfinished = self.running.begin(log.run, log.live.clone(), cancel.clone());
             let hold = log.hold.clone();
             let driven = async {
                 tokio::select! {
-                    // First: what has ended by itself is not cut short.
+                    // First: a run that has ended by itself is not interrupted.
                     biased;
                     driven = self.driven(log.clone(), cancel, known) => driven,
                     () = run_out(&hold) => Err(Stop::LeaseLost),
@@ -87,7 +90,7 @@ impl Agents {
             };
             match AssertUnwindSafe(driven).catch_unwind().await {
                 Ok(driven) => driven,
-                // Whoever took it up next would break down as well.
+                // The next worker would panic as well.
                 Err(_) => self.broken_down(log, known).await,
             }
         })
@@ -97,7 +100,7 @@ impl Agents {
         self: &Arc<Self>,
         mut log: Log,
         cancel: CancellationToken,
-        known: Option<&Arc<Bundle>>,
+        known: Option<&Arc<DefinitionSnapshot>>,
     ) -> Result<Ended, Stop> {
         let id = log.run;
         let (stored, history) = self.read(&mut log).await?;
@@ -106,7 +109,7 @@ impl Agents {
         }
         let History { journal, clock, .. } = match history {
             Ok(history) => history,
-            // What it holds is not known, so nobody can go on with it.
+            // The journal cannot be read, so no process can continue the run.
             Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why).into()).await,
         };
         let is_new = journal.len() == log.inherited;
@@ -114,22 +117,22 @@ impl Agents {
             cancel.cancel();
         }
         let before = self.clock(clock).await?;
-        // A run of a thread cannot be resumed, nor one that it called: without a server it goes on, its calls there fail, and what
-        // people have said of others counts.
-        let goes_on = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;
+        // A run of a thread cannot be resumed, nor can its child runs. So it continues without a server: its calls
+        // there fail, and other approvals remain valid.
+        let tolerate_missing_tools = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;
         if !cancel.is_cancelled()
-            && let Err(why) = self.read_anew(log.hold.lease().run, &journal).await?
-            && !goes_on
+            && let Err(why) = self.refresh_servers(log.hold.lease().run, &journal).await?
+            && !tolerate_missing_tools
         {
             return self.unable(&stored, journal, log, Ending::Waiting(why).into()).await;
         }
-        let mut run = match inflate::parts(self, &stored, known, goes_on).await {
+        let mut run = match prepare::parts(self, &stored, known, tolerate_missing_tools).await {
             Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
-            // One that was cancelled need not.
+            // A cancelled run does not need its tools.
             Err(_) if cancel.is_cancelled() => {
                 return self.unable(&stored, journal, log, Ending::Cancelled.into()).await;
             }
-            // What was done is not lost because a server is away: it can be resumed when that is back.
+            // Completed work is not lost because a server is unavailable: the run can be resumed later.
             Err(Unable {
                 ending: Ending::Unable(why),
                 detail,
@@ -144,14 +147,14 @@ impl Agents {
         let name = Arc::clone(&stored.agent);
         let span = spans::agent(&name, id, &engine);
         if is_new {
-            // Whoever watches sees the task at once, and whoever takes the run over knows that it was begun.
+            // Watchers see the task at once, and a process that takes over knows that the run was started.
             log::flush(&engine, &mut run, Vec::new()).await?;
         }
         if stored.thread.is_some() {
             run.history = self.said_before(id).await?;
         }
         let ending = loop {
-            self.hear(&mut run).await?;
+            self.apply_resolutions(&mut run).await?;
             let child = match engine.go(&mut run).instrument(span.clone()).await {
                 Ok(Ending::Suspended(calls)) => Err(calls),
                 Err(Stop::Suspended(child)) => Ok(child),
@@ -159,7 +162,7 @@ impl Agents {
             };
             match self.suspend(&engine, &mut run, child).await? {
                 Suspended::Yes => return Err(Stop::Suspended(id)),
-                // Somebody has answered just now.
+                // An approval was resolved just now.
                 Suspended::Answered => {}
                 Suspended::LeaseLost => return Err(Stop::LeaseLost),
             }
@@ -169,21 +172,19 @@ impl Agents {
         Ok(ended)
     }
 
-    /// Leave is for the tool as it was (promise 4), and what its server said of it was perhaps read long ago: of those that
-    /// a person approved it is read anew, before the run is put together.
-    async fn read_anew(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
-        for server in leave::servers(journal, &self.actions_of(root, journal).await?) {
-            if let Err(why) = self.engine.tools.read_anew(&server).await {
-                tracing::warn!(%root, %server, why, "what a server offers cannot be looked at");
-                return Ok(Err(format!(
-                    "{server} is not there, so what it offers cannot be looked at"
-                )));
+    /// An approval is for the tool as it was (promise 4), and the tool list may be old. So the servers of approved
+    /// calls are asked again before the run is prepared.
+    async fn refresh_servers(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
+        for server in approvals::servers(journal, &self.actions_of(root, journal).await?) {
+            if let Err(why) = self.engine.tools.refresh_server(&server).await {
+                tracing::warn!(%root, %server, why, "the tools of a server cannot be read");
+                return Ok(Err(format!("{server} is unavailable, so its tools cannot be checked")));
             }
         }
         Ok(Ok(()))
     }
 
-    /// Is it a run of a thread, or below one?
+    /// Does the run, or its outermost run, belong to a thread?
     async fn is_of_thread(&self, stored: &StoredRun, root: RunId) -> Result<bool, Stop> {
         if stored.id == root {
             return Ok(stored.thread.is_some());
@@ -192,13 +193,13 @@ impl Agents {
         Ok(root.is_some_and(|root| root.thread.is_some()))
     }
 
-    /// The actions of an outermost run, where a person was asked in this one.
+    /// The actions of an outermost run, if an approval was requested in this run.
     async fn actions_of(&self, root: RunId, journal: &[Entry]) -> Result<Vec<Action>, Stop> {
         let asked = |entry: &Entry| {
             matches!(
                 entry,
-                Entry::Judged {
-                    judgement: Judgement::RequireApproval { .. },
+                Entry::Decided {
+                    decision: PolicyDecision::RequireApproval { .. },
                     ..
                 }
             )
@@ -209,16 +210,16 @@ impl Agents {
         }
     }
 
-    /// Takes what people have answered into the journal.
-    async fn hear(&self, run: &mut Run) -> Result<(), Stop> {
+    /// Adds resolved approvals to the journal.
+    async fn apply_resolutions(&self, run: &mut Run) -> Result<(), Stop> {
         if let Some(log) = &run.log {
             let actions = self.actions_of(log.hold.lease().run, &run.journal).await?;
-            leave::hear(run, &actions);
+            approvals::apply_resolutions(run, &actions);
         }
         Ok(())
     }
 
-    /// The run waits: for a person's word on these calls, or for a run that it called.
+    /// Suspends the run, until these calls are approved or its child run has ended.
     async fn suspend(
         &self,
         engine: &Engine,
@@ -231,7 +232,7 @@ impl Agents {
         };
         run.push(Entry::Suspended);
         let entries = run.unwritten(engine);
-        let actions = leave::questions(run, &calls, self.questions_stand);
+        let actions = approvals::questions(run, &calls, self.questions_stand);
         let (outcomes, spent) = (run.outcomes(), record::spent(run));
         let Some(log) = &mut run.log else {
             return Err(Stop::LeaseLost);
@@ -255,9 +256,13 @@ impl Agents {
         Ok(suspended)
     }
 
-    /// Ends a run whose driver broke down.
-    async fn broken_down(self: &Arc<Self>, mut log: Log, known: Option<&Arc<Bundle>>) -> Result<Ended, Stop> {
-        tracing::error!(run_id = %log.run, "the work on a run panicked");
+    /// Ends a run whose driver panicked.
+    async fn broken_down(
+        self: &Arc<Self>,
+        mut log: Log,
+        known: Option<&Arc<DefinitionSnapshot>>,
+    ) -> Result<Ended, Stop> {
+        tracing::error!(run_id = %log.run, "the execution of a run panicked");
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.is_over() {
             return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
@@ -299,13 +304,13 @@ impl Agents {
         let taken_up_again = stored.parent.is_none() && stored.fence > 1;
         let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
         if (!is_new || taken_up_again) && !handed_over {
-            // Whoever began it has died, or could not go on.
+            // The previous process died, or could not continue.
             journal.push(Entry::Recovered);
         }
         parts.run(self, stored, journal, before, log, cancel)
     }
 
-    /// A run that cannot even begin, or not go on.
+    /// Ends a run that cannot start or continue.
     async fn unable(
         self: &Arc<Self>,
         stored: &StoredRun,
@@ -341,34 +346,34 @@ impl Agents {
             agent: None,
             remembered: None,
         };
-        // The step of a flow stays open, so that it can be gone on with.
+        // The step of a flow stays open, so that it can be resumed.
         let is_flow = run.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));
         if !(is_flow && matches!(ending, Ending::Waiting(_))) {
             crate::engine::close_calls(
                 &mut run,
-                "the run could not go on",
+                "the run could not continue",
                 crate::domain::tool::FailureCode::Unavailable,
             );
         }
         self.finish(stored, run, &ending).await
     }
 
-    /// Its row, the rest of its journal and its decision, in one commit.
+    /// Writes the run's row, the rest of its journal and its decision, in one commit.
     async fn finish(&self, stored: &StoredRun, run: Run, ending: &Ending) -> Result<Ended, Stop> {
         let own = record::own(&run);
         let formatted = formatted(run.agent.as_ref(), ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
-        let mut told = told(&run, ending, formatted.unwrap_or_default());
-        if stored.thread.is_some() && told.status == RunStatus::Paused {
-            // Nobody goes on with a run of a thread: its user says something else there, within the bounds of threads.
-            told.status = RunStatus::Failed;
+        let mut summary = summarize(&run, ending, formatted.unwrap_or_default());
+        if stored.thread.is_some() && summary.status == RunStatus::Paused {
+            // A run of a thread cannot be resumed: its user sends another message, within the limits of threads.
+            summary.status = RunStatus::Failed;
         }
         let now_us = self.engine.clock.now_us();
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
-        // Where none has answered, the one that was or would have been asked.
+        // The model that answered, or else the one that was or would have been asked.
         let definition = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
         let asked = run.settings.model.clone();
         let model = derive::model(own).map(str::to_owned).or(asked);
@@ -376,60 +381,60 @@ impl Agents {
             let engine = self.engine_for(definition.as_deref());
             engine.model.default_model().to_owned()
         });
-        let response = told
+        let response = summary
             .summary
             .as_deref()
-            .or(told.error_message.as_deref())
+            .or(summary.error_message.as_deref())
             .unwrap_or_default();
         let mut decision = record::closed(&run, &derived, response, &model, duration, None);
         if decision.error_detail.is_none() {
             decision.error_detail = match ending {
-                // Its words quote arguments, which the log keeps as `records.content` says.
-                Ending::Rejected(..) => told
+                // The error quotes arguments, which the decision log stores only as `records.content` allows.
+                Ending::Rejected(..) => summary
                     .error_message
                     .as_ref()
-                    .map(|_| Arc::from("a person rejected a call")),
-                _ => told.error_message.as_deref().map(Arc::from),
+                    .map(|_| Arc::from("the user rejected a call")),
+                _ => summary.error_message.as_deref().map(Arc::from),
             };
         }
         let mut in_doubt = self.doubts(&run.journal).await?;
-        // The decisions of a flow's steps tell their tokens, so its own tells none.
+        // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
         if run.agent.as_ref().is_some_and(|place| place.flow().is_some()) {
             (steps, usage) = flow::spent(&run.journal);
-            // A step that came to no good end has spent its part as well, and its doubts are those of the flow.
+            // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
             if let Some(step) = self.unfinished_step(&run.journal).await? {
                 steps = steps.saturating_add(step.steps);
                 usage += step.usage;
                 in_doubt = step.in_doubt;
             }
         }
-        if told.status == RunStatus::Completed && !in_doubt.is_empty() {
-            told.in_doubt(&in_doubt);
-            decision.error_detail = told.error_message.as_deref().map(Arc::from);
+        if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
+            summary.in_doubt(&in_doubt);
+            decision.error_detail = summary.error_message.as_deref().map(Arc::from);
         }
-        let deeds = match stored.thread.is_some()
-            && says_nothing(&told, ending)
-            && told.stop_reason != Some(StopReason::InDoubt)
+        let completed_effects = match stored.thread.is_some()
+            && lacks_model_summary(&summary, ending)
+            && summary.stop_reason != Some(StopReason::InDoubt)
         {
-            true => self.deeds(&run, stored.id).await?,
+            true => self.completed_effects(&run, stored.id).await?,
             false => None,
         };
         let finished = FinishedRun {
             lease: run.log.as_ref().map(|log| log.hold.lease()).ok_or(Stop::LeaseLost)?,
             run: stored.id,
-            status: told.status,
-            summary: told.summary.as_deref().map(Arc::from),
-            output: told.output.clone(),
-            error_message: told.error_message.as_deref().map(Arc::from),
-            stop_reason: told.stop_reason,
-            recovered_from: recovered_from(own, told.status),
+            status: summary.status,
+            summary: summary.summary.as_deref().map(Arc::from),
+            output: summary.output.clone(),
+            error_message: summary.error_message.as_deref().map(Arc::from),
+            stop_reason: summary.stop_reason,
+            recovered_from: recovered_from(own, summary.status),
             in_doubt: in_doubt.clone(),
             steps,
             usage,
             entries: run.unwritten(&self.engine),
             outcomes: run.outcomes(),
-            words: thread_words(stored, &told, deeds.as_deref()),
+            words: final_message(stored, &summary, completed_effects.as_deref()),
             completed_at: now_us,
             decision,
         };
@@ -442,18 +447,18 @@ impl Agents {
         tracing::info!(
             run_id = %stored.id,
             agent = %stored.agent,
-            status = told.status.as_str(),
-            stop_reason = told.stop_reason.map(StopReason::as_str),
+            status = summary.status.as_str(),
+            stop_reason = summary.stop_reason.map(StopReason::as_str),
             steps,
-            "a run of an agent ended"
+            "an agent run ended"
         );
         Ok(Ended {
-            status: told.status,
-            summary: told.summary,
-            output: told.output,
-            formatted: told.formatted,
-            error_message: told.error_message,
-            stop_reason: told.stop_reason,
+            status: summary.status,
+            summary: summary.summary,
+            output: summary.output,
+            formatted: summary.formatted,
+            error_message: summary.error_message,
+            stop_reason: summary.stop_reason,
             exits_loop: exits_loop(own),
             steps,
             usage,
@@ -461,29 +466,28 @@ impl Agents {
         })
     }
 
-    /// What a run that ends without words of its own has done all the same, and those that it called; and what they may have done.
-    async fn deeds(&self, run: &Run, id: RunId) -> Result<Option<String>, Stop> {
+    /// The effects, completed or in doubt, of a run that ends without a message of its own, including its child runs.
+    async fn completed_effects(&self, run: &Run, id: RunId) -> Result<Option<String>, Stop> {
         let known = self.actions.of_run(id).await.map_err(unread)?;
         let new = run.outcomes();
         let (mut done, mut doubtful) = (Vec::new(), Vec::new());
         for action in known.iter().filter(|action| action.side_effect) {
             let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
-            let told = match leave::told(&run.journal, action.id) {
-                // Of an agent that it called.
-                told if told.is_empty() => action.tool.clone(),
-                told => told,
+            let summary = match approvals::render_call(&run.journal, action.id) {
+                // Made by a child run.
+                call if call.is_empty() => action.tool.clone(),
+                summary => summary,
             };
             match outcome.map_or(action.status, |outcome| outcome.status) {
-                ActionStatus::Completed => done.push(told),
-                ActionStatus::InDoubt | ActionStatus::Executing => doubtful.push(told),
+                ActionStatus::Completed => done.push(summary),
+                ActionStatus::InDoubt | ActionStatus::Executing => doubtful.push(summary),
                 _ => {}
             }
         }
-        Ok(thread::deeds(&done, &doubtful))
+        Ok(thread::completed_effects(&done, &doubtful))
     }
 
-    /// Calls of which it is not known whether they had their effect; where an agent was called, those that it made, for of them
-    /// a person can say what happened.
+    /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
     async fn doubts(&self, journal: &[Entry]) -> Result<Vec<DoubtfulCall>, Stop> {
         let mut doubts = Vec::new();
         for call in in_doubt(journal) {
@@ -503,8 +507,8 @@ impl Agents {
         Ok(doubts)
     }
 
-    /// The run of a flow's last step, where it came to no good end.
-    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<Standing>, Stop> {
+    /// The run of a flow's last step, if it did not complete.
+    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<RunState>, Stop> {
         let begun = flow::unfinished(journal).and_then(|call| child_begun(journal, call));
         match begun {
             Some(child) => self.runs.standing(child).await.map_err(unread),
@@ -513,7 +517,7 @@ impl Agents {
     }
 }
 
-/// What a person said of calls in doubt, when the run was resumed.
+/// The user's answers about in-doubt calls, given when the run was resumed.
 fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
     let settings = super::Settings::read(&stored.settings);
     in_doubt(journal).filter_map(|call| settings.settled(call.id)).collect()

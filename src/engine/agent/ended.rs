@@ -1,4 +1,4 @@
-//! A run that is over: what its caller, its row and its thread are told of it.
+//! A run that has ended: what its caller, its row and its thread show of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Bundle, Place};
+use super::{AgentContext, DefinitionSnapshot};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Field;
@@ -15,10 +15,10 @@ use crate::domain::templates::{self, RenderError, Template, Text, counted};
 use crate::domain::thread::end_words;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
-use crate::engine::{Run, derive, doom_loop, flow, leave};
+use crate::engine::{Run, approvals, derive, doom_loop, flow};
 use crate::ports::runs::StoredRun;
 
-/// How a run came out, for whoever called it.
+/// The outcome of a run, for its caller.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Completed, failed, cancelled or paused.
@@ -27,24 +27,25 @@ pub struct Ended {
     pub summary: Option<String>,
     /// The structured output, JSON.
     pub output: Option<Arc<RawValue>>,
-    /// Is the final text made from the output by the definition's own template?
+    /// Was the final text made from the output by the definition's own template?
     pub formatted: bool,
     /// Why it failed or was cut short.
     pub error_message: Option<String>,
     /// What cut it short.
     pub stop_reason: Option<StopReason>,
-    /// Did the agent end the loop it goes round in?
+    /// Did the agent end the loop that it is a step of?
     pub exits_loop: bool,
-    /// Model calls; of a flow those of its steps.
+    /// Model calls; for a flow, those of its steps.
     pub steps: u32,
-    /// Tokens; of a flow those of its steps.
+    /// Tokens; for a flow, those of its steps.
     pub usage: Usage,
-    /// Calls of which it is not known whether they had their effect.
+    /// In-doubt calls.
     pub in_doubt: Vec<DoubtfulCall>,
 }
 
 impl Ended {
-    /// What its caller works with: the final text where there is no structure or the definition formats it, else the output.
+    /// The value for its caller: the final text if there is no structured output or the definition formats it, else the
+    /// output.
     #[must_use]
     pub fn value(&self) -> Value {
         if self.formatted {
@@ -54,7 +55,7 @@ impl Ended {
         }
     }
 
-    /// The output, where there is one, else the final text.
+    /// The structured output if there is one, else the final text.
     #[must_use]
     pub fn structured(&self) -> Value {
         let output = self.output.as_deref();
@@ -65,8 +66,8 @@ impl Ended {
     }
 }
 
-/// What is told of a run that is over.
-pub(super) struct Told {
+/// The public summary of a run that has ended.
+pub(super) struct RunSummary {
     pub(super) status: RunStatus,
     pub(super) summary: Option<String>,
     pub(super) output: Option<Arc<RawValue>>,
@@ -75,8 +76,8 @@ pub(super) struct Told {
     pub(super) stop_reason: Option<StopReason>,
 }
 
-impl Told {
-    /// Its model has come to an end, and of these calls nobody knows what they did: that is not completed (promise 7).
+impl RunSummary {
+    /// Marks a run as failed because these calls are in doubt: it does not count as completed (promise 7).
     pub(super) fn in_doubt(&mut self, calls: &[DoubtfulCall]) {
         let tools: BTreeSet<_> = calls.iter().map(|call| call.tool.as_str()).collect();
         let tools: Vec<_> = tools.into_iter().collect();
@@ -86,9 +87,9 @@ impl Told {
     }
 }
 
-/// `formatted`: the final text, where the definition formats the output.
-pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Told {
-    let mut told = Told {
+/// `formatted`: the final text, if the definition formats the output.
+pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -> RunSummary {
+    let mut summary = RunSummary {
         status: RunStatus::Failed,
         summary: None,
         output: None,
@@ -98,118 +99,126 @@ pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Tol
     };
     match ending {
         Ending::Responded(text) => {
-            told.status = RunStatus::Completed;
-            told.summary = Some(text.clone());
+            summary.status = RunStatus::Completed;
+            summary.summary = Some(text.clone());
         }
         Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output) => {
-            told.status = RunStatus::Completed;
-            told.formatted = formatted.is_some();
-            told.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
+            summary.status = RunStatus::Completed;
+            summary.formatted = formatted.is_some();
+            summary.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
             if let Completion::Output(json) = output {
-                told.output = RawValue::from_string(json.to_string()).ok().map(Arc::from);
+                summary.output = RawValue::from_string(json.to_string()).ok().map(Arc::from);
             }
         }
         Ending::Verdict(Verdict::Clarify { question: words, .. } | Verdict::Refuse { message: words, .. }) => {
-            told.status = RunStatus::Completed;
-            told.summary = Some(words.clone());
+            summary.status = RunStatus::Completed;
+            summary.summary = Some(words.clone());
         }
         Ending::Stopped(reason, words) => {
-            told.status = RunStatus::Paused;
-            told.summary = words.clone().or_else(|| so_far(run));
-            told.stop_reason = Some(*reason);
-            told.error_message = Some(stopped(*reason, &run.limits));
+            summary.status = RunStatus::Paused;
+            summary.summary = words.clone().or_else(|| so_far(run));
+            summary.stop_reason = Some(*reason);
+            summary.error_message = Some(stopped(*reason, &run.limits));
         }
         Ending::Waiting(why) => {
-            told.status = RunStatus::Paused;
-            told.summary = so_far(run);
+            summary.status = RunStatus::Paused;
+            summary.summary = so_far(run);
             let doubtful = in_doubt(&run.journal).next().is_some();
-            told.stop_reason = Some(if doubtful {
+            summary.stop_reason = Some(if doubtful {
                 StopReason::InDoubt
             } else {
                 StopReason::Unavailable
             });
-            told.error_message = Some(why.clone());
+            summary.error_message = Some(why.clone());
         }
         Ending::DoomLoop(name) => {
-            told.stop_reason = Some(StopReason::DoomLoop);
-            told.summary = so_far(run);
+            summary.stop_reason = Some(StopReason::DoomLoop);
+            summary.summary = so_far(run);
             let times = counted(doom_loop::ENDS_AT as u64, "time");
-            told.error_message = Some(Text::DoomLoop.with(&[("tool", name), ("times", &times)]));
+            summary.error_message = Some(Text::DoomLoop.with(&[("tool", name), ("times", &times)]));
         }
         Ending::MissingOutput(words) => {
-            told.stop_reason = Some(StopReason::MissingOutput);
-            told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
-            told.error_message = Some(Text::MissingOutput.with(&[]));
+            summary.stop_reason = Some(StopReason::MissingOutput);
+            summary.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
+            summary.error_message = Some(Text::MissingOutput.with(&[]));
         }
         Ending::InvalidOutput(turns, errors) => {
-            told.stop_reason = Some(StopReason::InvalidOutput);
-            told.summary = so_far(run);
+            summary.stop_reason = Some(StopReason::InvalidOutput);
+            summary.summary = so_far(run);
             let times = counted(u64::from(*turns), "time");
-            told.error_message = Some(Text::InvalidOutput.with(&[("times", &times), ("errors", errors)]));
+            summary.error_message = Some(Text::InvalidOutput.with(&[("times", &times), ("errors", errors)]));
         }
         Ending::TooLong(why) => {
-            told.stop_reason = Some(StopReason::SizeLimit);
-            told.summary = so_far(run);
-            told.error_message = Some(why.clone());
+            summary.stop_reason = Some(StopReason::SizeLimit);
+            summary.summary = so_far(run);
+            summary.error_message = Some(why.clone());
         }
         Ending::StepFailed(why) | Ending::Unable(why) => {
-            told.summary = so_far(run);
-            told.error_message = Some(why.clone());
+            summary.summary = so_far(run);
+            summary.error_message = Some(why.clone());
         }
         Ending::Fault(kind) => {
-            told.summary = so_far(run);
-            told.error_message = Some(fault(*kind));
+            summary.summary = so_far(run);
+            summary.error_message = Some(fault(*kind));
         }
         Ending::Rejected(fails, call) => {
-            let words = Text::Rejected.with(&[("action", &leave::told(&run.journal, *call))]);
+            let words = Text::Rejected.with(&[("action", &approvals::render_call(&run.journal, *call))]);
             if *fails {
-                told.summary = so_far(run);
-                told.error_message = Some(words);
+                summary.summary = so_far(run);
+                summary.error_message = Some(words);
             } else {
-                told.status = RunStatus::Completed;
-                told.summary = Some(words);
+                summary.status = RunStatus::Completed;
+                summary.summary = Some(words);
             }
         }
         Ending::LoopLimit => {
-            told.summary = so_far(run);
-            told.error_message = Some(stopped(StopReason::StepLimit, &run.limits));
-            told.stop_reason = Some(StopReason::StepLimit);
+            summary.summary = so_far(run);
+            summary.error_message = Some(stopped(StopReason::StepLimit, &run.limits));
+            summary.stop_reason = Some(StopReason::StepLimit);
         }
         Ending::Deadline => {
-            told.summary = so_far(run);
-            told.error_message = Some(stopped(StopReason::TimeLimit, &run.limits));
-            told.stop_reason = Some(StopReason::TimeLimit);
+            summary.summary = so_far(run);
+            summary.error_message = Some(stopped(StopReason::TimeLimit, &run.limits));
+            summary.stop_reason = Some(StopReason::TimeLimit);
         }
         Ending::Cancelled => {
-            told.status = RunStatus::Cancelled;
-            told.summary = with_words_under_way(run, so_far(run));
+            summary.status = RunStatus::Cancelled;
+            summary.summary = with_words_under_way(run, so_far(run));
         }
-        // One that waits is not over.
+        // A suspended run has not ended.
         Ending::Suspended(_) | Ending::Broken => {
-            told.summary = so_far(run);
-            told.error_message = Some(Text::Broken.with(&[]));
+            summary.summary = so_far(run);
+            summary.error_message = Some(Text::Broken.with(&[]));
         }
     }
-    told
+    summary
 }
 
-/// Does it end otherwise than in words of its model that know what became of its calls?
-pub(super) fn says_nothing(told: &Told, ending: &Ending) -> bool {
-    told.status != RunStatus::Completed || matches!(ending, Ending::Rejected(..))
+/// Does it end without a final text from a model that knows the results of its calls?
+pub(super) fn lacks_model_summary(summary: &RunSummary, ending: &Ending) -> bool {
+    summary.status != RunStatus::Completed || matches!(ending, Ending::Rejected(..))
 }
 
-/// What a run's thread is told at its end. `deeds`: what it has done all the same.
-pub(super) fn thread_words(stored: &StoredRun, told: &Told, deeds: Option<&str>) -> Option<Arc<str>> {
+/// What a run's thread is told at its end. `completed_effects`: what it has done all the same.
+pub(super) fn final_message(
+    stored: &StoredRun,
+    summary: &RunSummary,
+    completed_effects: Option<&str>,
+) -> Option<Arc<str>> {
     stored.thread?;
-    let words = end_words(told.status, told.summary.as_deref(), told.error_message.as_deref());
-    Some(match deeds {
-        Some(deeds) => format!("{words}\n\n{deeds}").into(),
+    let words = end_words(
+        summary.status,
+        summary.summary.as_deref(),
+        summary.error_message.as_deref(),
+    );
+    Some(match completed_effects {
+        Some(completed_effects) => format!("{words}\n\n{completed_effects}").into(),
         None => words.into(),
     })
 }
 
-/// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's
-/// `error_detail`, for operators.
+/// Why the model gave no answer, for the acting user. The provider's message is in the decision's `error_detail`, for
+/// operators.
 fn fault(kind: FaultKind) -> String {
     let text = match kind {
         FaultKind::Unavailable => Text::ModelUnavailable,
@@ -225,7 +234,7 @@ fn fault(kind: FaultKind) -> String {
     text.with(&[])
 }
 
-/// Why a run was cut short, for a person.
+/// Why a run was cut short, for a user.
 fn stopped(reason: StopReason, limits: &Limits) -> String {
     let steps = counted(limits.iterations.unwrap_or_default().into(), "step");
     let spent = templates::time(limits.time.unwrap_or_default().as_secs());
@@ -245,11 +254,11 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
     }
 }
 
-/// The final text, where the definition formats the output (D-6).
+/// The final text, if the definition formats the output (D-6).
 ///
 /// # Errors
-/// It would be too long.
-pub(super) fn formatted(place: Option<&Place>, ending: &Ending) -> Result<Option<String>, String> {
+/// The text would be too long.
+pub(super) fn formatted(place: Option<&AgentContext>, ending: &Ending) -> Result<Option<String>, String> {
     let (Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output)) = ending else {
         return Ok(None);
     };
@@ -265,7 +274,7 @@ pub(super) fn formatted(place: Option<&Place>, ending: &Ending) -> Result<Option
     let find = |name: &str| match value.get(name) {
         Some(property) => Some(flow::text(property)),
         None if Some(name) == whole => Some(flow::text(&value)),
-        // A property that may be absent.
+        // An optional property.
         None => Some(String::new()),
     };
     match template.render(find) {
@@ -279,15 +288,15 @@ pub(super) fn formatted(place: Option<&Place>, ending: &Ending) -> Result<Option
     }
 }
 
-/// How far a run came: the last words of its model, or the last output of its steps.
+/// A run's progress: the last text of its model, or the last output of its steps.
 fn so_far(run: &Run) -> Option<String> {
-    match run.agent.as_ref().and_then(Place::flow) {
+    match run.agent.as_ref().and_then(AgentContext::flow) {
         Some(_) => flow::last_output(&run.journal),
         None => last_words(&run.journal),
     }
 }
 
-/// What it had said, with the words of the turn that it was cut off in.
+/// Its last text, plus the text of the turn in which it was cancelled.
 fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
     let under_way = run.log.as_ref().map(|log| log.live.said()).unwrap_or_default();
     if under_way.trim().is_empty() {
@@ -299,7 +308,7 @@ fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
     })
 }
 
-/// The model's last words of its own, with those of turns since then that the clock cut.
+/// The model's last text, plus the text of later turns that the time limit cut.
 fn last_words(journal: &[Entry]) -> Option<String> {
     let mut words = Vec::new();
     for entry in journal.iter().rev() {
@@ -316,7 +325,7 @@ fn last_words(journal: &[Entry]) -> Option<String> {
     (!words.is_empty()).then(|| words.join("\n\n"))
 }
 
-/// What a run came back from on its way.
+/// The stop reason or crash that the run recovered from.
 pub(super) fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopReason> {
     let current = next::current(own);
     let has = |which: fn(&Entry) -> bool| current.iter().any(which);
@@ -330,7 +339,7 @@ pub(super) fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopRea
     has(|entry| matches!(entry, Entry::Recovered)).then_some(StopReason::Crash)
 }
 
-/// Calls of which it is not known whether they had their effect.
+/// In-doubt calls.
 pub(super) fn in_doubt(journal: &[Entry]) -> impl Iterator<Item = &Proposed> {
     let calls = journal.iter().flat_map(Entry::calls);
     calls.filter(|call| next::in_doubt(call.id, journal))
@@ -347,9 +356,9 @@ pub(super) fn exits_loop(journal: &[Entry]) -> bool {
     )
 }
 
-/// A run that is over already, as its row and its own journal tell it.
-pub(super) fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Bundle>>) -> Ended {
-    let bundle = Bundle::read_once(&stored.snapshot, known).ok();
+/// The outcome of a run that had already ended, from its row and its own journal.
+pub(super) fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<DefinitionSnapshot>>) -> Ended {
+    let bundle = DefinitionSnapshot::read_once(&stored.snapshot, known).ok();
     let member = bundle.as_ref().and_then(|bundle| bundle.get(&stored.agent));
     Ended {
         status: stored.status,

@@ -1,4 +1,5 @@
-//! What is on record of a run as it is taken up: its journal and those it goes on with, its clock, its thread.
+//! The recorded past of a run that a process claims: its journal, the journals of the runs it resumes, its clock, its
+//! thread.
 
 use std::time::Duration;
 
@@ -12,30 +13,30 @@ use crate::engine::notices;
 use crate::ports::BoxFuture;
 use crate::ports::runs::{StoredEntry, StoredRun};
 
-/// Lines of a thread that a model is told at most (DESIGN.md section 12).
+/// At most this many messages of a thread are shown to the model (DESIGN.md section 12).
 const MOST_HISTORY: u32 = 200;
-/// And their bytes.
+/// At most this many bytes of a thread are shown to the model.
 const HISTORY_BYTES: usize = 256 * 1024;
 
-/// Entries read at once.
+/// Entries per read.
 const PAGE: u32 = 500;
 
-/// What has happened in a run, and in those that it goes on with.
+/// The journal of a run, after those of the runs that it resumes.
 #[derive(Default)]
 pub(super) struct History {
     pub(super) journal: Vec<Entry>,
-    /// Entries of the runs before.
+    /// The number of entries that belong to resumed runs.
     pub(super) inherited: usize,
     /// The run's clock at its end.
     pub(super) clock: Clock,
 }
 
-/// A run's clock as its journal tells it.
+/// A run's clock, according to its journal.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Clock {
-    /// At the last entry.
+    /// The clock at the last entry.
     last: Duration,
-    /// The call of an agent that has no result yet: which, its run, and when it began.
+    /// The agent call without a result so far: its id, its run, and when it started.
     calling: Option<(ActionId, RunId, Duration)>,
 }
 
@@ -61,7 +62,7 @@ impl History {
 }
 
 impl Agents {
-    /// What was said in the thread of a run before it: the latest lines, as far as a prompt has room for them.
+    /// The earlier messages of a run's thread: the latest ones that fit into the prompt.
     pub(super) async fn said_before(&self, run: RunId) -> Result<Vec<(Speaker, String)>, Stop> {
         let said = self.actions.history(run, MOST_HISTORY).await.map_err(unread)?;
         let mut room = HISTORY_BYTES;
@@ -73,7 +74,7 @@ impl Agents {
                 (MessageKind::Message, MessageRole::Assistant) | (MessageKind::ApprovalRequest, _) => {
                     (Speaker::Assistant, message.text)
                 }
-                // They quote approvers, arguments and servers.
+                // These quote approvers, arguments and servers.
                 (MessageKind::Approval | MessageKind::Action | MessageKind::Settlement, _) => {
                     (Speaker::User, notices::on_record(&message.text))
                 }
@@ -89,7 +90,7 @@ impl Agents {
         Ok(lines)
     }
 
-    /// The run and what has happened in it, or why that cannot be read. The log learns how much of it is written.
+    /// The run and its history, or why the history cannot be read. Records in the log how much of it is written.
     pub(super) async fn read(&self, log: &mut Log) -> Result<(StoredRun, Result<History, String>), Stop> {
         let stored = self.runs.load(log.run).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
         let history = self.history(&stored).await?;
@@ -99,7 +100,7 @@ impl Agents {
         Ok((stored, history))
     }
 
-    /// The runs that it goes on with, the first one first.
+    /// The runs that it resumes, the first one first.
     async fn earlier(&self, stored: &StoredRun) -> Result<Vec<RunId>, Stop> {
         let mut chain = Vec::new();
         let mut at = stored.resumes;
@@ -116,7 +117,7 @@ impl Agents {
         Ok(chain)
     }
 
-    /// All that has happened, in the runs before too; or why it cannot be read.
+    /// The whole history, including resumed runs; or why it cannot be read.
     async fn history(&self, stored: &StoredRun) -> Result<Result<History, String>, Stop> {
         let mut runs = self.earlier(stored).await?;
         runs.push(stored.id);
@@ -135,7 +136,7 @@ impl Agents {
         Ok(Ok(history))
     }
 
-    /// Gives every entry of a journal to `take`; or says why it cannot be read.
+    /// Passes every entry of a journal to `take`. Returns the reason if the journal cannot be read.
     async fn entries(
         &self,
         run: RunId,
@@ -160,16 +161,16 @@ impl Agents {
         }
     }
 
-    /// A run's clock, with the time that the run it was calling has spent since.
+    /// A run's clock, including the time that its active child run has used since.
     pub(super) fn clock(&self, clock: Clock) -> BoxFuture<'_, Result<Duration, Stop>> {
         Box::pin(async move {
             let Some((_, child, began)) = clock.calling else {
                 return Ok(clock.last);
             };
             let mut called = Clock::default();
-            // Where that cannot be read, the called run says so itself.
+            // If the child's journal cannot be read, the child run reports that itself.
             let _ = self.entries(child, |stored, entry| called.read(stored, &entry)).await?;
-            // The caller may have been taken up before, and have counted a part of it.
+            // The parent may have been claimed before, and may have counted a part of this time.
             Ok(clock.last.max(began + self.clock(called).await?))
         })
     }

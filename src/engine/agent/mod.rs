@@ -1,14 +1,14 @@
-//! Agents: a definition made into a run, and runs that call other agents (REQUIREMENTS D-R1 to D-R6, X-15).
+//! Agents: runs built from definitions, and runs that call other agents (REQUIREMENTS D-R1 to D-R6, X-15).
 //!
-//! A run that an agent calls has a journal, a record and limits of its own; what binds it to its caller is the call it
-//! answers, the caller's time, its cancellation, and the lease of the outermost run, under which all of them are done.
+//! A child run has its own journal, decision and limits. It shares with its parent the call that it answers, the
+//! parent's time limit and cancellation, and the lease of the outermost run.
 
 mod bundle;
 mod call;
 mod drive;
 mod ended;
 mod history;
-mod inflate;
+mod prepare;
 mod running;
 mod settings;
 
@@ -18,8 +18,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
-pub use bundle::{Bundle, Member};
-pub(super) use call::{call, cancel_called, go_on_with, judge};
+pub use bundle::{DefinitionSnapshot, Member};
+pub(super) use call::{call, cancel_called, decide, resume_child};
 pub use ended::Ended;
 pub use running::{Begins, Running, Unfinished};
 pub use settings::{Left, Round, Settings};
@@ -35,36 +35,36 @@ use crate::ports::runs::Runs;
 
 /// What every agent's run uses.
 pub struct Agents {
-    /// Model, tools, record and time.
+    /// Model, tools, decision log and clock.
     pub engine: Engine,
     /// Models by provider, for definitions that name one.
     pub models: Models,
-    /// Where runs are kept.
+    /// The store of runs.
     pub runs: Arc<dyn Runs>,
-    /// Where questions to people, and their answers, are kept.
+    /// The store of approval requests and their resolutions.
     pub actions: Arc<dyn Actions>,
-    /// How long a question stands.
+    /// How long an approval request is valid.
     pub questions_stand: Duration,
-    /// Those that this process works on.
+    /// The runs that this process executes.
     pub running: Running,
 }
 
-/// The models of Google's services that are set up.
+/// The configured models of Google's services.
 #[derive(Clone, Default)]
 pub struct Models {
     /// The Developer API.
     pub gemini: Option<Arc<dyn Model>>,
     /// Vertex AI.
     pub vertex: Option<Arc<dyn Model>>,
-    /// Does one model answer in the place of all (`GEMINI_MODEL=demo`)?
+    /// Does one model answer for all others (`GEMINI_MODEL=demo`)?
     pub one_for_all: bool,
 }
 
 impl Models {
-    /// The model a definition asks for, where it names a provider.
+    /// The model a definition asks for, if it names a provider.
     ///
     /// # Errors
-    /// It is not set up; says what is to be done.
+    /// The provider is not configured; the error names the settings to set.
     pub fn of(&self, definition: &Definition) -> Result<Option<&Arc<dyn Model>>, String> {
         let (model, name, settings) = match definition.provider {
             None => return Ok(None),
@@ -74,31 +74,31 @@ impl Models {
         };
         match model {
             Some(model) => Ok(Some(model)),
-            None => Err(format!("its model provider {name} is not set up; set {settings}")),
+            None => Err(format!("its model provider {name} is not configured; set {settings}")),
         }
     }
 }
 
-/// An agent's run among agents.
-pub struct Place {
-    /// All of them.
+/// The context of an agent's run.
+pub struct AgentContext {
+    /// Shared by all runs.
     pub(super) agents: Arc<Agents>,
-    /// Those it can lead to.
-    pub(super) bundle: Arc<Bundle>,
-    /// Its own.
+    /// The definitions that the run needs.
+    pub(super) bundle: Arc<DefinitionSnapshot>,
+    /// The agent's own definition.
     pub(super) definition: Arc<Definition>,
-    /// Of which project.
+    /// The project.
     pub(super) project: ProjectId,
-    /// What it was given.
+    /// The inputs.
     pub(super) input: Map<String, Value>,
-    /// Its limits and place.
+    /// Its limits and settings.
     pub(super) settings: Settings,
-    /// Held while a run that it called is driven.
+    /// Held while a child run is driven.
     pub(super) calling: Arc<Mutex<()>>,
 }
 
-impl Place {
-    /// The flow it is, unless it asks a model itself.
+impl AgentContext {
+    /// Its flow, unless it asks a model itself.
     pub(super) fn flow(&self) -> Option<&Flow> {
         self.settings.flow(&self.definition)
     }

@@ -1,4 +1,4 @@
-//! The runs that this process works on: who watches them, how they are cancelled, what they have not said yet.
+//! The runs that this process executes: their watchers, their cancellation, and text that is not recorded yet.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,22 +9,23 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::ids::RunId;
 use crate::engine::live::Live;
 
-/// By their ids; runs that another one called among them.
+/// Runs by id, including child runs.
 #[derive(Default)]
 pub struct Running {
     runs: Mutex<HashMap<RunId, (Live, CancellationToken)>>,
-    /// Runs that are waited for here. The sender sends nothing: it is dropped when the work begins.
+    /// Runs that tasks of this process wait for. The sender sends nothing: it is dropped when the run's execution
+    /// starts.
     awaited: Mutex<HashMap<RunId, watch::Sender<()>>>,
 }
 
-/// Keeps a run among those that this process works on.
+/// Registers a run as executed by this process until it is dropped.
 pub struct Unfinished<'a> {
     running: &'a Running,
     run: RunId,
 }
 
 impl Running {
-    /// From now on, until what comes back is dropped.
+    /// Registers a run, until the returned value is dropped.
     #[must_use]
     pub fn begin(&self, run: RunId, live: Live, cancel: CancellationToken) -> Unfinished<'_> {
         self.lock().insert(run, (live, cancel));
@@ -32,7 +33,7 @@ impl Running {
         Unfinished { running: self, run }
     }
 
-    /// Waits until this process begins to work on a run, from now on.
+    /// Waits until this process starts to execute a run, from now on.
     #[must_use]
     pub fn begins(&self, run: RunId) -> Begins<'_> {
         let mut awaited = self.awaited();
@@ -44,13 +45,13 @@ impl Running {
         }
     }
 
-    /// Where its watchers are told.
+    /// The live channel of the run, for its watchers.
     #[must_use]
     pub fn live(&self, run: RunId) -> Option<Live> {
         self.lock().get(&run).map(|(live, _)| live.clone())
     }
 
-    /// Cancels it, if this process works on it.
+    /// Cancels the run, if this process executes it.
     pub fn cancel(&self, run: RunId) {
         if let Some((_, cancel)) = self.lock().get(&run) {
             cancel.cancel();
@@ -66,7 +67,7 @@ impl Running {
     }
 }
 
-/// The beginning of the work on a run, waited for.
+/// Waits for the start of a run.
 pub struct Begins<'a> {
     running: &'a Running,
     run: RunId,
@@ -74,9 +75,9 @@ pub struct Begins<'a> {
 }
 
 impl Begins<'_> {
-    /// Returns when the work has begun. It may return for nothing: look at the run.
+    /// Returns when the run has started. It may return spuriously: check the run.
     pub async fn wait(mut self) {
-        // An error is the sender that was dropped.
+        // An error means that the sender was dropped.
         let _ = self.begun.changed().await;
     }
 }
@@ -84,7 +85,7 @@ impl Begins<'_> {
 impl Drop for Begins<'_> {
     fn drop(&mut self) {
         let mut awaited = self.running.awaited();
-        // The last one that waits.
+        // This is the last waiter.
         if awaited.get(&self.run).is_some_and(|begun| begun.receiver_count() <= 1) {
             awaited.remove(&self.run);
         }
@@ -103,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// An approval is answered as soon as its run continues: what waits here asks no store again and again.
+    /// A caller that waits for a run after an approval is woken when it continues, without polling the store.
     #[tokio::test]
     async fn the_beginning_of_a_run_wakes_those_that_wait_for_it_and_no_others() {
         let (running, run, other) = (Running::default(), RunId::new(), RunId::new());

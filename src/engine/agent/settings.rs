@@ -1,4 +1,4 @@
-//! What a run was given beside its inputs: its limits and its place. Kept with the run.
+//! The settings of a run besides its inputs: its limits and its context. Stored with the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
 use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME};
 
-/// Of one run.
+/// The settings of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Model calls, of this run and without the ones before a resume.
+    /// Limit of model calls, for this run alone, not counting the runs that it resumes.
     pub steps: Option<u32>,
-    /// The run's clock, microseconds.
+    /// Time limit by the run's clock, in microseconds.
     pub time_us: Option<u64>,
-    /// The time to sum up, microseconds.
+    /// Time for the final summary, in microseconds.
     pub grace_us: u64,
-    /// Tokens.
+    /// Token limit.
     pub tokens: Option<u64>,
-    /// How many agents stand above it.
+    /// Depth: the number of agents above it.
     pub depth: u32,
-    /// The round of a loop without steps that it is.
+    /// The round, if the run is one round of a loop without steps.
     pub round: Option<Round>,
-    /// May it end the loop that it goes round in?
+    /// May it end the loop that it is a step of?
     pub in_loop: bool,
     /// W3C `traceparent` of the request.
     pub traceparent: Option<String>,
-    /// The user's time zone, where the caller has named it. One that another version knew is as none.
+    /// The user's time zone, if the caller named it. An unknown zone name, from another version, counts as none.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "zone")]
     pub zone: Option<Tz>,
-    /// Is it a run of a thread? Then it has few model calls, and no summing up.
+    /// Is it a run of a thread? Then it has few model calls, and no final summary.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_thread: bool,
-    /// Does every side effect need leave, whatever the definition says?
+    /// Does every side effect require approval, whatever the definition says?
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_leave: bool,
-    /// What becomes of it when a person says no.
+    /// What happens when the user rejects a call.
     pub on_reject: OnReject,
-    /// What a person said of calls in doubt, for a run that goes on after them: did it happen?
+    /// The user's answers about in-doubt calls, for a run that resumes after them: did the call happen?
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settled: BTreeMap<ActionId, bool>,
 }
@@ -57,32 +57,33 @@ fn zone<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Tz>, D::Erro
     Ok(name.and_then(|name| name.parse().ok()))
 }
 
-/// A round of a loop without steps: the agent itself goes round.
+/// A round of a loop without steps, in which the agent itself is repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
-    /// From 1.
+    /// The number of the round, from 1.
     pub number: u32,
-    /// At most so many.
+    /// The maximum number of rounds.
     pub of: u32,
-    /// What the round before came to.
+    /// The result of the previous round.
     pub before: Option<String>,
 }
 
-/// What the caller of an agent has left.
+/// What the parent of an agent's run has left.
 #[derive(Clone, Copy, Debug)]
 pub struct Left {
-    /// Of its clock.
+    /// Of its time.
     pub time: Option<Duration>,
-    /// Of its steps, where they are counted over all that it calls.
+    /// Of its model calls, if they include those of its child runs.
     pub steps: Option<u32>,
-    /// Of its tokens, where they are counted so.
+    /// Of its tokens, if they include those of its child runs.
     pub tokens: Option<u64>,
-    /// May the called one sum up when that time is over? A caller with a model of its own does that itself.
+    /// The time for the child's final summary after the time limit. A parent with its own model writes the summary
+    /// itself.
     pub grace: Duration,
 }
 
 impl Settings {
-    /// For an agent that nobody called; `time` takes the place of the definition's.
+    /// For an agent without a parent. `time` replaces the definition's time limit.
     #[must_use]
     pub fn top(definition: &Definition, time: Option<Duration>, traceparent: Option<String>) -> Self {
         Self {
@@ -106,8 +107,8 @@ impl Settings {
         }
     }
 
-    /// For an agent that another one called: its own limits, within what its caller has left. `timeout` takes the place of the
-    /// definition's time.
+    /// For a child run: its own limits, within what its parent has left. `timeout` replaces the definition's time limit
+    ///
     #[must_use]
     pub fn called(&self, definition: &Definition, timeout: Option<Duration>, left: Left) -> Self {
         let own = timeout.or(definition.limits.max_time);
@@ -138,7 +139,7 @@ impl Settings {
         }
     }
 
-    /// As the engine has them.
+    /// The limits as the engine uses them.
     #[must_use]
     pub fn limits(&self, output_due: bool) -> Limits {
         if self.in_thread {
@@ -148,7 +149,7 @@ impl Settings {
                 time: Some(self.time_us.map_or(THREAD_TIME, Duration::from_micros)),
                 tokens: self.tokens,
                 at_limit: AtLimit::End,
-                // There is no summing up, so the answer needs its time as in a chat.
+                // There is no final summary, so the answer needs reserved time as in a chat.
                 answer_reserve: Limits::CHAT.answer_reserve,
                 output_due,
                 one_by_one: true,
@@ -169,27 +170,27 @@ impl Settings {
         }
     }
 
-    /// The flow that this run is, unless it asks a model itself.
+    /// The flow of this run, unless it asks a model itself.
     #[must_use]
     pub fn flow<'a>(&self, definition: &'a Definition) -> Option<&'a Flow> {
         match (&definition.flow, &self.round) {
             (Flow::Single, _) | (_, Some(_)) => None,
-            // The agent is its own only step.
+            // The agent itself is the only step.
             (Flow::Sequential { steps }, None) if steps.is_empty() => None,
             (flow @ (Flow::Sequential { .. } | Flow::Loop { .. }), None) => Some(flow),
         }
     }
 
-    /// What is known now of a call that was in doubt, as its result.
+    /// The result of an in-doubt call that the user has settled.
     #[must_use]
     pub fn settled(&self, call: ActionId) -> Option<Entry> {
         let outcome = if *self.settled.get(&call)? {
-            let said = json!({"settled": "a person says that this call had its effect; what it answered is not known"});
+            let said = json!({"settled": "the user says that this call had its effect; its result is unknown"});
             Ok(Arc::from(canonical::to_raw(&said)))
         } else {
             Err(CallFailure::new(
                 FailureCode::ToolError,
-                "a person says that this call did not have its effect".to_owned(),
+                "the user says that this call did not have its effect".to_owned(),
             ))
         };
         let result = CallResult {
@@ -200,13 +201,13 @@ impl Settings {
         Some(Entry::Result { call, result })
     }
 
-    /// Those of a run that is there; what an older gavel did not keep is as if it had not been given.
+    /// Reads the settings of an existing run. Fields that an older gavel did not store have their defaults.
     #[must_use]
     pub fn read(kept: &RawValue) -> Self {
         serde_json::from_str(kept.get()).unwrap_or_default()
     }
 
-    /// As they are kept.
+    /// The stored form.
     #[must_use]
     pub fn to_raw(&self) -> Arc<RawValue> {
         let raw = serde_json::value::to_raw_value(self);
@@ -224,7 +225,8 @@ mod tests {
 
     use super::*;
 
-    /// DESIGN.md section 2: a run of a thread does not sum up, so its tools leave time for the answer; an agent's need not.
+    /// DESIGN.md section 2: a run of a thread has no final summary, so its tools leave time for the answer; an agent's
+    /// tools need not.
     #[test]
     fn a_tool_of_a_thread_leaves_time_for_the_answer() {
         let minute = Duration::from_secs(60);
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(left(settings.in_thread(OnReject::Continue)), Duration::from_secs(57));
     }
 
-    /// What another version kept reads as far as it is known: a zone that is not does not drop what the run may not do.
+    /// Settings of another version are read as far as possible: an unknown zone does not drop the run's restrictions.
     #[test]
     fn a_zone_that_is_not_known_takes_nothing_else_with_it() {
         for (zone, read) in [("Europe/Berlin", Some(Tz::Europe__Berlin)), ("Mars/Base", None)] {

@@ -1,4 +1,4 @@
-//! Each row of the outcome table.
+//! One test for each row of the outcome table.
 
 use super::*;
 use crate::domain::journal::CallFailure;
@@ -31,9 +31,9 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
             let allowed = failure.is_none_or(|code| !refused.contains(&code));
             if allowed {
                 let arguments = Arc::from(raw("{}"));
-                after.push(Entry::Judged {
+                after.push(Entry::Decided {
                     call: call.id,
-                    judgement: Judgement::Allow { arguments, by: None },
+                    decision: PolicyDecision::Allow { arguments, by: None },
                 });
                 after.push(Entry::Started {
                     call: call.id,
@@ -103,8 +103,8 @@ fn a_failure_that_a_later_call_repaired_is_a_success() {
     assert_eq!(outcome, Outcome::ToolInvocation);
 }
 
-/// DESIGN.md section 3, promise 7: what never left the process is not told as run; nor is it as good as done because of
-/// something else.
+/// DESIGN.md section 3, promise 7: a call that was never sent does not count as run, and another call does not repair
+/// it.
 #[test]
 fn a_call_that_was_not_sent_is_no_tool_that_ran() {
     const AWAY: Option<FailureCode> = Some(FailureCode::Unavailable);
@@ -130,7 +130,8 @@ fn a_call_that_was_not_sent_is_no_tool_that_ran() {
     assert_eq!(outcome, Outcome::TaskCompleted);
 }
 
-/// C, `intent`: what the calls were for is told by the one that had an effect, else by the last; a name that the model made up is none.
+/// C, `intent`: the last call with an effect determines the intent, else the last call; a name that the model made up
+/// never does.
 #[test]
 fn the_intent_is_the_last_call_that_had_an_effect_else_the_last_call() {
     let failed = Some(FailureCode::ToolError);
@@ -153,7 +154,7 @@ fn the_intent_is_the_last_call_that_had_an_effect_else_the_last_call() {
     }
 }
 
-/// Promise 7: a reply that was cut short names an effect only where there was one.
+/// Promise 7: a reply that was cut short mentions an effect only if there was one.
 #[test]
 fn what_only_read_is_no_progress() {
     for (turns, made) in [
@@ -166,7 +167,7 @@ fn what_only_read_is_no_progress() {
     }
 }
 
-/// X-6, D-5: what was asked for is there, so it is a success, whatever failed on the way; but not where an outcome is unknown.
+/// X-6, D-5: a valid output is a success, whatever failed before; but not if an outcome is unknown.
 #[test]
 fn a_valid_output_is_a_success_whatever_failed_on_the_way() {
     let output = Ending::Verdict(Verdict::Complete {

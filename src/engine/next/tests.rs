@@ -9,7 +9,7 @@ use super::*;
 use crate::domain::decision::Usage;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{CallFailure, CallResult, FunctionCall};
-use crate::engine::policy::{Approval, Bounds, judge};
+use crate::engine::policy::{Approval, Bounds, decide};
 use crate::engine::testing::{catalog_of, function_call, raw, tool_on, tool_with, turn_of};
 use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;
@@ -114,13 +114,13 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
             }),
             Next::Act(calls) => {
                 for call in calls {
-                    let judgement = judge(call, bounds);
-                    new.push(Entry::Judged {
+                    let decision = decide(call, bounds);
+                    new.push(Entry::Decided {
                         call: call.id,
-                        judgement: judgement.clone(),
+                        decision: decision.clone(),
                     });
-                    match judgement {
-                        Judgement::Allow { .. } => {
+                    match decision {
+                        PolicyDecision::Allow { .. } => {
                             ran.push(call.id);
                             new.push(Entry::Started {
                                 call: call.id,
@@ -129,8 +129,8 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
                             });
                             new.push(ok(call));
                         }
-                        Judgement::Refuse { code, .. } => new.push(failed(call, code)),
-                        Judgement::RequireApproval { .. } => {}
+                        PolicyDecision::Refuse { code, .. } => new.push(failed(call, code)),
+                        PolicyDecision::RequireApproval { .. } => {}
                     }
                 }
             }

@@ -4,7 +4,7 @@ use crate::domain::address::recipients;
 use crate::domain::definition::DefinitionError;
 use crate::domain::policy::{Case, DecidedBy, Effect, Facts, Policy};
 
-use super::ruling::{Question, rule};
+use super::decision::{Question, rule};
 
 /// What came of one test.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ fn result<'a>(policy: &Policy, case: &'a Case) -> CaseResult<'a> {
             }
         }
     };
-    let ruling = rule(&Question {
+    let decision = rule(&Question {
         facts: Facts {
             server: &call.server,
             tool: &call.tool,
@@ -75,14 +75,14 @@ fn result<'a>(policy: &Policy, case: &'a Case) -> CaseResult<'a> {
         policy,
         grants: &[],
     });
-    let by_rule = |name| ruling.by.contains(&DecidedBy::Rule(name));
-    let passed = ruling.effect == case.expect && case.rule.clone().is_none_or(by_rule);
-    let mut found = ruling.effect.as_str().to_owned();
-    if let Some(by) = ruling.by.first() {
+    let by_rule = |name| decision.by.contains(&DecidedBy::Rule(name));
+    let passed = decision.effect == case.expect && case.rule.clone().is_none_or(by_rule);
+    let mut found = decision.effect.as_str().to_owned();
+    if let Some(by) = decision.by.first() {
         found.push_str(&format!(" by {by}"));
     }
-    if !ruling.reason.is_empty() {
-        found.push_str(&format!(" ({})", ruling.reason));
+    if !decision.reason.is_empty() {
+        found.push_str(&format!(" ({})", decision.reason));
     }
     CaseResult { case, passed, found }
 }

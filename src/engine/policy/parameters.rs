@@ -10,7 +10,7 @@ use crate::domain::definition::quoted;
 use crate::domain::text::is_visible;
 use crate::domain::tool::Tool;
 use crate::engine::policy::Bounds;
-use crate::engine::policy::unnamed::unnamed;
+use crate::engine::policy::undeclared_arguments::undeclared_arguments;
 
 /// Parameters that were found right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,13 +40,15 @@ pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Resu
             }
             Err(wrong) => errors = wrong,
         }
-        let unnamed = unnamed(tool, arguments);
-        errors.extend(unnamed.errors);
-        parameters.reaches_others = !unnamed.loose.is_empty();
+        let undeclared_arguments = undeclared_arguments(tool, arguments);
+        errors.extend(undeclared_arguments.errors);
+        parameters.reaches_others = !undeclared_arguments.uncovered.is_empty();
         parameters.ungrantable = parameters.reaches_others;
-        let loose =
+        let uncovered =
             |place| format!("{place}: the tool's schema does not name this, so leave for good does not cover it");
-        parameters.warnings.extend(unnamed.loose.into_iter().map(loose));
+        parameters
+            .warnings
+            .extend(undeclared_arguments.uncovered.into_iter().map(uncovered));
     }
     for path in &tool.ungrantable {
         match path.values(arguments) {

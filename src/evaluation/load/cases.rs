@@ -1,4 +1,4 @@
-//! Cases: id, message, and what was there before it.
+//! Reads cases: id, message and preconditions.
 
 use super::reader::Reader;
 use crate::domain::definition::{Content, Node};
@@ -116,7 +116,12 @@ impl Reader<'_> {
             };
             match fields.get("content").and_then(|node| self.text(node, path)) {
                 Some(text) => turns.push(Turn { speaker, text }),
-                None => self.error(Some(item.line), &format!("{path}.content"), "nothing", "what was said"),
+                None => self.error(
+                    Some(item.line),
+                    &format!("{path}.content"),
+                    "nothing",
+                    "the text of the message",
+                ),
             }
         }
         turns
@@ -155,7 +160,7 @@ impl Reader<'_> {
                     Some(item.line),
                     &format!("{path}.description"),
                     "nothing",
-                    "what is to be done",
+                    "the text of the task",
                 ),
             }
         }

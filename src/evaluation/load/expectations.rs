@@ -1,4 +1,4 @@
-//! Expectations: decisions, calls, tasks, and the matchers in them.
+//! Reads expectations: decisions, calls, tasks, and their matchers.
 
 use std::collections::BTreeMap;
 

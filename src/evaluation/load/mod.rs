@@ -1,9 +1,9 @@
-//! Reading cases. A file is a map:
+//! Reads cases. A file is a map:
 //!
 //! ```yaml
-//! kind: clear            # of all its cases: clear, ambiguous, out_of_scope, harmful, multi_step, languages
-//! language: en           # default of its cases
-//! tasks: [buy milk]      # default of its cases
+//! kind: clear            # for all its cases: clear, ambiguous, out_of_scope, harmful, multi_step, languages
+//! language: en           # default for its cases
+//! tasks: [buy milk]      # default for its cases
 //! cases:
 //!   - id: add-plain
 //!     message: add a task to call mom
@@ -13,17 +13,17 @@
 //!     expect:
 //!       decision: INVOKE_TOOL              # or a list: any of them
 //!       outcome: SUCCESS:TASK_COMPLETED    # or a list; absent: any
-//!       calls:                             # successful calls, others may stand between them
+//!       calls:                             # successful calls; others may occur between them
 //!         - {tool: add_task, arguments: {description: {contains: mom}, due: absent}}
 //!       in_order: false                    # default true
 //!       forbidden: [delete_task]           # or `effects`, or `all`
 //!       response: {contains: mom}
-//!       tasks: [{description: buy milk}, {description: {contains: mom}, done: false}]   # exactly these; or `unchanged`
+//!       tasks: [{description: buy milk}, {description: {contains: mom}, done: false}]  # exactly these, or `unchanged`
 //! ```
 //!
-//! A matcher is a text (`equals`), `absent`, or a map of `equals`, `contains`, `contains_any`, `lacks`, `regex`, `on` (a
-//! day: `today`, `tomorrow`, a weekday, `+3`, a date), all of which must hold. Where nothing may be
-//! changed (`forbidden: effects` or `all`), the tasks must be unchanged without saying so.
+//! A matcher is a text (`equals`), `absent`, or a map of `equals`, `contains`, `contains_any`, `lacks`, `regex`, `on`
+//! (a day: `today`, `tomorrow`, a weekday, `+3`, a date), all of which must hold. If nothing may change (`forbidden:
+//! effects` or `all`), `tasks` defaults to `unchanged`.
 
 mod cases;
 mod expectations;
@@ -37,13 +37,13 @@ use super::case::Case;
 use crate::domain::definition::Node;
 use reader::Reader;
 
-/// What is wrong with a case: file, line, field, what was found, what is allowed.
+/// An error in a case: file, line, field, what was found, what is allowed.
 pub type CaseError = crate::domain::definition::DefinitionError;
 
-/// Reads every `*.yaml` and `*.yml` file of a directory in the order of their names, or one file.
+/// Reads every `*.yaml` and `*.yml` file of a directory, sorted by name, or one file.
 ///
 /// # Errors
-/// Every error of every file at once; also a directory without cases, and an id given twice.
+/// Every error of every file at once; also a directory without cases, and a duplicate id.
 pub fn load(path: &Path) -> Result<Vec<Case>, Vec<CaseError>> {
     let unreadable = |path: &Path, error: &std::io::Error| CaseError {
         file: path.display().to_string(),
@@ -74,7 +74,7 @@ pub fn load(path: &Path) -> Result<Vec<Case>, Vec<CaseError>> {
                 file: case.place.0.clone(),
                 line: Some(case.place.1),
                 field: "id".to_owned(),
-                found: format!("{:?}, which {}:{} has as well", case.id, first.place.0, first.place.1),
+                found: format!("{:?}, which {}:{} also has", case.id, first.place.0, first.place.1),
                 allowed: "an id that no other case has".to_owned(),
             });
         }
@@ -109,10 +109,10 @@ fn yaml_files(path: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     Ok(files)
 }
 
-/// Values of a file of cases.
+/// Most values in a file of cases.
 const MOST_NODES: usize = 250_000;
 
-/// Reads the text of one file; `file` is only named in errors.
+/// Reads the text of one file; `file` is used only in errors.
 ///
 /// # Errors
 /// Every error at once.

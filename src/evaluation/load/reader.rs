@@ -1,4 +1,4 @@
-//! Taking nodes apart, with every error kept.
+//! Reads nodes and collects every error.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Reader<'_> {
         self.error(Some(node.line), path, &node.found(), allowed);
     }
 
-    /// The fields of a map; what is not `known` is an error.
+    /// The fields of a map; a field that is not `known` is an error.
     pub(super) fn fields<'n>(&mut self, node: &'n Node, path: &str, known: &[&str]) -> Fields<'n> {
         let Content::Map(entries) = &node.content else {
             self.wrong(node, path, &format!("a map of {}", known.join(", ")));
@@ -56,7 +56,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A list, or one item that stands for a list of it.
+    /// A list, or a single item as a list of one.
     pub(super) fn items(node: &Node) -> Vec<&Node> {
         match &node.content {
             Content::List(items) => items.iter().collect(),

@@ -1,12 +1,12 @@
-//! JUnit XML: one suite a kind, and one for the invariants.
+//! JUnit XML: one suite per kind, and one for the bystander.
 
 use std::fmt::Write;
 
 use super::no_evidence;
 use crate::evaluation::report::{CaseResult, Report, Verdict};
 
-/// The report as JUnit XML. A case that is not as expected is a failure; one that was not run, or broke an
-/// invariant, an error. Writing to a String cannot fail, so results of `writeln!` are dropped.
+/// The report as JUnit XML. A case that is not as expected is a failure. A case that was not run, or broke an
+/// invariant, is an error. Writing to a String cannot fail, so results of `writeln!` are dropped.
 #[must_use]
 pub fn junit(report: &Report) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -44,7 +44,7 @@ pub fn junit(report: &Report) -> String {
         r#"  <testsuite name="bystander" tests="1" failures="0" errors="{lost}" time="0.000">"#
     );
     out.push_str(
-        "    <testcase name=\"other people&apos;s tasks stay as they are\" classname=\"bystander\" time=\"0.000\">",
+        "    <testcase name=\"other users&apos; tasks are unchanged\" classname=\"bystander\" time=\"0.000\">",
     );
     if let Some(breach) = bystander(report) {
         let _ = write!(out, r#"<error message="{}"/>"#, escaped(breach));
@@ -61,7 +61,7 @@ fn failed(case: &CaseResult) -> bool {
     !in_error(case) && !case.succeeded()
 }
 
-/// The breach that no case has on its own account.
+/// The breach that belongs to no case.
 fn bystander(report: &Report) -> Option<&str> {
     let own: usize = report.cases.iter().map(|case| case.invariants_broken.len()).sum();
     report.invariants_broken.get(own).map(String::as_str)
@@ -121,8 +121,8 @@ fn seconds(ms: u64) -> String {
     format!("{:.3}", ms as f64 / 1000.0)
 }
 
-/// For text and attributes. Characters that XML 1.0 cannot hold at all become U+FFFD; line ends and tabs are
-/// written so that an attribute keeps them.
+/// Escapes text and attributes. Characters that XML 1.0 cannot contain become U+FFFD; line breaks and tabs are escaped
+/// so that an attribute keeps them.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! A report for people, for programs and for CI.
+//! Renders a report for people, programs and CI.
 
 mod junit;
 mod table;
@@ -8,7 +8,7 @@ pub use table::table;
 
 use super::report::Report;
 
-/// What a reader of any form must know when the scores say nothing.
+/// The note for every form if the scores are no evidence.
 fn no_evidence(report: &Report) -> Option<&'static str> {
     if report.evidence {
         None
@@ -22,7 +22,7 @@ fn no_evidence(report: &Report) -> Option<&'static str> {
 /// The report as indented JSON.
 ///
 /// # Errors
-/// None that a report of this module can cause; `serde_json`'s, passed on.
+/// `serde_json` errors, which a report cannot cause.
 pub fn json(report: &Report) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(report)
 }

@@ -1,4 +1,4 @@
-//! For a terminal: scores by kind, the confusion matrix, what failed.
+//! Text for a terminal: scores by kind, the confusion matrix, and the failures.
 
 use std::fmt::Write;
 
@@ -137,7 +137,7 @@ fn summary(report: &Report, out: &mut String) {
         report.elapsed_ms as f64 / 1000.0
     );
     if report.not_run > 0 {
-        let _ = writeln!(out, "{} cases were not run and count nowhere above", report.not_run);
+        let _ = writeln!(out, "{} cases were not run and are not counted above", report.not_run);
     }
     if let Some(note) = no_evidence(report) {
         let _ = writeln!(out, "{note}");
@@ -152,7 +152,7 @@ fn short(message: &str) -> String {
     short
 }
 
-/// A model's words must not steer the terminal.
+/// A model's text must not control the terminal.
 fn safe(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

@@ -1,4 +1,4 @@
-//! API keys of services, and of single users, known by their SHA-256 alone.
+//! API keys of services and of single users; gavel stores only their SHA-256.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::surfaces::caller::Caller;
 
-/// One service's key, or one user's.
+/// The API key of one service or one user.
 pub struct ServiceKey {
-    /// Its name, which no other key has.
+    /// The unique name of the key.
     pub name: Arc<str>,
     /// SHA-256 of the key's text.
     pub sha256: [u8; 32],
-    /// Who it is.
+    /// The caller that the key authenticates.
     pub caller: Caller,
 }
 
-/// Whose key this is. Hashes are compared, every one of them and in constant time, so
-/// the time taken tells neither how much of a key was right nor whose it was.
+/// Finds the key with the presented text. Compares all hashes in constant time, so the duration reveals neither how
+/// much of a key matched nor which one.
 pub(super) fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k ServiceKey> {
     let presented: [u8; 32] = Sha256::digest(presented).into();
     let mut found = None;
@@ -32,8 +32,8 @@ pub(super) fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k S
 }
 
 impl ServiceKey {
-    /// Tells it from another key of the same name. A digest of the key's digest, so that where logins are kept nothing stands
-    /// that a configuration would accept.
+    /// Distinguishes the key from another one of the same name. It is a hash of the key's hash, so that stored logins
+    /// contain nothing that a configuration would accept.
     pub(super) fn fingerprint(&self) -> Arc<str> {
         let mut hash = Sha256::new_with_prefix(b"gavel console key");
         hash.update(self.sha256);

@@ -1,4 +1,4 @@
-//! Users' tokens: JWT (RFC 7519), checked against the issuer's keys or a shared secret.
+//! User tokens: JWT (RFC 7519), verified with the issuer's keys or a shared secret.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,30 +17,31 @@ use crate::domain::text::{capped, escaped};
 use crate::http::error::Error;
 use crate::surfaces::caller::{Caller, Identity, KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
-/// Clocks may differ by this many seconds.
+/// Allowed clock difference, in seconds.
 const LEEWAY_S: u64 = 60;
-/// Most bytes of a claim in the log.
+/// Most bytes of a logged claim.
 const LONGEST_SHOWN: usize = 200;
-/// Longest token looked at.
+/// Most bytes of a token.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// Whose tokens count, and what is read from them.
+/// Which tokens are accepted, and which claims are read.
 pub struct Tokens {
-    /// The keys they are signed with.
+    /// The keys that verify signatures.
     pub keys: Arc<dyn KeySource>,
-    /// `iss`, exactly.
+    /// Required `iss`, compared exactly.
     pub issuer: String,
-    /// What `aud` must be or contain.
+    /// The value that `aud` must be or contain.
     pub audience: String,
-    /// The claim that names the tenant, which every token must then carry; absent: everybody is in
-    /// the tenant `default`.
+    /// The claim that names the tenant, which every token must then carry; absent: all users are in the tenant
+    /// `default`.
     pub tenant_claim: Option<String>,
-    /// The claim with the roles: a list of strings, or one string with spaces between them.
+    /// The claim with the roles: a list of strings, or one string with roles separated by spaces.
     pub roles_claim: String,
 }
 
 impl Tokens {
-    /// The user a token speaks for. Which claim made a refusal, with what was expected, is for operators, at debug level.
+    /// The user of a token. For operators, logs the claim that caused a rejection and the expected value, at debug
+    /// level.
     ///
     /// # Errors
     /// [`Error::NotAccepted`], [`Error::AuthUnavailable`].
@@ -48,18 +49,18 @@ impl Tokens {
         self.verify_until(token).await.map(|(caller, _)| caller)
     }
 
-    /// As [`Tokens::verify`], with when the token is over, microseconds since the epoch.
+    /// As [`Tokens::verify`], with the expiry of the token, microseconds since the epoch.
     ///
     /// # Errors
     /// As [`Tokens::verify`].
     pub(super) async fn verify_until(&self, token: &str) -> Result<(Caller, i64), Error> {
         self.verified(token).await.map_err(|refusal| match refusal {
             Refusal::Keys(error) => {
-                tracing::error!(%error, "no token can be checked");
+                tracing::error!(%error, "tokens cannot be verified");
                 Error::AuthUnavailable
             }
             Refusal::Token(Misfit { claim, found, expected }) => {
-                tracing::debug!(claim, found, expected, "a token was not accepted");
+                tracing::debug!(claim, found, expected, "a token was rejected");
                 Error::NotAccepted
             }
         })
@@ -71,12 +72,12 @@ impl Tokens {
         Ok((self.caller(&claims)?, end))
     }
 
-    /// Says whose tokens count and what is read from them, for logins that outlive the process.
+    /// Identifies which tokens are accepted and which claims are read, for logins that outlive the process.
     pub(super) fn fingerprint(&self) -> Arc<str> {
         let mut hash = Sha256::new_with_prefix(b"gavel console token");
         let tenant_claim = self.tenant_claim.as_deref().unwrap_or_default();
         for part in [&self.issuer, &self.audience, tenant_claim, &self.roles_claim] {
-            // Lengths first, so that no two different lists of parts are the same bytes.
+            // The length precedes each part, so that no two different lists of parts have the same bytes.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -92,7 +93,7 @@ impl Tokens {
         let header = decode_header(token)
             .map_err(|error| Misfit::new("header of the token", error.to_string(), "a JWT of a known algorithm"))?;
         if let Some(critical) = header.crit {
-            // RFC 7515 section 4.1.11: what is critical and not understood must be refused.
+            // RFC 7515 section 4.1.11: a critical extension that is not understood must be rejected.
             return Err(Misfit::new("crit", format!("{critical:?}"), "no critical extensions").into());
         }
         let checks = self.checks(header.alg);
@@ -100,7 +101,7 @@ impl Tokens {
         if let Some(read) = self.read(token, &set, header.kid.as_deref(), &checks) {
             return read;
         }
-        // No key verifies it. The issuer may have put another key in the place of one, under the same name or under none.
+        // No key verifies it. The issuer may have replaced a key, under the same name or without a name.
         let newer = self.keys.newer(set.generation).await?;
         let is_newer = newer.generation != set.generation;
         let read = is_newer
@@ -115,7 +116,7 @@ impl Tokens {
         })
     }
 
-    /// The claims of a token that one of the keys verifies, or why they do not count; `None` where no key verifies it.
+    /// The claims of a token that one of the keys verifies, or why they are invalid; `None` if no key verifies it.
     fn read(
         &self,
         token: &str,
@@ -135,7 +136,7 @@ impl Tokens {
         })
     }
 
-    /// Which claim of a token that is signed as it should be is not as it should be.
+    /// The invalid claim of a token with a valid signature.
     fn misfit(&self, kind: &ErrorKind, token: &str) -> Misfit {
         let claims = unchecked(token).unwrap_or_default();
         match kind {
@@ -160,7 +161,7 @@ impl Tokens {
 
     fn caller(&self, claims: &Map<String, Value>) -> Result<Caller, Misfit> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
-        // RFC 7519 section 4.1.1: one text. The library takes a list, too.
+        // RFC 7519 section 4.1.1: one text. The library also accepts a list.
         if text("iss") != Some(&self.issuer) {
             return Err(Misfit::of(claims, "iss", format!("{:?}", self.issuer)));
         }
@@ -173,7 +174,7 @@ impl Tokens {
                 .ok_or_else(|| Misfit::of(claims, claim, "a tenant's id (auth.jwt.tenant_claim)"))?,
         };
         let roles = roles(claims.get(&self.roles_claim)).ok_or_else(|| {
-            let expected = "a list of texts, or a text with blanks between them (auth.jwt.roles_claim)";
+            let expected = "a list of texts, or a text with roles separated by blanks (auth.jwt.roles_claim)";
             Misfit::of(claims, &self.roles_claim, expected)
         })?;
         Ok(Caller {
@@ -184,7 +185,7 @@ impl Tokens {
     }
 }
 
-/// Why a token does not count, for operators: what was looked at, what it is, and what it should be.
+/// Why a token is invalid, for operators: the claim, the value found, and the value expected.
 #[derive(Debug)]
 struct Misfit {
     claim: String,
@@ -207,7 +208,7 @@ impl Misfit {
     }
 }
 
-/// The claims of a token whose signature was verified before, and whose claims do not count.
+/// The claims of a token whose signature is verified but whose claims are invalid.
 fn unchecked(token: &str) -> Option<Map<String, Value>> {
     let payload = token.split('.').nth(1)?;
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
@@ -230,8 +231,8 @@ impl From<KeysUnavailable> for Refusal {
     }
 }
 
-/// The keys a token may be signed with: the one it names, or without a name any that fits. The
-/// algorithm must be one the key is for, whatever the token says.
+/// The keys that may verify a token: the key it names, or without a name any matching key. The algorithm must be one of
+/// the key's, whatever the token says.
 fn usable<'a>(set: &'a KeySet, id: Option<&str>, algorithm: Algorithm) -> Vec<&'a VerifyingKey> {
     let named = |key: &&VerifyingKey| id.is_none() || key.id.is_none() || key.id.as_deref() == id;
     set.keys
@@ -241,14 +242,14 @@ fn usable<'a>(set: &'a KeySet, id: Option<&str>, algorithm: Algorithm) -> Vec<&'
         .collect()
 }
 
-/// `exp`, which has been checked. RFC 7519 allows fractions.
-#[allow(clippy::cast_possible_truncation)] // Saturates, and no date of this age is near.
+/// The verified `exp`. RFC 7519 allows fractions.
+#[allow(clippy::cast_possible_truncation)] // Saturates; real dates are far below the limit.
 fn until(claims: &Map<String, Value>) -> Option<i64> {
     let seconds = claims.get("exp")?.as_f64()?;
     Some((seconds * 1e6) as i64)
 }
 
-/// `None` when the claim is there and no roles can be read from it.
+/// The roles; `None` when the claim is present and cannot be parsed.
 fn roles(claim: Option<&Value>) -> Option<BTreeSet<String>> {
     match claim {
         None | Some(Value::Null) => Some(BTreeSet::new()),
@@ -258,17 +259,17 @@ fn roles(claim: Option<&Value>) -> Option<BTreeSet<String>> {
     }
 }
 
-/// A secret shared with the issuer: HS256 and nothing else.
+/// A secret shared with the issuer; allows only HS256.
 pub struct SharedSecret {
     keys: Arc<KeySet>,
     sha256: [u8; 32],
 }
 
 impl SharedSecret {
-    /// A shorter secret could be guessed from one token (RFC 7518 section 3.2).
+    /// A shorter secret could be found from one token by brute force (RFC 7518 section 3.2).
     pub const MIN_BYTES: usize = 32;
 
-    /// From a secret of at least [`Self::MIN_BYTES`] bytes; `None` for a shorter one.
+    /// Creates the key source from a secret of at least [`Self::MIN_BYTES`] bytes; `None` for a shorter one.
     #[must_use]
     pub fn new(secret: &[u8]) -> Option<Self> {
         if secret.len() < Self::MIN_BYTES {

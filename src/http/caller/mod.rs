@@ -1,7 +1,6 @@
-//! Who is asking (DESIGN.md section 9, Callers).
+//! Authentication of callers (DESIGN.md section 9, Callers).
 //!
-//! A failed answer says that credentials are missing or were not accepted, and nothing more. Tokens
-//! and keys are never logged.
+//! A failure response says only that credentials are missing or invalid. Tokens and keys are never logged.
 
 mod api_key;
 mod jwt;
@@ -21,24 +20,23 @@ use crate::domain::ids::{DEFAULT_TENANT, TenantId};
 use crate::surfaces::caller::{Caller, Identity, OPERATOR};
 use crate::surfaces::sessions::{Credential, Session};
 
-/// How callers prove who they are.
+/// How callers authenticate.
 pub enum Auth {
-    /// They do not: everybody is this one. Only for loopback addresses, which the configuration sees to.
+    /// Not at all: every caller is this one. Only for loopback addresses, which the configuration enforces.
     None(Caller),
-    /// Services, each by its key in `Authorization: Bearer` or `X-Api-Key`; they may act for any of
-    /// their users.
+    /// Services authenticate with a key in `Authorization: Bearer` or `X-Api-Key`; they may act for any of their users.
     ApiKeys(Vec<ServiceKey>),
-    /// Users, by a token that somebody else issued, in `Authorization: Bearer`.
+    /// Users authenticate with a token from an external issuer, in `Authorization: Bearer`.
     Jwt(Tokens),
 }
 
-/// The tenant of callers that are not told apart.
+/// The tenant of callers without a tenant of their own.
 fn default_tenant() -> TenantId {
     TenantId::parse(DEFAULT_TENANT).unwrap_or_else(|_| unreachable!("the name is a valid id"))
 }
 
 impl Auth {
-    /// Everybody is the service `local` of the tenant `default`, who may do everything.
+    /// Every caller is the service `local` of the tenant `default`, with all permissions.
     #[must_use]
     pub fn none() -> Self {
         Self::None(Caller {
@@ -48,17 +46,19 @@ impl Auth {
         })
     }
 
-    /// Finds out who is asking.
+    /// Authenticates the caller of a request.
     ///
     /// # Errors
-    /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`]; where callers are not told apart,
-    /// [`Error::NotThisHost`] and [`Error::ForeignPage`]. A key or a token stands in a header that no page of another site can
-    /// set, so that where it came from does not matter.
+    /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`]; without authentication,
+    /// [`Error::NotThisHost`] and [`Error::ForeignPage`]. With a key or token the origin does not matter, because no
+    /// page of another site can set its header.
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
         match self {
-            // A page elsewhere could reach us by a name of its own (DNS rebinding), and would be everybody then.
+            // A page of another site could reach gavel under a host name of its own (DNS rebinding), and would have all
+            // permissions.
             Self::None(_) if origin::is_foreign(request) => Err(Error::NotThisHost),
-            // Nor may it act by what a browser sends to every site: forms, and requests whose answers it never sees.
+            // Such a page must not use requests that a browser sends to any site either: forms, and requests with
+            // unreadable responses.
             Self::None(_) if !request.method().is_safe() && !origin::is_own(request) => Err(Error::ForeignPage),
             Self::None(caller) => Ok(caller.clone()),
             Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?)
@@ -72,10 +72,10 @@ impl Auth {
         }
     }
 
-    /// What a person shows to log in to the console: a key, or a token.
+    /// Verifies the key or token of a console login.
     ///
     /// # Errors
-    /// [`Error::NotAccepted`] whatever is wrong with it; [`Error::AuthUnavailable`].
+    /// [`Error::NotAccepted`] for any invalid secret; [`Error::AuthUnavailable`].
     pub(super) async fn shown(&self, secret: &str) -> Result<Shown, Error> {
         match self {
             Self::None(_) => Err(Error::NotAccepted),
@@ -104,14 +104,14 @@ impl Auth {
         }
     }
 
-    /// Who a login to the console is, as things are now: `None` when the key was taken away or replaced, or when other
-    /// tokens count by now.
+    /// The caller of a console session under the current configuration; `None` if the key was removed or replaced, or
+    /// if other tokens are accepted now.
     pub(super) fn of_session(&self, session: &Session) -> Option<Caller> {
         match (self, &session.credential) {
             (Self::ApiKeys(keys), Credential::Key { name, fingerprint }) => {
                 let key = keys.iter().find(|key| key.name == *name)?;
                 let same = key.fingerprint() == *fingerprint && key.caller.tenant == session.tenant;
-                // It may have become one user's since.
+                // The key may since have been assigned to one user.
                 let same = same
                     && key
                         .caller
@@ -132,18 +132,17 @@ impl Auth {
     }
 }
 
-/// What somebody showed who logs in to the console.
+/// A verified key or token of a console login.
 pub(super) struct Shown {
-    /// Who they are.
+    /// The caller that it authenticates.
     pub(super) caller: Caller,
-    /// What is kept of it.
+    /// The part that the session stores.
     pub(super) credential: Credential,
-    /// When it is over by itself, microseconds since the epoch.
+    /// Its expiry, microseconds since the epoch; absent for a key.
     pub(super) until_us: Option<i64>,
 }
 
-/// The one key of a request, from `Authorization: Bearer` or `X-Api-Key`. Two are refused rather than
-/// one of them chosen.
+/// The single key of a request, from `Authorization: Bearer` or `X-Api-Key`. Two keys are rejected.
 fn key(headers: &HeaderMap) -> Result<&[u8], Error> {
     let plain = given(headers, &API_KEY)?.map(|value| value.as_bytes());
     match (bearer(headers)?, plain) {
@@ -169,7 +168,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     }
 }
 
-/// A header that may be given once.
+/// The value of a header that may occur only once.
 fn given<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a header::HeaderValue>, Error> {
     if !headers.contains_key(name) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `POST /v1/chat`: one message in, one decision out.
+//! `POST /v1/chat`: receives one message, returns one decision.
 
 pub(super) mod stream;
 
@@ -22,7 +22,7 @@ use crate::surfaces::caller::{Caller, NotThatUser};
 use crate::surfaces::chat::request::{ChatRequest, FieldError};
 use crate::surfaces::chat::{Answer, RequestMeta, retry_after};
 
-/// A request that may be put to the surface.
+/// A validated request for the surface.
 struct Ask {
     caller: Caller,
     user: UserId,
@@ -54,7 +54,7 @@ async fn answer(
     Ok(respond(answer, ask.keyed))
 }
 
-/// Auth, then limits and parse, then user, then idempotency (DESIGN.md section 9).
+/// Authenticates, reads and parses the body within its limits, then checks user and idempotency (DESIGN.md section 9).
 async fn ask(
     state: &State,
     exchange: &Exchange,
@@ -91,11 +91,11 @@ async fn ask(
 fn missing_user() -> FieldError {
     FieldError {
         pointer: "/user_id".to_owned(),
-        detail: "is missing; a string is required, since no token says who the user is".to_owned(),
+        detail: "is missing; a string is required, since no token names the user".to_owned(),
     }
 }
 
-/// The decision as it was recorded, byte for byte.
+/// Returns the decision as it was recorded, byte for byte.
 fn respond(answer: Answer, keyed: bool) -> HttpResponse {
     let shape = Shape::of(&answer, keyed);
     let mut response = HttpResponse::build(shape.status);
@@ -106,10 +106,10 @@ fn respond(answer: Answer, keyed: bool) -> HttpResponse {
     response.body(Bytes::from_owner(Text(answer.body)))
 }
 
-/// What an answer looks like on the wire, its body apart.
+/// Status and headers of a response, without its body.
 struct Shape {
     status: StatusCode,
-    /// Recovery's answer is a problem, every other is a decision.
+    /// A response stored by recovery is a problem, every other a decision.
     content_type: HeaderValue,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -141,12 +141,12 @@ impl Shape {
     }
 }
 
-/// A stored answer is a decision, or the problem that recovery left in its place.
+/// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
 fn is_decision(answer: &Answer) -> bool {
     matches!(answer.status, 200 | 429 | 503)
 }
 
-/// Text shared with the record, sent without a copy.
+/// Text shared with the record, sent without copying.
 struct Text(Arc<str>);
 
 impl AsRef<[u8]> for Text {

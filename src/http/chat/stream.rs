@@ -1,8 +1,8 @@
-//! `POST /v1/chat/stream`: the run told while it goes on, as NDJSON or server-sent events.
+//! `POST /v1/chat/stream`: streams the events of a run as NDJSON or server-sent events.
 //!
-//! What is refused before the run starts is answered with its own status, like on `/v1/chat`; a
-//! decision that was made at once (a replay, a refusal by quota) is a stream of its last line alone.
-//! A client that leaves does not cancel: the surface works on, only the telling ends.
+//! A request refused before the run starts gets its own status, as on `/v1/chat`. A decision made at once (a replay, a
+//! refusal by quota) is a stream with only its last line. A client that disconnects does not cancel: the surface
+//! continues, and only the stream ends.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ use crate::http::lines::Form;
 use crate::http::routes::Route;
 use crate::surfaces::chat::{Answer, ChatError, EventSink};
 
-/// Lines that are there together leave together, up to about this many bytes.
+/// Lines that are ready at the same time are sent together, up to about this many bytes.
 const BATCH: usize = 16 * 1024;
 
 type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
@@ -49,7 +49,7 @@ async fn begin(state: &Data<State>, exchange: Exchange, mut ask: Ask, form: Form
     let share = state.room.stream(&ask.caller, Some(&ask.user));
     ask.meta.shed = share.as_ref().err().copied();
     let mut deciding = put(state, &exchange, ask, sink);
-    // Events first: when both are there, what happened comes before how it ended.
+    // Events first: if both are ready, the events precede the decision.
     let first = tokio::select! {
         biased;
         Some(event) = events.recv() => event,
@@ -84,12 +84,12 @@ fn put(state: &Data<State>, exchange: &Exchange, ask: Ask, sink: EventSink) -> D
 fn open(status: StatusCode, form: Form) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status);
     response.insert_header((header::CONTENT_TYPE, form.content_type()));
-    // A buffering proxy would hold the lines back until there are enough of them.
+    // A buffering proxy would delay the lines.
     response.insert_header((ACCEL_BUFFERING, header::HeaderValue::from_static("no")));
     response
 }
 
-/// A decision that was there before the first event.
+/// The response for a decision made before the first event.
 fn at_once(answer: &Answer, keyed: bool, form: Form) -> HttpResponse {
     let shape = Shape::of(answer, keyed);
     let mut response = open(shape.status, form);
@@ -109,13 +109,13 @@ fn last(answer: &Answer, number: u64, form: Form, out: &mut BytesMut) {
     }
 }
 
-/// A stream under way. Dropped before its last line, it counts as a client that left.
+/// A stream in progress. If dropped before its last line, it counts as a client that left.
 struct Telling {
     exchange: Exchange,
     form: Form,
-    /// Absent when all events were told.
+    /// Absent after all events were sent.
     events: Option<Receiver<Numbered>>,
-    /// Absent when the last line was told.
+    /// Absent after the last line was sent.
     deciding: Option<Deciding>,
     /// Number of the last event.
     number: u64,
@@ -150,7 +150,7 @@ impl Telling {
         telling
     }
 
-    /// Holds the stream's share as long as it is told.
+    /// Holds the share while the stream is open.
     fn with(mut self, share: Option<Share>) -> Self {
         self.share = share;
         self
@@ -161,7 +161,7 @@ impl Telling {
         self.form.event(event, &mut self.out);
     }
 
-    /// The next piece, once there is something to tell.
+    /// The next chunk of the stream, once there is one.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         if self.out.is_empty() {
             self.wait().await?;
@@ -171,7 +171,7 @@ impl Telling {
         Some((Ok(piece), self))
     }
 
-    /// Waits for events, the end, or the time for a sign of life. `None` after the end.
+    /// Waits for events, the decision, or the heartbeat. `None` after the end.
     async fn wait(&mut self) -> Option<()> {
         let deciding = self.deciding.as_mut()?;
         tokio::select! {
@@ -186,7 +186,7 @@ impl Telling {
         Some(())
     }
 
-    /// Tells an event and those that are there already.
+    /// Writes an event and those that are already available.
     fn tell_all(&mut self, first: &Numbered) {
         self.tell(first);
         while self.out.len() < BATCH
@@ -210,7 +210,7 @@ impl Telling {
     }
 }
 
-/// The next event; pending for ever when there will be none.
+/// The next event; pending forever when there are no more.
 async fn some(events: &mut Option<Receiver<Numbered>>) -> Option<Numbered> {
     match events {
         Some(events) => events.recv().await,

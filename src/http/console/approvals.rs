@@ -1,4 +1,4 @@
-//! What waits for a person, their answers, and actions in doubt.
+//! Console pages of approval requests and in-doubt actions.
 
 use std::time::Duration;
 
@@ -15,43 +15,43 @@ use super::form::{self, Form};
 use super::session::{Visitor, visitor};
 use super::view::action::{Card, Place, card, doubt};
 use super::view::approvals::{Filter, Listed, listed};
-use super::{Turned, news, page, see, told, view};
+use super::{Turned, news, page, respond, see, view};
 use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
 use crate::surfaces::agents::AgentError;
 use crate::surfaces::approvals::{Answer, MAX_REASON};
 use crate::surfaces::decisions::ListQuery;
 
-/// Questions on a page.
+/// Approval requests per page.
 pub(super) const PAGE_SIZE: u32 = 20;
-/// How long an answer waits for what it sets going, so that the next page can tell what came of it.
+/// How long a decision waits for the run that it resumes, so that the next page can show the outcome.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApprovals));
-    exchange.finish(Ok(told(&state, &request, waiting(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, waiting(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn one(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApproval));
-    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleResolve));
     let answer = resolved(&state, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
-    exchange.finish(Ok(told(&state, &request, answer).await))
+    exchange.finish(Ok(respond(&state, &request, answer).await))
 }
 
 pub(in crate::http) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSettle));
     exchange.finish(Ok(
-        told(&state, &request, settled(&state, &request, payload).await).await
+        respond(&state, &request, settled(&state, &request, payload).await).await
     ))
 }
 
-/// The parameter of a page that names it once; empty is absent.
+/// A query parameter that occurs once and is not empty.
 pub(super) fn parameter(request: &HttpRequest, name: &str) -> Option<String> {
     let mut values = url::form_urlencoded::parse(request.query_string().as_bytes())
         .filter(|(known, _)| known == name)
@@ -60,13 +60,13 @@ pub(super) fn parameter(request: &HttpRequest, name: &str) -> Option<String> {
     if values.next().is_some() { None } else { first }.filter(|value| !value.is_empty())
 }
 
-/// `name = "value"`, in the language of lists.
+/// `name = "value"`, as a filter condition.
 fn condition(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*");
     format!("{name} = \"{value}\"")
 }
 
-/// `tool = "value*"`: tools whose names begin so, as the heading of a question has them or as they are.
+/// `tool = "value*"`: matches tool names with this prefix, given as shown in a card's heading or as the identifier.
 fn begins(tool: &str) -> String {
     let tool = match tool.contains(' ') {
         true => tool.to_lowercase().replace(' ', "_"),
@@ -77,7 +77,7 @@ fn begins(tool: &str) -> String {
     condition
 }
 
-/// Which questions a list or a look at it asks for.
+/// The filter of a list, or of its news frame.
 pub(super) fn filter(request: &HttpRequest) -> Filter {
     Filter {
         user: parameter(request, "user"),
@@ -85,7 +85,7 @@ pub(super) fn filter(request: &HttpRequest) -> Filter {
     }
 }
 
-/// The first page of them.
+/// The query for the first page of approval requests.
 pub(super) fn questions(filter: &Filter) -> ListQuery {
     let conditions = filter.user.iter().map(|user| condition("user_id", user));
     let conditions: Vec<_> = conditions.chain(filter.tool.iter().map(|tool| begins(tool))).collect();
@@ -164,7 +164,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     ))
 }
 
-/// What a card is made of.
+/// The data of a card.
 fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, now_us: i64) -> Card<'a> {
     Card {
         action,
@@ -174,7 +174,8 @@ fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, now_us: i64) 
     }
 }
 
-/// What became of what the visitor has just answered, as the store has it; `about` and `settled` only say of which.
+/// The message about the action that the visitor just decided, from the stored action; `about` and `settled` only
+/// identify it.
 async fn flash(state: &State, visitor: &Visitor, request: &HttpRequest) -> Result<Option<maud::Markup>, Turned> {
     let approvals = &state.edge.approvals;
     let about = parameter(request, "about");
@@ -210,7 +211,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     }
     let answer = Answer {
         approval,
-        resolution: resolution.ok_or_else(|| form::wrong("decision", "is none of the buttons"))?,
+        resolution: resolution.ok_or_else(|| form::wrong("decision", "does not match a button of the form"))?,
         reason,
         key: None,
     };
@@ -220,7 +221,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
             rests(state, &visitor, run.run).await;
             ""
         }
-        // The page says what was answered, by whom.
+        // The page shows the earlier decision and its approver.
         Err(AgentError::Resolved(..)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
@@ -231,7 +232,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     Ok(see(&format!("{place}?about={approval}{late}")))
 }
 
-/// Waits a little for what was set going. The answer counts, whatever can be told of the run now.
+/// Waits briefly for the resumed run. The decision is valid even if the run cannot be read now.
 async fn rests(state: &State, visitor: &Visitor, run: RunId) {
     let rests = tokio::time::timeout(PATIENCE, state.edge.agents.rests(&visitor.caller, run));
     if let Ok(Err(error)) = rests.await {
@@ -247,7 +248,7 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
     let happened = match form.get("happened") {
         Some("yes") => true,
         Some("no") => false,
-        _ => return Err(form::wrong("happened", "is none of the buttons")),
+        _ => return Err(form::wrong("happened", "does not match a button of the form")),
     };
     let user = visitor.user.clone();
     let late = match state

@@ -1,30 +1,30 @@
-//! Failed logins, counted by address, so that nobody fails often for long.
+//! Limits failed logins by address.
 //!
-//! What is right is let in however many have failed: behind a proxy all have one address, and who is nobody must not keep
-//! everybody out. Keys have too many bits to be found by trying.
+//! A valid login is always accepted: behind a proxy all users share one address, and failed logins of others must not
+//! lock them out. Keys have too many bits to be guessed.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Failed logins that an address has at once; after that one comes back after each pause.
+/// Failed logins that an address has at once; after that, one more per pause.
 const AT_ONCE: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(6);
-/// Addresses counted. With more of them, the one that rested longest is forgotten.
+/// Most addresses that are counted. Beyond that, the one with the oldest failure is forgotten.
 const MOST: usize = 4096;
 
-/// The addresses that failed lately. Of one process: replicas count each for themselves.
+/// The addresses with recent failures. Each process counts separately.
 #[derive(Default)]
 pub(in crate::http) struct Attempts(Mutex<HashMap<IpAddr, Failed>>);
 
-/// When the address has all its attempts again.
+/// Time at which the address has all its attempts again.
 struct Failed {
     whole_at: Instant,
 }
 
 impl Attempts {
-    /// It failed. Seconds that it has to wait where it had no attempt left; that one does not count then.
+    /// Counts a failure. If no attempt was left, returns the seconds to wait, and does not count this one.
     pub(super) fn failed(&self, address: Option<IpAddr>) -> Option<u32> {
         self.failed_at(address, Instant::now())
     }
@@ -57,7 +57,7 @@ impl Attempts {
     }
 }
 
-/// Whoever has an address of IPv6 has at least 2^64 of them, so those count as one.
+/// The network of an address. An IPv6 user has at least 2^64 addresses, so these count as one.
 fn network(address: Option<IpAddr>) -> IpAddr {
     match address.map(|address| address.to_canonical()) {
         Some(IpAddr::V6(address)) => {

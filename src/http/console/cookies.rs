@@ -1,8 +1,8 @@
-//! The console's cookies: one for a login, one that only ties a form to a browser where nobody is logged in, and one that keeps the
-//! time zone of a browser, which is no secret.
+//! Cookies of the console: one for a login session, one that binds a form to a browser without a session, and one with
+//! the time zone of a browser, which is not secret.
 //!
-//! All are `HttpOnly`, `SameSite=Strict` and for `/console` alone. That path rules the prefix `__Host-` out; `__Secure-` is used
-//! wherever the cookie is `Secure`, so that no plain-text neighbour can plant one.
+//! All are `HttpOnly`, `SameSite=Strict` and limited to `/console`. That path excludes the prefix `__Host-`. `Secure`
+//! cookies have the prefix `__Secure-`, so that no site on plain HTTP can set one.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use chrono_tz::Tz;
 use super::origin;
 use crate::surfaces::sessions::is_token;
 
-/// Which cookie.
+/// A kind of cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cookie {
-    /// Stands for a login.
+    /// Identifies a login session.
     Session,
-    /// Ties a form to a browser.
+    /// Binds a form to a browser.
     Form,
 }
 
@@ -32,13 +32,13 @@ impl Cookie {
         }
     }
 
-    /// Its value, where the browser has sent exactly one that can be ours.
+    /// The value, if the browser sent exactly one in the expected format.
     pub(super) fn of(self, request: &HttpRequest) -> Option<String> {
         let value = value(request, self.name(origin::is_secure(request)))?;
         is_token(value).then(|| value.to_owned())
     }
 
-    /// Sets it, for so long; for no time takes it away.
+    /// The header that sets the cookie for a duration; zero deletes it.
     pub(super) fn set(self, request: &HttpRequest, value: &str, lasts: Duration) -> HeaderValue {
         set(request, self.name(origin::is_secure(request)), value, lasts)
     }
@@ -54,21 +54,21 @@ const fn zone_name(secure: bool) -> &'static str {
     }
 }
 
-/// The time zone that was chosen in this browser.
+/// The time zone chosen in this browser.
 pub(super) fn zone(request: &HttpRequest) -> Option<Tz> {
     value(request, zone_name(origin::is_secure(request)))?.parse().ok()
 }
 
-/// Keeps it.
+/// The header that stores the time zone.
 pub(super) fn set_zone(request: &HttpRequest, zone: Tz) -> HeaderValue {
     set(request, zone_name(origin::is_secure(request)), zone.name(), ZONE_LASTS)
 }
 
-/// The value of the one cookie of this name.
+/// The value of the single cookie of this name.
 fn value<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
     let mut found = None;
     for line in request.headers().get_all(header::COOKIE) {
-        // A neighbour's may hold any bytes; cookies do not tell ports apart.
+        // Cookies of other ports on the same host may contain any bytes.
         for pair in line.as_bytes().split(|byte| *byte == b';') {
             let Some(at) = pair.iter().position(|byte| *byte == b'=') else {
                 continue;

@@ -1,4 +1,4 @@
-//! A form that was sent: is it ours, and what stands in it?
+//! Reads a submitted form and verifies that it came from a gavel page.
 
 use actix_web::HttpRequest;
 use actix_web::http::header;
@@ -11,13 +11,13 @@ use super::super::{State, body, headers};
 use super::{Turned, origin};
 use crate::http::error::Error;
 
-/// The field of each form that ties it to the browser it was shown in.
+/// The form field that binds a form to the browser that displays it.
 pub(super) const FIELD: &str = "form_token";
-/// More fields than any form of ours has.
+/// Most fields of a form; gavel's own forms have fewer.
 const MOST_FIELDS: usize = 16;
 
-/// What a form must carry to be taken from the browser that holds this cookie. It is derived from the cookie's secret, so that
-/// nothing has to be kept, and the secret itself stands on no page.
+/// The token that a form must contain to be accepted from the browser with this cookie. It is derived from the cookie's
+/// secret, so nothing is stored and no page contains the secret itself.
 pub(super) fn token(cookie: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(cookie.as_bytes())
         .unwrap_or_else(|_| unreachable!("HMAC takes a key of any length"));
@@ -29,10 +29,10 @@ pub(super) fn token(cookie: &str) -> String {
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Reads one that was shown in the browser which holds the cookie `expected` was made of.
+    /// Reads a form from the browser whose cookie gives the token `expected`.
     ///
     /// # Errors
-    /// It comes from elsewhere, or its token is missing or another; its body is off.
+    /// The form comes from another site, its token is missing or invalid, or its body is invalid.
     pub(super) async fn read(
         state: &State,
         request: &HttpRequest,
@@ -45,7 +45,7 @@ impl Form {
         let kind = headers::only(request.headers(), &header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
         if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-            return Err(Turned::NotOurs("This is no form of a page of gavel's."));
+            return Err(Turned::NotOurs("This is not a form of a gavel page."));
         }
         let body = body::read_form(state, request, payload).await?;
         let fields: Vec<(String, String)> = url::form_urlencoded::parse(&body)
@@ -57,13 +57,13 @@ impl Form {
         let same = expected.is_some_and(|expected| given.as_bytes().ct_eq(expected.as_bytes()).into());
         if !same {
             return Err(Turned::NotOurs(
-                "This form is from another login, or from a page that is no longer good. Open the page again.",
+                "This form is from another login or from an outdated page. Open the page again.",
             ));
         }
         Ok(form)
     }
 
-    /// A field that is there once.
+    /// A field that occurs once.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let mut values = self
             .0
@@ -74,7 +74,7 @@ impl Form {
         if values.next().is_some() { None } else { first }
     }
 
-    /// A field with something in it; line ends as everybody else writes them.
+    /// A non-empty field, with line breaks as `\n`.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let text = self.get(name)?.replace("\r\n", "\n");
         let text = text.trim();
@@ -82,7 +82,7 @@ impl Form {
     }
 }
 
-/// That a field does not fit.
+/// The error for an invalid field.
 pub(super) fn wrong(name: &str, detail: &str) -> Turned {
     Turned::Error(Error::Invalid(vec![crate::surfaces::chat::request::FieldError {
         pointer: name.to_owned(),

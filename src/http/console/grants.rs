@@ -1,4 +1,4 @@
-//! Grants: listed, and taken back.
+//! Console pages of grants: list and revoke.
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
@@ -12,19 +12,19 @@ use super::approvals::{PAGE_SIZE, parameter};
 use super::form::Form;
 use super::session::visitor;
 use super::view::grants::grants;
-use super::{Turned, page, see, told};
+use super::{Turned, page, respond, see};
 use crate::domain::ids::GrantId;
 use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleGrants));
-    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn revoke(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleRevoke));
     exchange.finish(Ok(
-        told(&state, &request, revoked(&state, &request, payload).await).await
+        respond(&state, &request, revoked(&state, &request, payload).await).await
     ))
 }
 

@@ -1,4 +1,4 @@
-//! Logging in and out: a key or a token is exchanged for a cookie.
+//! Login and logout: a key or token is exchanged for a session cookie.
 
 use std::net::IpAddr;
 
@@ -17,39 +17,45 @@ use super::cookies::Cookie;
 use super::form::{self, Form};
 use super::session::{form_cookie, visitor};
 use super::view::login::{LoginForm, Wants};
-use super::{Turned, page, see, told, view};
+use super::{Turned, page, respond, see, view};
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::APPROVER;
 use crate::surfaces::sessions::Login;
 
-/// Longest address that a login leads back to.
+/// Longest address to which a login may redirect.
 const MAX_NEXT: usize = 512;
-/// A cookie lasts whole seconds.
+/// Cookies last whole seconds.
 const SHORTEST_US: i64 = 1_000_000;
-/// The same words whatever was wrong, so that they tell nobody which keys or users there are.
-const NOT_ACCEPTED: &str = "That was not accepted. It takes a key or a token that counts here now, whole and without quotation marks; whoever runs this \
-    service makes keys (gavel config new-key) and knows where tokens come from.";
+/// The same text for every failure, so that it does not reveal which keys or users exist.
+const NOT_ACCEPTED: &str = "Login failed. Enter a key or token that is valid now, complete and without quotation marks. The operator of this \
+    service creates keys (gavel config new-key) and knows where tokens come from.";
 
 pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogin));
-    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn log_in(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogIn));
-    exchange.finish(Ok(
-        told(&state, &request, logged_in(&state, &request, payload).await).await
-    ))
+    exchange.finish(Ok(respond(
+        &state,
+        &request,
+        logged_in(&state, &request, payload).await,
+    )
+    .await))
 }
 
 pub(in crate::http) async fn log_out(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogOut));
-    exchange.finish(Ok(
-        told(&state, &request, logged_out(&state, &request, payload).await).await
-    ))
+    exchange.finish(Ok(respond(
+        &state,
+        &request,
+        logged_out(&state, &request, payload).await,
+    )
+    .await))
 }
 
-/// The login page that leads back to `next`.
+/// The address of the login page, which redirects to `next`.
 pub(super) fn address(next: &str) -> String {
     let path = Route::ConsoleLogin.path();
     match own(next) {
@@ -63,14 +69,14 @@ pub(super) fn address(next: &str) -> String {
     }
 }
 
-/// The same, for who sent something that was not taken: the list is where to begin again.
+/// The login page after a form was sent without a session; it redirects to the list.
 pub(super) fn address_of_lost() -> String {
     format!("{}&lost=1", address(Route::ConsoleApprovals.path()))
 }
 
-const LOST: &str = "You are not logged in any more, so what you sent was not taken. Log in, and send it again.";
+const LOST: &str = "You are no longer logged in, so your input was not processed. Log in, and send it again.";
 
-/// An address of the console, and no other: a login leads nowhere else.
+/// Accepts only addresses of the console, so that a login redirects nowhere else.
 fn own(next: &str) -> Option<&str> {
     let plain = next
         .bytes()
@@ -96,7 +102,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     }
 }
 
-/// The form.
+/// Renders the login form.
 fn ask(
     state: &State,
     request: &HttpRequest,
@@ -141,11 +147,11 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
             if let Some(seconds) = state.attempts.failed(address) {
                 return Err(Turned::TooMany(seconds));
             }
-            tracing::info!(?address, "a login to the console was not accepted");
+            tracing::info!(?address, "a console login failed");
             return ask_again(NOT_ACCEPTED);
         }
     };
-    // A token may be a little over where clocks differ, a login may not: its cookie would be gone at once.
+    // A just expired token may be valid within the clock leeway, but its session cookie would expire at once.
     let soon = state.edge.sessions.now_us().saturating_add(SHORTEST_US);
     if credential.until_us.is_some_and(|until| until < soon) {
         return ask_again(NOT_ACCEPTED);
@@ -162,7 +168,7 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
         until_us: credential.until_us,
     };
     let (token, lasts) = state.edge.sessions.begin(login).await?;
-    // Who logs in again leaves nothing behind that would still count.
+    // A repeated login ends the previous session.
     if let Some(before) = Cookie::Session.of(request) {
         state.edge.sessions.end(&before).await?;
     }
@@ -173,7 +179,7 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
     Ok(response)
 }
 
-/// Who acts: a token's own user; for a service whoever it names, and only an approver need not be named.
+/// The acting user: the user of a token; for a service the user it names, which only an approver may omit.
 fn who(shown: &Shown, named: &str) -> Result<Option<UserId>, &'static str> {
     let asked = match named {
         "" => None,
@@ -185,9 +191,9 @@ fn who(shown: &Shown, named: &str) -> Result<Option<UserId>, &'static str> {
     let user = shown
         .caller
         .act_for(asked)
-        .map_err(|_| "Its user may act only for themselves: leave the name empty, or give theirs.")?;
+        .map_err(|_| "Its user may act only for themselves: leave the name empty, or enter that user.")?;
     if user.is_none() && !shown.caller.roles.contains(APPROVER) {
-        return Err("Give the name of the user who acts: this key does not have the role approver.");
+        return Err("Enter the name of the acting user: this key does not have the role approver.");
     }
     Ok(user)
 }

@@ -1,8 +1,8 @@
 //! The console: pages for people, without script (DESIGN.md sections 6 and 9).
 //!
-//! A page is a GET, an answer is a form's POST that leads back to a page (303), which tells what happened as the store has it. Who
-//! is asking: [`session`]; whether a form is ours: [`form`]; what a page looks like: [`view`]. All rules of approvals are
-//! those of the surface.
+//! A page is a GET. A decision is a form's POST that redirects to a page (303), which shows the stored outcome.
+//! [`session`] identifies the visitor, [`form`] verifies forms, [`view`] renders pages. All rules of approvals are in
+//! the surface.
 
 pub(super) mod approvals;
 pub(super) mod grants;
@@ -37,10 +37,10 @@ use super::routes::Route;
 use crate::surfaces::agents::AgentError;
 use crate::surfaces::sessions::Unavailable;
 
-/// Pages run no script, load their one style sheet and frames of ours and nothing else, post to us alone, and are shown in no frame.
+/// Pages run no script, load only gavel's style sheet and frames, post only to gavel, and cannot be framed.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
                       frame-ancestors 'none'; base-uri 'none'";
-/// What is shown in a frame of a page of ours loads the style sheet alone, and posts nothing.
+/// A page inside a gavel frame loads only the style sheet and posts nothing.
 const FRAMED: &str =
     "default-src 'none'; style-src 'self'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'";
 
@@ -65,22 +65,23 @@ const SECURITY: [(HeaderName, HeaderValue); 7] = [
 
 const STYLE: &str = include_str!("view/style.css");
 
-/// The style sheet's address has its hash: a new one is another address, so browsers may keep each for good.
+/// The hash in the style sheet's address: a changed style sheet has another address, so browsers may cache each one
+/// forever.
 static STYLE_HASH: LazyLock<String> = LazyLock::new(|| hex::encode(&Sha256::digest(STYLE)[..8]));
 
-/// Why there is no page.
+/// Why a request has no page.
 enum Turned {
-    /// Nobody is logged in; with where they wanted to go.
+    /// There is no session; contains the requested address.
     LogIn(String),
-    /// Nobody is logged in, so what was sent was not taken.
+    /// There is no session, so the submitted form was not processed.
     Lost,
-    /// The browser came from another site, and so without its cookie: it is to ask once more.
+    /// The browser followed a link of another site, and so sent no cookie: it must request the page again.
     Again(String),
-    /// The form is none of ours; in words.
+    /// The form is not from a gavel page; contains the reason.
     NotOurs(&'static str),
-    /// Too many failed logins from this address; seconds to wait.
+    /// Too many failed logins from this address; contains the seconds to wait.
     TooMany(u32),
-    /// What the edge or a surface says.
+    /// An error of the edge or a surface.
     Error(Error),
 }
 
@@ -123,13 +124,13 @@ pub(super) async fn style(state: Data<State>, request: HttpRequest) -> HttpRespo
     ));
     response.insert_header((header::ETAG, tag));
     exchange.finish(Ok(match known {
-        // Bytes after its head would be read as the next answer (RFC 9110 section 15.4.5).
+        // A body after this head would be read as the next response (RFC 9110 section 15.4.5).
         true => response.finish(),
         false => response.body(STYLE),
     }))
 }
 
-/// A whole page.
+/// Builds a page response.
 fn page(status: StatusCode, visitor: Option<&Visitor>, title: &str, body: &Markup) -> HttpResponse {
     let mut response = secured(status);
     if let Some(cookie) = visitor.and_then(|visitor| visitor.new_cookie.clone()) {
@@ -138,7 +139,7 @@ fn page(status: StatusCode, visitor: Option<&Visitor>, title: &str, body: &Marku
     response.body(view::page(visitor, title, &STYLE_HASH, body).into_string())
 }
 
-/// Leads on to another page of the console, by GET.
+/// Redirects to another page of the console with GET.
 fn see(path: &str) -> HttpResponse {
     let mut response = secured(StatusCode::SEE_OTHER);
     if let Ok(path) = HeaderValue::from_str(path) {
@@ -156,27 +157,27 @@ fn secured(status: StatusCode) -> HttpResponseBuilder {
     response
 }
 
-/// A path below `/console` that is no page.
+/// The response for an unknown path below `/console`.
 pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, None);
     let answer = Err(Error::NoRoute.into());
-    exchange.finish(Ok(told(&state, &request, answer).await))
+    exchange.finish(Ok(respond(&state, &request, answer).await))
 }
 
-/// A path of the console that has no such method.
+/// The response for an unsupported method of a console path.
 pub(super) async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
     let allow = route.allow();
     let answer = Err(Error::MethodNotAllowed(allow.clone()).into());
-    let mut response = told(&state, &request, answer).await;
+    let mut response = respond(&state, &request, answer).await;
     if let Ok(allow) = HeaderValue::from_str(&allow) {
         response.headers_mut().insert(header::ALLOW, allow);
     }
     exchange.finish(Ok(response))
 }
 
-/// The page, or why there is none. A page that says why has the navigation of whoever asked.
-async fn told(state: &State, request: &HttpRequest, answer: Result<HttpResponse, Turned>) -> HttpResponse {
+/// The page, or a page with the reason. An error page has the navigation of the visitor.
+async fn respond(state: &State, request: &HttpRequest, answer: Result<HttpResponse, Turned>) -> HttpResponse {
     let turned = match answer {
         Ok(response) => return response,
         Err(turned) => turned,
@@ -194,32 +195,32 @@ async fn told(state: &State, request: &HttpRequest, answer: Result<HttpResponse,
         }
         Turned::TooMany(seconds) => {
             let words = format!("There were too many failed logins from your address. Try again in {seconds} seconds.");
-            let body = view::trouble("Wait a little", &words, &[]);
-            let mut response = page(StatusCode::TOO_MANY_REQUESTS, None, "Wait a little", &body);
+            let body = view::trouble("Please wait", &words, &[]);
+            let mut response = page(StatusCode::TOO_MANY_REQUESTS, None, "Please wait", &body);
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, headers::seconds(seconds));
             response
         }
         Turned::Error(error) => {
-            // Without it where nobody is logged in, or nobody can say so now.
+            // Without navigation if there is no session, or if it cannot be read now.
             let visitor = visitor(state, request).await.ok();
             trouble(error, visitor.as_ref())
         }
     }
 }
 
-/// An error as a page.
+/// Renders an error as a page.
 fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
     let title = match &error {
         Error::NoRoute | Error::NotFound | Error::Agent(AgentError::NotFound) => "Not found",
-        Error::Invalid(_) | Error::Agent(AgentError::Invalid(_)) => "That does not fit",
-        _ => "That did not work",
+        Error::Invalid(_) | Error::Agent(AgentError::Invalid(_)) => "Invalid input",
+        _ => "Request failed",
     };
     let (status, words, errors, later) = error.in_words();
     let words = match title {
         "Not found" => "There is no such page, or it belongs to another user.".into(),
-        "That does not fit" => "Nothing was done.".into(),
+        "Invalid input" => "Nothing was done.".into(),
         _ => words,
     };
     let mut response = page(status, visitor, title, &view::trouble(title, &words, &errors));
@@ -229,7 +230,7 @@ fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
     response
 }
 
-/// Nothing to see: for lists without rows.
+/// The text for a list without rows.
 fn nothing(words: &str) -> Markup {
     html! { p.empty { (words) } }
 }

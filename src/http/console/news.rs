@@ -1,5 +1,5 @@
-//! What has changed since a list was opened. It is looked at by a frame of the list that refreshes itself: the list is not, since
-//! somebody may be writing a reason in it.
+//! Reports changes since a list was opened. A frame of the list refreshes itself for this; the list does not, because
+//! the approver may be writing a reason in it.
 
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Data;
@@ -23,13 +23,13 @@ pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> H
         Ok(true) => News::Changed,
         Ok(false) => News::None,
         Err(Turned::LogIn(_) | Turned::Again(_)) => News::LoggedOut,
-        // It is looked at again in a while.
+        // The frame checks again later.
         Err(_) => News::Unknown,
     };
     exchange.finish(Ok(framed(news(&found, &filter(&request)))))
 }
 
-/// Is the list another one now?
+/// Whether the list has changed.
 async fn changed(state: &State, request: &HttpRequest) -> Result<bool, Turned> {
     let visitor = onlooker(state, request).await?;
     let query = ListQuery {
@@ -44,7 +44,7 @@ async fn changed(state: &State, request: &HttpRequest) -> Result<bool, Turned> {
     Ok(parameter(request, "seen") != Some(seen(&pending.actions)))
 }
 
-/// What a list of questions has, in short.
+/// A hash that identifies the shown approval requests.
 pub(super) fn seen(actions: &[Action]) -> String {
     let mut hash = Sha256::new();
     for action in actions {
@@ -53,7 +53,7 @@ pub(super) fn seen(actions: &[Action]) -> String {
     hex::encode(&hash.finalize()[..8])
 }
 
-/// A page that pages of ours may show in a frame.
+/// A page that gavel's own pages may frame.
 fn framed(page: Markup) -> HttpResponse {
     let mut response = secured(actix_web::http::StatusCode::OK);
     response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(FRAMED)));

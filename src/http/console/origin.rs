@@ -1,4 +1,4 @@
-//! Where a request came from, as far as a browser tells.
+//! The origin of a request, as far as the browser reports it.
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderName};
@@ -8,9 +8,9 @@ use super::super::headers::only;
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Are cookies `Secure`? All are but those of a browser on this machine that came here directly: gavel itself speaks plain HTTP,
-/// and away from loopback a proxy with TLS stands before it. There is no setting for trusted proxies, so `X-Forwarded-Proto` is
-/// believed in one direction alone: `https` makes cookies stricter, and nothing makes them laxer.
+/// Whether cookies are `Secure`: always, except for a browser on this machine that connects directly. gavel itself
+/// speaks plain HTTP; on a non-loopback address a TLS proxy is in front of it. There is no setting for trusted proxies,
+/// so `X-Forwarded-Proto` is trusted only to make cookies stricter (`https`), never laxer.
 pub(super) fn is_secure(request: &HttpRequest) -> bool {
     let directly = request
         .peer_addr()
@@ -19,18 +19,19 @@ pub(super) fn is_secure(request: &HttpRequest) -> bool {
     !directly || forwarded || !is_local(request)
 }
 
-/// Does the request name this machine by a loopback name or address?
+/// Whether the request names this machine by a loopback name or address.
 pub(super) fn is_local(request: &HttpRequest) -> bool {
     authority(request).is_some_and(|authority| is_loopback(host(authority)))
 }
 
-/// Does the request name another machine? What names none at all is no browser.
+/// Whether the request names another machine. A request that names no host is not from a browser.
 pub(in crate::http) fn is_foreign(request: &HttpRequest) -> bool {
     authority(request).is_some_and(|authority| !is_loopback(host(authority)))
 }
 
-/// Was something sent from one of our own pages? Browsers say so in `Sec-Fetch-Site`, whatever proxies do to the host; those that do not, in
-/// `Origin`. What is no browser says neither: it has no cookies of somebody else's that could be misused.
+/// Whether a request was sent from a gavel page. Browsers report it in `Sec-Fetch-Site`, whatever proxies do to the
+/// host, and older browsers in `Origin`. Other clients send neither header, and have no user's cookies that a site
+/// could misuse.
 pub(in crate::http) fn is_own(request: &HttpRequest) -> bool {
     let headers = request.headers();
     if headers.contains_key(&FETCH_SITE) {
@@ -46,12 +47,12 @@ pub(in crate::http) fn is_own(request: &HttpRequest) -> bool {
     origin.is_some_and(|origin| authority(request).is_some_and(|own| own.eq_ignore_ascii_case(origin)))
 }
 
-/// Did a browser follow a link on another site? Then it left the cookies at home.
+/// Whether a browser followed a link of another site; it then sends no cookies.
 pub(super) fn is_from_elsewhere(request: &HttpRequest) -> bool {
     only(request.headers(), &FETCH_SITE).is_some_and(|site| matches!(site.as_bytes(), b"cross-site" | b"same-site"))
 }
 
-/// Host and port that the request asks for; never what a proxy adds.
+/// The requested host and port, ignoring headers that a proxy adds.
 fn authority(request: &HttpRequest) -> Option<&str> {
     let uri = request.uri().authority().map(http_authority);
     uri.or_else(|| only(request.headers(), &header::HOST).and_then(|host| host.to_str().ok()))
@@ -61,7 +62,7 @@ fn http_authority(authority: &actix_web::http::uri::Authority) -> &str {
     authority.as_str()
 }
 
-/// Without the port.
+/// The host without the port.
 fn host(authority: &str) -> &str {
     match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),

@@ -1,4 +1,4 @@
-//! Who looks at a page.
+//! The visitor of a page.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,37 +17,38 @@ use crate::domain::ids::UserId;
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
 use crate::surfaces::sessions;
 
-/// How long a browser keeps the cookie that ties a form to it where nobody is logged in.
+/// How long a browser without a session keeps the cookie that binds forms to it.
 const FORM_LASTS: Duration = Duration::from_secs(24 * 3600);
 
-/// Whoever looks at a page, or sends a form.
+/// The visitor of a page, or the sender of a form.
 pub(super) struct Visitor {
     pub(super) caller: Caller,
-    /// Who acts.
+    /// The acting user.
     pub(super) user: Option<UserId>,
-    /// Whose threads they may read; everybody's of the tenant without.
+    /// The user whose threads they may read; absent: all users of the tenant.
     pub(super) reads: Option<UserId>,
-    /// By this they answer, on the record.
+    /// The name under which their decisions are recorded.
     pub(super) name: String,
-    /// What their forms must carry; none where the browser holds no cookie of ours.
+    /// The token that their forms must contain; absent if the browser has no gavel cookie.
     pub(super) form_token: Option<String>,
-    /// Is there a login to end?
+    /// Whether there is a session to log out of.
     pub(super) logged_in: bool,
-    /// A cookie the browser lacks.
+    /// A cookie to set in the browser.
     pub(super) new_cookie: Option<HeaderValue>,
-    /// In which they are shown times.
+    /// The time zone of displayed times.
     pub(super) zone: Tz,
 }
 
-/// Finds out.
+/// Identifies the visitor.
 ///
 /// # Errors
-/// Nobody is logged in; the store is away; with `auth.mode = none`, a name of this machine that is none.
+/// There is no session; the store is unavailable; with `auth.mode = none`, the host is not a name of this machine.
 pub(super) async fn visitor(state: &State, request: &HttpRequest) -> Result<Visitor, Turned> {
     found(state, request, true).await
 }
 
-/// The same of a page that looks by itself: a login that nobody uses ends, although its pages are open.
+/// As [`visitor`], for a page that refreshes itself: it does not count as use, so an unused session ends although its
+/// pages are open.
 ///
 /// # Errors
 /// As [`visitor`].
@@ -73,7 +74,7 @@ async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Vi
     let Some((token, caller, user)) = known else {
         return Err(stranger(request));
     };
-    // One that has lost its role since can act for nobody it has not named.
+    // A visitor without the role approver can act only for the user named at login.
     Ok(Visitor {
         name: caller.name_for(user.as_ref()),
         reads: user.clone(),
@@ -86,12 +87,13 @@ async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Vi
     })
 }
 
-/// Nobody is told apart here, and whoever reaches the port may act for anybody; so may the console, under the name `local`. The
-/// host must be a name of this machine, or a page of somebody else's could reach us by a name of its own (DNS rebinding).
+/// Callers are not authenticated here, and any caller that reaches the port may act for any user. The console does so
+/// as the user `local`. The host must be a name of this machine, because a page of another site could reach gavel under
+/// a host name of its own (DNS rebinding).
 fn everybody(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turned> {
     if !origin::is_local(request) {
         return Err(Turned::NotOurs(
-            "With auth.mode = none the console answers under localhost and loopback addresses alone.",
+            "With auth.mode = none the console is available only under localhost and loopback addresses.",
         ));
     }
     let caller = Caller {
@@ -123,7 +125,7 @@ fn zone(request: &HttpRequest) -> Tz {
     cookies::zone(request).unwrap_or(Tz::UTC)
 }
 
-/// The cookie that ties a form to a browser where nobody is logged in, and the header that sets a new one.
+/// The cookie that binds forms to a browser without a session, and the header that sets a new one.
 pub(super) fn form_cookie(request: &HttpRequest) -> Result<(String, Option<HeaderValue>), Turned> {
     if let Some(token) = Cookie::Form.of(request) {
         return Ok((token, None));
@@ -133,8 +135,8 @@ pub(super) fn form_cookie(request: &HttpRequest) -> Result<(String, Option<Heade
     Ok((token, Some(set)))
 }
 
-/// A cookie that is `SameSite=Strict` does not come along when somebody follows a link in a mail. So such a request is led to ask
-/// again from a page of ours, and only then to the login.
+/// A `SameSite=Strict` cookie is not sent when the user follows a link in a mail. Such a request first repeats itself
+/// from a gavel page, and only then leads to the login.
 fn stranger(request: &HttpRequest) -> Turned {
     let is_get = *request.method() == Method::GET;
     let asked = request.uri().path_and_query().map_or("", |path| path.as_str());
@@ -148,7 +150,7 @@ fn stranger(request: &HttpRequest) -> Turned {
 }
 
 impl Visitor {
-    /// How they are shown who they are.
+    /// The name shown to the visitor.
     pub(super) fn shown(&self) -> String {
         match (&self.caller.identity, &self.user) {
             (Identity::User(user), _) => user.to_string(),
@@ -157,12 +159,12 @@ impl Visitor {
         }
     }
 
-    /// May they answer what others are asked?
+    /// Whether they may decide approval requests of other users.
     pub(super) fn is_approver(&self) -> bool {
         self.caller.roles.contains(APPROVER)
     }
 
-    /// May they read the thread of this user?
+    /// Whether they may read the threads of this user.
     pub(super) fn may_read(&self, user: &str) -> bool {
         self.user.is_some() && self.reads.as_ref().is_none_or(|reads| reads.as_str() == user)
     }

@@ -1,4 +1,4 @@
-//! A user's threads, and one of them, as it was.
+//! Console pages of a user's threads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use super::super::routes::Route;
 use super::approvals::{PAGE_SIZE, parameter};
 use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
-use super::{Turned, page, told};
+use super::{Turned, page, respond};
 use crate::domain::action::Action;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::domain::thread::{MessageKind, MessageRole};
@@ -23,12 +23,12 @@ use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThreads));
-    exchange.finish(Ok(told(&state, &request, listed(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, listed(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThread));
-    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 
 async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
@@ -45,7 +45,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tu
     Ok(page(StatusCode::OK, Some(&visitor), "Threads", &body))
 }
 
-/// nobody but its user reads a thread. An approver has all they need in the question, also one that acts for nobody.
+/// only its user reads a thread. The approval request contains everything that an approver needs.
 fn reads_threads(visitor: &Visitor) -> Result<(), Error> {
     match visitor.user {
         Some(_) => Ok(()),
@@ -74,7 +74,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
         .iter()
         .map(|message| Line {
             message,
-            // What was asked about stands at the question, and what was not at what the user said.
+            // An action that required approval is shown at its approval request, any other at the user's message.
             actions: actions[&message.run_id]
                 .iter()
                 .filter(|action| match (message.kind, message.role) {

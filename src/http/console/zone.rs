@@ -1,4 +1,5 @@
-//! In which time zone a browser is shown times: chosen once, and kept in a cookie of its own. Without script nothing else tells.
+//! The time zone of times in the console: chosen once, and kept in a cookie. Without script the browser does not report
+//! it.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
@@ -12,16 +13,18 @@ use super::super::routes::Route;
 use super::cookies;
 use super::form::{self, Form};
 use super::session::visitor;
-use super::{Turned, page, see, told, view};
+use super::{Turned, page, respond, see, view};
 
 pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleZone));
-    exchange.finish(Ok(told(&state, &request, offered(&state, &request).await).await))
+    exchange.finish(Ok(respond(&state, &request, offered(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn choose(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleChooseZone));
-    exchange.finish(Ok(told(&state, &request, chosen(&state, &request, payload).await).await))
+    exchange.finish(Ok(
+        respond(&state, &request, chosen(&state, &request, payload).await).await
+    ))
 }
 
 async fn offered(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
@@ -34,8 +37,12 @@ async fn chosen(state: &State, request: &HttpRequest, payload: Payload) -> Resul
     let visitor = visitor(state, request).await?;
     let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
     let zone: Option<Tz> = form.get("zone").and_then(|zone| zone.parse().ok());
-    let zone =
-        zone.ok_or_else(|| form::wrong("zone", "is no time zone; allowed: an IANA name such as Europe/Berlin"))?;
+    let zone = zone.ok_or_else(|| {
+        form::wrong(
+            "zone",
+            "is not a time zone; allowed: an IANA name such as Europe/Berlin",
+        )
+    })?;
     let mut response = see(Route::ConsoleApprovals.path());
     let headers = response.headers_mut();
     headers.insert(header::SET_COOKIE, cookies::set_zone(request, zone));

@@ -14,7 +14,7 @@ use crate::http::routes::Route;
 use crate::surfaces::agents::MOST_TIME;
 
 pub(super) const JSON: &str = "application/json";
-/// Numbers with dots between them.
+/// Numbers separated by dots.
 pub(super) const EVENT_ID: &str = "^[0-9]{1,18}([.][0-9]{1,18}){0,15}$";
 const RUN_FIELDS: &str = "agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason";
 
@@ -66,7 +66,7 @@ const PUT: &[Code] = &[
     Code::VersionConflict,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
-    Code::WrongDefinition,
+    Code::InvalidDefinition,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
     Code::Overloaded,
@@ -81,7 +81,7 @@ const TRIGGER: &[Code] = &[
     Code::RequestTimeout,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
-    Code::WrongDefinition,
+    Code::InvalidDefinition,
     Code::IdempotencyKeyReused,
     Code::RateLimited,
     Code::OutcomeUnrecorded,
@@ -100,7 +100,7 @@ const RESUME: &[Code] = &[
     Code::NotPaused,
     Code::AlreadyResumed,
     Code::PartOfRun,
-    Code::StepsSpent,
+    Code::StepLimitExceeded,
     Code::CallsInDoubt,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
@@ -113,7 +113,7 @@ const RESUME: &[Code] = &[
     CALLER[1],
 ];
 
-/// One of them.
+/// Describes one operation.
 pub(super) fn about(route: Route) -> About {
     match route {
         Route::Agents => About {
@@ -144,7 +144,7 @@ pub(super) fn about(route: Route) -> About {
             body: Some(definition()),
             problems: PUT,
             answers: vec![
-                (200, put("A new version, or the current one where nothing changed.")),
+                (200, put("A new version, or the current one if nothing changed.")),
                 (201, put("A new agent.")),
             ],
             ..plain(
@@ -182,11 +182,11 @@ pub(super) fn about(route: Route) -> About {
         Route::RestoreVersion => About {
             parameters: listed([project(), agent(), version()]),
             problems: PUT,
-            answers: vec![(200, put("The agent as it is now."))],
+            answers: vec![(200, put("The current agent."))],
             ..plain(
                 "restoreVersion",
                 "agents",
-                "Goes back to an earlier version",
+                "Restores an earlier version",
                 RESTORE,
                 response(""),
             )
@@ -225,17 +225,20 @@ pub(super) fn about(route: Route) -> About {
                 parts::query("after", LAST, like(EVENT_ID)),
             ]),
             problems: WATCH,
-            answers: vec![(200, lines()), (204, response("You have had the end already."))],
-            ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
+            answers: vec![
+                (200, lines()),
+                (204, response("You have received the last event already.")),
+            ],
+            ..plain("watchRun", "runs", "Watches the events of a run", EVENTS, response(""))
         },
         Route::CancelRun => About {
             parameters: listed([run(), user(), parts::key_of_answer()]),
             problems: STOP,
             answers: vec![
-                (200, run_answer("It is over.")),
+                (200, run_answer("The run has ended.")),
                 (
                     202,
-                    run_answer("It will be, as soon as who works on it has heard of it."),
+                    run_answer("The run ends when the process that executes it receives the cancellation."),
                 ),
             ],
             ..plain("cancelRun", "runs", "Cancels a run", CANCEL, response(""))
@@ -248,12 +251,12 @@ pub(super) fn about(route: Route) -> About {
             ]),
             body: Some(body(
                 "Settled",
-                "What happened to calls in doubt; `{}` where there are none.",
+                "The outcomes of in-doubt calls; `{}` if there are none.",
                 json!({}),
             )),
             problems: RESUME,
             answers: run_answers(),
-            ..plain("resumeRun", "runs", "Goes on with a paused run", RESUMED, response(""))
+            ..plain("resumeRun", "runs", "Resumes a paused run", RESUMED, response(""))
         },
         _ => About {
             parameters: listed([parts::path(
@@ -276,39 +279,36 @@ pub(super) fn about(route: Route) -> About {
     }
 }
 
-const AGENTS: &str = "By name, without the definitions. Those from files belong to the project `default`, and those put there beside them.";
-const AGENT: &str =
-    "With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf` the definition alone, in that form.";
-const PUT_AGENT: &str = "Needs the role `operator`: a definition says which tools run without asking. It is checked beside the \
-                         other agents of its project; every mistake is told at once. Runs that have begun keep the version \
-                         they began with.";
-const IF_MATCH: &str = "The version that must be current, in double quotes, as `ETag` has it.";
+const AGENTS: &str = "Sorted by name, without the definitions. Agents from files belong to the project `default`, beside agents put there through the API.";
+const AGENT: &str = "With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf`, returns only the definition, in that format.";
+const PUT_AGENT: &str = "Requires the role `operator`: a definition decides which tools run without approval. It is checked together with \
+                         the other agents of its project; all errors are reported at once. Runs that have started keep the \
+                         version they started with.";
+const IF_MATCH: &str = "The version that must be current, in double quotes, as in `ETag`.";
 const IF_NONE_MATCH: &str = "`*`: there must be no such agent yet.";
-const VERSIONS: &str = "Newest first; of agents that came by the API. Nothing of them ever changes.";
+const VERSIONS: &str = "Newest first; only for agents created through the API. A version never changes.";
 const VERSION: &str = "With its definition.";
-const RESTORE: &str =
-    "Makes the earlier definition the current one, as a version of its own. Needs the role `operator`.";
-const TRIGGERED: &str = "Waits until the run is over; with `Prefer: respond-async` it is queued and answered at once, with \
-                         `Prefer: wait=N` after N seconds at most. Whatever comes of it is told by the run: 200 says that it is \
-                         over, not that it went well. A client that leaves does not cancel.";
-const TIMEOUT: &str = "Seconds, in the place of the definition's limit.";
+const RESTORE: &str = "Makes the earlier definition the current one, as a new version. Requires the role `operator`.";
+const TRIGGERED: &str = "Waits until the run has ended. With `Prefer: respond-async` the run is queued and answered at once, with \
+                         `Prefer: wait=N` after at most N seconds. The run reports its outcome: 200 means that it has ended, \
+                         not that it succeeded. A client that disconnects does not cancel it.";
+const TIMEOUT: &str = "Seconds, in place of the definition's limit.";
 const TIME_ZONE: &str =
-    "The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent is told that it is not known.";
+    "The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent learns that it is unknown.";
 const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
-const RUNS: &str =
-    "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";
-const RUN: &str = "Another tenant's or user's run answers 404, as a missing one does.";
-pub(super) const LAST: &str = "The id of the last event that you had, to go on after it.";
-const EVENTS: &str = "From its beginning, or from after `Last-Event-ID`, until it is over; the last event is `end`; who comes after that gets 204. What runs that it \
-                      called do is told where it happens, under their own `run_id`. Words as they come (`delta`) are told by the \
-                      replica that works on the run, and come whole in `turn` everywhere.";
-const CANCEL: &str = "And the runs that it called. One that is over stays as it is.";
-const RESUMED: &str = "As a run of its own, with a fresh budget of steps and time, at most 500 steps over all resumes for an agent \
-                       with a limit of its own. A run can be resumed once; resume the one that went on with it then.";
-const SCHEMA: &str = "Of the JSON and YAML form, and of Markdown's front matter. Open: no credentials are asked for.";
+const RUNS: &str = "Latest first. Without a condition on `parent_run_id`, only runs that no other run called. A user sees only their own.";
+const RUN: &str = "A run of another tenant or user answers 404, like a missing one.";
+pub(super) const LAST: &str = "The id of the last event received; the events after it follow.";
+const EVENTS: &str = "From the first event, or from the one after `Last-Event-ID`, until the run ends. The last event is `end`; a later request gets 204. \
+                      Events of the runs that it called follow at the place of the call, under their own `run_id`. The replica that executes \
+                      the run also sends partial text (`delta`); all replicas send the whole text in `turn`.";
+const CANCEL: &str = "Also cancels the runs that it called. A run that has ended remains unchanged.";
+const RESUMED: &str = "Continues as a new run, with a fresh budget of steps and time, at most 500 steps over all resumes for an agent \
+                       with a limit of its own. A run can be resumed once; after that, resume the run that continued it.";
+const SCHEMA: &str = "For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.";
 
 fn project() -> Parameter {
-    parts::path("project", "The project; `default` holds agents from files.")
+    parts::path("project", "The project; `default` contains the agents from files.")
 }
 
 fn agent() -> Parameter {
@@ -325,22 +325,22 @@ fn run() -> Parameter {
 
 pub(super) fn user() -> Parameter {
     named(
-        "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none` absent means `local`; a \
-         service that reads may leave it out to see its whole tenant.",
+        "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none`, absent means `local`; a \
+         service that reads may omit it to see its whole tenant.",
     )
 }
 
-/// The user whose rows of the record are asked for.
+/// The user whose records are requested.
 pub(super) fn of_user() -> Parameter {
     named(
-        "Whose rows, for a caller that is a service (`auth.mode` `none` or `api_key`). Absent: those of the whole tenant. A \
-         user names none but themselves.",
+        "The user whose rows are returned, for a caller that is a service (`auth.mode` `none` or `api_key`). Absent: those of the \
+         whole tenant. A user may name only themselves.",
     )
 }
 
 fn named(about: &str) -> Parameter {
     let schema = parts::string().min_length(Some(1)).max_length(Some(256));
-    // Letters beyond ASCII are taken as UTF-8, which a schema of a header cannot say.
+    // Non-ASCII letters are accepted as UTF-8, which the schema of a header cannot express.
     parts::header("X-Gavel-User", about, schema.pattern(Some("^[!-~]{1,256}$")))
 }
 
@@ -366,8 +366,8 @@ pub(super) fn body(schema: &str, about: &str, example: serde_json::Value) -> Req
 }
 
 fn agent_input() -> RequestBody {
-    let about = "The agent's inputs by name. For an agent that takes one text also that text, as text/plain or as a JSON string; for one \
-                 without inputs nothing. At most 1 MiB.";
+    let about = "The agent's inputs by name. An agent with one text input also accepts the text alone, as text/plain or as a JSON string. An \
+                 agent without inputs needs no body. At most 1 MiB.";
     let example = json!({"objective": "Where is the rate limit applied?"});
     RequestBodyBuilder::new()
         .description(Some(about))
@@ -380,7 +380,9 @@ fn agent_input() -> RequestBody {
 fn definition() -> RequestBody {
     let text = || Content::new(Some(parts::string().build()));
     RequestBodyBuilder::new()
-        .description(Some("A definition in any form; its name is the path's. At most 1 MiB."))
+        .description(Some(
+            "A definition in any form; its name must be that of the path. At most 1 MiB.",
+        ))
         .required(Some(Required::True))
         .content(JSON, content("JsonSchema", None))
         .content("application/yaml", text())
@@ -409,13 +411,16 @@ fn run_answer(about: &str) -> ResponseBuilder {
 fn run_answers() -> Vec<(u16, ResponseBuilder)> {
     let dressed = |response| parts::with_replayed(parts::with_quota(response));
     vec![
-        (200, dressed(run_answer("The run, which is over."))),
-        (202, dressed(run_answer("The run, which goes on; `Location` has it."))),
+        (200, dressed(run_answer("The run, which has ended."))),
+        (
+            202,
+            dressed(run_answer("The run, which is still in progress; `Location` names it.")),
+        ),
     ]
 }
 
 pub(super) fn lines() -> ResponseBuilder {
-    let about = "One event a line. With `Accept: text/event-stream` each is an SSE message.";
+    let about = "One event per line. With `Accept: text/event-stream` each is an SSE message.";
     ["application/x-ndjson", "text/event-stream"]
         .into_iter()
         .fold(response(about), |response, media| {

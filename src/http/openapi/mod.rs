@@ -1,5 +1,5 @@
-//! The API's description, OpenAPI 3.1, made from the code: schemas are derived from the types that
-//! are sent, codes and statuses from the error table, and the paths from the route table.
+//! The OpenAPI 3.1 description of the API, generated from the code: schemas from the types that are sent, codes and
+//! statuses from the error table, and paths from the route table.
 
 mod agents;
 mod operations;
@@ -15,14 +15,14 @@ use super::error::Code;
 use super::routes::{Route, Verb};
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
-    Every chat message, trigger and message in a thread leaves one decision in the decision log, also when it was refused, \
-    shed, timed out or failed. What is answered 400, 401, 403, 404, 413 or 415 leaves none, nor does a repeated \
-    `Idempotency-Key`; 503 `record_unavailable` says that nothing was done and 500 `outcome_unrecorded` that the decision log \
-    may not have it. Problems are documents of RFC 9457. `HEAD` works where `GET` does. Every \
-    answer carries `X-Request-Id`. A request that is no HTTP (a broken head, two lengths, headers over 128 KiB) is \
-    answered 400, 408 or 431 without a body, and the connection is closed.";
+    Every chat message, trigger and message in a thread leaves one decision in the decision log, even if it was refused, \
+    shed, timed out or failed. A request answered with 400, 401, 403, 404, 413 or 415 leaves none, nor does a repeated \
+    `Idempotency-Key`; 503 `record_unavailable` means that nothing was done, and 500 `outcome_unrecorded` that the \
+    decision log may lack the outcome. Problems are documents of RFC 9457. `HEAD` works where `GET` does. Every \
+    response carries `X-Request-Id`. A request that is not valid HTTP (a malformed head, two lengths, headers over 128 KiB) is \
+    answered with 400, 408 or 431 without a body, and the connection is closed.";
 
-/// The whole document.
+/// The complete document.
 #[must_use]
 pub fn document() -> OpenApi {
     let info = InfoBuilder::new()
@@ -54,7 +54,7 @@ pub fn document() -> OpenApi {
         .build()
 }
 
-/// The closed list, as a table.
+/// The closed list of codes, as a table.
 fn codes() -> String {
     let rows = Code::ALL.iter().map(|code| {
         format!(
@@ -74,7 +74,7 @@ const BEARER: &str = "bearer";
 const API_KEY: &str = "api_key";
 
 fn bearer() -> SecurityScheme {
-    let about = "An API key of a service, or a user's JWT, as `auth.mode` says.";
+    let about = "An API key of a service, or a user's JWT, depending on `auth.mode`.";
     SecurityScheme::Http(
         Http::builder()
             .scheme(HttpAuthScheme::Bearer)
@@ -88,7 +88,7 @@ fn api_key() -> SecurityScheme {
     SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description("X-Api-Key", about)))
 }
 
-/// Either way, or with `auth.mode = none` without.
+/// Either scheme, or none with `auth.mode = none`.
 fn security() -> Vec<SecurityRequirement> {
     let by = |scheme: &str| SecurityRequirement::new(scheme, Vec::<String>::new());
     vec![SecurityRequirement::default(), by(BEARER), by(API_KEY)]
@@ -99,22 +99,19 @@ fn tags() -> Vec<utoipa::openapi::Tag> {
     vec![
         tag("chat", "One message, one decision."),
         tag("agents", "Declared agents: definitions and their versions."),
-        tag("runs", "Runs of agents: triggered, watched, cancelled, resumed."),
+        tag("runs", "Runs of agents: trigger, watch, cancel, resume."),
         tag(
             "threads",
-            "Conversations that are kept, with an agent that asks before it acts.",
+            "Stored conversations with an agent that requests approval before it acts.",
         ),
-        tag("approvals", "What waits for a person, and standing leave."),
-        tag("record", "What was decided and done, for analysts."),
-        tag(
-            "health",
-            "For operators and their machines. Open: no credentials are asked for.",
-        ),
+        tag("approvals", "Approval requests, in-doubt actions and grants."),
+        tag("record", "Decisions and tool calls, for analysts."),
+        tag("health", "For operators and probes. Open: no credentials are required."),
         tag(
             "accounts",
-            "For browsers that come back from Google. Open: no credentials are asked for.",
+            "For browsers that Google redirects. Open: no credentials are required.",
         ),
-        tag("reference", "This description. Open: no credentials are asked for."),
+        tag("reference", "This description. Open: no credentials are required."),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! One operation a route.
+//! The operation of each route.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::parts::{self, content, response};
 use crate::http::error::Code;
 use crate::http::routes::Route;
 
-/// What a route answers beside problems.
+/// The responses of a route other than problems.
 pub(super) type Answers = Vec<(u16, ResponseBuilder)>;
 
 pub(super) struct About {
@@ -28,7 +28,7 @@ pub(super) struct About {
     pub(super) problems: &'static [Code],
 }
 
-/// Problems of every route that asks who is calling.
+/// Problems of every route that authenticates its caller.
 pub(super) const CALLER: [Code; 2] = [Code::Unauthenticated, Code::AuthUnavailable];
 
 const CHAT_PROBLEMS: &[Code] = &[
@@ -91,7 +91,7 @@ pub(super) fn of(route: Route) -> Option<Operation> {
     Some(operation.build())
 }
 
-/// Answers and problems by status; where both share one, its response has both contents.
+/// Responses and problems by status; if both share a status, its response has both contents.
 fn responses(answers: Answers, problems: &[Code]) -> ResponsesBuilder {
     let mut codes: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
     for code in problems.iter().copied().chain([Code::MethodNotAllowed]) {
@@ -141,7 +141,7 @@ fn about(route: Route) -> Option<About> {
             )
         },
         Route::Decision => About {
-            parameters: listed([of_user(), parts::path("id", "`decision_id` of an answer.")]),
+            parameters: listed([of_user(), parts::path("id", "The `decision_id` of a response.")]),
             problems: ONE_PROBLEMS,
             ..get(
                 "getDecision",
@@ -199,7 +199,7 @@ fn about(route: Route) -> Option<About> {
         Route::Live => get(
             "isAlive",
             "health",
-            "Is the process there?",
+            "Checks whether the process responds",
             LIVE,
             "Live",
             Some(json!({"status": "ok"})),
@@ -208,7 +208,7 @@ fn about(route: Route) -> Option<About> {
         Route::Metrics => text(
             "getMetrics",
             "health",
-            "Meters for Prometheus",
+            "Returns metrics for Prometheus",
             "Prometheus text format, version 0.0.4.",
             "text/plain",
         ),
@@ -223,8 +223,8 @@ fn about(route: Route) -> Option<About> {
         Route::Docs => text(
             "showDocs",
             "reference",
-            "This description, to read and try",
-            "Loads nothing from elsewhere.",
+            "This description as an interactive page",
+            "Loads nothing from other hosts.",
             "text/html",
         ),
         Route::DocsAsset => About {
@@ -233,12 +233,12 @@ fn about(route: Route) -> Option<About> {
             ..asset()
         },
         Route::Root => About {
-            answers: vec![(307, response("To `/docs`."))],
+            answers: vec![(307, response("Redirects to `/docs`."))],
             ..plain(
                 "getRoot",
                 "reference",
-                "Leads to the description",
-                "For people who try the address in a browser.",
+                "Redirects to the description",
+                "For people who open the address in a browser.",
                 response(""),
             )
         },
@@ -262,10 +262,10 @@ fn about(route: Route) -> Option<About> {
 }
 
 const DECISIONS: &str =
-    "Latest first. A user sees their own rows; a service, and a user with the role `analyst`, the tenant's.";
-const DECISION: &str = "Another tenant's or user's decision answers 404, as a missing one does.";
-const CALLS: &str = "Latest first, every call of every decision. Who sees what is as for decisions.";
-const LIVE: &str = "Answers whatever the database does: a restart would not help that.";
+    "Latest first. A user sees their own rows; a service, or a user with the role `analyst`, those of the tenant.";
+const DECISION: &str = "A decision of another tenant or user answers 404, like a missing one.";
+const CALLS: &str = "Latest first, every call of every decision. Visibility is the same as for decisions.";
+const LIVE: &str = "Does not depend on the database: a restart would not repair it.";
 const DECISION_FIELDS: &str = "decision_type, outcome_category, intent, user_id, conversation_id, surface, model, status, \
                                created_at, duration_ms, iterations";
 const CALL_FIELDS: &str = "tool, server, status, success, decision_id, created_at, duration_ms, user_id";
@@ -274,7 +274,7 @@ pub(super) fn listed(parameters: impl IntoIterator<Item = Parameter>) -> Vec<Par
     parameters.into_iter().chain([parts::request_id()]).collect()
 }
 
-/// A route that takes nothing and answers one thing.
+/// A route without parameters and with one response.
 pub(super) fn plain(
     id: &'static str,
     tag: &'static str,
@@ -302,7 +302,7 @@ pub(super) fn get(
     schema: &str,
     example: Option<Value>,
 ) -> About {
-    let ok = response("The answer.").content("application/json", content(schema, example));
+    let ok = response("The response.").content("application/json", content(schema, example));
     plain(id, tag, summary, about, ok)
 }
 
@@ -313,29 +313,32 @@ fn text(id: &'static str, tag: &'static str, summary: &'static str, about: &'sta
 
 fn google_callback() -> About {
     let about =
-        "For browsers alone: `gavel google connect` begins what ends here. The state is good once, for ten minutes.";
+        "Only for browsers: completes what `gavel google connect` started. The state is valid once, for ten minutes.";
     let mut about = text(
         "finishGoogle",
         "accounts",
-        "Where Google sends people back to",
+        "Receives users whom Google redirects back",
         about,
         "text/html",
     );
     let query = |name, what| parts::query(name, what, parts::string());
     about.parameters = listed([
-        query("state", "What was begun; only `gavel google connect` makes one."),
+        query(
+            "state",
+            "The connection in progress; only `gavel google connect` creates one.",
+        ),
         query(
             "code",
-            "Google's word that the person consented; absent where they did not.",
+            "Google's confirmation that the user consented; absent if the user declined.",
         ),
     ]);
-    // Where nobody can be sent back to it.
+    // The route does not exist if callbacks are disabled.
     about.problems = &[Code::NotFound];
     let page = |words| response(words).content("text/html", Content::new(Some(parts::string().build())));
     about.answers.extend([
-        (400, page("Nothing was connected; the page says why.")),
-        (502, page("Google cannot be reached.")),
-        (503, page("It cannot be done now; the log says why.")),
+        (400, page("No account was connected; the page gives the reason.")),
+        (502, page("Google is unavailable.")),
+        (503, page("The service failed; its log gives the reason.")),
     ]);
     about
 }
@@ -354,12 +357,19 @@ fn asset() -> About {
 }
 
 fn ready() -> About {
-    let about = "Speaks of gavel's own database, and names the constitution in effect; a wrong configuration stops the \
-                 start. An MCP server that is down makes it `degraded`, not unready. Details are shown to callers who \
-                 authenticate.";
+    let about = "Reports on gavel's own database, and names the constitution in effect; an invalid configuration prevents the \
+                 start. An MCP server that is down makes it `degraded`, not unready. Details are shown only to authenticated \
+                 callers.";
     let unready =
-        response("Unready or stopping: send nothing here.").content("application/json", content("Ready", None));
-    let mut about = get("isReady", "health", "Can it decide?", about, "Ready", None);
+        response("Unready or stopping: send no requests here.").content("application/json", content("Ready", None));
+    let mut about = get(
+        "isReady",
+        "health",
+        "Checks whether gavel can decide",
+        about,
+        "Ready",
+        None,
+    );
     about.answers.push((503, unready));
     about
 }
@@ -396,7 +406,7 @@ fn decision_example() -> Value {
 fn chat() -> About {
     let decision = || content("AgentDecision", None);
     let json = "application/json";
-    let ok = response("The decision, whatever its outcome but the two below.")
+    let ok = response("The decision, for every outcome except the two below.")
         .content(json, content("AgentDecision", Some(decision_example())));
     let limited = response("`REFUSAL:RATE_LIMITED`, a decision like any other.").content(json, decision());
     let shed = response("`REFUSAL:OVERLOADED`, a decision like any other.").content(json, decision());
@@ -404,8 +414,8 @@ fn chat() -> About {
         id: "decide",
         tag: "chat",
         summary: "Decides about one message",
-        description: "The message comes with its whole context; nothing is kept between requests but the record. The \
-                      decision is on the record when the answer leaves.",
+        description: "The message comes with its whole context; gavel keeps nothing between requests except its records. The \
+                      decision is recorded before the response is sent.",
         parameters: parts::acting().into(),
         body: Some(chat_body()),
         answers: chat_answers(ok, limited, shed),
@@ -422,16 +432,16 @@ fn chat_stream() -> About {
             })
     };
     let ok = lines(
-        "One object a line, the last a decision or an error. With `Accept: text/event-stream` each is an SSE message with an id.",
+        "One object per line, the last a decision or an error. With `Accept: text/event-stream` each is an SSE message with an id.",
     );
-    let limited = lines("`REFUSAL:RATE_LIMITED`: the last line alone.");
-    let shed = lines("`REFUSAL:OVERLOADED`: the last line alone.");
+    let limited = lines("`REFUSAL:RATE_LIMITED`: only the last line.");
+    let shed = lines("`REFUSAL:OVERLOADED`: only the last line.");
     About {
         id: "decideStreamed",
         tag: "chat",
-        summary: "Decides about one message, told while it goes on",
-        description: "The events of the run as they happen; a silent stream shows a sign of life every 10 s. What is refused \
-                      before the run starts has its own status; a replay is the last line alone. A client that leaves does \
+        summary: "Decides about one message and streams the events",
+        description: "Streams the events of the run as they happen; a silent stream sends a heartbeat every 10 s. A request refused \
+                      before the run starts has its own status; a replay is only the last line. A client that disconnects does \
                       not cancel.",
         answers: chat_answers(ok, limited, shed),
         ..chat()

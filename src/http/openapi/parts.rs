@@ -1,4 +1,4 @@
-//! Pieces that several operations share: headers, parameters, responses.
+//! Parts that several operations share: headers, parameters, responses.
 
 use serde_json::{Value, json};
 use utoipa::openapi::content::ContentBuilder;
@@ -18,12 +18,12 @@ pub(super) fn integer(minimum: i64) -> ObjectBuilder {
     Object::builder().schema_type(Type::Integer).minimum(Some(minimum))
 }
 
-/// A parameter of the query.
+/// A query parameter.
 pub(super) fn query(name: &str, about: &str, schema: ObjectBuilder) -> Parameter {
     parameter(name, ParameterIn::Query, about, schema).build()
 }
 
-/// A header of the request.
+/// A request header.
 pub(super) fn header(name: &str, about: &str, schema: ObjectBuilder) -> Parameter {
     parameter(name, ParameterIn::Header, about, schema).build()
 }
@@ -51,14 +51,14 @@ fn parameter(name: &str, place: ParameterIn, about: &str, schema: ObjectBuilder)
 }
 
 pub(super) fn request_id() -> Parameter {
-    let about = "Your name for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other is replaced. Echoed.";
+    let about = "Your id for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other value is replaced. The response repeats it.";
     parameter("X-Request-Id", ParameterIn::Header, about, string()).build()
 }
 
-/// `Idempotency-Key` of what to do twice changes nothing.
+/// `Idempotency-Key` of a route that is idempotent even without it.
 pub(super) fn key_of_answer() -> Parameter {
-    let key = "For 24 h another body under the same key gets 422. The same request once more changes nothing, with a key or without, and is \
-               answered as things stand.";
+    let key = "For 24 h another body under the same key gets 422. Repeating the request changes nothing, with or without a key, and \
+               returns the current state.";
     header("Idempotency-Key", key, any_key())
 }
 
@@ -71,7 +71,7 @@ fn any_key() -> ObjectBuilder {
 
 /// `Idempotency-Key`.
 pub(super) fn key() -> Parameter {
-    let key = "Makes a retry safe. For 24 h the same key and body get the stored answer (`Idempotency-Replayed: true`), \
+    let key = "Makes a retry safe. For 24 h the same key and body return the stored response (`Idempotency-Replayed: true`), \
                another body gets 422, and while the first request is running 409. Keys of different callers, users and \
                routes are different keys.";
     parameter("Idempotency-Key", ParameterIn::Header, key, any_key()).build()
@@ -86,26 +86,26 @@ pub(super) fn acting() -> [Parameter; 3] {
     ]
 }
 
-/// The page of a list.
+/// The paging parameters of a list.
 pub(super) fn paging() -> [Parameter; 2] {
     let size = integer(1).maximum(Some(1000)).default(Some(json!(50)));
-    let token = "`next_page_token` of the page before; it belongs to its filter and order.";
+    let token = "`next_page_token` of the previous page; valid only with the same filter and order.";
     [
         query("page_size", "Rows of a page.", size),
         query("page_token", token, string()),
     ]
 }
 
-/// The page, filter and order of a list.
+/// The paging, filter and order parameters of a list.
 pub(super) fn listing(fields: &str, example: &str) -> Vec<Parameter> {
     ordered(fields, example, "`created_at desc` (the default) or `created_at`.")
 }
 
-/// The same, with what it may be ordered by.
+/// As [`listing`], with the allowed orders.
 pub(super) fn ordered(fields: &str, example: &str, order: &str) -> Vec<Parameter> {
     let query = |name, about: &str, schema| parameter(name, ParameterIn::Query, about, schema);
     let filter = format!(
-        "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings stand in double quotes; one \
+        "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings are in double quotes; one \
          that ends in `*` is a prefix. Fields: {fields}."
     );
     let own = [
@@ -126,21 +126,21 @@ pub(super) fn content(schema: &str, example: Option<Value>) -> Content {
         .build()
 }
 
-/// A response; every one carries the request's id.
+/// A response; every response carries the request id.
 pub(super) fn response(about: impl Into<String>) -> ResponseBuilder {
     let id = answer_header(
         string(),
-        "The request's id: yours, or one made for it.",
+        "The request id: yours, or a generated one.",
         json!("0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
     );
     ResponseBuilder::new().description(about).header("X-Request-Id", id)
 }
 
-/// The headers of an answer that counted against a quota.
+/// Adds the headers of a response that counts against a quota.
 pub(super) fn with_quota(response: ResponseBuilder) -> ResponseBuilder {
     let policy =
         "The quota `user`: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers). Absent on replays.";
-    let limit = "What is left of it: `r` requests now, `t` seconds until there are more. Absent on replays.";
+    let limit = "What remains of it: `r` requests now, `t` seconds until there are more. Absent on replays.";
     response
         .header(
             "RateLimit-Policy",
@@ -150,14 +150,14 @@ pub(super) fn with_quota(response: ResponseBuilder) -> ResponseBuilder {
 }
 
 pub(super) fn with_replayed(response: ResponseBuilder) -> ResponseBuilder {
-    let about = "`true` when this is the stored answer of an earlier request with the same key.";
+    let about = "`true` when this is the stored response of an earlier request with the same key.";
     response.header("Idempotency-Replayed", answer_header(string(), about, json!("true")))
 }
 
 pub(super) fn with_retry_after(response: ResponseBuilder) -> ResponseBuilder {
     response.header(
         "Retry-After",
-        answer_header(integer(1), "Seconds to wait before another try.", json!(1)),
+        answer_header(integer(1), "Seconds to wait before a retry.", json!(1)),
     )
 }
 
@@ -177,7 +177,7 @@ pub(super) fn problem(status: u16, codes: &[Code]) -> ResponseBuilder {
         response = with_retry_after(response);
     }
     if codes.contains(&Code::Unauthenticated) {
-        let about = "How to prove who you are.";
+        let about = "How to authenticate.";
         response = response.header(
             "WWW-Authenticate",
             answer_header(string(), about, json!("Bearer realm=\"gavel\"")),
@@ -186,7 +186,7 @@ pub(super) fn problem(status: u16, codes: &[Code]) -> ResponseBuilder {
     if codes.contains(&Code::MethodNotAllowed) {
         response = response.header(
             "Allow",
-            answer_header(string(), "The methods this route has.", json!("GET, HEAD")),
+            answer_header(string(), "The methods this route supports.", json!("GET, HEAD")),
         );
     }
     response.content(

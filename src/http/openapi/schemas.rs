@@ -1,4 +1,4 @@
-//! Schemas of what is sent. Types that are sent derive theirs; those below describe what is read by
+//! Schemas of requests and responses. Response types derive theirs; the schemas below describe what gavel parses by
 //! hand (the request) or what the store writes (rows).
 
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::surfaces::agents::{AgentDetail, AgentInfo, RunEvent, VersionDetail, V
 use crate::surfaces::approvals::{ActionInDoubt, PendingApproval};
 use crate::surfaces::threads::RunAnswer;
 
-/// Every schema, with those it refers to.
+/// All schemas, including those they refer to.
 pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     let mut nested = Vec::new();
     ChatRequest::schemas(&mut nested);
@@ -58,7 +58,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema("ErrorLine", error_line())
         .schema(
             "Heartbeat",
-            typed("heartbeat").description(Some("Nothing happened for a while.")),
+            typed("heartbeat").description(Some("No event happened for a while.")),
         )
         .schema("StreamLine", stream_line())
         .schema_from::<DecisionPage>()
@@ -98,7 +98,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema("OpenApi", Object::with_type(Type::Object))
 }
 
-/// An object with a list of something.
+/// An object with a list.
 fn listing(name: &str, of: &str) -> Object {
     let list = ArrayBuilder::new().items(Ref::from_schema_name(of));
     Object::builder()
@@ -108,7 +108,7 @@ fn listing(name: &str, of: &str) -> Object {
         .build()
 }
 
-/// A line of a thread's run.
+/// A line of a thread run's stream.
 fn thread_line() -> Object {
     let types = ["status", "delta", "reset", "heartbeat", "result", "error"];
     Object::builder()
@@ -119,18 +119,18 @@ fn thread_line() -> Object {
             Object::builder()
                 .schema_type(SchemaType::from_iter([Type::String, Type::Integer]))
                 .description(Some(
-                    "In the first line: `planning` or `queued`, or how a run stands that was made before. Of an `error`: the status of \
+                    "In the first line: `planning` or `queued`, or the state of a run that already existed. Of an `error`: the status of \
                      the problem.",
                 )),
         )
         .property("threadId", string().description(Some("In the first line.")))
         .property("runId", string().description(Some("In the first line.")))
-        .property("delta", string().description(Some("More words of the model.")))
+        .property("delta", string().description(Some("More text of the model.")))
         .property("result", Ref::from_schema_name("RunAnswer"))
         .property(
             "error",
             string().description(Some(
-                "What happened, in words. Beside it are the fields of the problem that another route would answer with, but for `type`.",
+                "What happened, as text. The line also has the fields of the problem that another route would return, except `type`.",
             )),
         )
         .property("title", string().description(Some("Of the problem.")))
@@ -141,11 +141,11 @@ fn thread_line() -> Object {
         .build()
 }
 
-/// As [`listing`], page by page.
+/// As [`listing`], with pages.
 fn paged(name: &str, of: &str) -> Object {
     let token = Object::builder()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
-        .description(Some("For the next page; null on the last."));
+        .description(Some("Token of the next page; null on the last."));
     let mut page = listing(name, of);
     page.properties
         .insert("next_page_token".to_owned(), RefOr::T(token.build().into()));
@@ -156,16 +156,19 @@ fn paged(name: &str, of: &str) -> Object {
 fn inputs() -> RefOr<Schema> {
     let by_name = Object::builder()
         .schema_type(Type::Object)
-        .description(Some("The agent's inputs by name, as its definition has them."));
-    let text = string().description(Some("The text of an agent that takes one."));
+        .description(Some("The agent's inputs by name, as in its definition."));
+    let text = string().description(Some("The text, for an agent with one text input."));
     OneOfBuilder::new().item(by_name).item(text).into()
 }
 
-/// A line of a run's events.
+/// A line of a run's event stream.
 fn run_line() -> RefOr<Schema> {
     let id = Object::builder()
         .schema_type(Type::Object)
-        .property("id", string().description(Some("Where a reader is with it.")))
+        .property(
+            "id",
+            string().description(Some("The position of this event in the stream.")),
+        )
         .required("id");
     let event = AllOfBuilder::new().item(Ref::from_schema_name("RunEvent")).item(id);
     OneOfBuilder::new()
@@ -182,7 +185,9 @@ fn settled() -> Object {
             string().format(Some(SchemaFormat::Custom("uuid".to_owned()))).build(),
         )))
         .additional_properties(Some(RefOr::T(Schema::from(Object::with_type(Type::Boolean)))))
-        .description(Some("Of each call in doubt, by its action_id: did it have its effect?"));
+        .description(Some(
+            "For each in-doubt call, by its action_id: whether it had its effect.",
+        ));
     Object::builder()
         .schema_type(Type::Object)
         .property("settled", settled)
@@ -205,7 +210,7 @@ pub(in crate::http) fn id() -> RefOr<Schema> {
 /// `errors` of a problem.
 pub(in crate::http) fn field_errors() -> RefOr<Schema> {
     let pointer = string().description(Some(
-        "JSON pointer into the body, or the name of a parameter or header.",
+        "JSON pointer into the body, or the name of a query parameter or header.",
     ));
     let detail = string().description(Some("What was found, and what is allowed."));
     let error = Object::builder()
@@ -224,12 +229,12 @@ fn typed(name: &str) -> utoipa::openapi::schema::ObjectBuilder {
         .required("type")
 }
 
-/// The decision with its `type`.
+/// The decision, with its `type`.
 fn decision_line() -> RefOr<Schema> {
     utoipa::openapi::schema::AllOfBuilder::new()
         .item(typed("decision"))
         .item(Ref::from_schema_name("AgentDecision"))
-        .description(Some("The last line: the decision as `POST /v1/chat` answers it."))
+        .description(Some("The last line: the decision as `POST /v1/chat` returns it."))
         .into()
 }
 
@@ -256,7 +261,7 @@ fn any() -> RefOr<Schema> {
     Value::schema()
 }
 
-/// A name of a closed list, or null while the decision is open.
+/// The outcome, or null while the decision is open.
 fn outcome_or_null() -> RefOr<Schema> {
     nullable("Outcome")
 }
@@ -281,19 +286,19 @@ fn nullable(name: &str) -> RefOr<Schema> {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
 struct ChatRequest {
-    /// What the person says. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
+    /// The user's message. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
     #[schema(min_length = 1)]
     message: String,
-    /// On whose behalf; required unless the caller's token says it. No invisible characters, and not blank.
+    /// The acting user; required unless the caller's token names one. No invisible characters, and not blank.
     #[schema(min_length = 1, max_length = 256)]
     user_id: Option<String>,
-    /// Your conversation; absent: one is made. No invisible characters, and not blank.
+    /// The id of your conversation; absent: gavel generates one. No invisible characters, and not blank.
     #[schema(min_length = 1, max_length = 256)]
     conversation_id: Option<String>,
-    /// Earlier lines, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.
+    /// Earlier messages, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.
     #[schema(inline)]
     history: Option<Vec<HistoryEntry>>,
-    /// A subset of the constitution's whitelist; absent: all of it.
+    /// A subset of the constitution's allowlist; absent: the whole allowlist.
     #[schema(example = json!(["list_tasks"]))]
     tools: Option<Vec<String>>,
     /// IANA time zone, for "today" and "tomorrow"; absent: UTC.
@@ -301,7 +306,7 @@ struct ChatRequest {
     time_zone: Option<String>,
 }
 
-/// An earlier line. No NUL.
+/// An earlier message. No NUL.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
@@ -311,7 +316,7 @@ struct HistoryEntry {
     content: String,
 }
 
-/// Who said it.
+/// The author of the message.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
@@ -320,7 +325,7 @@ enum HistoryRole {
     Assistant,
 }
 
-/// A decision on the record. What is not kept, or not known yet, is null.
+/// A recorded decision. Values that are not kept or not known yet are null.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the store's rows")]
 struct DecisionRecord {
@@ -331,7 +336,7 @@ struct DecisionRecord {
     decision_type: (),
     #[schema(schema_with = outcome_or_null)]
     outcome_category: (),
-    /// As `records.content` says: the words, their keyed hash, or nothing.
+    /// Depending on `records.content`: the text, its keyed hash, or null.
     #[schema(required = true)]
     response: Option<String>,
     #[schema(required = true)]
@@ -349,22 +354,22 @@ struct DecisionRecord {
     /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
     #[schema(required = true)]
     intent: Option<String>,
-    /// As `records.content` says.
+    /// As `response`, depending on `records.content`.
     #[schema(required = true)]
     message: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// Hash of the definition it was made under.
+    /// Hash of the definition in effect for this decision.
     definition_hash: String,
-    /// What operators should know of a failure.
+    /// Details of a failure, for operators.
     #[schema(required = true)]
     error_detail: Option<String>,
     request_id: String,
-    /// Was it closed by recovery, after its process had died?
+    /// Whether recovery closed the decision after its process had died.
     recovered: bool,
 }
 
-/// Tokens, null while they are not known.
+/// Token counts, null while unknown.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the store's rows")]
 struct RecordedUsage {
@@ -387,7 +392,7 @@ enum RecordStatus {
     Closed,
 }
 
-/// A decision on the record, with its tool calls.
+/// A recorded decision, with its tool calls.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the store's rows")]
 struct DecisionDetail {
@@ -397,41 +402,42 @@ struct DecisionDetail {
     tool_calls: Vec<RecordedCall>,
 }
 
-/// A tool call on the record.
+/// A recorded tool call.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the store's rows")]
 struct RecordedCall {
     sequence: u32,
     tool: String,
-    /// Canonical arguments, as `records.content` says.
+    /// Canonical arguments, depending on `records.content`.
     #[schema(schema_with = any)]
     parameters: (),
     result: RecordedResult,
     #[schema(required = true)]
     server: Option<String>,
     status: CallStatus,
-    /// Digest of the tool's definition at the time.
+    /// Digest of the tool's definition at the time of the call.
     #[schema(required = true)]
     tool_digest: Option<String>,
     side_effect: bool,
-    /// Hex SHA-256 of the canonical arguments; a keyed hash or null, as `records.content` says.
+    /// Hex SHA-256 of the canonical arguments; a keyed hash or null, depending on `records.content`.
     #[schema(required = true)]
     input_hash: Option<String>,
-    /// What the gate said last: `allow`, `require_approval` or `deny`; null where the call was over before it was judged.
+    /// The last policy decision: `allow`, `require_approval` or `deny`; null if the call ended before the policy
+    /// decided.
     #[schema(required = true)]
     policy: Option<String>,
-    /// What decided that: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`; null where no leave was needed, or the call
-    /// was wrong in itself.
+    /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`; null if no approval
+    /// was required, or the call was invalid.
     #[schema(required = true)]
     decided_by: Option<String>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the store's rows")]
 struct RecordedResult {
     success: bool,
-    /// As `records.content` says.
+    /// Depending on `records.content`.
     #[schema(schema_with = any)]
     data: (),
     #[schema(required = true)]
@@ -440,7 +446,7 @@ struct RecordedResult {
     duration_ms: Option<u64>,
 }
 
-/// Where a call stands; `in_doubt`: it may or may not have had its effect.
+/// The state of a call; `in_doubt`: it may or may not have had its effect.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[expect(dead_code, reason = "describes the store's rows")]
@@ -452,7 +458,7 @@ enum CallStatus {
     NotSent,
 }
 
-/// A tool call on the record, on its own.
+/// A recorded tool call, listed without its decision.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the store's rows")]
 struct ToolInvocation {
@@ -475,7 +481,7 @@ struct ToolInvocation {
 #[expect(dead_code, reason = "describes a list")]
 struct DecisionPage {
     decisions: Vec<DecisionRecord>,
-    /// For the next page; null on the last.
+    /// Token of the next page; null on the last.
     #[schema(required = true)]
     next_page_token: Option<String>,
 }
@@ -485,7 +491,7 @@ struct DecisionPage {
 #[expect(dead_code, reason = "describes a list")]
 struct ToolInvocationPage {
     tool_invocations: Vec<ToolInvocation>,
-    /// For the next page; null on the last.
+    /// Token of the next page; null on the last.
     #[schema(required = true)]
     next_page_token: Option<String>,
 }

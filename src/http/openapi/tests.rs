@@ -10,7 +10,7 @@ fn text() -> Value {
     serde_json::from_str(&document().to_json().unwrap()).unwrap()
 }
 
-/// Every object of the document, with its place.
+/// Visits every object of the document, with its place.
 fn walk(value: &Value, place: &str, visit: &mut dyn FnMut(&str, &serde_json::Map<String, Value>)) {
     match value {
         Value::Object(object) => {
@@ -165,7 +165,7 @@ fn every_code_is_listed_and_documented_where_it_can_come() {
     }
 }
 
-/// The request's schema is written beside its parser; here both read the same bodies.
+/// The request schema is written by hand beside its parser; here both read the same bodies.
 #[test]
 fn the_request_schema_accepts_what_the_parser_accepts() {
     use crate::surfaces::chat::request::ChatRequest;

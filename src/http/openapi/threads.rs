@@ -20,7 +20,7 @@ const SAY: &[Code] = &[
     Code::ThreadBusy,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
-    Code::WrongDefinition,
+    Code::InvalidDefinition,
     Code::IdempotencyKeyReused,
     Code::RateLimited,
     Code::OutcomeUnrecorded,
@@ -91,7 +91,7 @@ const SETTLE: &[Code] = &[
     Code::NotFound,
     Code::RequestTimeout,
     Code::NotInDoubt,
-    Code::RunNotOver,
+    Code::RunInProgress,
     Code::PartOfRun,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
@@ -103,19 +103,19 @@ const SETTLE: &[Code] = &[
     CALLER[1],
 ];
 
-/// One of them.
+/// Describes one operation.
 pub(super) fn about(route: Route) -> About {
     match route {
         Route::Say => About {
             parameters: acting([parts::header("Prefer", PREFER, parts::string())]),
-            body: Some(body("SayBody", "What you say.", say())),
+            body: Some(body("SayBody", "The message.", say())),
             problems: SAY,
             answers: run_answers(dressed),
-            ..plain("say", "threads", "Says something in a thread", SAID, response(""))
+            ..plain("say", "threads", "Sends a message to a thread", SAID, response(""))
         },
         Route::SayStream => About {
             parameters: acting([]),
-            body: Some(body("SayBody", "What you say.", say())),
+            body: Some(body("SayBody", "The message.", say())),
             problems: SAY,
             answers: vec![(
                 200,
@@ -124,7 +124,7 @@ pub(super) fn about(route: Route) -> About {
             ..plain(
                 "sayStreaming",
                 "threads",
-                "Says something, and tells the answer as it comes",
+                "Sends a message and streams the answer",
                 STREAM,
                 response(""),
             )
@@ -160,7 +160,7 @@ pub(super) fn about(route: Route) -> About {
             ..get(
                 "getThreadRun",
                 "threads",
-                "Reads a run as its user is told of it",
+                "Reads a run of a thread",
                 RUN,
                 "RunAnswer",
                 None,
@@ -174,11 +174,14 @@ pub(super) fn about(route: Route) -> About {
                 parts::query("after", LAST, like(EVENT_ID)),
             ]),
             problems: WATCH,
-            answers: vec![(200, lines()), (204, response("You have had the end already."))],
+            answers: vec![
+                (200, lines()),
+                (204, response("You have received the last event already.")),
+            ],
             ..plain(
                 "watchThreadRun",
                 "threads",
-                "Tells what a run does",
+                "Watches the events of a run",
                 EVENTS,
                 response(""),
             )
@@ -199,7 +202,7 @@ pub(super) fn about(route: Route) -> About {
             ..get(
                 "listPendingApprovals",
                 "approvals",
-                "Lists what waits for a person",
+                "Lists pending approval requests",
                 PENDING,
                 "ApprovalPage",
                 None,
@@ -215,7 +218,7 @@ pub(super) fn about(route: Route) -> About {
             ..get(
                 "listActionsInDoubt",
                 "approvals",
-                "Lists actions in doubt",
+                "Lists in-doubt actions",
                 IN_DOUBT,
                 "ActionInDoubtPage",
                 None,
@@ -229,28 +232,28 @@ pub(super) fn about(route: Route) -> About {
             ]),
             body: Some(body(
                 "ResolveBody",
-                "Your answer.",
+                "Your decision.",
                 json!({"approvalId": "019300aa-0000-7000-8000-000000000000", "decision": "approve_once"}),
             )),
             problems: RESOLVE,
-            answers: vec![(200, answer("The run, as far as it came."))],
+            answers: vec![(200, answer("The run in its current state."))],
             ..plain(
                 "resolveApproval",
                 "approvals",
-                "Answers what waits for a person",
+                "Resolves an approval",
                 RESOLVED,
                 response(""),
             )
         },
         Route::SettleAction => About {
             parameters: listed([parts::path("id", "The action's id."), user(), parts::key_of_answer()]),
-            body: Some(body("SettleBody", "What you found out.", json!({"happened": true}))),
+            body: Some(body("SettleBody", "The outcome you found.", json!({"happened": true}))),
             problems: SETTLE,
-            answers: vec![(200, answer("The run, with the action as it is now."))],
+            answers: vec![(200, answer("The run, with the current state of the action."))],
             ..plain(
                 "settleAction",
                 "approvals",
-                "Says what became of an action in doubt",
+                "Settles an in-doubt action",
                 SETTLED,
                 response(""),
             )
@@ -261,19 +264,12 @@ pub(super) fn about(route: Route) -> About {
                 "tool = \"gmail_send\"",
             ))),
             problems: LIST,
-            ..get(
-                "listGrants",
-                "approvals",
-                "Lists standing leave",
-                GRANTS,
-                "GrantPage",
-                None,
-            )
+            ..get("listGrants", "approvals", "Lists grants", GRANTS, "GrantPage", None)
         },
         Route::Grant => About {
             parameters: listed([parts::path("id", "The grant's id."), user()]),
             problems: LIST_ONE,
-            ..get("getGrant", "approvals", "Has one grant", GRANT, "Grant", None)
+            ..get("getGrant", "approvals", "Reads one grant", GRANT, "Grant", None)
         },
         _ => About {
             parameters: listed([parts::path("id", "The grant's id."), user()]),
@@ -286,43 +282,39 @@ pub(super) fn about(route: Route) -> About {
                 Code::RecordUnavailable,
                 CALLER[1],
             ],
-            answers: vec![(204, response("It holds no longer."))],
-            ..plain(
-                "revokeGrant",
-                "approvals",
-                "Takes standing leave back",
-                REVOKE,
-                response(""),
-            )
+            answers: vec![(204, response("The grant is revoked."))],
+            ..plain("revokeGrant", "approvals", "Revokes a grant", REVOKE, response(""))
         },
     }
 }
 
 const ACTION_FIELDS: &str = "tool, user_id, agent_id, created_at";
 const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
-const SAID: &str = "Waits until the run is over or waits for a person. Each side effect needs leave, unless a grant or the operator's \
-                    policy gives it. While a run of the thread is going, another message is 409 `thread_busy` with that run's \
-                    id, or waits its turn (`runs.while_busy`).";
-const STREAM: &str = "NDJSON: first `status` with the thread, then `delta`s as the model speaks (`reset` voids those of the turn so far), \
-                      last `result` with the run, or `error`. A client that leaves cancels nothing; the run's events can be joined.";
-const THREADS: &str = "The latest active first; your own, whatever role you have. One in which something is said while you turn the pages goes \
-                       to the front.";
+const SAID: &str = "Waits until the run has ended or waits for approval. Each side effect requires approval, unless a grant or the \
+                    operator's policy allows it. While a run of the thread is in progress, another message is rejected with 409 \
+                    `thread_busy` and that run's id, or waits its turn (`runs.while_busy`).";
+const STREAM: &str = "NDJSON: first `status` with the thread, then `delta`s with the model's text (`reset` discards those of the current turn), \
+                      last `result` with the run, or `error`. A client that disconnects cancels nothing and can watch the run's events.";
+const THREADS: &str = "The latest active first; only your own, whatever your role. A thread that receives a message while you page through the \
+                       list moves to the front.";
 const THREAD: &str =
-    "With its latest 200 messages, or those before `before`. Another user's thread answers 404, as a missing one does.";
-const RUN: &str = "`status` has the words of the wire; `state` names the truth where they have none for it.";
+    "With its latest 200 messages, or those before `before`. A thread of another user answers 404, like a missing one.";
+const RUN: &str =
+    "`status` has the values of the specification; `state` gives the exact state where these have none for it.";
 const EVENTS: &str = "As `GET /api/runs/{id}/events`.";
-const CANCEL: &str = "What it waits for does not run. One that is over stays as it is.";
-const PENDING: &str = "Oldest first; your own, or with the role `approver` all of the tenant's.";
-const IN_DOUBT: &str = "They were begun, and it is not known whether they had their effect; nothing repeats them. Look where the effect would \
-                        be seen, and settle each. Oldest first; your own, or with the role `approver` all of the tenant's.";
-const RESOLVED: &str = "Of many who answer one wins; the same answer by the same caller is answered again. An approval covers exactly \
-                        these arguments, of the tool as it was, once. `approve_and_always_allow_recipient` also allows later calls \
-                        of the tool to exactly the same recipients. What was approved runs at once; the agent goes on when \
-                        everything it asked is answered, and is waited for where it answers in a thread, or with `Prefer: wait=N`.";
-const SETTLED: &str = "When its run is over; one of the trigger's that is paused takes it in the body of its resume.";
-const GRANTS: &str = "Your own, or with the role `approver` all of the tenant's; revoked ones too.";
-const GRANT: &str = "Your own, or with the role `approver` any of the tenant's; a revoked one too.";
-const REVOKE: &str = "For every call that was not judged yet.";
+const CANCEL: &str = "Actions that wait for approval are not executed. A run that has ended remains unchanged.";
+const PENDING: &str = "Oldest first; your own, or all of the tenant with the role `approver`.";
+const IN_DOUBT: &str = "These actions were started and their outcome is unknown; gavel does not repeat them. Check where the effect would be \
+                        visible, and settle each one. Oldest first; your own, or all of the tenant with the role `approver`.";
+const RESOLVED: &str = "If several approvers decide, the first decision wins; repeating it as the same caller returns it again. An approval \
+                        covers exactly these arguments, of the tool as it was, once. `approve_and_always_allow_recipient` also allows \
+                        later calls of the tool to exactly the same recipients. An approved action is executed at once. The agent continues \
+                        when all its approval requests are resolved; the response waits for it in a thread, or with `Prefer: wait=N`.";
+const SETTLED: &str =
+    "Possible after its run has ended. For a paused run that was triggered, settle it in the body of the resume.";
+const GRANTS: &str = "Your own, or all of the tenant with the role `approver`; including revoked ones.";
+const GRANT: &str = "Your own, or any of the tenant with the role `approver`; also a revoked one.";
+const REVOKE: &str = "Applies to every call that the policy has not decided yet.";
 
 fn say() -> serde_json::Value {
     json!({"prompt": "E-mail Ann that I am late."})
@@ -336,14 +328,17 @@ fn answer(about: &str) -> ResponseBuilder {
     response(about).content(JSON, content("RunAnswer", None))
 }
 
-/// With the headers of a request that makes a run.
+/// Adds the headers of a request that creates a run.
 fn dressed(response: ResponseBuilder) -> ResponseBuilder {
     parts::with_replayed(parts::with_quota(response))
 }
 
 fn run_answers(dressed: fn(ResponseBuilder) -> ResponseBuilder) -> Vec<(u16, ResponseBuilder)> {
     vec![
-        (200, dressed(answer("The run, which is over or waits for a person."))),
-        (202, dressed(answer("The run, which goes on; `Location` has it."))),
+        (200, dressed(answer("The run, which has ended or waits for approval."))),
+        (
+            202,
+            dressed(answer("The run, which is still in progress; `Location` names it.")),
+        ),
     ]
 }

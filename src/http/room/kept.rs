@@ -1,4 +1,4 @@
-//! Answers that their readers have not taken yet. Whoever reads slowly, or not at all, would have gavel keep any number of them.
+//! Limits responses that clients have not read yet. A slow reader could otherwise make gavel buffer any number of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::domain::budget::{Budget, Exceeded, FREE, Share};
 
-/// An answer's body, with the room that it takes.
+/// A response body with the room that it takes.
 struct Kept {
     body: BoxBody,
     _room: Share,
@@ -43,8 +43,8 @@ pub(super) fn kept(
     Ok(response.map_body(|_, body| BoxBody::new(Kept { body, _room: room })))
 }
 
-/// Whom an answer is counted for: what the caller shows of itself, and the user it names. It was accepted, or there would be no large
-/// answer.
+/// The account that a response counts against: the caller's credentials and the user it names. They are valid, because
+/// only an accepted request has a large response.
 fn holder(headers: &HeaderMap) -> (String, String) {
     let text = |name: &str| {
         let value = headers.get(name).map(|value| value.as_bytes()).unwrap_or_default();
@@ -65,7 +65,8 @@ mod tests {
     use super::*;
     use crate::domain::budget::Limits;
 
-    /// Promise 5: answers that nobody takes are bounded for a caller, its users and the process; what was done is told in any case.
+    /// Promise 5: unread responses are limited per caller, user and process; the outcome of a change is always
+    /// reported.
     #[test]
     fn large_answers_have_room_until_they_are_read() {
         let limits = Limits {

@@ -1,5 +1,5 @@
-//! `GET /api/runs/{id}/events`: what a run does, from its beginning or from `Last-Event-ID` on, as NDJSON or server-sent
-//! events. A reader that leaves changes nothing, and can come back to any replica.
+//! `GET /api/runs/{id}/events`: the events of a run, from its beginning or after `Last-Event-ID`, as NDJSON or
+//! server-sent events. A reader that disconnects changes nothing, and can reconnect to any replica.
 
 use std::convert::Infallible;
 
@@ -20,30 +20,30 @@ use crate::http::headers::{self, ACCEL_BUFFERING, only};
 use crate::http::lines::Form;
 use crate::http::routes::Route;
 use crate::http::{State, acting, query};
-use crate::surfaces::agents::{AgentError, Cursor, RunEvent, Told, Watch};
+use crate::surfaces::agents::{AgentError, Cursor, PlacedEvent, RunEvent, Watch};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    told(&state, &request, Route::RunEvents).await
+    events_response(&state, &request, Route::RunEvents).await
 }
 
-async fn told(state: &Data<State>, request: &HttpRequest, route: Route) -> HttpResponse {
+async fn events_response(state: &Data<State>, request: &HttpRequest, route: Route) -> HttpResponse {
     let exchange = Exchange::begin(state, request, Some(route));
     match watch(state, request).await {
         Ok(Some((watch, share))) => begin(state, exchange, watch, share, Form::asked_for(request.headers())),
-        // To an EventSource an empty 200 is a stream that broke off, and it would come back for ever; 204 ends it.
+        // An EventSource treats an empty 200 as a broken stream and reconnects forever; 204 ends it.
         Ok(None) => exchange.finish(Ok(HttpResponse::NoContent().finish())),
         Err(error) => exchange.finish(Err(error)),
     }
 }
 
-/// The same, where the runs of threads stand.
+/// The same events, on the path of thread runs.
 pub(in crate::http) async fn tell_of_thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    told(&state, &request, Route::ThreadRunEvents).await
+    events_response(&state, &request, Route::ThreadRunEvents).await
 }
 
-/// `None` for a reader who has had the end.
+/// `None` for a reader that has received the last event.
 async fn watch(state: &State, request: &HttpRequest) -> Result<Option<(Watch, Share)>, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
@@ -54,18 +54,18 @@ async fn watch(state: &State, request: &HttpRequest) -> Result<Option<(Watch, Sh
     Ok((!watch.is_told().await?).then_some((watch, share)))
 }
 
-/// `Last-Event-ID`, or `after` for who cannot set headers.
+/// `Last-Event-ID`, or `after` for clients that cannot set headers.
 fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
     let mut after = None;
     for (name, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         if name != "after" {
             return Err(query::wrong(
                 &name,
-                "is no known parameter; allowed is after".to_owned(),
+                "is not a known parameter; allowed is after".to_owned(),
             ));
         }
         let cursor = Cursor::parse(&value);
-        after = Some(cursor.ok_or_else(|| query::no_such(&name, &value, "the id of an event, as 12 or 12.5"))?);
+        after = Some(cursor.ok_or_else(|| query::no_such(&name, &value, "the id of an event, such as 12 or 12.5"))?);
     }
     if !request.headers().contains_key(&LAST_EVENT_ID) {
         return Ok(after.unwrap_or_default());
@@ -73,7 +73,7 @@ fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
     let value = only(request.headers(), &LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     value.and_then(Cursor::parse).ok_or(Error::InvalidHeader(
         "Last-Event-ID",
-        "is no id of an event, as 12 or 12.5",
+        "must be the id of an event, such as 12 or 12.5",
     ))
 }
 
@@ -83,7 +83,7 @@ fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, share: Share, fo
     heartbeat.reset();
     let mut response = HttpResponse::build(StatusCode::OK);
     response.insert_header((header::CONTENT_TYPE, form.content_type()));
-    // A buffering proxy would hold the lines back until there are enough of them.
+    // A buffering proxy would delay the lines.
     response.insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")));
     response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
@@ -98,18 +98,18 @@ fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, share: Share, fo
     response.streaming(stream::unfold(telling, Telling::next))
 }
 
-/// A stream under way. Dropped before its last line, it counts as a client that left.
+/// A stream in progress. If dropped before its last line, it counts as a client that left.
 struct Telling {
     state: Data<State>,
     exchange: Exchange,
     form: Form,
-    /// Absent when the last line was told.
+    /// Absent after the last line was sent.
     watch: Option<Watch>,
     heartbeat: Interval,
     _share: Share,
 }
 
-/// A line: the event, and its id for who reads NDJSON.
+/// A line: the event, and its id for NDJSON readers.
 #[derive(Serialize)]
 struct Line<'a> {
     id: &'a str,
@@ -135,7 +135,7 @@ impl Telling {
             },
             _ = self.heartbeat.tick() => {
                 self.form.heartbeat(&mut out);
-                // A server that is told to stop does not wait for a run that may go on for hours elsewhere.
+                // A stopping server does not wait for a run that may continue for hours in another process.
                 if self.state.edge.surroundings.stopping() {
                     self.exchange.answered(StatusCode::OK);
                 } else {
@@ -147,7 +147,7 @@ impl Telling {
         Some((Ok(out.freeze()), self))
     }
 
-    fn tell(&self, told: &Told, out: &mut BytesMut) {
+    fn tell(&self, told: &PlacedEvent, out: &mut BytesMut) {
         let id = told.cursor.to_string();
         let line = Line {
             id: &id,

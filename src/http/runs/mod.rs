@@ -1,4 +1,4 @@
-//! Runs of agents: trigger, look, list, cancel, resume.
+//! Runs of agents: trigger, get, list, cancel, resume.
 
 pub(super) mod events;
 
@@ -63,7 +63,8 @@ pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResp
     exchange.finish(cancelled(&state, &request).await)
 }
 
-/// Auth, limits and parse, user, idempotency; quota and admission are the surface's.
+/// Authenticates, reads and parses the request, then checks user and idempotency; the surface checks quota and
+/// admission.
 async fn triggered(
     state: &State,
     exchange: &Exchange,
@@ -90,8 +91,8 @@ async fn triggered(
     wait(state, &caller, triggered, patience, keyed).await
 }
 
-/// `POST /api/runs/{id}/resume`: `settled` says of each call in doubt whether it happened. No call may be settled twice, also
-/// under another spelling of its id.
+/// Parses the body of `POST /api/runs/{id}/resume`: `settled` reports for each in-doubt call whether it happened. A
+/// call that is settled twice is an error, even under different spellings of its id.
 fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
     const ALLOWED: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
     let wrong = |pointer: String, found: &str| {
@@ -101,7 +102,7 @@ fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
     let refused = |error: FieldError| Err(Error::Invalid(vec![error]));
     let mut fields = match strict_json(body) {
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return refused(wrong(String::new(), "it is no object")),
+        Ok(_) => return refused(wrong(String::new(), "it is not an object")),
         Err(error) => return refused(wrong(String::new(), &error)),
     };
     let given = fields.remove("settled");
@@ -116,17 +117,17 @@ fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
             for (key, happened) in given {
                 let pointer = || format!("/settled/{}", text::prefix(&key, 64));
                 match (ActionId::parse(&key), happened) {
-                    (None, _) => errors.push(wrong(pointer(), "no id of a call")),
+                    (None, _) => errors.push(wrong(pointer(), "not the id of a call")),
                     (Some(id), Value::Bool(happened)) => {
                         if settled.insert(id, happened).is_some() {
-                            errors.push(wrong(pointer(), "this call a second time"));
+                            errors.push(wrong(pointer(), "a call that is given more than once"));
                         }
                     }
                     (Some(_), _) => errors.push(wrong(pointer(), "neither true nor false")),
                 }
             }
         }
-        Some(_) => errors.push(wrong("/settled".to_owned(), "it is no object")),
+        Some(_) => errors.push(wrong("/settled".to_owned(), "it is not an object")),
     }
     if errors.is_empty() {
         Ok(settled)
@@ -148,7 +149,7 @@ async fn resumed(
     let patience = Patience::of(request.headers())?;
     let user = acting::user(state, &caller, request)?;
     let id = id(request)?;
-    // The run's own user, whoever resumes it; the key is bound to who asks.
+    // The run keeps its own user, independent of the caller; the key is bound to the caller.
     let asking = user.clone().or_else(|| UserId::parse(caller.name()).ok());
     let asking = asking.ok_or(Error::Internal)?;
     let resume = Resume {
@@ -192,7 +193,7 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
         .agents
         .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
     let run = run.await?;
-    // What is worked on ends when its worker has heard of it.
+    // A run in progress ends when its worker receives the cancellation.
     let status = if run.status.is_over() {
         StatusCode::OK
     } else {
@@ -206,9 +207,9 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
 /// How long the caller wants to wait (RFC 7240).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Until it is over.
+    /// Until the run has ended.
     All,
-    /// `wait=N`: so long.
+    /// `wait=N`: at most this long.
     Some(Duration),
     /// `respond-async`: not at all.
     None,
@@ -244,7 +245,7 @@ impl Patience {
     }
 }
 
-/// The run as it is when it is over, or when the caller's patience is.
+/// Returns the run after it has ended, or when the caller's waiting time is exhausted.
 async fn wait(
     state: &State,
     caller: &Caller,
@@ -266,7 +267,7 @@ async fn wait(
         Ok(None) => agents.get(caller, None, triggered.run).await,
         Err(error) => Err(error),
     };
-    // The run is there and may have had effects: what cannot be read now must not be sent again.
+    // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.map_err(|error| agents.unreadable(triggered.run, &error))?;
     let rests = run.status.is_over() || run.status == RunStatus::AwaitingConfirmation;
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
@@ -315,7 +316,7 @@ pub(super) fn meta(
     })
 }
 
-/// The request's `Idempotency-Key`, bound to the path as it was asked for: the same key for another agent is another key.
+/// The request's `Idempotency-Key`, bound to the requested path: the same key for another agent is another key.
 pub(super) fn key(
     request: &HttpRequest,
     caller: &Caller,
@@ -326,13 +327,13 @@ pub(super) fn key(
     Ok(key.map(|key| headers::idempotency(key, caller, user, request.path(), body)))
 }
 
-/// What is no id names no run, as does another tenant's or user's.
+/// The run id of the path; an invalid id is not found, like an id of another tenant or user.
 pub(super) fn id(request: &HttpRequest) -> Result<RunId, Error> {
     let id = request.match_info().get("id").and_then(RunId::parse);
     id.ok_or(Error::NotFound)
 }
 
-/// What the body gives the agent: a JSON object of inputs, a text, also as a JSON string, or nothing.
+/// The agent's inputs from the body: a JSON object of inputs, a text, a JSON string, or nothing.
 fn inputs(body: &[u8], media: Media) -> Result<Inputs, Error> {
     let invalid = |detail: String| {
         Error::Invalid(vec![FieldError {
@@ -344,7 +345,7 @@ fn inputs(body: &[u8], media: Media) -> Result<Inputs, Error> {
         _ if body.is_empty() => return Ok(Inputs::Named(Map::new())),
         Media::Json => {}
         Media::Text => {
-            let text = std::str::from_utf8(body).map_err(|error| invalid(format!("is no UTF-8: {error}")))?;
+            let text = std::str::from_utf8(body).map_err(|error| invalid(format!("is not UTF-8: {error}")))?;
             return Ok(Inputs::Text(text.to_owned()));
         }
     }
@@ -359,13 +360,13 @@ fn inputs(body: &[u8], media: Media) -> Result<Inputs, Error> {
     }
 }
 
-/// `timeout_s`, whole seconds from 1 to a day, and `time_zone`, an IANA name; those of them that are allowed.
+/// Parses `timeout_s`, whole seconds from 1 to a day, and `time_zone`, an IANA name, if they are allowed.
 fn options(text: &str, allowed: &str) -> Result<(Option<Duration>, Option<Tz>), Error> {
     let (mut timeout, mut zone, mut errors) = (None, None, Vec::new());
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
         let most = MOST_TIME.as_secs();
         let detail = if !allowed.split(", ").any(|known| known == name) {
-            format!("is no known parameter; allowed is {allowed}")
+            format!("is not a known parameter; allowed is {allowed}")
         } else if (name == "timeout_s" && timeout.is_some()) || (name == "time_zone" && zone.is_some()) {
             "is given more than once".to_owned()
         } else if name == "time_zone" {
@@ -396,7 +397,7 @@ fn options(text: &str, allowed: &str) -> Result<(Option<Duration>, Option<Tz>), 
 
 const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berlin\"";
 
-/// In a body.
+/// Parses the time zone of a body.
 pub(super) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
     name.parse().map_err(|_| {
         Error::Invalid(vec![FieldError {

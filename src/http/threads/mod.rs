@@ -1,4 +1,4 @@
-//! Threads: say something, look, cancel (REQUIREMENTS R, Routes).
+//! Threads: send a message, read, cancel (REQUIREMENTS R, Routes).
 
 pub(super) mod stream;
 
@@ -29,13 +29,13 @@ use crate::surfaces::threads::{Message, RunAnswer};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct SayBody {
-    /// What you say; at most 32 KiB.
+    /// The user's message; at most 32 KiB.
     pub prompt: String,
-    /// In which thread; absent: a new one.
+    /// The thread of the message; absent: a new one.
     #[schema(value_type = Option<String>, format = "uuid")]
     pub thread_id: Option<ThreadId>,
-    /// The IANA name of the time zone that you are in, such as `Europe/Berlin`: what "tomorrow at ten" is. Absent: the agent is told
-    /// that it is not known.
+    /// The IANA name of the user's time zone, such as `Europe/Berlin`, which gives "tomorrow at ten" its meaning.
+    /// Absent: the agent learns that it is unknown.
     #[schema(example = "Europe/Berlin")]
     pub time_zone: Option<String>,
 }
@@ -67,19 +67,19 @@ pub(super) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResp
     exchange.finish(whole(&state, &request).await)
 }
 
-/// A message that was taken, and the run it made.
+/// An accepted message, and the run it created.
 struct Said {
     caller: Caller,
     triggered: Triggered,
-    /// Did it come with an `Idempotency-Key`?
+    /// Whether the request has an `Idempotency-Key`.
     keyed: bool,
     patience: Patience,
-    /// Where the run is to be told as a stream.
+    /// The share of a streamed response.
     stream: Option<Share>,
 }
 
-/// Auth, limits and parse, user, idempotency; quota and admission are the surface's. Room for a stream is taken before
-/// there is a run to be told.
+/// Authenticates, reads and parses the request, then checks user and idempotency; the surface checks quota and
+/// admission. Room for a stream is reserved before the run is created.
 async fn said(
     state: &State,
     exchange: &Exchange,
@@ -147,9 +147,9 @@ async fn answered(
         Ok(None) => threads.run(&caller, None, triggered.run).await,
         Err(error) => Err(error),
     };
-    // The run is there and may have had effects: what cannot be read now must not be sent again.
+    // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.map_err(|error| state.edge.agents.unreadable(triggered.run, &error))?;
-    Ok(told(&run, Some((&triggered, keyed))))
+    Ok(run_response(&run, Some((&triggered, keyed))))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -170,10 +170,10 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
         .threads
         .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
     let run = run.await?;
-    Ok(told(&run, None))
+    Ok(run_response(&run, None))
 }
 
-/// Somebody's own: nobody is shown all of a tenant's, whatever they may answer.
+/// Lists the user's own threads; no role shows all threads of a tenant.
 async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let query = query::list(request.query_string())?;
@@ -202,17 +202,17 @@ fn before(text: &str) -> Result<Option<u64>, Error> {
         if name != "before" {
             return Err(query::wrong(
                 &name,
-                "is no known parameter; allowed is before".to_owned(),
+                "is not a known parameter; allowed is before".to_owned(),
             ));
         }
         let number = query::number(&value);
-        before = Some(number.ok_or_else(|| query::no_such(&name, &value, "the number of a message, as 12"))?);
+        before = Some(number.ok_or_else(|| query::no_such(&name, &value, "the number of a message, such as 12"))?);
     }
     Ok(before)
 }
 
-/// 200 for what is over or waits for a person, else 202.
-fn told(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpResponse {
+/// 200 for a run that has ended or waits for approval, else 202.
+fn run_response(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpResponse {
     let rests = ["completed", "failed", "awaiting_confirmation"].contains(&run.status);
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = response(status, run);
@@ -231,7 +231,7 @@ fn told(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpResponse 
     response
 }
 
-/// What the answer to a request that made a run says of it: the quota that it cost, or that it was made before.
+/// Headers of the response to a request that created a run: the quota it used, or that it is a replay.
 fn dressed(triggered: &Triggered, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
     let quota = triggered.quota.filter(|_| !triggered.replayed);
     let mut told: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();

@@ -1,8 +1,8 @@
-//! `POST /api/agent/run/stream`: a run of a thread told while it goes on, as NDJSON (REQUIREMENTS R, Routes): the thread first,
-//! then the model's words as they come, at last the run's answer. The specification closes the list of types, so the model's thoughts
-//! are no line of it: they are among the run's events.
+//! `POST /api/agent/run/stream`: streams a run of a thread as NDJSON (REQUIREMENTS R, Routes): first the thread, then
+//! the model's text as it arrives, last the run's answer. The specification closes the list of line types, so the
+//! model's thoughts are not sent here; they are among the run's events.
 //!
-//! A client that leaves cancels nothing: the run goes on, and is there to fetch, or to join by its events.
+//! A client that disconnects cancels nothing: the run continues, and can be read or watched through its events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::http::error::Error;
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING};
 use crate::http::routes::Route;
-use crate::surfaces::agents::{AgentError, Cursor, Watch, What};
+use crate::surfaces::agents::{AgentError, Cursor, RunEventKind, Watch};
 use crate::surfaces::caller::Caller;
 
 pub(in crate::http) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -40,12 +40,12 @@ pub(in crate::http) async fn run(state: Data<State>, request: HttpRequest, paylo
     }
 }
 
-/// A run that is told.
+/// A run to stream.
 struct Begun {
     caller: Caller,
     run: RunId,
     thread: Value,
-    /// `planning`, or `queued` where another run of the thread comes first; as it stands where the request came before.
+    /// `planning`, or `queued` if another run of the thread comes first; for a replayed request the current state.
     status: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     watch: Watch,
@@ -67,7 +67,7 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
         let watch = threads.watch(&caller, None, run, Cursor::default()).await?;
         Ok::<_, AgentError>((answer, watch))
     };
-    // The run is there and may have had effects: what cannot be told now must not be sent again.
+    // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
     let begun = begun.await;
     let (answer, watch) = begun.map_err(|error| state.edge.agents.unreadable(run, &error))?;
     let status = match triggered.waits_its_turn {
@@ -92,7 +92,7 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
     heartbeat.reset();
     let mut response = HttpResponse::build(StatusCode::OK);
     response.insert_header((header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson")));
-    // A buffering proxy would hold the lines back until there are enough of them.
+    // A buffering proxy would delay the lines.
     response.insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")));
     response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
@@ -126,24 +126,24 @@ fn line(value: &Value, out: &mut BytesMut) {
     out.put_u8(b'\n');
 }
 
-/// Before a run that is over is read again, where its record was away.
+/// Pauses before an ended run is read again, if the record store was unavailable.
 const PAUSES: [Duration; 3] = [
     Duration::from_millis(250),
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
 
-/// A stream under way. Dropped before its last line, it counts as a client that left.
+/// A stream in progress. If dropped before its last line, it counts as a client that left.
 struct Telling {
     state: Data<State>,
     exchange: Exchange,
     caller: Caller,
     run: RunId,
-    /// Absent when the last line was told.
+    /// Absent after the last line was sent.
     watch: Option<Watch>,
     heartbeat: Interval,
     first: Option<Bytes>,
-    /// How many bytes of this turn's words were told as they came.
+    /// Bytes of this turn's text that were already sent as deltas.
     told: usize,
     _share: Option<Share>,
 }
@@ -159,34 +159,35 @@ impl Telling {
             tokio::select! {
                 told = watch.next() => match told {
                     Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
-                        What::Delta { text } => {
+                        RunEventKind::Delta { text } => {
                             self.told += text.len();
                             line(&json!({"type": "delta", "delta": text}), &mut out);
                         }
-                        // The turn came to nothing; what is said next is another one. Where only thoughts were heard, none of it
-                        // was told here.
-                        What::Reset | What::ModelFault { .. } if self.told > 0 => {
+                        // The turn failed, and the next text is another turn. If only thoughts arrived, none of them
+                        // was sent here.
+                        RunEventKind::Reset | RunEventKind::ModelFault { .. } if self.told > 0 => {
                             self.told = 0;
                             line(&json!({"type": "reset"}), &mut out);
                         }
-                        // Who came late, or was behind, gets what is missing. The turn begins with what was told of it.
-                        What::Turn { text, .. } => {
+                        // A reader that joined late or fell behind gets the missing text. The turn begins with the text
+                        // already sent.
+                        RunEventKind::Turn { text, .. } => {
                             let told = std::mem::take(&mut self.told);
                             let missing = text.get(told..).unwrap_or_default();
                             if !missing.is_empty() {
                                 line(&json!({"type": "delta", "delta": missing}), &mut out);
                             }
                         }
-                        // It may have been answered since, as of a request that is sent again.
-                        What::AwaitingConfirmation if !self.waits().await => {}
-                        What::AwaitingConfirmation | What::End { .. } => {
+                        // The approval may have been resolved since, for example when a request is repeated.
+                        RunEventKind::AwaitingConfirmation if !self.waits().await => {}
+                        RunEventKind::AwaitingConfirmation | RunEventKind::End { .. } => {
                             self.end(&mut out).await;
                             return Some((Ok(out.freeze()), self));
                         }
                         _ => {}
                     },
                     Ok(Some(_)) => {}
-                    // The service ends; the run goes on elsewhere.
+                    // The service stops; the run continues in another process.
                     Ok(None) => {
                         self.end(&mut out).await;
                         return Some((Ok(out.freeze()), self));
@@ -204,14 +205,14 @@ impl Telling {
         Some((Ok(out.freeze()), self))
     }
 
-    /// Does the run wait for a person? Where that cannot be read, the end says so.
+    /// Whether the run waits for approval; `true` if it cannot be read, so that the end reports the error.
     async fn waits(&self) -> bool {
         let run = self.state.edge.threads.run(&self.caller, None, self.run).await;
         run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str())
     }
 
     async fn end(&mut self, out: &mut BytesMut) {
-        // Words of a turn that did not come to its end count for nothing.
+        // Text of an incomplete turn is invalid.
         if self.told > 0 {
             line(&json!({"type": "reset"}), out);
         }
@@ -219,7 +220,7 @@ impl Telling {
         let answer = loop {
             let answer = self.state.edge.threads.run(&self.caller, None, self.run).await;
             match (answer, pauses.next()) {
-                // Who was told all of it so far is not sent away for a moment in which the database is busy.
+                // A short unavailability of the database must not end a stream that was complete until here.
                 (Err(AgentError::RecordUnavailable), Some(pause)) => tokio::time::sleep(pause).await,
                 (answer, _) => break answer,
             }
@@ -233,7 +234,7 @@ impl Telling {
         }
     }
 
-    /// The run is there and may have had effects: what cannot be told now must not be sent again.
+    /// The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
     fn fail(&mut self, error: &AgentError, out: &mut BytesMut) {
         let error = self.state.edge.agents.unreadable(self.run, error);
         let problem: Map<String, Value> = serde_json::from_str(&self.exchange.problem(error)).unwrap_or_default();
@@ -242,7 +243,7 @@ impl Telling {
     }
 }
 
-/// The last line of a run that cannot be told: what happened in words, and the fields of the problem beside it.
+/// The last line of a run that cannot be read: the error text, and the fields of the problem.
 fn failed(mut problem: Map<String, Value>) -> Value {
     let detail = problem
         .get("detail")

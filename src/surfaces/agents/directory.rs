@@ -10,8 +10,10 @@ use tokio::sync::Semaphore;
 use super::listed::{
     AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, Versions, agent_info, read_token, token, version_info,
 };
-use super::project::{BODY, Project, checked_beside, checked_project, definition, is_agent, told, unavailable};
-use super::{AgentError, Unheard, unheard};
+use super::project::{
+    BODY, Project, checked_beside, checked_project, definition, is_agent, render_errors, unavailable,
+};
+use super::{AgentError, OutcomeUnknown, outcome_unknown};
 use crate::domain::definition::{Agents, Form, SchemaSource, Source};
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::domain::tool::Tool;
@@ -289,7 +291,7 @@ impl Directory {
             beside: Some(numbers),
         };
         let put = self.store.put(version.clone()).await;
-        let (number, changed) = match put.map_err(|error| unheard(&error, Unheard::Put))? {
+        let (number, changed) = match put.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Put))? {
             PutVersion::Made(number) => (number, true),
             PutVersion::Same(number) => (number, false),
             PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
@@ -308,7 +310,7 @@ impl Directory {
         let project = aside(move || checked_project(&files, is_default, &stored, None).project).await;
         let reason = match project.agents.contains_key(name) {
             true => unavailable(name, &project.agents, &self.tools.catalog(), &self.models),
-            false => project.broken.get(name).map(|broken| told(&broken.errors)),
+            false => project.broken.get(name).map(|broken| render_errors(&broken.errors)),
         };
         Ok(Some(Put {
             agent: AgentDetail {
@@ -406,7 +408,7 @@ impl Directory {
         let definition = definition(project, name)?;
         let reason = match project.agents.contains_key(name) {
             true => unavailable(name, &project.agents, catalog, &self.models),
-            false => project.broken.get(name).map(|broken| told(&broken.errors)),
+            false => project.broken.get(name).map(|broken| render_errors(&broken.errors)),
         };
         let version = project.versions.get(name).copied();
         Some(agent_info(

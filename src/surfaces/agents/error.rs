@@ -19,7 +19,7 @@ pub enum AgentError {
     Invalid(Vec<FieldError>),
     /// A definition that is wrong; every mistake at once.
     #[error("the definition is wrong")]
-    WrongDefinition(Vec<DefinitionError>),
+    InvalidDefinition(Vec<DefinitionError>),
     /// The caller lacks this role.
     #[error("the role {0} is needed")]
     MissingRole(&'static str),
@@ -55,7 +55,7 @@ pub enum AgentError {
     NotOver(RunId),
     /// No steps are left over all resumes.
     #[error("no steps are left")]
-    StepsSpent,
+    StepLimitExceeded,
     /// Of these calls nobody has said what happened.
     #[error("calls are in doubt")]
     InDoubt(Vec<DoubtfulCall>),
@@ -85,7 +85,7 @@ pub enum AgentError {
     Unreadable(RunId),
     /// A commit was begun and nobody heard how it ended: it may have been done.
     #[error("{0}")]
-    Unheard(Unheard),
+    OutcomeUnknown(OutcomeUnknown),
     /// Nothing can be recorded or read now; nothing was done.
     #[error("the record store is unavailable")]
     RecordUnavailable,
@@ -109,7 +109,7 @@ impl From<QueryError> for AgentError {
 
 /// What may have been done, in words that say how the caller finds out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unheard {
+pub enum OutcomeUnknown {
     /// A run may have been made, and then it is worked on.
     #[error(
         "It is not known whether run {0} was made. Look for it before sending the request again, or send it again with the \

@@ -26,11 +26,11 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 pub use directory::{DEFAULT_PROJECT, Directory, FileAgents};
-pub use error::{AgentError, Unheard};
+pub use error::{AgentError, OutcomeUnknown};
 pub use inputs::Inputs;
 pub use listed::{AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, VersionInfo, Versions};
 pub use project::{Project, unavailable};
-pub use watch::{Cursor, RunEvent, Told, Watch, What};
+pub use watch::{Cursor, PlacedEvent, RunEvent, RunEventKind, Watch};
 pub use work::Worker;
 
 use super::caller::{Caller, Identity};
@@ -43,7 +43,7 @@ use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::answerer;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::WhileBusy;
-use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
+use crate::engine::agent::{Agents, DefinitionSnapshot, OnReject, Settings};
 use crate::engine::calls::{CallState, Calls};
 use crate::engine::limits::MOST_STEPS;
 use crate::ports::quota::Quota;
@@ -236,7 +236,7 @@ impl AgentRuns {
                 }
             },
             (Some(agent), _) => agent,
-            (None, Some(broken)) => return Err(AgentError::WrongDefinition(broken.errors.clone())),
+            (None, Some(broken)) => return Err(AgentError::InvalidDefinition(broken.errors.clone())),
             (None, None) => return Err(AgentError::NotFound),
         };
         let definition = &agent.definition;
@@ -255,7 +255,7 @@ impl AgentRuns {
             });
             AgentError::Invalid(places.collect())
         })?;
-        let bundle = Bundle::of(&trigger.agent, &project.agents).ok_or(AgentError::NotFound)?;
+        let bundle = DefinitionSnapshot::of(&trigger.agent, &project.agents).ok_or(AgentError::NotFound)?;
         let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
         settings.zone = trigger.time_zone;
         if thread.is_some() {
@@ -320,7 +320,7 @@ impl AgentRuns {
             return Err(AgentError::NotPaused(paused.status));
         }
         check_settled(&paused, &resume.settled)?;
-        let bundle = Bundle::read(&paused.snapshot).map_err(|error| {
+        let bundle = DefinitionSnapshot::read(&paused.snapshot).map_err(|error| {
             tracing::error!(run_id = %run, %error, "the definition of a run cannot be read");
             AgentError::RecordUnavailable
         })?;
@@ -330,7 +330,7 @@ impl AgentRuns {
         if let Some(most) = definition.limits.max_turns {
             let left = MOST_STEPS.saturating_sub(self.steps_so_far(&paused).await?);
             if left == 0 {
-                return Err(AgentError::StepsSpent);
+                return Err(AgentError::StepLimitExceeded);
             }
             settings.steps = Some(most.min(left));
         }
@@ -387,13 +387,18 @@ impl AgentRuns {
     }
 
     /// Claims the key of a request about a run, which to do twice changes nothing.
-    pub(super) async fn claim(&self, key: Option<&Idempotency>, run: RunId, what: Unheard) -> Result<(), AgentError> {
+    pub(super) async fn claim(
+        &self,
+        key: Option<&Idempotency>,
+        run: RunId,
+        what: OutcomeUnknown,
+    ) -> Result<(), AgentError> {
         let Some(key) = key else { return Ok(()) };
         let (scope, fingerprint) = (Arc::clone(&key.scope), Arc::clone(&key.fingerprint));
         match self.agents.runs.claim_key(run, scope, fingerprint).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(AgentError::KeyReused),
-            Err(error) => Err(unheard(&error, what)),
+            Err(error) => Err(outcome_unknown(&error, what)),
         }
     }
 
@@ -413,7 +418,7 @@ impl AgentRuns {
                 {
                     tracing::debug!(run_id = %run, ?error, "no record but the run's own");
                 }
-                Err(AgentError::Unheard(Unheard::Run(run)))
+                Err(AgentError::OutcomeUnknown(OutcomeUnknown::Run(run)))
             }
         }
     }
@@ -446,7 +451,7 @@ impl AgentRuns {
         let asked = self.now();
         let refused = new.thread.is_some().then(|| new.decision.clone());
         let made = self.agents.runs.create(new).await;
-        let made = made.map_err(|error| unheard(&error, Unheard::Run(id)))?;
+        let made = made.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Run(id)))?;
         let mut triggered = Triggered {
             run: id,
             replayed: false,
@@ -745,7 +750,7 @@ impl AgentRuns {
                 calls.take(entry);
             }
         }
-        Ok((standing.thread, calls.told()))
+        Ok((standing.thread, calls.into_states()))
     }
 
     /// Cancels a run and those it called, wherever they are worked on. One that is over stays as it is.
@@ -760,12 +765,12 @@ impl AgentRuns {
         key: Option<&Idempotency>,
     ) -> Result<AgentRun, AgentError> {
         let found = self.get(caller, user, run).await?;
-        self.claim(key, run, Unheard::Cancel(run)).await?;
+        self.claim(key, run, OutcomeUnknown::Cancel(run)).await?;
         if found.status.is_over() {
             return Ok(found);
         }
         let asked = self.agents.runs.cancel(run, &caller.name_for(user)).await;
-        asked.map_err(|error| unheard(&error, Unheard::Cancel(run)))?;
+        asked.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Cancel(run)))?;
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
         // One that waits for a person, or its turn, is worked on by nobody who would end it.
@@ -876,12 +881,12 @@ pub(super) fn unrecorded(error: &RecordError) -> AgentError {
 }
 
 /// What to say when something was not recorded, or perhaps it was.
-pub(super) fn unheard(error: &RecordError, what: Unheard) -> AgentError {
+pub(super) fn outcome_unknown(error: &RecordError, what: OutcomeUnknown) -> AgentError {
     match error {
         RecordError::Unavailable(_) => unrecorded(error),
         RecordError::Uncertain(_) => {
             tracing::error!(%error, "a request ended, and its outcome is unknown: {what}");
-            AgentError::Unheard(what)
+            AgentError::OutcomeUnknown(what)
         }
     }
 }

@@ -166,7 +166,7 @@ pub(super) fn checked_beside(
         _ => {
             errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
             errors.extend(misnamed);
-            return Err(AgentError::WrongDefinition(errors));
+            return Err(AgentError::InvalidDefinition(errors));
         }
     };
     if !errors.is_empty() {
@@ -185,7 +185,7 @@ pub(super) fn checked_beside(
         errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
     }
     if !errors.is_empty() {
-        return Err(AgentError::WrongDefinition(errors));
+        return Err(AgentError::InvalidDefinition(errors));
     }
     warnings.retain(|warning| warning.file == BODY);
     let schema = project
@@ -205,7 +205,7 @@ fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, Agent
     definition.put_in_schema(schema);
     // With the schema it may be longer than is taken.
     let text = definition.to_json().to_string();
-    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(AgentError::WrongDefinition)
+    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(AgentError::InvalidDefinition)
 }
 
 /// Where the mistakes of a stored version stand.
@@ -235,7 +235,7 @@ fn lacking(
     })
 }
 
-pub(super) fn told(errors: &[DefinitionError]) -> String {
+pub(super) fn render_errors(errors: &[DefinitionError]) -> String {
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
 }

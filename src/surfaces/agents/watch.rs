@@ -22,7 +22,7 @@ use super::work::Unrecorded;
 use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::decision::{ToolFailure, Usage};
 use crate::domain::ids::{ActionId, RunId, TenantId};
-use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed};
+use crate::domain::journal::{CallResult, Entry, Part, PolicyDecision, Proposed};
 use crate::engine::agent::{Agents, Begins};
 use crate::engine::live::{LiveEvent, Said};
 use crate::engine::{log, tool_name};
@@ -77,13 +77,13 @@ pub struct RunEvent {
     pub run_id: RunId,
     /// What happened.
     #[serde(flatten)]
-    pub what: What,
+    pub what: RunEventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum What {
+pub enum RunEventKind {
     /// The task, as the model is told it.
     Input {
         /// The words.
@@ -240,7 +240,7 @@ pub struct ProposedCall {
 
 /// An event and where a reader is with it; what is not kept has no place of its own.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct PlacedEvent {
     /// To be handed in to go on after it.
     pub cursor: Cursor,
     /// What happened.
@@ -338,7 +338,7 @@ impl Watch {
     /// # Errors
     /// The store is away and stays so, or holds what cannot be read; [`AgentError::Begun`] of a run that again and again cannot be
     /// recorded.
-    pub async fn next(&mut self) -> Result<Option<Told>, AgentError> {
+    pub async fn next(&mut self) -> Result<Option<PlacedEvent>, AgentError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
                 self.join();
@@ -361,7 +361,7 @@ impl Watch {
     }
 
     /// One entry, or one wait for more.
-    async fn step(&mut self) -> Result<Option<Told>, AgentError> {
+    async fn step(&mut self) -> Result<Option<PlacedEvent>, AgentError> {
         if !self.caught_up && self.levels.last().is_some_and(|level| level.read.is_empty()) {
             let looks = Arc::clone(&self.looks);
             let _look = looks.acquire().await;
@@ -412,7 +412,7 @@ impl Watch {
             if let Some(last) = cursor.last_mut() {
                 *last = number;
             }
-            return Ok(event.map(|what| Told {
+            return Ok(event.map(|what| PlacedEvent {
                 cursor: Cursor(cursor),
                 event: RunEvent { run_id: run, what },
             }));
@@ -461,7 +461,7 @@ impl Watch {
     }
 
     /// There is nothing to read now: is this level over, or is there more to come?
-    async fn look_up(&mut self, cursor: &[u64]) -> Result<Option<Told>, AgentError> {
+    async fn look_up(&mut self, cursor: &[u64]) -> Result<Option<PlacedEvent>, AgentError> {
         let Some(run) = self.levels.last().map(|level| level.run) else {
             return Ok(None);
         };
@@ -483,8 +483,8 @@ impl Watch {
                 let last = cursor.last().copied().unwrap_or_default() + 1;
                 // Who had the end already has everything.
                 let had = self.ahead.front().is_some_and(|ahead| *ahead >= last);
-                let what = What::End { run: Box::new(row) };
-                return Ok((!had).then(|| Told {
+                let what = RunEventKind::End { run: Box::new(row) };
+                return Ok((!had).then(|| PlacedEvent {
                     cursor: Cursor(vec![last]),
                     event: RunEvent { run_id: run, what },
                 }));
@@ -513,7 +513,7 @@ impl Watch {
     }
 
     /// Waits for more, or for the model's words.
-    async fn wait(&mut self, cursor: Vec<u64>) -> Option<Told> {
+    async fn wait(&mut self, cursor: Vec<u64>) -> Option<PlacedEvent> {
         // Whoever works on the run next asks the model again.
         if self.void {
             let run = self.under_way.keys().next().copied();
@@ -540,11 +540,11 @@ impl Watch {
         if let Some(what) = said_before(&mut self.said) {
             let told = self.under_way.entry(self.root).or_default();
             match &what {
-                What::Thought { text } => told.add_thought(text),
-                What::Delta { text } => told.add(text),
+                RunEventKind::Thought { text } => told.add_thought(text),
+                RunEventKind::Delta { text } => told.add(text),
                 _ => {}
             }
-            return Some(Told {
+            return Some(PlacedEvent {
                 cursor: Cursor(cursor),
                 event: RunEvent {
                     run_id: self.root,
@@ -559,15 +559,15 @@ impl Watch {
         let (run_id, what) = match heard {
             Ok(Ok(LiveEvent::Delta(run, text))) => {
                 self.under_way.entry(run).or_default().add(&text);
-                (run, What::Delta { text: text.to_string() })
+                (run, RunEventKind::Delta { text: text.to_string() })
             }
             Ok(Ok(LiveEvent::Thought(run, text))) => {
                 self.under_way.entry(run).or_default().add_thought(&text);
-                (run, What::Thought { text: text.to_string() })
+                (run, RunEventKind::Thought { text: text.to_string() })
             }
             Ok(Ok(LiveEvent::Reset(run))) => {
                 self.under_way.remove(&run);
-                (run, What::Reset)
+                (run, RunEventKind::Reset)
             }
             Ok(Err(RecvError::Closed)) => {
                 // It was let go of, and may be taken up again.
@@ -582,7 +582,7 @@ impl Watch {
                 return None;
             }
         };
-        Some(Told {
+        Some(PlacedEvent {
             cursor: Cursor(cursor),
             event: RunEvent { run_id, what },
         })
@@ -590,22 +590,22 @@ impl Watch {
 }
 
 /// What was said of a turn before a watcher came: its thoughts, then its words, each once.
-fn said_before(said: &mut Said) -> Option<What> {
+fn said_before(said: &mut Said) -> Option<RunEventKind> {
     let thoughts = std::mem::take(&mut said.thoughts);
     if !thoughts.is_empty() {
-        return Some(What::Thought { text: thoughts });
+        return Some(RunEventKind::Thought { text: thoughts });
     }
     let words = std::mem::take(&mut said.words);
-    (!words.is_empty()).then_some(What::Delta { text: words })
+    (!words.is_empty()).then_some(RunEventKind::Delta { text: words })
 }
 
 /// What was told of the turn under way is void.
-fn reset(cursor: Vec<u64>, run_id: RunId) -> Told {
-    Told {
+fn reset(cursor: Vec<u64>, run_id: RunId) -> PlacedEvent {
+    PlacedEvent {
         cursor: Cursor(cursor),
         event: RunEvent {
             run_id,
-            what: What::Reset,
+            what: RunEventKind::Reset,
         },
     }
 }
@@ -683,9 +683,9 @@ impl Level {
             self.calls.insert(call.id, proposed(call));
         }
         // What is sent is what was allowed.
-        if let Entry::Judged {
+        if let Entry::Decided {
             call,
-            judgement: Judgement::Allow { arguments, .. },
+            decision: PolicyDecision::Allow { arguments, .. },
         } = entry
             && let Some(known) = self.calls.get_mut(call)
         {
@@ -703,10 +703,10 @@ impl Level {
     }
 
     /// What of an entry is told.
-    fn event(&mut self, entry: Entry) -> Option<What> {
+    fn event(&mut self, entry: Entry) -> Option<RunEventKind> {
         Some(match entry {
-            Entry::User(text) => What::Input { text },
-            Entry::ModelTurn { turn, calls } => What::Turn {
+            Entry::User(text) => RunEventKind::Input { text },
+            Entry::ModelTurn { turn, calls } => RunEventKind::Turn {
                 text: turn.text(),
                 thoughts: turn
                     .parts
@@ -720,37 +720,37 @@ impl Level {
                 model: turn.model,
                 usage: turn.usage,
             },
-            Entry::ModelFault { kind, .. } => What::ModelFault { fault: kind.as_str() },
-            Entry::Step { step, round, call } => What::Step {
+            Entry::ModelFault { kind, .. } => RunEventKind::ModelFault { fault: kind.as_str() },
+            Entry::Step { step, round, call } => RunEventKind::Step {
                 step,
                 round,
                 agent: call.call.name,
             },
             Entry::Started { call, child, .. } => self.started(call, child)?,
             Entry::Result { call, result } => self.result(call, &result),
-            Entry::Notice(text) | Entry::OutputDue(text) => What::Notice { reason: None, text },
-            Entry::SoftStop { reason, notice, .. } => What::Notice {
+            Entry::Notice(text) | Entry::OutputDue(text) => RunEventKind::Notice { reason: None, text },
+            Entry::SoftStop { reason, notice, .. } => RunEventKind::Notice {
                 reason: Some(reason),
                 text: notice,
             },
-            Entry::Halted => What::HandedOver,
-            Entry::Suspended => What::AwaitingConfirmation,
-            Entry::Recovered => What::Recovered,
-            Entry::Resumed { from } => What::Resumed { from },
-            Entry::Judged {
+            Entry::Halted => RunEventKind::HandedOver,
+            Entry::Suspended => RunEventKind::AwaitingConfirmation,
+            Entry::Recovered => RunEventKind::Recovered,
+            Entry::Resumed { from } => RunEventKind::Resumed { from },
+            Entry::Decided {
                 call,
-                judgement: Judgement::RequireApproval { arguments, reason, .. },
+                decision: PolicyDecision::RequireApproval { arguments, reason, .. },
             } => self.approval_required(call, &arguments, reason)?,
-            Entry::Settled {
+            Entry::ApprovalResolved {
                 call, approved, reason, ..
             } => self.approval_resolved(call, approved, reason),
-            Entry::Judged { .. } => return None,
+            Entry::Decided { .. } => return None,
         })
     }
 
-    fn approval_required(&self, call: ActionId, arguments: &RawValue, reason: String) -> Option<What> {
+    fn approval_required(&self, call: ActionId, arguments: &RawValue, reason: String) -> Option<RunEventKind> {
         let ProposedCall { sequence, tool, .. } = self.calls.get(&call).cloned()?;
-        Some(What::ApprovalRequired {
+        Some(RunEventKind::ApprovalRequired {
             action_id: call,
             sequence,
             tool,
@@ -759,10 +759,10 @@ impl Level {
         })
     }
 
-    fn approval_resolved(&self, call: ActionId, approved: bool, reason: Option<String>) -> What {
+    fn approval_resolved(&self, call: ActionId, approved: bool, reason: Option<String>) -> RunEventKind {
         let known = self.calls.get(&call);
         let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool.clone()));
-        What::ApprovalResolved {
+        RunEventKind::ApprovalResolved {
             action_id: call,
             sequence,
             tool,
@@ -771,20 +771,20 @@ impl Level {
         }
     }
 
-    fn started(&self, call: ActionId, child: Option<RunId>) -> Option<What> {
+    fn started(&self, call: ActionId, child: Option<RunId>) -> Option<RunEventKind> {
         let ProposedCall {
             sequence,
             tool,
             parameters,
         } = self.calls.get(&call).cloned()?;
         Some(match child {
-            Some(child_run_id) => What::AgentCall {
+            Some(child_run_id) => RunEventKind::AgentCall {
                 sequence,
                 agent: tool,
                 parameters,
                 child_run_id,
             },
-            None => What::ToolCall {
+            None => RunEventKind::ToolCall {
                 sequence,
                 tool,
                 parameters,
@@ -793,7 +793,7 @@ impl Level {
     }
 
     /// The last that is told of a call.
-    fn result(&mut self, call: ActionId, result: &CallResult) -> What {
+    fn result(&mut self, call: ActionId, result: &CallResult) -> RunEventKind {
         let known = self.calls.remove(&call);
         let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool));
         let (data, error) = match &result.outcome {
@@ -806,7 +806,7 @@ impl Level {
                 }),
             ),
         };
-        What::ToolResult {
+        RunEventKind::ToolResult {
             sequence,
             tool,
             success: error.is_none(),

@@ -10,7 +10,7 @@ use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::error_class::ErrorClass;
 use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
-use crate::domain::thread::{deeds, end_words, run_words};
+use crate::domain::thread::{completed_effects, end_words, run_words};
 use crate::domain::time::rfc3339;
 use crate::domain::tool::FailureCode;
 use crate::engine::calls::CallState;
@@ -229,10 +229,11 @@ fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>)
         let of = acted.iter().filter(|action| action.status == status);
         of.map(|action| action.tool.clone()).collect()
     };
-    let Some(deeds) = deeds(&which(ActionStatus::Completed), &which(ActionStatus::InDoubt)) else {
+    let Some(completed_effects) = completed_effects(&which(ActionStatus::Completed), &which(ActionStatus::InDoubt))
+    else {
         return words;
     };
-    format!("{words}\n\n{deeds}")
+    format!("{words}\n\n{completed_effects}")
 }
 
 /// The three words of the wire.

@@ -127,7 +127,7 @@ impl Threads {
     /// There is none; the store is away.
     pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, AgentError> {
         let row = self.agents.get(caller, user, run).await?;
-        self.told(&row).await
+        self.run_answer(&row).await
     }
 
     /// A run whose question was just answered, whose action was settled, or which was cancelled, by somebody who may: an
@@ -136,11 +136,11 @@ impl Threads {
     /// # Errors
     /// As [`AgentRuns::unreadable`].
     pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, AgentError> {
-        let read = async { self.told(&self.agents.of_tenant(caller, run).await?).await };
+        let read = async { self.run_answer(&self.agents.of_tenant(caller, run).await?).await };
         read.await.map_err(|error| self.agents.unreadable(run, &error))
     }
 
-    async fn told(&self, run: &AgentRun) -> Result<RunAnswer, AgentError> {
+    async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, AgentError> {
         let (thread, calls) = self.agents.calls(run.id).await?;
         let actions = self.actions.of_run(run.id).await?;
         Ok(answer::answer(run, thread, &calls, &actions))

@@ -1,4 +1,4 @@
-//! Who may have agents run, and see what came of it (DESIGN.md section 9, Callers).
+//! Which callers may run agents and read their runs (DESIGN.md section 9, Callers).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -55,7 +55,7 @@ async fn trigger(app: &App, headers: &[(&str, &str)]) -> Answer {
         .await
 }
 
-/// DESIGN.md section 9: with `none` the header names the user, `local` when it is absent.
+/// DESIGN.md section 9: with `none`, the header names the user; without the header the user is `local`.
 #[tokio::test]
 async fn without_callers_the_header_names_the_user_and_local_stands_for_nobody() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
@@ -72,7 +72,7 @@ async fn without_callers_the_header_names_the_user_and_local_stands_for_nobody()
     assert_eq!(problem["errors"][0]["pointer"], "X-Gavel-User", "{problem}");
 }
 
-/// DESIGN.md section 9: a service says for whom it acts; nobody acts for nobody.
+/// DESIGN.md section 9: a service must name the user for whom it acts.
 #[tokio::test]
 async fn a_service_names_the_user_or_is_told_to() {
     let app = spawn_app(by_key(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
@@ -80,7 +80,7 @@ async fn a_service_names_the_user_or_is_told_to() {
     let problem = trigger(&app, &[key]).await.problem(400, "invalid_request");
     assert_eq!(problem["errors"][0]["pointer"], "X-Gavel-User", "{problem}");
     let run = trigger(&app, &[key, ("x-gavel-user", "ann")]).await.expect(200);
-    // It sees what all its users have, or one of them.
+    // A service sees the runs of all its users, or of one of them.
     let path = format!("/api/runs/{}", id(&run));
     assert_eq!(Answer::of(app.request("GET", &path, &[key])).await.expect(200), run);
     let list = Answer::of(app.request("GET", "/api/projects/default/runs", &[key]))
@@ -89,7 +89,7 @@ async fn a_service_names_the_user_or_is_told_to() {
     assert_eq!(list["runs"], json!([run]));
 }
 
-/// DESIGN.md section 9: a token is one user, who is nobody else.
+/// DESIGN.md section 9: a token stands for one user and cannot name another.
 #[tokio::test]
 async fn a_token_speaks_for_its_user_and_naming_another_is_403() {
     let app = spawn_app(by_token(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
@@ -109,7 +109,7 @@ async fn a_token_speaks_for_its_user_and_naming_another_is_403() {
     trigger(&app, &[]).await.problem(401, "unauthenticated");
 }
 
-/// Every route of the table that takes the id of a run: path and method.
+/// Every route that takes the id of a run: path and method.
 async fn routes_of_a_run(app: &App) -> Vec<(String, String)> {
     let (_, api) = app.get("/openapi.json").await;
     let paths = api["paths"].as_object().unwrap().iter();
@@ -124,7 +124,7 @@ async fn routes_of_a_run(app: &App) -> Vec<(String, String)> {
     routes
 }
 
-/// DESIGN.md section 9: another tenant's or user's run answers as a missing one does, on every route, and stays as it is.
+/// DESIGN.md section 9: a run of another tenant or user answers as a missing one on every route, and stays unchanged.
 #[tokio::test]
 async fn a_run_of_somebody_else_is_missing_on_every_route() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -142,7 +142,7 @@ async fn a_run_of_somebody_else_is_missing_on_every_route() {
                 let request = request.header("content-type", "application/json").body("{}");
                 let mut problem = Answer::of(request).await.problem(404, "not_found");
                 problem["request_id"] = Value::Null;
-                // What was asked for is repeated, whatever it is.
+                // The error repeats the id in the request.
                 let detail = problem["detail"].as_str().unwrap();
                 assert!(detail.contains(run), "{detail}");
                 problem["detail"] = Value::from(detail.replace(run, "ID"));
@@ -163,7 +163,7 @@ async fn a_run_of_somebody_else_is_missing_on_every_route() {
     }
 }
 
-/// DESIGN.md section 9: projects belong to a tenant; who puts definitions is an operator.
+/// DESIGN.md section 9: projects belong to a tenant, and only operators put definitions.
 #[tokio::test]
 async fn definitions_are_put_by_operators_and_seen_by_their_tenant_alone() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -1,5 +1,5 @@
-//! Questions of runs that no thread has (REQUIREMENTS R; DESIGN.md section 9): they wait in the same list, and are answered by the
-//! same route.
+//! Approval requests of runs without a thread (REQUIREMENTS R; DESIGN.md section 9): they wait in the same list and are
+//! resolved by the same route.
 
 use chrono::{DateTime, TimeDelta};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::{HELPER, both, path_of, said};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app};
 
-/// Asks for leave as `approval` says.
+/// Requires approval as `approval` says.
 fn careful(setup: Setup, approval: &str) -> Setup {
     let agent = HELPER.replace("approval: never", &format!("approval: {approval}"));
     setup.agent("careful.md", &agent.replace("helper", "careful"))
@@ -19,8 +19,8 @@ async fn triggered_by_ann(app: &App) -> Value {
     Answer::of(trigger.json(&json!({"query": "milk"}))).await.body
 }
 
-/// DESIGN.md sections 4, 6 and 9, R-5: what a triggered run asks, since its definition has it ask, waits with `threadId` null and is
-/// answered as a thread's question is; the run goes on with it.
+/// DESIGN.md sections 4, 6 and 9, R-5: an approval request of a triggered run waits with `threadId` null. It is
+/// resolved like that of a thread, and the run continues.
 #[tokio::test]
 async fn a_triggered_runs_question_waits_in_the_same_list_without_a_thread_and_is_answered_there() {
     let (add, list) = (json!({"description": "milk"}), json!({}));
@@ -56,7 +56,7 @@ async fn a_triggered_runs_question_waits_in_the_same_list_without_a_thread_and_i
                     "{what}: {question}"
                 );
                 assert!(app.pending("eve").await.is_empty(), "{what}");
-                assert_eq!(app.tasks().await.len(), 0, "{what}: nothing runs without leave");
+                assert_eq!(app.tasks().await.len(), 0, "{what}: nothing runs without approval");
 
                 let answer = json!({"approvalId": question["approvalId"], "decision": decision});
                 app.resolve_as("eve", answer.clone()).await.problem(404, "not_found");
@@ -81,8 +81,8 @@ async fn a_triggered_runs_question_waits_in_the_same_list_without_a_thread_and_i
     }
 }
 
-/// DESIGN.md sections 6 and 12, `approvals.expire_hours`: a question stands for a day from when it was asked, or as long as is
-/// configured; the run tells the same as the list.
+/// DESIGN.md sections 6 and 12, `approvals.expire_hours`: an approval request expires after a day, or after the
+/// configured time. The run shows the same expiry as the list.
 #[tokio::test]
 async fn a_question_stands_for_a_day_or_as_configured() {
     let configured = |setup: Setup| setup.env("GAVEL_APPROVALS_EXPIRE_HOURS", "36");
@@ -97,7 +97,7 @@ async fn a_question_stands_for_a_day_or_as_configured() {
             triggered_by_ann(&app).await;
             let after = chrono::Utc::now();
             let pending = app.pending("ann").await;
-            assert_eq!(pending.len(), 2, "of a thread and of none: {pending:?}");
+            assert_eq!(pending.len(), 2, "one with a thread and one without: {pending:?}");
             assert_eq!(pending[0]["expiresAt"], run["actions"][0]["expiresAt"], "{run}");
             for question in &pending {
                 let time = |field: &str| DateTime::parse_from_rfc3339(question[field].as_str().unwrap()).unwrap();

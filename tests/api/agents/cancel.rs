@@ -1,4 +1,4 @@
-//! `POST /api/runs/{id}/cancel`: wherever a run is, and what it was about (X-4, promise 3).
+//! `POST /api/runs/{id}/cancel`: in every state of a run (X-4, promise 3).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 use crate::raw::{Answer as ToolAnswer, RawServer};
 
-/// X-4: `cancelled`, and what it had said so far is kept; who waits for it is told, and to cancel again changes nothing.
+/// X-4: a cancelled run keeps its text so far and a waiting client receives it. A second cancel changes nothing.
 #[tokio::test]
 async fn a_run_is_cancelled_while_the_model_answers_and_keeps_what_it_said() {
     for setup in both() {
@@ -40,7 +40,7 @@ async fn a_run_is_cancelled_while_the_model_answers_and_keeps_what_it_said() {
     }
 }
 
-/// A server whose tool `act` is never answered.
+/// A server whose tool `act` never answers.
 async fn never_answers() -> RawServer {
     RawServer::start(|request| match request.method() {
         "tools/list" => Some(ToolAnswer::Result(json!({"tools": [
@@ -54,7 +54,7 @@ async fn never_answers() -> RawServer {
 
 const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nAct.\n";
 
-/// Promise 3: of a call that was under way nobody knows what it did, and the run says so.
+/// Promise 3: a call in flight has an unknown outcome, and the run reports it as in doubt.
 #[tokio::test]
 async fn a_run_that_is_cancelled_in_mid_call_names_the_call_in_doubt() {
     for setup in both() {
@@ -78,12 +78,12 @@ async fn a_run_that_is_cancelled_in_mid_call_names_the_call_in_doubt() {
         );
         let calls = app.tool_invocations(&run["id"]).await;
         assert_eq!((calls.len(), &calls[0]["status"]), (1, &json!("in_doubt")), "{calls:?}");
-        // The server was told, and not only left.
+        // The server received a cancellation, not only a closed connection.
         server.saw("gone").await;
     }
 }
 
-/// X-4: one that is queued never begins.
+/// X-4: a queued run that is cancelled never starts.
 #[tokio::test]
 async fn a_queued_run_that_is_cancelled_never_begins() {
     for setup in both() {
@@ -108,7 +108,7 @@ async fn a_queued_run_that_is_cancelled_never_begins() {
         assert_eq!(super::types(&events), ["end"], "{events:?}");
         app.cancel(&first).await;
         app.over(&first).await;
-        // The place is free, and taken by what comes.
+        // Its slot is free for the next run.
         let third = app.queued("helper", "z").await;
         app.asked(2).await;
         assert_eq!(app.run(&second).await, cancelled);
@@ -117,7 +117,8 @@ async fn a_queued_run_that_is_cancelled_never_begins() {
     }
 }
 
-/// X-4, R-13: one that waits for leave ends at once with its question, for who waits for it too; a yes comes too late.
+/// X-4, R-13: a run that waits for approval ends at once, and so does its request, also for waiting clients. A later
+/// approval is rejected.
 #[tokio::test]
 async fn a_run_that_waits_for_leave_is_cancelled_with_its_question() {
     let careful = HELPER.replace("approval: never", "approval: side_effects");
@@ -139,7 +140,7 @@ async fn a_run_that_waits_for_leave_is_cancelled_with_its_question() {
             let page = Answer::of(request).await.expect(200);
             page["approvals"].as_array().unwrap().clone()
         };
-        until("the question", || async { pending().await.len() == 1 }).await;
+        until("the approval request", || async { pending().await.len() == 1 }).await;
         let question = pending().await.remove(0);
         let run = question["runId"].as_str().unwrap();
         let by_ann_at = async |method: &str, path: String| Answer::of(app.request(method, &path, &by_ann)).await;
@@ -148,14 +149,14 @@ async fn a_run_that_waits_for_leave_is_cancelled_with_its_question() {
 
         let answer = by_ann_at("POST", format!("/api/runs/{run}/cancel")).await;
         assert!([200, 202].contains(&answer.status), "{}", answer.body);
-        until("the run to be over", async || is_over(&as_it_stands().await)).await;
+        until("the run to end", async || is_over(&as_it_stands().await)).await;
         let over = as_it_stands().await;
         assert_eq!(
             (&over["status"], &over["in_doubt"]),
             (&json!("cancelled"), &json!([])),
             "{over}"
         );
-        // Whoever waited was told at the latest when the question was asked; the run does not leave them hanging.
+        // A waiting client was answered at the latest when approval was requested, so it does not hang.
         let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(told["id"], over["id"], "{told}");
         assert_eq!(pending().await.len(), 0);
@@ -185,7 +186,7 @@ fn helper_hangs() -> Reply {
     })
 }
 
-/// A cancelled child is a tool error to its parent, which goes on.
+/// X-15: a cancelled called run is a tool error to its caller, which continues.
 #[tokio::test]
 async fn a_called_run_that_is_cancelled_is_an_error_to_its_caller() {
     for setup in both() {
@@ -207,7 +208,7 @@ async fn a_called_run_that_is_cancelled_is_an_error_to_its_caller() {
     }
 }
 
-/// The parent's cancellation reaches whom it called.
+/// X-15: cancelling a run cancels the runs it called.
 #[tokio::test]
 async fn to_cancel_a_run_cancels_what_it_called() {
     for setup in both() {
@@ -224,13 +225,13 @@ async fn to_cancel_a_run_cancels_what_it_called() {
             decisions.iter().all(|decision| decision["status"] == "closed"),
             "{decisions:?}"
         );
-        // Nobody goes on behind everybody's back.
+        // No run continues in the background.
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(app.gemini.requests().len(), 2);
     }
 }
 
-/// What is over stays as it is.
+/// X-4: a run that has ended cannot be cancelled.
 #[tokio::test]
 async fn a_run_that_is_over_is_not_cancelled() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
@@ -238,7 +239,7 @@ async fn a_run_that_is_over_is_not_cancelled() {
     assert_eq!(app.cancel(&id(&run)).await.expect(200), run);
 }
 
-/// A run that was told to end is told so, whatever can be read then.
+/// Promise 1: a cancellation that was written is confirmed, even if the store can no longer be read.
 #[tokio::test]
 async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
     let [setup, _] = both();
@@ -246,7 +247,7 @@ async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
     let run = app.queued("helper", "x").await;
     app.asked(1).await;
     let mut database = sqlx::SqliteConnection::connect(&app.database_url).await.unwrap();
-    // Until its end is written the row is there, and can be read by nobody.
+    // The row exists but cannot be read until its end is written.
     let trigger = "CREATE TRIGGER unreadable AFTER UPDATE OF cancel_requested ON agent_run BEGIN \
                    UPDATE agent_run SET created_at = 'x' WHERE id = new.id; END";
     sqlx::query(trigger).execute(&mut database).await.unwrap();
@@ -260,7 +261,7 @@ async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
     assert_eq!(app.over(&run).await["status"], "cancelled");
 }
 
-/// X-4: the words of a turn that is cut off are kept as well; and who comes to watch in the middle of a turn is told what follows.
+/// X-4: the text of an interrupted turn is kept too. A reader that joins within a turn receives the rest of it.
 #[tokio::test]
 async fn a_run_that_is_cancelled_within_a_turn_keeps_its_words() {
     for setup in both() {

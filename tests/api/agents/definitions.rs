@@ -22,7 +22,8 @@ async fn get(app: &App, path: &str) -> Answer {
     Answer::of(app.request("GET", path, &[])).await
 }
 
-/// D-7: what is odd in a definition that is put stops nothing and is told, in the new definition alone.
+/// D-7: a suspicious value in a definition does not block the put. It is reported as a warning, for the new definition
+/// only.
 #[tokio::test]
 async fn a_put_is_answered_with_the_warnings_of_its_definition() {
     for setup in both() {
@@ -35,7 +36,7 @@ async fn a_put_is_answered_with_the_warnings_of_its_definition() {
             odd["warnings"],
             json!([{
                 "pointer": "/model",
-                "detail": "line 4: found \"claude-opus-4\", which is no model of Google; allowed: a model of Gemini, or no model: \
+                "detail": "line 4: found \"claude-opus-4\", which is not a Google model; allowed: a model of Gemini, or no model: \
                            the configured one"
             }]),
             "{odd}"
@@ -51,7 +52,7 @@ async fn a_put_is_answered_with_the_warnings_of_its_definition() {
     }
 }
 
-/// D-P: every form is taken and given, and all of them are the same definition.
+/// D-P: every format is accepted and returned, and all of them mean the same definition.
 #[tokio::test]
 async fn a_definition_is_put_and_read_in_every_form() {
     for setup in both() {
@@ -89,11 +90,11 @@ async fn a_definition_is_put_and_read_in_every_form() {
             assert_eq!(answer.headers()["etag"], "\"1\"");
             let mut bytes = answer.bytes().await.unwrap().to_vec();
             if media == "application/json" {
-                // The agent, of which the definition is one field.
+                // The agent resource, one field of which is the definition.
                 let agent: Value = serde_json::from_slice(&bytes).unwrap();
                 bytes = agent["definition"].to_string().into_bytes();
             }
-            // The same content is no new version, whatever its form.
+            // The same content creates no new version, in any format.
             let again = put(&app, PATH, media, &[], bytes).await.expect(200);
             assert_eq!(again, first, "{media}");
         }
@@ -105,7 +106,7 @@ async fn a_definition_is_put_and_read_in_every_form() {
     }
 }
 
-/// Versions are kept, and one that was can come back; who writes over what they have not seen is told.
+/// Versions are kept and an earlier one can be restored. A caller that would overwrite an unseen version is rejected.
 #[tokio::test]
 async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
     for setup in both() {
@@ -141,7 +142,7 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
             })
             .collect();
         assert_eq!(told, [(2, true), (1, false)]);
-        // What is in one is told when it is asked for.
+        // Each version returns its own content.
         for (listed, words) in versions.iter().zip(["Two.", "One."]) {
             assert_eq!(listed.get("definition"), None, "{listed}");
             let one = get(&app, &format!("{PATH}/versions/{}", listed["version"])).await;
@@ -176,7 +177,7 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
     }
 }
 
-/// DESIGN.md section 9, Lists: however often an agent was changed, its versions come in pages.
+/// DESIGN.md section 9, Lists: versions are paged, however many there are.
 #[tokio::test]
 async fn versions_come_in_pages() {
     for setup in both() {
@@ -228,12 +229,12 @@ async fn versions_come_in_pages() {
     }
 }
 
-/// What a definition is kept as, it is read back from: one that grows beyond 1 MiB on the way is refused, and nothing is stored.
+/// A definition that exceeds 1 MiB in its stored form is rejected, and nothing is stored.
 #[tokio::test]
 async fn a_definition_that_is_too_long_once_it_is_json_is_refused() {
     for setup in both() {
         let app = spawn_app(setup).await;
-        // A quote is one byte in YAML's block, and two in JSON.
+        // A quote is one byte in a YAML block, and two in JSON.
         let of = |quotes: usize| {
             format!(
                 "name: seller\ndescription: d\nsystem_prompt: |\n  {}\n",
@@ -241,7 +242,7 @@ async fn a_definition_that_is_too_long_once_it_is_json_is_refused() {
             )
         };
         let too_long = put(&app, PATH, "application/yaml", &[], of(600_000)).await;
-        let problem = too_long.problem(422, "wrong_definition");
+        let problem = too_long.problem(422, "invalid_definition");
         let detail = problem["errors"][0]["detail"].as_str().unwrap();
         assert!(
             detail.contains("found 1200") && detail.contains("at most 1 MiB (1048576 bytes)"),
@@ -257,7 +258,7 @@ async fn a_definition_that_is_too_long_once_it_is_json_is_refused() {
     }
 }
 
-/// Definitions are read when one has changed, and not for each run: here they cannot be read at all.
+/// Definitions are read only after a change, not for each run: here they cannot be read at all.
 #[tokio::test]
 async fn definitions_that_have_not_changed_are_not_read_again() {
     for setup in both() {
@@ -275,7 +276,8 @@ async fn definitions_that_have_not_changed_are_not_read_again() {
     }
 }
 
-/// All agents of a project are checked together, so there is an end to them; those that are there can be changed all the same.
+/// All agents of a project are checked together, so their number is limited. Existing agents can still be changed at
+/// the limit.
 #[tokio::test]
 async fn a_project_has_a_thousand_agents_by_the_api_at_most() {
     for setup in both() {
@@ -296,7 +298,7 @@ async fn a_project_has_a_thousand_agents_by_the_api_at_most() {
         let problem = problem.problem(409, "too_many_agents");
         assert!(problem["detail"].as_str().unwrap().contains("1000"), "{problem}");
         put_seller(&app, "Sell more.", &[]).await.expect(200);
-        // Another project has its own.
+        // Another project has its own limit.
         let elsewhere = put(
             &app,
             "/api/projects/elsewhere/agents/other",
@@ -311,12 +313,12 @@ async fn a_project_has_a_thousand_agents_by_the_api_at_most() {
     }
 }
 
-/// Promise 1: what was done is told as done, also where the store can read nothing any more.
+/// Promise 1: a completed put is confirmed, even if the store can no longer be read.
 #[tokio::test]
 async fn a_definition_that_was_put_is_told_so_whatever_can_be_read_then() {
     let [setup, _] = both();
     let app = spawn_app(setup).await;
-    // The row is there, and can be read by nobody.
+    // The row exists but cannot be read.
     let trigger = "CREATE TRIGGER unreadable AFTER INSERT ON agent_definition BEGIN \
                    UPDATE agent_definition SET created_at = 'x' WHERE id = new.id; END";
     execute(&app, trigger).await;
@@ -327,8 +329,8 @@ async fn a_definition_that_was_put_is_told_so_whatever_can_be_read_then() {
     get(&app, PATH).await.problem(503, "record_unavailable");
 }
 
-/// DESIGN.md section 4: a version is whole in itself and its hash covers all of it. A schema that it names is put into it, so
-/// nothing that becomes of the server's file changes it, and it can come back without the file.
+/// DESIGN.md section 4: a version is self-contained, and its hash covers all of it. A schema that it names is embedded,
+/// so changes to the server's file do not affect it. It can be restored without the file.
 #[tokio::test]
 async fn a_version_keeps_the_schema_that_it_named() {
     const JUDGE: &str = "name: judge\ndescription: Judges.\nsystem_prompt: You judge.\noutputConfig:\n  outputName: verdict\n  \
@@ -344,7 +346,7 @@ async fn a_version_keeps_the_schema_that_it_named() {
         let path = "/api/projects/shop/agents/judge";
         let first = put(&app, path, "application/yaml", &[], JUDGE).await.expect(201);
         assert_eq!(first["definition"]["outputConfig"]["schema"], schema, "{first}");
-        // By its name or by its words it is the same.
+        // By name or embedded, it is the same definition.
         let again = put(&app, path, "application/json", &[], first["definition"].to_string()).await;
         assert_eq!(again.expect(200), first);
         assert_eq!(put(&app, path, "application/yaml", &[], JUDGE).await.expect(200), first);
@@ -352,8 +354,8 @@ async fn a_version_keeps_the_schema_that_it_named() {
             .await
             .expect(200);
         std::fs::remove_file(app.folder.path().join("agents/schemas/verdict.json")).unwrap();
-        // The files are read again once a second; then nothing new can name it.
-        until("the schema to be gone", || async {
+        // The files are reread once a second. After that no new definition can name the schema.
+        until("the schema to be removed", || async {
             let other = JUDGE.replace("Judges", "Decides").replace("name: judge", "name: other");
             let answer = put(&app, "/api/projects/other/agents/other", "application/yaml", &[], other).await;
             answer.status == 422
@@ -380,7 +382,7 @@ async fn a_version_keeps_the_schema_that_it_named() {
     }
 }
 
-/// A required field that is missing, null, blank or of another type is named in `errors`, whatever the form.
+/// A required field that is missing, null, blank or of another type is named in `errors`, in any format.
 #[tokio::test]
 async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
     let app = spawn_app(both()[0].clone()).await;
@@ -392,7 +394,7 @@ async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
             for media in ["application/json", "application/yaml"] {
                 let problem = put(&app, PATH, media, &[], wrong.to_string())
                     .await
-                    .problem(422, "wrong_definition");
+                    .problem(422, "invalid_definition");
                 let errors = problem["errors"]
                     .as_array()
                     .unwrap_or_else(|| panic!("{pointer} = {value}: {problem}"));
@@ -406,7 +408,7 @@ async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
     get(&app, PATH).await.problem(404, "not_found");
 }
 
-/// D-1: an agent that `tools` names is one that the agent calls; what the agent was that is called is kept with the run.
+/// D-1: an agent named in `tools` is a called agent, and its definition is kept with the run.
 #[tokio::test]
 async fn an_agent_that_tools_names_is_shown_and_run_as_one_that_is_called() {
     let script = vec![
@@ -439,7 +441,7 @@ async fn an_agent_that_tools_names_is_shown_and_run_as_one_that_is_called() {
         (&json!("completed"), &json!("It is sold.")),
         "{run}"
     );
-    // The name of a tool that a server offers, for an agent: both are named.
+    // An agent with the name of a server's tool is an error that names both.
     let named = SELLER.replace("name: seller", "name: list_tasks");
     self::put(
         &app,
@@ -459,7 +461,7 @@ async fn an_agent_that_tools_names_is_shown_and_run_as_one_that_is_called() {
     );
 }
 
-/// Issue, Must show: every mistake at once, each with its place; nothing is stored.
+/// Issue, Must show: every error is reported at once with its location, and nothing is stored.
 #[tokio::test]
 async fn a_wrong_definition_is_refused_with_every_mistake() {
     for setup in both() {
@@ -468,7 +470,7 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             "---\nname: seller\ncolour: red\ntemp: hot\nquery: \"${nothing}\"\nsub_agents: [nobody]\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
-            .problem(422, "wrong_definition");
+            .problem(422, "invalid_definition");
         let errors = problem["errors"].as_array().unwrap();
         let mut fields: Vec<_> = errors.iter().map(|error| error["pointer"].as_str().unwrap()).collect();
         fields.sort_unstable();
@@ -480,10 +482,10 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             colour["detail"].as_str().unwrap().starts_with("line 3: found"),
             "{problem}"
         );
-        // As `gavel agents validate` does: what it does not find in others, and another name than the path's, are told with it.
+        // As in `gavel agents validate`, missing references and a name that differs from the path are among the errors.
         assert!(fields.contains(&"/sub_agents/0"), "{problem}");
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], wrong).await;
-        let problem = problem.problem(422, "wrong_definition");
+        let problem = problem.problem(422, "invalid_definition");
         assert_eq!(
             problem["errors"].as_array().unwrap().len(),
             errors.len() + 1,
@@ -492,14 +494,14 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
         let wrong = "---\nname: seller\ndescription: d\nsub_agents: [nobody]\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
-            .problem(422, "wrong_definition");
+            .problem(422, "invalid_definition");
         assert_eq!(problem["errors"][0]["pointer"], "/sub_agents/0", "{problem}");
         assert!(
             problem["errors"][0]["detail"].as_str().unwrap().contains("nobody"),
             "{problem}"
         );
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;
-        let problem = problem.problem(422, "wrong_definition");
+        let problem = problem.problem(422, "invalid_definition");
         let misnamed =
             json!([{"pointer": "/name", "detail": "found \"seller\"; allowed: \"other\", as the path says"}]);
         assert_eq!(problem["errors"], misnamed, "{problem}");
@@ -511,7 +513,8 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
     }
 }
 
-/// D-R4, C-EC-002: whatever a body of 1 MiB has wrong, it is answered soon and in few bytes; what is not told is counted.
+/// D-R4, C-EC-002: whatever a body of 1 MiB has in errors, the answer is fast and short. Errors beyond the limit are
+/// counted.
 #[tokio::test]
 async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
     let [setup, _] = both();
@@ -551,7 +554,8 @@ async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
             .problem(400, "invalid_request"),
     );
     for wrong in [
-        // Placeholders that are no inputs, all apart; one of 500 KiB of lines; fields; a field of an input, under a long name.
+        // Placeholders that name no inputs, each one separate; one of 500 KiB of lines; fields; a field of an input
+        // under a long name.
         agent(&many("\n", &|n| format!("${{p{n}}}"))),
         agent(&many(" ", &|n| format!("${{i{n:05}{}}}", "x".repeat(20)))),
         format!("---\n{}\n---\nGo.\n", many("\n", &|n| format!("colour{n}: red"))),
@@ -568,14 +572,14 @@ async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
         told(
             put(&app, PATH, "text/markdown", &[], wrong)
                 .await
-                .problem(422, "wrong_definition"),
+                .problem(422, "invalid_definition"),
         );
     }
-    // One of them alone took longer, on a fast processor.
+    // Without the limit, one of them alone took longer on a fast processor.
     assert!(begun.elapsed().as_secs() < 100, "{:?}", begun.elapsed());
 }
 
-/// DESIGN.md 9, Lists: what agents say of themselves may be long, and a page of them is not.
+/// DESIGN.md section 9, Lists: descriptions of agents may be long, but a page of agents is not.
 #[tokio::test]
 async fn a_page_of_agents_that_say_much_ends_early() {
     let [setup, _] = both();
@@ -605,7 +609,7 @@ async fn a_page_of_agents_that_say_much_ends_early() {
     );
 }
 
-/// RFC 9110: a number is written in one way, no key is given twice, and a form that is not wanted is not given.
+/// RFC 9110: a number has one spelling, no key occurs twice, and an unacceptable format is not returned.
 #[tokio::test]
 async fn what_could_be_read_in_two_ways_is_refused() {
     let [setup, _] = both();
@@ -648,7 +652,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
     assert_eq!(answer.headers()["content-type"], "application/json");
 }
 
-/// A project stays whole, also where two agents that lead to each other are put at once.
+/// A project stays consistent, even if two agents that form a cycle are put at once.
 #[tokio::test]
 async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
     for setup in both() {
@@ -675,7 +679,7 @@ async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
     }
 }
 
-/// A project stays whole. What would break another of its agents is refused.
+/// A project stays consistent: a definition that would break another agent is rejected.
 #[tokio::test]
 async fn a_definition_that_would_break_another_agent_is_refused() {
     for setup in both() {
@@ -685,23 +689,23 @@ async fn a_definition_that_would_break_another_agent_is_refused() {
         put(&app, "/api/projects/shop/agents/shop", "text/markdown", &[], shop)
             .await
             .expect(201);
-        // The step gives `query`, which the seller would not take any more.
+        // The step passes `query`, which the seller would no longer accept.
         let other = "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n    price: {description: d, type: number, required: true}\n\
                      query: \"${price}\"\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], other)
             .await
-            .problem(422, "wrong_definition");
+            .problem(422, "invalid_definition");
         assert!(problem.to_string().contains("shop (version 1)"), "{problem}");
         assert_eq!(get(&app, PATH).await.expect(200)["version"], 1);
-        // A cycle, which the one that closes it is refused for.
+        // A cycle: the definition that closes it is rejected.
         let cycle = "---\nname: seller\ndescription: d\nsub_agents: [shop]\n---\n\nSell.\n";
         put(&app, PATH, "text/markdown", &[], cycle)
             .await
-            .problem(422, "wrong_definition");
+            .problem(422, "invalid_definition");
     }
 }
 
-/// Agents from files belong to the project `default` and are read only; others may stand beside them there.
+/// Agents from files belong to the project `default` and are read only. Agents put by the API may exist beside them.
 #[tokio::test]
 async fn an_agent_from_a_file_is_read_only() {
     for setup in both() {
@@ -760,14 +764,14 @@ async fn an_agent_from_a_file_is_read_only() {
             let path = format!("/api/projects/default/agents?page_token={wrong}");
             get(&app, &path).await.problem(400, "invalid_request");
         }
-        // A project of its own has none of the files' agents.
+        // Another project has none of the agents from files.
         put_seller(&app, "Sell it.", &[]).await.expect(201);
         let page = get(&app, "/api/projects/shop/agents").await.expect(200);
         assert_eq!(page["agents"].as_array().unwrap().len(), 1, "{page}");
     }
 }
 
-/// A run keeps the version and the hash it began with, while a new version comes.
+/// A run keeps the version and the hash it started with, while a new version is put.
 #[tokio::test]
 async fn a_run_keeps_the_version_it_began_with() {
     for setup in both() {
@@ -805,7 +809,7 @@ async fn a_run_keeps_the_version_it_began_with() {
     }
 }
 
-/// Of many who put at once with `If-Match`, one has written over what it saw.
+/// Of many concurrent puts with the same `If-Match`, exactly one succeeds.
 #[tokio::test]
 async fn of_many_who_put_at_once_over_one_version_one_does() {
     for setup in both() {
@@ -834,7 +838,7 @@ async fn prompt(app: &App) -> Value {
     helper["definition"]["promptConfig"]["systemPrompt"].clone()
 }
 
-/// Files are read again when they change. A change that is wrong leaves all agents as they were.
+/// Changed files are reread. An invalid change leaves all agents unchanged.
 #[tokio::test]
 async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
@@ -844,11 +848,11 @@ async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
     })
     .await;
     std::fs::write(file(&app, "new.md"), "---\nname: new\ndescription: d\n---\n\nNew.\n").unwrap();
-    until("the new one to be there", || async {
+    until("the new agent to exist", || async {
         app.get("/api/projects/default/agents/new").await.0 == 200
     })
     .await;
-    // Wrong in one file, right in another: neither is taken, and the next right state is.
+    // One file is invalid and another is valid: neither is applied. The next valid state is.
     std::fs::write(file(&app, "new.md"), "---\nname: new\ncolour: red\n---\n\nNew.\n").unwrap();
     std::fs::write(file(&app, "helper.md"), HELPER.replace("the helper", "a third helper")).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
@@ -860,20 +864,20 @@ async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
     })
     .await;
     assert_eq!(app.get("/api/projects/default/agents/new").await.0, 404);
-    // A folder that is away is no folder without agents; one that comes back empty is.
+    // A missing directory is not an empty one: the agents stay. An empty directory removes them.
     let folder = app.folder.path().join("agents");
     std::fs::rename(&folder, app.folder.path().join("away")).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
     assert_eq!(prompt(&app).await, "You are a third helper.");
     std::fs::create_dir(&folder).unwrap();
-    until("the empty folder to be read", || async {
+    until("the empty directory to be read", || async {
         app.get("/api/projects/default/agents/helper").await.0 == 404
     })
     .await;
 }
 
-/// A file that changes may break what came by the API: that is listed with the reason and not run, keeps nobody else from
-/// being put, and is mended one after another.
+/// A changed file may break agents from the API. They are listed with the reason, do not run, block no other put, and
+/// can be repaired one by one.
 #[tokio::test]
 async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
     for setup in both() {
@@ -888,7 +892,7 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
         put("two", "chief").await.expect(201);
         put("boss", "one").await.expect(201);
         std::fs::remove_file(file(&app, "chief.md")).unwrap();
-        until("the file to be missed", || async {
+        until("the missing file to be noticed", || async {
             app.get(&format!("{base}/chief")).await.0 == 404
         })
         .await;
@@ -913,9 +917,9 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
         let refused = app
             .trigger_with(&super::path_of("one"), &[], &json!({"query": "x"}))
             .await;
-        refused.problem(422, "wrong_definition");
+        refused.problem(422, "invalid_definition");
         put("three", "helper").await.expect(201);
-        // What calls one that is wrong may be put; that it cannot run is told at once.
+        // An agent that calls a broken one may be put. The answer says at once that it cannot run.
         let fourth = put("four", "two").await.expect(201);
         assert_eq!(fourth["available"], false, "{fourth}");
         put("one", "helper").await.expect(200);
@@ -924,7 +928,7 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
     }
 }
 
-/// The schema that editors complete by, open to everybody.
+/// The schema for editor completion is served to every caller.
 #[tokio::test]
 async fn the_schema_of_a_definition_is_served() {
     let app = spawn_app(Setup::stdio_sqlite()).await;

@@ -1,4 +1,4 @@
-//! `GET /api/runs/{id}/events` (D-R6): what a run does, from wherever a reader was.
+//! `GET /api/runs/{id}/events` (D-R6): the events of a run, from any point on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::{asks, both, chief_and_helper, id, lines, path_of, said, types};
 use crate::gemini::Reply;
 use crate::harness::{Answer, spawn_app, until};
 
-/// D-R6, X-15: what the helper does is told where the chief calls it, under its own run; last comes the end.
+/// D-R6, X-15: the events of the called agent appear where the caller calls it, with the called run's id. The end of
+/// the run is the last event.
 #[tokio::test]
 async fn what_a_called_agent_does_is_told_where_it_is_called() {
     for setup in both() {
@@ -59,8 +60,8 @@ async fn what_a_called_agent_does_is_told_where_it_is_called() {
     }
 }
 
-/// DESIGN.md section 2: each id is a place to go on from, by header or parameter, in both forms; what follows is exactly the
-/// rest.
+/// DESIGN.md section 2: a reader can resume after every event id, by header or parameter, in both formats. It receives
+/// exactly the rest.
 #[tokio::test]
 async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
     for setup in both() {
@@ -74,7 +75,7 @@ async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
             .collect();
         let mut apart = ids.clone();
         apart.dedup();
-        assert_eq!(apart, ids, "each has a place of its own");
+        assert_eq!(apart, ids, "each event has its own id");
         for (at, id) in ids.iter().enumerate().take(ids.len() - 1) {
             let rest = &all[at + 1..];
             assert_eq!(
@@ -109,7 +110,7 @@ async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
     }
 }
 
-/// DESIGN.md section 9, Streams: an EventSource comes back whenever a stream ends; 204 tells it that there is no more.
+/// DESIGN.md section 9, Streams: an EventSource reconnects whenever a stream ends; 204 stops it.
 #[tokio::test]
 async fn a_reader_who_has_had_the_end_is_told_not_to_come_back() {
     for setup in both() {
@@ -121,9 +122,9 @@ async fn a_reader_who_has_had_the_end_is_told_not_to_come_back() {
         let run = app.queued("helper", "x").await;
         app.asked(2).await;
         let path = format!("/api/runs/{run}/events");
-        // One that is not over has no end that anybody could have had.
+        // A run in progress has no end that a reader could have received.
         let early = app.events_with(&path, &[("last-event-id", "9999")]).await;
-        // Words that come meanwhile have no place of their own, and nobody has had them.
+        // Deltas that arrive meanwhile have no id, and the reader has not received them.
         assert!(types(&early).iter().all(|kind| *kind == "delta"), "{early:?}");
         app.over(&run).await;
         let events = app.events(&run).await;
@@ -145,7 +146,7 @@ async fn a_reader_who_has_had_the_end_is_told_not_to_come_back() {
     }
 }
 
-/// D-R6, DESIGN.md section 2: words as they come from the model, once, before the turn they belong to.
+/// D-R6, DESIGN.md section 2: deltas arrive from the model as they are produced, once, before the turn they belong to.
 #[tokio::test]
 async fn words_are_told_as_they_come_and_stand_before_their_turn() {
     const WORDS: &[&str] = &["Hel", "lo ", "there", "."];
@@ -179,7 +180,7 @@ async fn words_are_told_as_they_come_and_stand_before_their_turn() {
             .collect();
         assert_eq!(words, WORDS);
         assert_eq!(events[8]["text"], "Hello there.");
-        // Words are kept by nobody, and have no place of their own.
+        // Deltas are not stored and have no id.
         for event in &events[4..8] {
             assert_eq!(event["id"], events[3]["id"]);
         }
@@ -193,7 +194,7 @@ async fn words_are_told_as_they_come_and_stand_before_their_turn() {
     }
 }
 
-/// A reader who came before the run began, and one who came in its middle, are told the same.
+/// A reader that connected before the run started and one that connected in the middle receive the same events.
 #[tokio::test]
 async fn a_reader_in_the_background_is_told_everything_whenever_it_came() {
     for setup in both() {
@@ -216,7 +217,7 @@ async fn a_reader_in_the_background_is_told_everything_whenever_it_came() {
     }
 }
 
-/// DESIGN.md section 9, Streams: a reader that leaves, or does not read, keeps nothing from going on.
+/// DESIGN.md section 9, Streams: a reader that disconnects or does not read blocks nothing.
 #[tokio::test]
 async fn a_reader_that_leaves_or_does_not_read_harms_nothing() {
     for setup in both() {
@@ -235,7 +236,7 @@ async fn a_reader_that_leaves_or_does_not_read_harms_nothing() {
     }
 }
 
-/// Where nothing happens a sign of life is told, as docs/api.md has it.
+/// A stream without events carries heartbeats, as docs/api.md describes.
 #[tokio::test]
 async fn a_sign_of_life_is_told_while_nothing_happens() {
     let [setup, _] = both();
@@ -249,14 +250,14 @@ async fn a_sign_of_life_is_told_while_nothing_happens() {
     let (mut text, heartbeat) = (String::new(), "{\"type\":\"heartbeat\"}\n");
     while !text.contains(heartbeat) {
         let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await;
-        text.push_str(std::str::from_utf8(&chunk.expect("a sign of life").unwrap().unwrap()).unwrap());
+        text.push_str(std::str::from_utf8(&chunk.expect("a heartbeat").unwrap().unwrap()).unwrap());
     }
     assert!(!types(&lines(&text)).contains(&"end"), "{text}");
     assert_eq!(app.cancel(&run).await.status / 100, 2);
     app.over(&run).await;
 }
 
-/// DESIGN.md section 9: what cannot be read any more is told as a missing run is, and a run that fails ends its stream too.
+/// DESIGN.md section 9: a run that can no longer be read answers as a missing one. A failed run ends its stream too.
 #[tokio::test]
 async fn the_end_of_a_run_that_failed_is_told_as_any_end() {
     for setup in both() {
@@ -270,7 +271,7 @@ async fn the_end_of_a_run_that_failed_is_told_as_any_end() {
     }
 }
 
-/// What a service that ends cannot tell any more is told by the next one: the stream ends without an end of the run.
+/// A service that shuts down ends the stream without an end of the run; the reader gets the rest from the next process.
 #[tokio::test]
 async fn a_reader_of_a_service_that_ends_is_let_go() {
     for setup in both() {
@@ -290,7 +291,7 @@ async fn a_reader_of_a_service_that_ends_is_let_go() {
     }
 }
 
-/// A run whose stream nobody reads writes no words anywhere: joined late, its turn comes whole.
+/// A run whose stream has no reader stores no deltas: a reader that joins late receives the whole turn.
 #[tokio::test]
 async fn who_joins_in_the_middle_of_a_turn_gets_the_turn_whole() {
     const WORDS: &[&str] = &["One ", "two ", "three ", "four."];
@@ -302,11 +303,11 @@ async fn who_joins_in_the_middle_of_a_turn_gets_the_turn_whole() {
         let events = app.events(&run).await;
         let kept: Vec<_> = events.iter().filter(|event| event["type"] != "delta").collect();
         assert_eq!(kept[1]["text"], "One two three four.", "{events:?}");
-        until("the run to be over", || async { super::is_over(&app.run(&run).await) }).await;
+        until("the run to end", || async { super::is_over(&app.run(&run).await) }).await;
     }
 }
 
-/// DESIGN.md section 2: words are ephemeral. A reader that was held up has the turn whole, and not its words once more after it.
+/// DESIGN.md section 2: deltas are ephemeral. A delayed reader receives the whole turn, and no delta after it.
 #[tokio::test]
 async fn words_are_never_told_after_their_turn() {
     const WORDS: &[&str] = &["Add", "ed."];
@@ -325,7 +326,7 @@ async fn words_are_never_told_after_their_turn() {
         let id = RunId::parse(&run).unwrap();
         let runs = &app.service().agents;
         let mut watch = runs.watch(&reader(), None, id, Cursor::default()).await.unwrap();
-        // The task is there at once, and from then on it hears the words; then it is held up until the helper is done.
+        // The task arrives at once, and from then on the deltas. Then the reader is delayed until the helper has ended.
         let task = watch.next().await.unwrap().unwrap();
         assert_eq!(types(&[serde_json::to_value(&task.event).unwrap()]), ["input"]);
         let nothing = tokio::time::timeout(Duration::from_millis(100), watch.next()).await;
@@ -353,8 +354,8 @@ fn reader() -> Caller {
     }
 }
 
-/// A reader of a run that this process works on is told what is written, and does not ask the store again and again: here for a
-/// while it could not answer.
+/// A reader on the process that drives the run receives what is written without polling the store. Here the store
+/// cannot answer for a while.
 #[tokio::test]
 async fn a_reader_where_the_run_is_worked_on_leaves_the_store_alone_while_nothing_happens() {
     for setup in both() {
@@ -364,7 +365,7 @@ async fn a_reader_where_the_run_is_worked_on_leaves_the_store_alone_while_nothin
         let stream = app.request("GET", &format!("/api/runs/{run}/events"), &[]).send();
         let mut stream = stream.await.unwrap();
         let first = stream.chunk().await.unwrap().unwrap();
-        // It has looked for more by then, and waits.
+        // By then it has polled once more and waits.
         tokio::time::sleep(Duration::from_millis(500)).await;
         super::execute(&app, "ALTER TABLE agent_run_entry RENAME COLUMN body TO hidden").await;
         tokio::time::sleep(Duration::from_millis(1500)).await;

@@ -1,4 +1,4 @@
-//! `Idempotency-Key` of runs (DESIGN.md section 9): one request, one run, whenever it is sent again.
+//! `Idempotency-Key` of runs (DESIGN.md section 9): one request makes one run, however often it is sent.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::spawn_app;
 
 const KEY: (&str, &str) = ("idempotency-key", "k-1");
 
-/// DESIGN.md section 9: while it runs and after it has ended, the same key and body get the same run.
+/// DESIGN.md section 9: while the run is in progress and after its end, the same key and body return the same run.
 #[tokio::test]
 async fn the_same_request_gets_the_same_run_while_it_runs_and_after_it_has_ended() {
     for setup in both() {
@@ -26,13 +26,13 @@ async fn the_same_request_gets_the_same_run_while_it_runs_and_after_it_has_ended
         assert_eq!(answer.header("idempotency-replayed"), "true");
         let running = answer.expect(202);
         assert_eq!(running["status"], "running", "{running}");
-        // Who waits for a run that another request made waits as long.
+        // A request that finds another request's run waits for it just as long.
         let waited = app.trigger_with(&path, &[KEY], &body).await.expect(200);
         assert_eq!(waited["status"], "completed", "{waited}");
         let first: serde_json::Value = first.await.unwrap().unwrap().json().await.unwrap();
         let answer = app.trigger_with(&path, &[KEY], &body).await;
         assert_eq!(answer.header("idempotency-replayed"), "true");
-        assert_eq!(answer.header("ratelimit"), "", "it cost nothing");
+        assert_eq!(answer.header("ratelimit"), "", "the repeated request costs no quota");
         let again = answer.expect(200);
         assert_eq!((&first, &waited), (&again, &again));
         assert_eq!(id(&running), id(&again));
@@ -41,18 +41,18 @@ async fn the_same_request_gets_the_same_run_while_it_runs_and_after_it_has_ended
         let other = app.trigger_with(&path, &[KEY], &json!({"query": "y"})).await;
         other.problem(422, "idempotency_key_reused");
         let chief = app.trigger_with(&path_of("chief"), &[KEY], &body).await.expect(200);
-        assert_ne!(id(&chief), id(&again), "for another agent it is another key");
+        assert_ne!(id(&chief), id(&again), "the key is separate for another agent");
         let bob = app
             .trigger_with(&path, &[KEY, ("x-gavel-user", "bob")], &body)
             .await
             .expect(200);
-        assert_ne!(id(&bob), id(&again), "for another user it is another key");
+        assert_ne!(id(&bob), id(&again), "the key is separate for another user");
         assert_eq!(app.runs("").await.len(), 2, "and bob's");
         assert_eq!(app.decisions().await.len(), 3);
     }
 }
 
-/// DESIGN.md section 9, Order at the edge: idempotency before quota and admission.
+/// DESIGN.md section 9, Order at the edge: idempotency comes before quota and admission.
 #[tokio::test]
 async fn a_request_sent_again_costs_no_quota_and_needs_no_place() {
     for setup in both() {
@@ -64,7 +64,7 @@ async fn a_request_sent_again_costs_no_quota_and_needs_no_place() {
         app.trigger_with(&path, &another, &body)
             .await
             .problem(429, "rate_limited");
-        // Another user's run takes the only place.
+        // Another user's run takes the only slot.
         let hanging = app.request("POST", &path, &[("x-gavel-user", "bob")]).json(&body);
         let hanging = tokio::spawn(hanging.send());
         app.asked(2).await;
@@ -77,7 +77,7 @@ async fn a_request_sent_again_costs_no_quota_and_needs_no_place() {
     }
 }
 
-/// What was refused for the moment is not the answer for 24 hours.
+/// A temporary refusal is not stored as the answer for 24 hours.
 #[tokio::test]
 async fn a_key_that_met_a_429_is_free() {
     for setup in both() {

@@ -1,5 +1,5 @@
-//! Killed with -9 within every single write of a run in the background (promises 3 and 7): the n-th write is
-//! stopped where it stands, and then the process dies.
+//! A background run whose process is killed with -9 within each single write (promises 3 and 7): the n-th write is
+//! blocked, and then the process dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::brake::{Brake, Write};
 use crate::crash::Process;
 use crate::gemini::Gemini;
 
-/// Places worked at beside each other: most of a test is waiting for leases to run out.
+/// Cases that run in parallel: most of a test is waiting for leases to expire.
 const AT_ONCE: usize = 8;
 
-/// Every row that a run, its journal or its calls get. `UPDATE OF status` leaves out the leases, which are renewed all the time.
+/// Every row that a run, its journal or its calls write. `UPDATE OF status` excludes the lease renewals.
 const WRITES: [(&str, &str); 4] = [
     ("agent_run", "status"),
     ("agent_run_entry", "body"),
@@ -26,14 +26,15 @@ const WRITES: [(&str, &str); 4] = [
     ("audit", "kind"),
 ];
 
-/// What a reader of a failed test wants to see: the journals and the calls.
+/// Diagnostics for a failed test: the journals and the calls.
 async fn on_record(url: &str) -> Vec<Vec<String>> {
     let journals = "SELECT created_at, run_id, number, body FROM agent_run_entry ORDER BY created_at, run_id, number";
     let calls = "SELECT created_at, tool, status, duration_us, error_code, error_message FROM tool_invocation_log ORDER BY created_at";
     [rows(url, journals).await, rows(url, calls).await].concat()
 }
 
-/// A run in the background, for a client that asks with the same key until somebody answers; `None` when the process has gone.
+/// Makes a background run for a client that repeats its request with the same key until it is answered; `None` if the
+/// process is dead.
 async fn queued(url: &str, agent: &str) -> Option<Value> {
     loop {
         let answer = reqwest::Client::new()
@@ -49,7 +50,8 @@ async fn queued(url: &str, agent: &str) -> Option<Value> {
         if status.is_success() {
             return Some(body);
         }
-        // The dead process may still count as at it; and a write that stands for too long is given up, which is told.
+        // The dead process may still count as the one at work. A write that is blocked too long is abandoned, and the
+        // answer says so.
         let expected = match status.as_u16() {
             409 | 503 => true,
             500 => body["code"] == "outcome_unrecorded",
@@ -60,9 +62,9 @@ async fn queued(url: &str, agent: &str) -> Option<Value> {
     }
 }
 
-/// What a run came to whose process died within a write.
+/// The outcome of a run whose process died within a write.
 struct Outcome {
-    /// Was there such a write?
+    /// Whether the run made this write.
     reached: bool,
     writes: i64,
     place: Place,
@@ -70,7 +72,7 @@ struct Outcome {
     run: Value,
 }
 
-/// A run whose process dies within its write `at`, and that another one takes up.
+/// Makes a run whose process dies within its write `at`, and that another process then claims.
 async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, settings: Value) -> Outcome {
     let place = Place::on(postgres).await;
     let gemini = Gemini::scripted(vec![adds_two(Arc::default()).reply]).await;
@@ -90,7 +92,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, set
         }
         if begun.elapsed() > Duration::from_secs(30) {
             panic!(
-                "{at}: it neither stands nor is over: {:#?}",
+                "{at}: the run neither blocks nor ends: {:#?}",
                 on_record(&place.record).await
             );
         }
@@ -105,7 +107,10 @@ async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, set
     let writes = brake.writes().await;
     let process = place.start_with(&gemini, &settings).await;
     let told = tokio::time::timeout(Duration::from_secs(30), queued(&process.url, agent));
-    let run = told.await.expect("the run is told of").expect("nobody dies any more");
+    let run = told
+        .await
+        .expect("the run is reported")
+        .expect("the process stays alive");
     let run = over(&process, &id(&run)).await;
     Outcome {
         reached,
@@ -116,8 +121,8 @@ async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, set
     }
 }
 
-/// Every write of the run of an agent, each with a death of its own; `check` says what must be true of what came of it, and
-/// whether it shows that somebody died.
+/// Kills the process at every write of an agent's run. `check` asserts the outcome and returns whether it shows the
+/// death.
 async fn at_every_write<F: Future<Output = bool> + Send + 'static>(
     (postgres, write): (bool, Write),
     agent: &'static str,
@@ -134,7 +139,7 @@ async fn at_every_write<F: Future<Output = bool> + Send + 'static>(
             let _place = places.acquire_owned().await.unwrap();
             let outcome = dies_at(at, write, postgres, agent, settings).await;
             assert!(outcome.reached, "{at} of {} was never written", whole.writes);
-            // whatever was being written, the audit is one chain, and knows every effect of the log.
+            // at every write, the audit log is one chain and contains every effect in the tool-call log.
             audit_is_whole(&outcome.place.record, &format!("killed at {at}")).await;
             check(at, outcome).await
         });
@@ -143,7 +148,7 @@ async fn at_every_write<F: Future<Output = bool> + Send + 'static>(
     assert!(shown > 1, "of {} deaths {shown} show", whole.writes);
 }
 
-/// The tool takes a key: the same final state as without any death, and each effect once.
+/// The tool takes a key: the final state is the same as without a death, and each effect happens once.
 async fn ends_as_if_nothing_had_happened(at: i64, outcome: Outcome) -> bool {
     let Outcome {
         place, process, run, ..
@@ -164,7 +169,8 @@ async fn ends_as_if_nothing_had_happened(at: i64, outcome: Outcome) -> bool {
     run["recovered_from"] == "crash"
 }
 
-/// The tool takes no key: what was sent and not heard of is in doubt, for a person to settle, and never sent again.
+/// The tool takes no key: a call that was sent and not answered is in doubt until a person settles it, and is never
+/// sent again.
 async fn ends_or_asks_a_person(at: i64, outcome: Outcome) -> bool {
     let Outcome {
         place,
@@ -177,7 +183,7 @@ async fn ends_or_asks_a_person(at: i64, outcome: Outcome) -> bool {
         assert_eq!(run["stop_reason"], "in_doubt", "killed at {at}: {run}");
         let calls = run["in_doubt"].as_array().unwrap();
         assert_eq!(calls.len(), 1, "killed at {at}: {run}");
-        // The server that was asked may still have been at it when gavel died; it goes when its input ends.
+        // The tool server may still have been working when gavel died; it exits when its input closes.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let there = place.tasks().await;
         let happened = there.iter().any(|task| calls[0]["arguments"]["description"] == **task);
@@ -225,5 +231,5 @@ macro_rules! killed_within_every_write {
 killed_within_every_write! {
     on_sqlite: false, Lost;
     on_postgres: true, Lost;
-    on_postgres_unheard: true, Unheard;
+    on_postgres_unheard: true, OutcomeUnknown;
 }

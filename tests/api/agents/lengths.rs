@@ -1,4 +1,4 @@
-//! What definitions and models make gavel put together, and remember, has a limit.
+//! The texts that gavel builds and stores from definitions and model output are limited in length.
 
 use serde_json::json;
 
@@ -15,7 +15,8 @@ fn loops() -> String {
         .to_owned()
 }
 
-/// A text that names its input often is not made; the run says which, and others are served.
+/// A prompt that would be too long is not built. Its run fails with an error that names the field, and other requests
+/// are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prompt_that_would_be_too_long_fails_its_run_and_names_the_field() {
     for setup in both() {
@@ -42,7 +43,7 @@ async fn a_prompt_that_would_be_too_long_fails_its_run_and_names_the_field() {
     }
 }
 
-/// What a loop hands from step to step does not grow without end.
+/// The input of a loop's step does not grow without a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_whose_input_would_be_too_long_fails_its_flow_and_names_the_input() {
     for setup in both() {
@@ -61,7 +62,7 @@ async fn a_step_whose_input_would_be_too_long_fails_its_flow_and_names_the_input
     }
 }
 
-/// A run without a limit of turns does not grow for as long as its model goes on.
+/// The journal of a run without a step limit does not grow without a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_would_remember_too_much_fails() {
     for setup in both() {

@@ -1,4 +1,4 @@
-//! Declared agents over HTTP: triggered, watched, cancelled, resumed, put; on both databases.
+//! Agents over HTTP: triggered, watched, cancelled, resumed, put; on both databases.
 
 mod access;
 mod asks;
@@ -22,11 +22,11 @@ use sqlx::{Connection, PgConnection, SqliteConnection};
 use crate::gemini::{Reply, turn};
 use crate::harness::{Answer, App, Setup, until};
 
-/// Takes one string, `query`, and may touch tasks.
+/// Takes one string, `query`, and may use the tasks.
 pub const HELPER: &str = "---\nname: helper\ndescription: Helps with tasks.\napproval: never\n\
                           tools: [add_task, list_tasks]\n---\n\nYou are the helper.\n";
 
-/// Has the helper do it.
+/// Delegates to the helper.
 const CHIEF: &str =
     "---\nname: chief\ndescription: Has others do it.\nsub_agents: [helper]\n---\n\nYou are the chief.\n";
 
@@ -36,7 +36,7 @@ fn both() -> [Setup; 2] {
         .map(|setup| setup.agent("helper.md", HELPER).agent("chief.md", CHIEF))
 }
 
-/// A statement of the test's own, past gavel.
+/// Runs a statement of the test directly on the database.
 async fn execute(app: &App, statement: &str) {
     let statement = sqlx::AssertSqlSafe(statement);
     if app.database_url.starts_with("postgres") {
@@ -57,13 +57,13 @@ impl App {
         Answer::of(self.request("POST", path, headers).json(body)).await
     }
 
-    /// The run of an agent for `query`, when it is over.
+    /// The run of an agent for `query`, after its end.
     async fn triggered(&self, agent: &str, query: &str) -> Value {
         let answer = self.trigger_with(&path_of(agent), &[], &json!({"query": query})).await;
         answer.expect(200)
     }
 
-    /// The id of a run in the background; it may be over by the time of the answer.
+    /// The id of a background run; it may have ended by the time of the answer.
     async fn queued(&self, agent: &str, query: &str) -> String {
         let later = [("prefer", "respond-async")];
         let answer = self
@@ -79,9 +79,9 @@ impl App {
             .expect(200)
     }
 
-    /// A run when it is over.
+    /// A run after its end.
     async fn over(&self, id: &str) -> Value {
-        until("the run to be over", || async { is_over(&self.run(id).await) }).await;
+        until("the run to end", || async { is_over(&self.run(id).await) }).await;
         self.run(id).await
     }
 
@@ -93,7 +93,7 @@ impl App {
         Answer::of(self.request("POST", &format!("/api/runs/{id}/resume"), &[]).json(&body)).await
     }
 
-    /// The runs of the project `default` that fit a filter, latest first.
+    /// The runs of the project `default` that match a filter, latest first.
     async fn runs(&self, filter: &str) -> Vec<Value> {
         let filter: String = url::form_urlencoded::byte_serialize(filter.as_bytes()).collect();
         let request = self.request("GET", &format!("/api/projects/default/runs?filter={filter}"), &[]);
@@ -101,14 +101,14 @@ impl App {
         page["runs"].as_array().unwrap().clone()
     }
 
-    /// Every decision there is.
+    /// Every decision in the log.
     pub(crate) async fn decisions(&self) -> Vec<Value> {
         let (status, page) = self.get("/v1/decisions?page_size=1000").await;
         assert_eq!(status, 200, "{page}");
         page["decisions"].as_array().unwrap().clone()
     }
 
-    /// What is told of a run until it is over, with these headers.
+    /// The events of a run until its end, with these headers.
     async fn events_with(&self, path: &str, headers: &[(&str, &str)]) -> Vec<Value> {
         let answer = self.request("GET", path, headers).send().await.unwrap();
         assert_eq!(answer.status(), 200);
@@ -119,7 +119,7 @@ impl App {
         self.events_with(&format!("/api/runs/{id}/events"), &[]).await
     }
 
-    /// Waits until the model was asked so often.
+    /// Waits until the model has been asked this often.
     pub(crate) async fn asked(&self, times: usize) {
         until("the model to be asked", || async {
             self.gemini.requests().len() >= times
@@ -137,7 +137,7 @@ pub fn is_over(run: &Value) -> bool {
     ["completed", "failed", "cancelled", "paused"].contains(&status)
 }
 
-/// Events as NDJSON has them, without signs of life.
+/// Events as NDJSON, without heartbeats.
 pub fn lines(text: &str) -> Vec<Value> {
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["type"] != "heartbeat").collect()
@@ -147,7 +147,7 @@ pub fn types(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-/// Whose turn it is: the words of the system prompt.
+/// Which agent asks: the system prompt.
 fn asks(request: &Value, who: &str) -> bool {
     request["systemInstruction"]["parts"][0]["text"]
         .as_str()
@@ -155,18 +155,18 @@ fn asks(request: &Value, who: &str) -> bool {
         .contains(who)
 }
 
-/// How much has been said to the model in this run.
+/// How many contents the model has received in this run.
 pub fn said(request: &Value) -> usize {
     request["contents"].as_array().unwrap().len()
 }
 
-/// Words and a call in one turn.
+/// Text and a call in one turn.
 fn words_and_call(words: &str, tool: &str, args: Value) -> Reply {
     let call = json!({"functionCall": {"id": "c1", "name": tool, "args": args}, "thoughtSignature": "c2lnbmF0dXJl"});
     Reply::Raw(200, turn(1, &[json!({"text": words}), call]))
 }
 
-/// A chief that has the helper do it, which adds a task.
+/// A chief that delegates to the helper, which adds a task.
 fn chief_and_helper() -> Reply {
     Reply::from(|request| match (asks(request, "chief"), said(request)) {
         (true, 1) => Reply::call("helper", json!({"query": "add milk"})),

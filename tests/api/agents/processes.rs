@@ -1,5 +1,4 @@
-//! Several processes, seen from outside: a run goes on wherever it is taken up, and is watched and cancelled from any of them
-//! (DESIGN.md section 8).
+//! Several processes, seen from outside: any of them can claim, watch and cancel a run (DESIGN.md section 8).
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -18,14 +17,14 @@ use crate::gemini::{Gemini, Reply};
 use crate::harness::{binary, tasks_in, until};
 use crate::postgres::{self, Wire};
 
-/// Where processes meet: a folder with agents, a database for the record and one for the tasks.
+/// What the processes share: a directory with agents, a database for gavel and one for the tasks.
 pub struct Place {
     folder: TempDir,
     pub record: String,
     tasks: String,
 }
 
-/// A test may go through a hundred of them.
+/// A test may use a hundred of them.
 impl Drop for Place {
     fn drop(&mut self) {
         for url in [&self.record, &self.tasks] {
@@ -56,12 +55,12 @@ impl Place {
         self.start_with(gemini, &json!({"trustHints": true})).await
     }
 
-    /// With what gavel is told of the tasks server.
+    /// With these settings of the tasks server.
     pub async fn start_with(&self, gemini: &Gemini, settings: &Value) -> Process {
         self.start_at(gemini, settings, &self.record).await
     }
 
-    /// With these settings.
+    /// With these settings of gavel.
     pub async fn start_set(&self, gemini: &Gemini, settings: &[(&str, &str)]) -> Process {
         let mut command = self.command();
         command.envs(settings.iter().copied());
@@ -69,12 +68,12 @@ impl Place {
         start_with(command, &gemini.url, &self.record, self.folder.path(), &hints).await
     }
 
-    /// With its own way to the record.
+    /// With its own connection to the database.
     async fn start_at(&self, gemini: &Gemini, settings: &Value, record: &str) -> Process {
         start_with(self.command(), &gemini.url, record, self.folder.path(), settings).await
     }
 
-    /// With these servers of tools instead of the tasks, and these settings.
+    /// With these tool servers instead of the tasks, and these settings.
     pub async fn start_beside(&self, gemini: &Gemini, mcp: &Value, settings: &[(&str, &str)]) -> Process {
         let mut command = self.command();
         command.envs(settings.iter().copied());
@@ -83,13 +82,14 @@ impl Place {
 
     fn command(&self) -> Command {
         let mut command = Command::new(binary());
-        // A process that is dead is given up soon; one that is alive on a busy machine is not.
+        // Short enough that a dead process loses its lease soon, long enough that a live process on a busy machine
+        // keeps it.
         command.env("GAVEL_RUNS_LEASE_SECONDS", "2").env(TASKS, &self.tasks);
         command.env("GAVEL_RUNS_AGENT", "helper");
         command
     }
 
-    /// One more agent.
+    /// Adds an agent.
     pub fn agent(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join("agents").join(name), text).unwrap();
     }
@@ -120,7 +120,7 @@ async fn run(process: &Process, id: &str) -> Value {
 }
 
 pub async fn over(process: &Process, id: &str) -> Value {
-    until("the run to be over", || async { is_over(&run(process, id).await) }).await;
+    until("the run to end", || async { is_over(&run(process, id).await) }).await;
     run(process, id).await
 }
 
@@ -145,7 +145,7 @@ async fn events(process: &Process, id: &str) -> Vec<Value> {
     events
 }
 
-/// Adds two tasks, one after the other; `hangs` says at which question it does not answer, if any.
+/// Adds two tasks, one after the other. `hangs` is the number of the model call that it does not answer, if any.
 pub fn adds_two(hangs: Arc<AtomicUsize>) -> AddsTwo {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -169,7 +169,7 @@ pub struct AddsTwo {
     pub reply: Reply,
 }
 
-/// Issue, Must show: started on one, watched on the other, told the same by both.
+/// Issue, Must show: a run that one process drives can be watched on another, with the same events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_one_process_is_watched_on_another() {
     let place = Place::on(true).await;
@@ -188,7 +188,7 @@ async fn a_run_of_one_process_is_watched_on_another() {
     assert_eq!(there.iter().filter(|event| event["type"] == "tool_call").count(), 2);
 }
 
-/// Issue, Must show: cancelled from either; also what it called.
+/// Issue, Must show: a run can be cancelled from either process, with the runs it called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_cancelled_from_either_process() {
     let place = Place::on(true).await;
@@ -219,8 +219,8 @@ async fn a_run_is_cancelled_from_either_process() {
     }
 }
 
-/// Promise 4: what is cancelled at one process begins nothing more at the other, though that has not heard of it when the model
-/// answers; and the run comes to its end soon. Its lease is long, so that it does not hear of it by prolonging that.
+/// Promise 4: a run that is cancelled on one process starts no further call on the other, even if the other has not yet
+/// noticed when the model answers. The run ends soon. Its lease is long, so a renewal does not reveal the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_cancelled_at_one_process_begins_nothing_at_the_other() {
     let place = Place::on(true).await;
@@ -247,8 +247,8 @@ async fn what_is_cancelled_at_one_process_begins_nothing_at_the_other() {
     assert_eq!(gemini.requests().len(), 1);
 }
 
-/// Issue, Must show, promises 3 and 7: killed with -9 at any question to the model, the run comes to the same end elsewhere, and
-/// nothing that was done is done again.
+/// Issue, Must show, promises 3 and 7: if the process is killed with -9 at any model call, the run ends the same way on
+/// another process. No completed call is repeated.
 async fn killed_at_every_question(postgres: bool) {
     // The chief, the helper three times, the chief again.
     for at in 1..=5 {
@@ -263,7 +263,7 @@ async fn killed_at_every_question(postgres: bool) {
             false => None,
         };
         let waiting = tokio::spawn(trigger(&one, "chief", None).send());
-        until("the question", || async { model.asked.load(Ordering::SeqCst) == at }).await;
+        until("the model call", || async { model.asked.load(Ordering::SeqCst) == at }).await;
         let chief = id(&get(&one, "/api/projects/default/runs").await["runs"][0]);
         one.child.0.kill().unwrap();
         one.child.0.wait().unwrap();
@@ -285,7 +285,7 @@ async fn killed_at_every_question(postgres: bool) {
     }
 }
 
-/// No run is left running, each has one closed decision, and each task one call that is completed.
+/// No run is left running, each has one closed decision, and each task one completed call.
 pub async fn is_whole(process: &Process, at: &str) {
     let runs = all_runs(process).await;
     assert_eq!(runs.len(), 2, "killed at {at}: {runs:?}");
@@ -325,7 +325,8 @@ async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_postgre
     killed_at_every_question(true).await;
 }
 
-/// A run that takes its process with it three times has failed, and says so; the next process does not touch it, and works.
+/// A run that kills its process three times fails with an error that says so. The next process does not claim it, and
+/// works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_fells_three_processes_is_given_up() {
     for postgres in [false, true] {
@@ -345,7 +346,7 @@ async fn a_run_that_fells_three_processes_is_given_up() {
                 let (_, made) = post(&process, &super::path_of("helper"), json!({"query": "fell it"})).await;
                 *run = Some(id(&made));
             }
-            until("the run to be taken up", || async { gemini.requests().len() == times }).await;
+            until("the run to be claimed", || async { gemini.requests().len() == times }).await;
             process.child.0.kill().unwrap();
             process.child.0.wait().unwrap();
         }
@@ -362,11 +363,12 @@ async fn a_run_that_fells_three_processes_is_given_up() {
         assert_eq!(decisions["decisions"][0]["status"], "closed", "{decisions}");
         let (_, other) = post(&next, &super::path_of("helper"), json!({"query": "greet"})).await;
         assert_eq!(over(&next, &id(&other)).await["status"], "completed");
-        assert_eq!(gemini.requests().len(), 4, "nobody worked on it again");
+        assert_eq!(gemini.requests().len(), 4, "no process worked on it again");
     }
 }
 
-/// Promise 3: killed in the middle of a tool's call, that call is sent again under its key, and the task is there once.
+/// Promise 3: if the process is killed within a tool call, the call is sent again under its key, and the task exists
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
     for postgres in [false, true] {
@@ -376,11 +378,12 @@ async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
         let gemini = Gemini::scripted(vec![slow]).await;
         let mut one = place.start(&gemini).await;
         let waiting = tokio::spawn(trigger(&one, "helper", None).send());
-        until("the question", || async { !gemini.requests().is_empty() }).await;
-        // It stops, so the call is under way when everything is killed; going on, it does what it was asked for.
+        until("the model call", || async { !gemini.requests().is_empty() }).await;
+        // The server is paused, so that the call is in flight when everything is killed. Once continued, it carries out
+        // the call.
         let tasks_server = child_of(one.child.0.id());
         assert!(signal("-STOP", tasks_server));
-        until("the call to be under way", || async {
+        until("the call to be in flight", || async {
             let calls = get(&one, "/v1/tool-invocations").await;
             calls["tool_invocations"].as_array().unwrap().len() == 1
         })
@@ -389,7 +392,8 @@ async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
         one.child.0.kill().unwrap();
         one.child.0.wait().unwrap();
         assert!(waiting.await.unwrap().is_err());
-        // Refused when it has ended already, as the kernel ends what was stopped and lost its parent.
+        // The signal is rejected if the server has already exited: the kernel ends a stopped process that lost its
+        // parent.
         signal("-CONT", tasks_server);
         until("the tasks server to end", || async { living(tasks_server).is_none() }).await;
         let again = place.start(&gemini).await;
@@ -409,8 +413,8 @@ async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
     }
 }
 
-/// Graceful stop: what nobody waits for stops between two steps and goes on in the next process; what somebody waits for is
-/// finished and answered.
+/// Graceful shutdown: a run without a waiting client stops between two steps and continues in the next process. A run
+/// with a waiting client is finished and answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
     for postgres in [false, true] {
@@ -421,9 +425,9 @@ async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
         let mut one = place.start(&gemini).await;
         let queued = trigger(&one, "helper", Some("respond-async")).send().await.unwrap();
         let queued: Value = queued.json().await.unwrap();
-        until("the background to begin", || async { gemini.requests().len() == 1 }).await;
+        until("the background run to start", || async { gemini.requests().len() == 1 }).await;
         let waiting = tokio::spawn(trigger(&one, "helper", None).send());
-        until("the other to begin", || async { gemini.requests().len() == 2 }).await;
+        until("the other run to start", || async { gemini.requests().len() == 2 }).await;
         assert!(signal("-TERM", one.child.0.id()));
         let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(
@@ -435,7 +439,7 @@ async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
         let asked = gemini.requests().len();
         assert!(
             (4..6).contains(&asked),
-            "the background stopped between two steps: {asked}"
+            "the background run stopped between two steps: {asked}"
         );
         let again = place.start(&gemini).await;
         let told = over(&again, &id(&queued)).await;
@@ -450,7 +454,8 @@ async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
     }
 }
 
-/// What is waited for and outlasts the drain is left where it stands: its client is told that it goes on, and it does.
+/// A run with a waiting client that outlasts the drain stops at its current step. Its client is answered with the run
+/// in progress, and the run continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
     for postgres in [false, true] {
@@ -465,7 +470,7 @@ async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
             .env(TASKS, &place.tasks);
         let mut one = start_by(command, &gemini.url, &place.record, place.folder.path()).await;
         let waiting = tokio::spawn(trigger(&one, "helper", None).send());
-        until("the question", || async { model.asked.load(Ordering::SeqCst) == 2 }).await;
+        until("the model call", || async { model.asked.load(Ordering::SeqCst) == 2 }).await;
         assert!(signal("-TERM", one.child.0.id()));
         let answer = waiting.await.unwrap().unwrap();
         assert_eq!(answer.status(), 202);
@@ -478,7 +483,7 @@ async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
         assert_eq!(
             (&told["status"], &told["recovered_from"]),
             (&json!("completed"), &Value::Null),
-            "nothing crashed: {told}"
+            "no process crashed: {told}"
         );
         assert_eq!(place.tasks().await, ["one", "two"]);
     }
@@ -495,21 +500,21 @@ async fn post(process: &Process, path: &str, body: Value) -> (u16, Value) {
 /// What separates a process from the others.
 #[derive(Clone, Copy, Debug)]
 enum Parted {
-    /// It runs, and PostgreSQL does not answer it.
+    /// It runs, and cannot reach PostgreSQL.
     CutOff,
-    /// It stands still.
+    /// It is suspended.
     Stopped,
 }
 
-/// Promises 3 and 7: a call whose intent is on the record waits for a place at its server when its process is parted from the
-/// others. They take the run up, a person says that the call did not happen, and it is made anew. When the first process has its
-/// place at last, it sends nothing.
+/// Promises 3 and 7: a call whose intent is recorded waits for a slot at its server when its process is separated from
+/// the others. Another process claims the run, a person reports that the call did not happen, and it is repeated. When
+/// the first process gets its slot at last, it sends nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_they_took_up() {
     for parted in [Parted::CutOff, Parted::Stopped] {
         let place = Place::on(true).await;
         let wire = Wire::to(&place.record).await;
-        // Four things have been said when a person has told what came of the call.
+        // The fourth content follows a person's settlement of the call.
         let gemini = Gemini::scripted(vec![Reply::from(|request| {
             match (request.to_string().contains("hold the place"), said(request)) {
                 (true, 1) => Reply::call("list_tasks", json!({})),
@@ -523,7 +528,7 @@ async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_t
         });
         let one = place.start_at(&gemini, &settings, &wire.url).await;
         let path = super::path_of("helper");
-        // Its server is there, and answers.
+        // The tool server is connected and answers.
         let (_, first) = post(&one, &path, json!({"query": "hold the place"})).await;
         assert_eq!(over(&one, &id(&first)).await["status"], "completed");
         let tasks_server = child_of(one.child.0.id());
@@ -537,7 +542,7 @@ async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_t
         })
         .await;
         let (_, waits) = post(&one, &path, json!({"query": "add two"})).await;
-        until("its intent to be on the record", || async {
+        until("its intent to be recorded", || async {
             let calls = get(&one, "/v1/tool-invocations?filter=status%20%3D%20%22started%22").await;
             calls["tool_invocations"].as_array().unwrap().len() == 1
         })
@@ -564,11 +569,11 @@ async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_t
         if let Parted::Stopped = parted {
             assert!(signal("-CONT", one.child.0.id()));
         }
-        // Long enough for the call that held the place to be answered, and for the next one to be sent.
+        // Long enough for the call that held the slot to be answered, and for the next one to be sent.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(place.tasks().await, ["two"], "{parted:?}");
         wire.silence(false);
-        // It goes on working, with its server and its database.
+        // It works again, with its server and its database.
         until("the first process to work again", || async {
             let (status, run) = post(&one, &path, json!({"query": "hold the place"})).await;
             [200, 202].contains(&status) && over(&one, &id(&run)).await["status"] == "completed"
@@ -578,8 +583,9 @@ async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_t
     }
 }
 
-/// Promise 1: who was told that nothing was done may send it again. Where the row of a run was committed and nobody heard of it,
-/// that is not said: the answer names the run, which others may take up, and the same key leads to it.
+/// Promise 1: "nothing was done" means that the caller may send the request again. It is not answered if the commit of
+/// the run's row may have succeeded: the answer names the run, which another process may claim, and the same key leads
+/// to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
     let place = Place::on(true).await;
@@ -602,8 +608,8 @@ async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
         let put = http.put(format!("{}/api/projects/demo/agents/greeter", one.url));
         put.json(&definition)
     };
-    let unheard = async |request: reqwest::RequestBuilder| -> Value {
-        // Writers take turns, and a new connection commits something of its own first.
+    let outcome_unknown = async |request: reqwest::RequestBuilder| -> Value {
+        // The pool's writers take turns, and a new connection first makes a commit of its own.
         for n in 0..6 {
             let answer = put(n).send().await.unwrap();
             assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
@@ -617,7 +623,7 @@ async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
         );
         problem
     };
-    let made = unheard(keyed(&one, "k-1")).await;
+    let made = outcome_unknown(keyed(&one, "k-1")).await;
     assert!(
         made["detail"].as_str().unwrap().contains("same Idempotency-Key"),
         "{made}"
@@ -627,12 +633,12 @@ async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
     wire.lose_commits(false);
 
     let cancel = http.post(format!("{}/api/runs/{running}/cancel", one.url));
-    let cancelled = unheard(cancel).await;
+    let cancelled = outcome_unknown(cancel).await;
     assert_eq!(cancelled["run_id"], json!(running), "{cancelled}");
     wire.lose_commits(false);
     assert_eq!(over(&other, &running).await["status"], "cancelled");
 
-    let answer = unheard(put(7)).await;
+    let answer = outcome_unknown(put(7)).await;
     assert!(
         answer["detail"]
             .as_str()

@@ -1,4 +1,4 @@
-//! Runs as they are listed, and what the record has of them.
+//! Lists of runs, and their decisions and calls in the log.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use super::{both, chief_and_helper, id};
 use crate::gemini::Reply;
 use crate::harness::{Answer, spawn_app};
 
-/// C-FR-007, promise 1: each run has its row and its decision, each call stands with the run that made it.
+/// C-FR-007, promise 1: each run has its row and its decision, and each call belongs to the run that made
+/// it.
 #[tokio::test]
 async fn a_run_and_the_one_it_called_each_have_a_row_and_a_decision() {
     for setup in both() {
@@ -18,7 +19,7 @@ async fn a_run_and_the_one_it_called_each_have_a_row_and_a_decision() {
             "{chief}"
         );
         let listed = app.runs("").await;
-        assert_eq!(listed, std::slice::from_ref(&chief), "only what nobody called");
+        assert_eq!(listed, std::slice::from_ref(&chief), "only runs without a caller");
         let called = app.runs(&format!("parent_run_id = \"{}\"", id(&chief))).await;
         assert_eq!(called.len(), 1, "{called:?}");
         let helper = &called[0];

@@ -1,5 +1,5 @@
-//! `POST /api/runs/{id}/resume`: what was cut short goes on, with a budget of its own, and never past what nobody knows (X-5,
-//! X-6, promise 3).
+//! `POST /api/runs/{id}/resume`: an interrupted run continues with a fresh budget, and never past an in-doubt call
+//! (X-5, X-6, promise 3).
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ fn stops_and_goes_on() -> Vec<Reply> {
     ]
 }
 
-/// `paused` with its summary; resumed with a fresh budget as a run of its own, each naming the other; once.
+/// a run at its step limit is `paused` with a summary. It is resumed once, with a fresh budget, as a new run;
+/// each names the other.
 #[tokio::test]
 async fn a_run_whose_steps_are_spent_is_resumed_once_with_fresh_ones() {
     for setup in both() {
@@ -52,7 +53,7 @@ async fn a_run_whose_steps_are_spent_is_resumed_once_with_fresh_ones() {
         let listed = app.runs("").await;
         assert_eq!(listed[0], resumed);
         assert_eq!(listed[1]["resumed_by"], resumed["id"], "{listed:?}");
-        // It knows what was before.
+        // The resumed run has the earlier conversation.
         let asked = app.gemini.requests();
         assert!(said(&asked[2]) > said(&asked[1]), "{}", asked[2]);
         let problem = app
@@ -73,7 +74,7 @@ async fn a_run_whose_steps_are_spent_is_resumed_once_with_fresh_ones() {
     }
 }
 
-/// DESIGN.md section 9: also a resume that is sent again is the same resume.
+/// DESIGN.md section 9: a repeated resume request returns the same run.
 #[tokio::test]
 async fn a_resume_that_is_sent_again_gets_the_same_run() {
     for setup in both() {
@@ -105,7 +106,7 @@ async fn execute(url: &str, statement: &str) {
     }
 }
 
-/// 500 steps over all resumes. Who had 499 has one more; who had 500 has none.
+/// a run has at most 500 steps over all resumes. After 499 one is left, after 500 none.
 #[tokio::test]
 async fn no_run_has_more_than_500_steps_over_all_resumes() {
     let patient = SHORT.replace("max_turns: 1", "max_turns: 5");
@@ -116,7 +117,7 @@ async fn no_run_has_more_than_500_steps_over_all_resumes() {
             Reply::call("list_tasks", json!({})),
             Reply::Text("Paused again."),
         ]);
-        // Five times in a row would be a doom loop.
+        // The same arguments five times in a row would be a doom loop.
         let args = |n: usize| json!({"limit": n + 1});
         for (n, reply) in script.iter_mut().take(5).enumerate() {
             *reply = Reply::call("list_tasks", args(n));
@@ -133,7 +134,9 @@ async fn no_run_has_more_than_500_steps_over_all_resumes() {
             .await;
         };
         steps(&paused, 500).await;
-        app.resume(&id(&paused), json!({})).await.problem(409, "steps_spent");
+        app.resume(&id(&paused), json!({}))
+            .await
+            .problem(409, "step_limit_exceeded");
         steps(&paused, 499).await;
         let resumed = app.resume(&id(&paused), json!({})).await.expect(200);
         assert_eq!(
@@ -141,14 +144,16 @@ async fn no_run_has_more_than_500_steps_over_all_resumes() {
             (&json!("paused"), &json!("step_limit"), &json!("Paused again.")),
             "{resumed}"
         );
-        // All of them count, not the last alone.
-        app.resume(&id(&resumed), json!({})).await.problem(409, "steps_spent");
+        // The steps of all resumed runs count, not only those of the last one.
+        app.resume(&id(&resumed), json!({}))
+            .await
+            .problem(409, "step_limit_exceeded");
     }
 }
 
 const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nYou are the actor.\n";
 
-/// A server whose tool `act` breaks off.
+/// A server whose tool `act` closes the connection.
 async fn breaks_off() -> RawServer {
     RawServer::start(|request| match request.method() {
         "tools/list" => Some(ToolAnswer::Result(json!({"tools": [
@@ -175,8 +180,8 @@ async fn in_doubt(setup: Setup, server: &RawServer) -> (App, Value) {
     (app, paused)
 }
 
-/// Promise 3, DESIGN.md section 6: a call in doubt is settled by a person, by its id, before the run goes on; what they say is
-/// told to the model, and the call is not sent again.
+/// Promise 3, DESIGN.md section 6: a person settles an in-doubt call by its id before the run continues. The model
+/// receives the report, and the call is not sent again.
 #[tokio::test]
 async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
     for happened in [true, false] {
@@ -194,7 +199,7 @@ async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
             let wrong = json!({"happened": {&call: true}});
             app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
 
-            // Whoever says both has said nothing; nor is a list an object without fields.
+            // Both outcomes for one call are invalid. A list is not an object without fields either.
             let upper = call.to_uppercase();
             for (wrong, pointer) in [
                 (
@@ -234,8 +239,8 @@ async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
             assert_eq!(resumed["in_doubt"], json!([]), "{resumed}");
             let told = app.gemini.requests().pop().unwrap().to_string();
             let words = match happened {
-                true => "a person says that this call had its effect",
-                false => "a person says that this call did not have its effect",
+                true => "the user says that this call had its effect",
+                false => "the user says that this call did not have its effect",
             };
             assert!(told.contains(words), "{told}");
             let events = app.events(&id(&resumed)).await;
@@ -254,7 +259,7 @@ async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
     }
 }
 
-/// DESIGN.md section 9: what belongs to another run is resumed with that one.
+/// DESIGN.md section 9: a called run is resumed through the outermost run.
 #[tokio::test]
 async fn a_called_run_is_resumed_with_the_outermost_one() {
     for setup in both() {
@@ -282,7 +287,7 @@ async fn a_called_run_is_resumed_with_the_outermost_one() {
     }
 }
 
-/// Two who resume at once: one goes on with it, the other is told who does.
+/// Of two concurrent resumes one succeeds, and the other receives the id of the resumed run.
 #[tokio::test]
 async fn of_many_who_resume_at_once_one_does() {
     for setup in both() {
@@ -302,7 +307,7 @@ async fn of_many_who_resume_at_once_one_does() {
     }
 }
 
-/// What was there at the beginning counts, whatever the files say now.
+/// A resumed run uses the definition it started with, whatever the files contain now.
 #[tokio::test]
 async fn a_resumed_run_keeps_the_definition_it_began_with() {
     for setup in both() {

@@ -1,20 +1,20 @@
-//! D-R6: the model's thoughts, as they arrive, beside its answer and never in it.
+//! D-R6: the model's thoughts, streamed beside its answer and never part of it.
 
 use serde_json::{Value, json};
 
 use super::{HELPER, both, id, lines, types};
 use crate::gemini::{Gemini, Mouth, Reply, turn};
 use crate::harness::{App, Setup, spawn_app};
-use crate::streaming::{Told, delta, run_path};
+use crate::streaming::{PlacedEvent, delta, run_path};
 use crate::threads;
 
-/// What the model is asked of its thinking.
+/// The thinking configuration in the model request.
 fn thinking(gemini: &Gemini) -> Value {
     gemini.requests()[0]["generationConfig"]["thinkingConfig"].clone()
 }
 
-async fn watch(app: &App, run: &str) -> Told {
-    Told::of(app.request("GET", &format!("/api/runs/{run}/events"), &[])).await
+async fn watch(app: &App, run: &str) -> PlacedEvent {
+    PlacedEvent::of(app.request("GET", &format!("/api/runs/{run}/events"), &[])).await
 }
 
 fn what(event: &Value) -> (&str, &str) {
@@ -24,13 +24,13 @@ fn what(event: &Value) -> (&str, &str) {
     )
 }
 
-/// A thought and words, in one piece.
+/// A thought and text in one chunk.
 fn thinks_and_says(thought: &str, words: &str) -> Reply {
     let parts = [json!({"text": thought, "thought": true}), json!({"text": words})];
     Reply::Raw(200, turn(1, &parts))
 }
 
-/// Each thought arrives before the model has had the next one; the journal keeps them, and the answer has none.
+/// D-R6: each thought arrives before the model sends the next. The journal keeps them, and the answer has none.
 #[tokio::test]
 async fn thoughts_arrive_as_they_come_are_kept_and_are_no_part_of_the_answer() {
     for setup in both() {
@@ -49,7 +49,7 @@ async fn thoughts_arrive_as_they_come_are_kept_and_are_no_part_of_the_answer() {
         }
         mouth.says("Hel");
         assert_eq!(what(&events.line().await), ("delta", "Hel"));
-        // Who comes in the middle of the turn has what was thought and said so far, each once.
+        // A reader that joins within the turn receives the thoughts and text so far, each once.
         let mut late = watch(&app, &run).await;
         assert_eq!(late.line().await["type"], "input");
         assert_eq!(what(&late.line().await), ("thought", "The user says hi."));
@@ -75,7 +75,7 @@ async fn thoughts_arrive_as_they_come_are_kept_and_are_no_part_of_the_answer() {
     }
 }
 
-/// An attempt of which only thoughts were heard is taken back like any other.
+/// An attempt that produced only thoughts is reset like any other.
 #[tokio::test]
 async fn thoughts_of_an_attempt_that_broke_off_are_reset() {
     for setup in both() {
@@ -98,7 +98,7 @@ async fn thoughts_of_an_attempt_that_broke_off_are_reset() {
     }
 }
 
-/// Promise 1: thoughts are no answer, and no words that a cancelled run keeps.
+/// Promise 1: thoughts are neither an answer nor text that a cancelled run keeps.
 #[tokio::test]
 async fn a_run_that_only_thought_has_said_nothing() {
     for setup in both() {
@@ -107,7 +107,7 @@ async fn a_run_that_only_thought_has_said_nothing() {
         let run = app.triggered("helper", "hi").await;
         assert_eq!(run["status"], "failed", "{run}");
         assert!(!run.to_string().contains("Secretly"), "{run}");
-        assert_eq!(app.gemini.requests().len(), 2, "it is asked once more");
+        assert_eq!(app.gemini.requests().len(), 2, "the model is asked once more");
 
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
@@ -124,7 +124,7 @@ async fn a_run_that_only_thought_has_said_nothing() {
     }
 }
 
-/// `modelConfig.includeThoughts`: the word of the definition, else yes for agents.
+/// `modelConfig.includeThoughts`: the value in the definition, by default true for agents.
 #[tokio::test]
 async fn an_agents_definition_says_whether_its_thoughts_are_asked_for() {
     for (word, asked) in [("", true), ("true", true), ("false", false)] {
@@ -134,7 +134,7 @@ async fn an_agents_definition_says_whether_its_thoughts_are_asked_for() {
                 word => format!("modelConfig: {{includeThoughts: {word}}}\n"),
             };
             let helper = HELPER.replace("approval: never\n", &format!("approval: never\n{model}"));
-            // A gateway may send thoughts that were not asked for.
+            // A gateway may send thoughts that were not requested.
             let reply = thinks_and_says("Greet.", "Hello.");
             let app = spawn_app(setup.agent("helper.md", &helper).script(vec![reply])).await;
             let run = app.triggered("helper", "hi").await;
@@ -150,7 +150,7 @@ async fn an_agents_definition_says_whether_its_thoughts_are_asked_for() {
     }
 }
 
-/// The same for a chat, whose thoughts are streamed only where the constitution asks for them.
+/// For a chat: thoughts are streamed only if the constitution requests them.
 #[tokio::test]
 async fn a_chats_thoughts_are_streamed_where_its_constitution_asks_for_them() {
     for (word, asked) in [("", false), ("false", false), ("true", true)] {
@@ -178,18 +178,18 @@ async fn a_chats_thoughts_are_streamed_where_its_constitution_asks_for_them() {
     }
 }
 
-/// R, Routes: the list of types is closed, so thoughts are no line of it; those of an attempt that broke off take nothing back. D-R6:
-/// the run's events have them.
+/// R, Routes: the list of line types is closed, so thoughts are no line of it, and a broken-off attempt of only
+/// thoughts causes no reset. D-R6: the events of the run have them.
 #[tokio::test]
 async fn a_stream_of_a_thread_shows_no_thoughts_and_the_events_of_its_run_do() {
     for setup in threads::both() {
         let [(first, a), (second, b)] = [(); 2].map(|()| Mouth::new());
         let app = spawn_app(setup.script(vec![a, b])).await;
-        let mut told = Told::by(&app, "Hello.").await;
+        let mut told = PlacedEvent::by(&app, "Hello.").await;
         let begun = told.line().await;
         app.asked(1).await;
         let path = format!("{}/events?after=1", run_path(&begun));
-        let mut events = Told::of(app.request("GET", &path, &[("x-gavel-user", "ann")])).await;
+        let mut events = PlacedEvent::of(app.request("GET", &path, &[("x-gavel-user", "ann")])).await;
         first.thinks("Who is it?");
         assert_eq!(events.line().await["text"], "Who is it?");
         drop(first);

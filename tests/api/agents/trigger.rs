@@ -8,7 +8,7 @@ use super::{HELPER, both, id, is_over, path_of};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
-/// DESIGN.md section 9, in the order of the alphabet.
+/// The fields of a run (DESIGN.md section 9), in alphabetical order.
 const FIELDS: [&str; 22] = [
     "agent_id",
     "completed_at",
@@ -41,8 +41,7 @@ fn adds_milk() -> Vec<Reply> {
     ]
 }
 
-/// whoever reads the run learns what kind of fault it was; what the provider said of it is for operators, in the
-/// decision.
+/// the run shows readers the kind of model fault. The provider's message is for operators, in the decision.
 #[tokio::test]
 async fn a_run_says_why_the_model_gave_nothing() {
     let bad_key = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]);
@@ -67,7 +66,7 @@ async fn a_run_says_why_the_model_gave_nothing() {
     }
 }
 
-/// D-R1, DESIGN.md section 9: the run with its results, on the record with its call.
+/// D-R1, DESIGN.md section 9: the answer is the run with its results, and the log has its call.
 #[tokio::test]
 async fn an_agent_does_its_work_and_the_answer_is_its_run() {
     for setup in both() {
@@ -129,7 +128,7 @@ async fn an_agent_does_its_work_and_the_answer_is_its_run() {
     }
 }
 
-/// X-14, DESIGN.md section 9, RFC 7240: who does not want to wait is answered at once, and the run ends later.
+/// X-14, DESIGN.md section 9, RFC 7240: a client that does not wait is answered at once, and the run ends later.
 #[tokio::test]
 async fn who_does_not_wait_is_told_where_the_run_is() {
     for setup in both() {
@@ -145,7 +144,7 @@ async fn who_does_not_wait_is_told_where_the_run_is() {
         let location = answer.header("location").to_owned();
         let run = answer.expect(202);
         assert!(!is_over(&run), "{run}");
-        until("the run to be over", || async { is_over(&app.get(&location).await.1) }).await;
+        until("the run to end", || async { is_over(&app.get(&location).await.1) }).await;
         let run = app.get(&location).await.1;
         assert_eq!(
             (&run["status"], &run["summary"]),
@@ -156,7 +155,7 @@ async fn who_does_not_wait_is_told_where_the_run_is() {
     }
 }
 
-/// RFC 7240: patience has a number, and its end ends nothing.
+/// RFC 7240: a client may limit its wait, and the end of the wait does not end the run.
 #[tokio::test]
 async fn who_waits_so_long_is_answered_then_and_the_run_goes_on() {
     let slow = Reply::After(Duration::from_secs(3), Box::new(Reply::Text("Done.")));
@@ -171,7 +170,7 @@ async fn who_waits_so_long_is_answered_then_and_the_run_goes_on() {
         assert_eq!(run["status"], "running", "{run}");
         let run = app.over(&id(&run)).await;
         assert_eq!(run["status"], "completed", "{run}");
-        // One that is over in time is answered as to who waits to the end.
+        // A run that ends in time is answered as without a limit.
         let wait = [("prefer", "wait=20")];
         let answer = app
             .trigger_with(&path_of("helper"), &wait, &json!({"query": "x"}))
@@ -180,7 +179,7 @@ async fn who_waits_so_long_is_answered_then_and_the_run_goes_on() {
     }
 }
 
-/// DESIGN.md section 9, Streams: a client that leaves does not cancel.
+/// DESIGN.md section 9, Streams: a client that disconnects does not cancel its run.
 #[tokio::test]
 async fn a_client_that_leaves_does_not_cancel() {
     for setup in both() {
@@ -197,7 +196,7 @@ async fn a_client_that_leaves_does_not_cancel() {
             .json(&json!({"query": "x"}));
         let request = tokio::spawn(request.send());
         app.asked(1).await;
-        // Dropped, the client hangs up.
+        // Aborting the task closes the client's connection.
         request.abort();
         assert!(request.await.is_err_and(|error| error.is_cancelled()));
         let runs = app.runs("").await;
@@ -207,7 +206,7 @@ async fn a_client_that_leaves_does_not_cancel() {
     }
 }
 
-/// the time given with the request counts, not the definition's.
+/// the time limit in the request replaces that of the definition.
 #[tokio::test]
 async fn a_time_given_with_the_request_takes_the_place_of_the_definitions() {
     let patient = "---\nname: patient\ndescription: d\ndeadline_seconds: 3600\n---\n\nTake your time.\n";
@@ -239,7 +238,7 @@ async fn typed() -> App {
     spawn_app(Setup::stdio_sqlite().agent("typed.md", TYPED)).await
 }
 
-/// D-R4: inputs are checked before the start, all at once; nothing is run, and nothing recorded.
+/// D-R4: inputs are checked before the start, and all errors are reported at once. Nothing is run or recorded.
 #[tokio::test]
 async fn wrong_inputs_are_named_all_at_once() {
     let app = typed().await;
@@ -270,7 +269,7 @@ async fn wrong_inputs_are_named_all_at_once() {
     }
     assert!(
         app.decisions().await.is_empty(),
-        "what does not parse leaves no decision"
+        "an unparsable request leaves no decision"
     );
     assert!(app.gemini.requests().is_empty());
 }
@@ -304,14 +303,14 @@ async fn a_body_that_is_too_long_or_no_json_is_refused() {
     Answer::of(no_type).await.problem(415, "unsupported_media_type");
 }
 
-/// where the key and Vertex AI are both set up, the agent's provider is asked, and not the default.
+/// if both the key and Vertex AI are configured, the provider that the agent names is used, not the default.
 #[tokio::test]
 async fn an_agent_is_asked_by_the_provider_that_it_names() {
     let named = "---\nname: named\ndescription: d\nmodelConfig: {provider: gemini}\n---\n\nGo.\n";
     let setup = Setup::stdio_sqlite()
         .agent("named.md", named)
         .script(vec![Reply::Text("By the key.")]);
-    // Nothing is there: the default would fail.
+    // No server listens there: the default provider would fail.
     let setup = setup
         .env("VERTEX_AI_API_KEY", "canary-express-key")
         .env("VERTEX_AI_ENDPOINT", "http://127.0.0.1:9");
@@ -324,7 +323,8 @@ async fn an_agent_is_asked_by_the_provider_that_it_names() {
     );
 }
 
-/// an agent with one text takes it as plain text and as a JSON string, one without inputs nothing.
+/// an agent with one text input accepts it as plain text and as a JSON string; an agent without inputs accepts no
+/// body.
 #[tokio::test]
 async fn a_text_is_taken_by_an_agent_with_one_text_and_no_body_by_one_without_inputs() {
     const NONE: &str = "---\nname: none\ndescription: d\ninputConfig: {inputs: {}}\nquery: Look.\n---\n\nGo.\n";
@@ -420,7 +420,7 @@ async fn an_agent_or_project_that_is_not_there_is_404() {
     }
 }
 
-/// Promise 1, C-US5-3: over the quota nothing runs, and the record says so.
+/// Promise 1, C-US5-3: a request over the quota runs nothing, and is recorded.
 #[tokio::test]
 async fn over_the_quota_nothing_runs_and_a_decision_says_so() {
     for setup in both() {
@@ -446,7 +446,7 @@ async fn over_the_quota_nothing_runs_and_a_decision_says_so() {
     }
 }
 
-/// Promise 1: with all places taken who waits is shed, on the record; who does not wait is queued.
+/// Promise 1: with all slots taken, a waiting request is shed and recorded. A request that does not wait is queued.
 #[tokio::test]
 async fn what_is_too_much_is_shed_and_a_decision_says_so() {
     for setup in both() {
@@ -469,14 +469,14 @@ async fn what_is_too_much_is_shed_and_a_decision_says_so() {
     }
 }
 
-/// DESIGN.md section 4: an agent whose tools nobody offers does not stop the start; it is listed with the reason, and its
-/// run says so. X-14: never skipped.
+/// DESIGN.md section 4: an agent with missing tools does not block the start. It is listed with the reason, and its run
+/// fails with it. X-14: it is never skipped.
 #[tokio::test]
 async fn an_agent_without_its_tools_is_listed_as_unavailable_and_its_run_fails_saying_so() {
     let lacking = "---\nname: lacking\ndescription: d\ntools: [fly]\n---\n\nFly.\n";
     for setup in both() {
         let app = spawn_app(setup.agent("lacking.md", lacking)).await;
-        until("the tools to be there", || async {
+        until("the tools to be available", || async {
             app.get("/api/projects/default/agents/helper").await.1["available"] == true
         })
         .await;

@@ -1,4 +1,4 @@
-//! No tenant, and no user of one, takes all places.
+//! No tenant, and no user of a tenant, can take all slots.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,11 +59,11 @@ async fn completed(app: &App, tenant: &str, user: &str, run: &str) {
             .await
             .expect(200)
     };
-    until("the run to be over", || async { is_over(&found().await) }).await;
+    until("the run to end", || async { is_over(&found().await) }).await;
     assert_eq!(found().await["status"], "completed");
 }
 
-/// Of eight places one user of a tenant has six at most, and a tenant seven: slow runs of one hold up nobody else.
+/// Of eight slots, one user has at most six and a tenant seven: slow runs of one do not delay others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_runs_of_a_tenant_in_the_background_leave_places_for_others() {
     for app in setups().await {
@@ -89,7 +89,7 @@ async fn slow_runs_of_a_tenant_in_the_background_leave_places_for_others() {
     }
 }
 
-/// The same for requests that somebody waits for: whoever exceeds their share is answered 503, and nobody else.
+/// The same for requests with a waiting client: only the user that exceeds their share is answered 503.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_chat_requests_of_a_user_leave_places_for_others() {
     for app in setups().await {

@@ -1,5 +1,5 @@
-//! Words that were streamed of a turn that never was recorded (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams): who takes the run
-//! up asks the model again, and a reader is told `reset` before it hears the turn's words another time.
+//! Streamed text of a turn that was never recorded (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams): the next
+//! worker asks the model again. A reader receives `reset` before it receives the text of the turn again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::gemini::{Gemini, Mouth, Reply};
 use crate::harness::{App, spawn_app, until};
 use crate::threads::refusal;
 
-/// What is told line by line. Of the agents' events and of the threads' stream alike it keeps the words since the last `reset`.
+/// Reads a stream line by line, an agent's events or a thread's stream. It keeps the text since the last `reset`.
 struct Reader {
     answer: reqwest::Response,
     read: Vec<u8>,
@@ -47,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// Reads on until these words, or to the end without them.
+    /// Reads until this text, or to the end without it.
     async fn reads(&mut self, until: Option<&str>) {
         while until.is_none_or(|words| !self.words.contains(words)) {
             let Some(line) = self.line().await else {
@@ -72,7 +72,7 @@ impl Reader {
                     self.words.clear();
                     self.turns.push(turn.to_owned());
                 }
-                // The deltas of a thread's stream are the words of its result.
+                // The deltas of a thread's stream are the text of its result.
                 "result" => assert_eq!(line["result"]["summary"], self.words.as_str(), "{line}"),
                 "error" => panic!("{line}"),
                 _ => {}
@@ -81,16 +81,16 @@ impl Reader {
     }
 }
 
-/// The one run that there is.
+/// The only run.
 async fn only_run(app: &App) -> String {
-    until("the run to be there", || async {
+    until("the run to exist", || async {
         app.runs("status != \"completed\"").await.len() == 1
     })
     .await;
     super::id(&app.runs("status != \"completed\"").await[0])
 }
 
-/// The turn is said, and cannot be recorded; the same process takes the run up again.
+/// The turn is streamed and cannot be recorded. The same process claims the run again.
 #[tokio::test]
 async fn words_of_a_turn_that_could_not_be_recorded_are_voided_before_the_model_speaks_again() {
     for setup in both() {
@@ -117,7 +117,7 @@ async fn words_of_a_turn_that_could_not_be_recorded_are_voided_before_the_model_
             let [refuse, allow] = refusal(&app.database_url, "agent_run_entry", "1 = 1");
             execute(&app.database_url, &refuse).await;
             mouth.ends("are lost.");
-            // Long enough to be refused, and to be let go of.
+            // Long enough for the write to be rejected and the run released.
             tokio::time::sleep(Duration::from_millis(500)).await;
             execute(&app.database_url, &allow).await;
             reader.reads(None).await;
@@ -128,7 +128,7 @@ async fn words_of_a_turn_that_could_not_be_recorded_are_voided_before_the_model_
     }
 }
 
-/// The process that is watched stands still within a turn; another one takes the run up and ends it.
+/// The watched process is suspended within a turn. Another one claims the run and ends it.
 async fn taken_over(postgres: bool) {
     for in_thread in [false, true] {
         let place = Place::on(postgres).await;

@@ -1,4 +1,4 @@
-//! Bounded work: whatever the data of others makes gavel do, others are served meanwhile (promise 5).
+//! Bounded work: whatever work external data causes, other users are served meanwhile (promise 5).
 
 mod schemas;
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::harness::App;
 
-/// How long others may have to wait while an attack runs. On a machine that builds and tests at once a bare answer takes a
-/// tenth of it.
+/// The longest that others may wait during an attack. On a machine that builds and tests at the same time, a bare
+/// response takes a tenth of it.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Looks after others while `attack` runs: `/livez` answers within a second, over and over, and another user is served.
+/// Checks during `attack` that `/livez` answers within a second, repeatedly, and that another user is served.
 ///
-/// Returns what came of the attack, and how often `/livez` was asked meanwhile.
+/// Returns the result of the attack and the number of `/livez` requests.
 async fn others_are_served<T>(app: &App, attack: impl Future<Output = T>) -> T {
     let watch = async {
         loop {

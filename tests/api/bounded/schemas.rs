@@ -1,4 +1,4 @@
-//! Schemas that others wrote: of a server's tools, and of an agent's output.
+//! External schemas: of a server's tools, and of an agent's output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,8 @@ fn doubling() -> Value {
     json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": defs})
 }
 
-/// A schema that is small with everything in place, and asks for minutes: patterns that look ahead, on every text of a list.
+/// A schema that is small when resolved but takes minutes to check: patterns with lookahead, applied to every text of a
+/// list.
 fn patient() -> Value {
     let patterns: Vec<_> = (0..300)
         .map(|n| json!({"pattern": format!("^(?=.*[a-z])[a-z]*{n}$")}))
@@ -29,7 +30,7 @@ fn patient() -> Value {
     json!({"type": "object", "properties": {"x": {"items": {"not": {"anyOf": patterns}}}}})
 }
 
-/// What keeps it busy.
+/// The value that is slow to check.
 fn texts() -> Value {
     Value::Array((0..500).map(|n| json!(format!("{}-{n}-", "ab".repeat(100)))).collect())
 }
@@ -56,7 +57,7 @@ async fn server(tools: Vec<Value>) -> Server {
 
 const AGENT: &str = "---\nname: workspace\ndescription: Works.\napproval: never\ntools: [patient]\n---\n\nWork.\n";
 
-/// Calls the tool with what keeps its schema busy, and then is done.
+/// Calls the tool with the slow value, and then ends.
 fn script() -> Vec<Reply> {
     vec![
         Reply::call("patient", json!({"x": texts()})),
@@ -74,7 +75,7 @@ async fn app_with(server: &Server, script: Vec<Reply>) -> App {
         .grant(&["patient", "doubling", "fine"], 15)
         .agent("workspace.md", AGENT);
     let app = spawn_app(setup).await;
-    until("the server to be there", || async {
+    until("the server to be available", || async {
         let catalog = gavel::ports::tools::Tools::catalog(&*app.service().mcp);
         catalog.tools.iter().any(|tool| &*tool.server == "other")
     })
@@ -82,7 +83,8 @@ async fn app_with(server: &Server, script: Vec<Reply>) -> App {
     app
 }
 
-/// Promise 5: such a check fails the call, on each surface; nothing is sent, and others are served meanwhile.
+/// Promise 5: a check that takes too long fails the call, on each surface. Nothing is sent, and others are served
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_takes_too_long_fails_the_call_and_others_are_served() {
     let server = server(vec![tool("patient", &patient())]).await;
@@ -123,11 +125,11 @@ async fn a_check_that_takes_too_long_fails_the_call_and_others_are_served() {
     assert_eq!(server.calls.load(Ordering::SeqCst), 0, "nothing was sent");
 }
 
-/// Many at once: each ends, within the deadline, and others are served.
+/// Promise 5: many such checks at once all end within the deadline, and others are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_such_checks_at_once_keep_nobody_else() {
     let server = server(vec![tool("patient", &patient())]).await;
-    // The last answer is given again, so every request makes the call until its iterations are used up.
+    // The last answer repeats, so every request makes the call until its iterations are exhausted.
     let app = app_with(&server, vec![Reply::call("patient", json!({"x": texts()}))]).await;
     let chats = (0..6).map(|n| {
         let app = &app;
@@ -144,7 +146,8 @@ async fn many_such_checks_at_once_keep_nobody_else() {
     assert_eq!(server.calls.load(Ordering::SeqCst), 0, "nothing was sent");
 }
 
-/// The schema that froze a worker is refused when it is listed, by name and place; its neighbours are not.
+/// A schema that is too expensive is rejected when it is listed, with the tool's name and the location. Its neighbors
+/// are listed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_whose_schema_costs_too_much_is_left_out_by_name_and_place() {
     let plain = json!({"type": "object"});
@@ -173,7 +176,7 @@ fn output_agent(schema: &Value) -> String {
     .to_string()
 }
 
-/// D-5: the schema of an output is held to the same limits where it is put, and where it is checked.
+/// D-5: the same limits apply to an output schema when it is put and when it is checked.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schema_of_an_output_is_bounded_where_it_is_put_and_where_it_is_checked() {
     let done = Reply::call("complete_task", json!({"report": {"x": texts()}}));
@@ -191,7 +194,7 @@ async fn the_schema_of_an_output_is_bounded_where_it_is_put_and_where_it_is_chec
                 .body(output_agent(&schema)),
         )
     };
-    let refused = put(doubling()).await.problem(422, "wrong_definition");
+    let refused = put(doubling()).await.problem(422, "invalid_definition");
     let detail = refused["errors"][0].to_string();
     assert!(
         detail.contains("schemas for one value") && detail.contains("at most 10000"),
@@ -208,9 +211,6 @@ async fn the_schema_of_an_output_is_bounded_where_it_is_put_and_where_it_is_chec
         (&json!("completed"), &json!({"x": ["7"]})),
         "{run}"
     );
-    assert!(
-        run["steps"].as_u64() >= Some(3),
-        "what was handed in first was not taken: {run}"
-    );
+    assert!(run["steps"].as_u64() >= Some(3), "the first output was rejected: {run}");
     app.stop().await;
 }

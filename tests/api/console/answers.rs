@@ -1,4 +1,4 @@
-//! What is shown of a question, who may answer it, and what comes of an answer.
+//! How the console shows an approval request, who may answer it, and the effect of an answer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use super::login::{run, token, with_tokens};
 use super::rig::{ALL, Browser, Office, approval, asks, key, keys, mail, meeting, offices, offices_with};
 use crate::harness::{Answer, App, Setup, spawn_app};
 
-/// R-5, R-10, R-12: a person sees who asks, to whom it goes, all of the text, why, and what is odd; the rest is one click away.
+/// R-5, R-10, R-12: the page shows who asks, the recipients, the whole text, the reason, and any warnings. The rest is
+/// one click away.
 #[tokio::test]
 async fn a_question_is_shown_as_a_person_wants_to_see_it() {
     for (_office, app) in offices(vec![("gmail_send", mail()), ("calendar_event_create", meeting())]).await {
@@ -25,7 +26,7 @@ async fn a_question_is_shown_as_a_person_wants_to_see_it() {
             "goes to <code><bdi>ann@example.org</bdi></code>",
             "international domain: <bdi>bücher.example</bdi>",
             "bob@xn--bcher-kva.example",
-            "Look twice",
+            "Check carefully",
             "Dear Ann,\n\nI am late, by about ten minutes.\n\nBest\nJo",
             "Goes to 3 recipients:",
             "Cc: <bdi class=\"address\">",
@@ -60,11 +61,11 @@ async fn a_question_is_shown_as_a_person_wants_to_see_it() {
             "{filtered}"
         );
         let none = ann.get("/console/approvals?tool=a%22+OR+%22b").await.is(200);
-        assert!(none.contains("Nothing of this waits"), "{none}");
+        assert!(none.contains("No action that matches the filter waits"), "{none}");
     }
 }
 
-/// Promise 2, approvals: nothing that a model writes is markup, and nothing in it can hide or turn the reading direction.
+/// Promise 2, approvals: nothing that a model writes is markup. No text of it can hide or change the reading direction.
 #[tokio::test]
 async fn no_text_of_the_model_can_lie_by_its_form() {
     let evil = "</dd></dl><script>alert(1)</script><img src=x onerror=alert(2)> \u{202e}live\u{200b} &amp; \"'";
@@ -105,12 +106,12 @@ async fn no_text_of_the_model_can_lie_by_its_form() {
     }
 }
 
-/// The most that a page of the console may have, in bytes.
+/// The maximum size of a console page, in bytes.
 const MOST_PAGE: usize = 8 << 20;
 
 #[tokio::test]
 async fn however_large_a_call_is_its_page_is_bounded_and_says_what_is_not_on_it() {
-    // Each of these characters becomes ninety on a page.
+    // Each of these characters becomes ninety bytes on a page.
     let call = json!({"to": ["ann@example.org"], "subject": "Late", "body": "b",
         "attachments": [{"name": "x", "content": "\u{e0041}".repeat(200_000)}, {"name": "y", "headers": {"z": vec![""; 50_000]}}]});
     for (_office, app) in offices(vec![("gmail_send", call)]).await {
@@ -123,7 +124,7 @@ async fn however_large_a_call_is_its_page_is_bounded_and_says_what_is_not_on_it(
         }
         let page = ann.get("/console/approvals").await.is(200);
         for told in [
-            "Not all of the arguments is shown here",
+            "Not all of the arguments are shown here",
             "more characters",
             "ann@example.org",
             "Approve once",
@@ -136,7 +137,7 @@ async fn however_large_a_call_is_its_page_is_bounded_and_says_what_is_not_on_it(
     }
 }
 
-/// What an approver must have seen is never cut off without a word: where it does not fit, nothing can be approved.
+/// Data that an approver must see is never cut off silently: if it does not fit, nothing can be approved on that page.
 #[tokio::test]
 async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +154,7 @@ async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
             for (path, offered) in [("/console/approvals", on_list), (&own, on_own)] {
                 let page = ann.get(path).await.is(200);
                 assert_eq!(page.contains("Approve once"), offered, "{many} {path}");
-                assert_eq!(page.contains("it cannot be approved here"), !offered, "{many} {path}");
+                assert_eq!(page.contains("It cannot be approved here"), !offered, "{many} {path}");
                 assert!(
                     page.contains("Reject…") && page.contains(&format!("Goes to {many} recipients")),
                     "{many} {path}"
@@ -164,8 +165,9 @@ async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
     }
 }
 
-/// R-5, promise 2: the words of a question in its thread hold nothing that a reader would not see, or that turns the writing
-/// direction, however deep it stands in the arguments; all else of them is there. Who answers is shown it by its number.
+/// R-5, promise 2: the text of an approval request in its thread has no invisible characters and none that change the
+/// writing direction, at any depth of the arguments. Everything else is in it. The approver sees such characters by
+/// number.
 #[tokio::test]
 async fn the_words_of_a_question_hide_nothing_however_deep_it_stands() {
     let hidden: Vec<_> = "\u{1b}\u{ad}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}"
@@ -193,19 +195,20 @@ async fn the_words_of_a_question_hide_nothing_however_deep_it_stands() {
         for c in &hidden {
             assert!(!words.contains(*c), "{:x}: {words:?}", u32::from(*c));
         }
-        // Each is told by its number; what JSON writes as an escape can be seen as it is.
+        // Each is shown by its number; a character that JSON writes as an escape is visible as it is.
         let numbered = |c: &char| format!("a<U+{:04X}>z", u32::from(*c));
         let seen: String = hidden[1..].iter().map(numbered).collect();
         let told = format!("\"keya\\u001bz{}", &seen[..40]);
         assert!(words.contains(&told), "{told}: {words}");
         assert_eq!(
             run["actions"][0]["arguments"], call,
-            "what would be sent is as it was said"
+            "the arguments to be sent are unchanged"
         );
     }
 }
 
-/// R-1: one's own questions, or with the role `approver` all of the tenant's; anybody else's are not there, by any route.
+/// R-1: users see their own approval requests, and approvers see all of their tenant. Other users cannot reach them by
+/// any route.
 #[tokio::test]
 async fn everybody_sees_and_answers_what_is_theirs() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
@@ -220,7 +223,7 @@ async fn everybody_sees_and_answers_what_is_theirs() {
             let other = Browser::of(&app, name, user).await;
             let list = other.get("/console/approvals").await;
             let token = list.form_token();
-            assert!(list.is(200).contains("Nothing waits"), "{name} {user}");
+            assert!(list.is(200).contains("No action waits"), "{name} {user}");
             other.get(&path).await.is(404);
             other.get(&thread).await.is(404);
             let about = other.get(&format!("/console/approvals?about={question}")).await.is(200);
@@ -255,7 +258,7 @@ async fn everybody_sees_and_answers_what_is_theirs() {
         late.leads_to(&format!("/console/approvals?about={question}&late=1"));
         let told = ann.get(late.location()).await.is(200);
         assert!(
-            told.contains("your answer came too late.") && told.contains("service:chief"),
+            told.contains("your decision came too late.") && told.contains("service:chief"),
             "{told}"
         );
         let read = ann.get(&thread).await.is(200);
@@ -270,7 +273,8 @@ async fn everybody_sees_and_answers_what_is_theirs() {
     }
 }
 
-/// A form counts only with the token of the login it was shown to, and from our own pages; otherwise nothing is done.
+/// A form counts only with the token of the login that it was shown to, and from gavel's own pages. Otherwise nothing
+/// is done.
 #[tokio::test]
 async fn an_answer_without_the_forms_token_does_nothing() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
@@ -279,7 +283,7 @@ async fn an_answer_without_the_forms_token_does_nothing() {
         let ann = Browser::of(&app, "desk", "ann").await;
         let token = ann.get(&path).await.form_token();
         let elsewhere = Browser::of(&app, "desk", "ann").await.get(&path).await.form_token();
-        assert_ne!(token, elsewhere, "another login of the same person has another");
+        assert_ne!(token, elsewhere, "another login of the same person has another token");
         let yes = ("decision", "approve_once");
         let half = &token[..32];
         for fields in [
@@ -311,18 +315,18 @@ async fn an_answer_without_the_forms_token_does_nothing() {
             ("reason", &long),
         ];
         ann.post(&path, &reject).await.is(400);
-        // Whoever is not logged in any more is told that it was not taken.
+        // A user who is logged out sees that the answer was not accepted.
         let nobody = Browser::at(&app);
         let turned = nobody.post(&path, &good).await;
         let page = nobody.get(turned.location()).await.is(200);
-        assert!(page.contains("what you sent was not taken"), "{page}");
+        assert!(page.contains("your input was not processed"), "{page}");
         assert!(office.names().is_empty(), "nothing was done");
         assert_eq!(ann.post(&path, &good).await.status, 303);
         assert_eq!(office.names(), ["gmail_send"]);
     }
 }
 
-/// R-14: of fifty answers at once one counts, and everybody is told the truth.
+/// R-14: of fifty concurrent answers one counts, and every user is shown the actual outcome.
 #[tokio::test]
 async fn of_fifty_answers_at_once_one_counts() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
@@ -365,7 +369,7 @@ async fn of_fifty_answers_at_once_one_counts() {
     }
 }
 
-/// R-13, R-15: a no with its reason; standing leave for exactly these, listed, counted, taken back.
+/// R-13, R-15: a rejection carries its reason. A grant for exactly these recipients is listed, counted and revocable.
 #[tokio::test]
 async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
     let alone = json!({"to": ["ann@example.org"], "subject": "Hi", "body": "Hello."});
@@ -377,7 +381,7 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
             .get(&format!("/console/approvals/{}", approval(&first, 0)))
             .await
             .is(200);
-        assert!(page.contains("<q>Not\ntoday</q>. It was not run."), "{page}");
+        assert!(page.contains("<q>Not\ntoday</q>. It was not executed."), "{page}");
         let told = app.gemini.requests().last().unwrap().to_string();
         assert!(told.contains("Not\\ntoday"), "{told}");
 
@@ -389,11 +393,11 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
         let allowed = app.says("ann").await;
         assert_eq!(allowed["status"], "completed");
         assert_eq!(office.names().len(), 2);
-        // What nobody was asked about is told in its thread all the same.
+        // A call that required no approval is shown in its thread all the same.
         let thread = format!("/console/threads/{}", allowed["threadId"].as_str().unwrap());
         let page = ann.get(&thread).await.is(200);
         assert!(page.contains("<b>Gmail send</b>: Always allowed, and done."), "{page}");
-        // A question is found by its heading, too.
+        // An approval request can be found by its heading, too.
         app.says("eve").await;
         let eve = Browser::of(&app, "desk", "eve").await;
         for (tool, found) in [("Gmail+send", true), ("gmail", true), ("mail", false)] {
@@ -415,17 +419,20 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
         let path = format!("/console/grants/{path}");
         let own = eve.get("/console/grants").await;
         let evil = own.form_token();
-        assert!(own.is(200).contains("There is none."));
+        assert!(own.is(200).contains("There are no grants."));
         eve.post(&path, &[("form_token", &evil)]).await.is(404);
         ann.post(&path, &[("form_token", "x")]).await.is(403);
         let landed = ann.post(&path, &[("form_token", &token)]).await;
         let told = ann.get(landed.location()).await.is(200);
-        assert!(told.contains("taken back. From now on it asks again."), "{told}");
+        assert!(
+            told.contains("revoked. From now on it requires approval again."),
+            "{told}"
+        );
         assert_eq!(app.says("ann").await["status"], "awaiting_confirmation");
     }
 }
 
-/// R-15: a call that goes to nobody can be approved once alone, and the button is not there.
+/// R-15: a call without recipients can only be approved once, and the page has no "always" button.
 #[tokio::test]
 async fn what_goes_to_nobody_cannot_be_always_allowed() {
     let mut alone = meeting();
@@ -445,12 +452,12 @@ async fn what_goes_to_nobody_cannot_be_always_allowed() {
     }
 }
 
-/// Promise 3: what is in doubt is listed, explained, and settled by a person; it is not sent again.
+/// Promise 3: an in-doubt action is listed, explained, and settled by a user. It is not sent again.
 #[tokio::test]
 async fn a_doubt_is_explained_and_settled_by_a_person() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
     for (office, app) in offices(vec![("gmail_send", lost)]).await {
-        for (happened, becomes) in [("yes", "says that it happened."), ("no", "and it failed")] {
+        for (happened, becomes) in [("yes", "reported that it happened."), ("no", "and it failed")] {
             let run = app.says("ann").await;
             let ann = Browser::of(&app, "desk", "ann").await;
             let before = office.names().len();
@@ -459,7 +466,7 @@ async fn a_doubt_is_explained_and_settled_by_a_person() {
             let token = page.form_token();
             let page = page.is(200);
             assert!(
-                page.contains("In doubt") && page.contains("it is not known whether it happened"),
+                page.contains("Outcome unknown") && page.contains("its outcome is unknown"),
                 "{page}"
             );
             assert!(
@@ -479,8 +486,8 @@ async fn a_doubt_is_explained_and_settled_by_a_person() {
     }
 }
 
-/// R-5: an approver with a token of their own, who acts for nobody else, is told how the run stands that they have answered for;
-/// to read it by itself they still may not (R-1).
+/// R-5: an approver with their own token, who acts for no other user, is shown the status of the run after their
+/// answer. They still may not read the run itself (R-1).
 #[tokio::test]
 async fn an_approvers_token_is_told_of_the_run_it_answered_for() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
@@ -520,7 +527,7 @@ async fn an_approvers_token_is_told_of_the_run_it_answered_for() {
     }
 }
 
-/// Makes the actions of a run unreadable in the very commit that settles one of them, or that changes their run.
+/// Makes the actions of a run unreadable in the same commit that settles one of them, or that changes their run.
 async fn spoil_at(app: &App, what: &'static str) {
     if !app.database_url.starts_with("postgres") {
         return run(
@@ -554,7 +561,7 @@ async fn spoil_at(app: &App, what: &'static str) {
     run(app, trigger).await;
 }
 
-/// Promise 7: what was settled, cancelled or answered, and cannot be read then, is not told as if nothing had been done.
+/// Promise 7: a settlement, cancellation or resolution that cannot be read afterwards is not reported as not done.
 #[tokio::test]
 async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
@@ -584,7 +591,7 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
                 "{detail}"
             );
         };
-        // What goes on with the run cannot be recorded either, which this process may have found out already.
+        // The continuation of the run cannot be recorded either, and this process may already know.
         let either = |answer: &Answer| {
             let known = [(503, "run_unreadable"), (500, "outcome_unrecorded")];
             let said = (answer.status, answer.body["code"].as_str().unwrap());
@@ -607,7 +614,7 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
         let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));
         let stopped = send("POST", path, json!({})).await;
         told(either(&stopped), &cancelled);
-        // What it sets going comes to no end here: it is not waited for.
+        // The continued run does not end here, so it is not waited for.
         let headers = [&headers[..], &[("prefer", "respond-async")]].concat();
         let answer = Answer::of(app.request("POST", resolve, &headers).json(&yes(&answered))).await;
         told(either(&answer), &answered);
@@ -615,7 +622,7 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
     }
 }
 
-/// Many questions come in pages of twenty, and nothing is lost between two.
+/// Many approval requests come in pages of twenty, and none is lost between two pages.
 #[tokio::test]
 async fn many_questions_come_in_pages() {
     let office = Office::start().await;

@@ -1,4 +1,4 @@
-//! The console in a real Chromium, with script and without: the plays in tests/console do what a person does.
+//! The console in a real Chromium, with and without scripts: the scripts in tests/console do what a user does.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,13 +14,13 @@ use crate::harness::{Answer, App, Setup, spawn_app};
 
 const PACKAGES: [(&str, &str); 2] = [("playwright-core", "1.65.1"), ("axe-core", "4.14.1")];
 
-/// The build's folder; the test runs from TARGET/PROFILE/deps.
+/// The build directory; the test runs from TARGET/PROFILE/deps.
 fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
-/// What drives the browser, installed at first. A machine without npm or Chromium fails the test: what it shows cannot be shown
-/// otherwise.
+/// The browser driver, installed on first use. Without npm or Chromium the test fails, because nothing else can show
+/// this behavior.
 fn modules() -> PathBuf {
     static MODULES: OnceLock<PathBuf> = OnceLock::new();
     let install = || {
@@ -61,12 +61,12 @@ fn chromium() -> PathBuf {
     found.expect("Chromium is missing: apt-get install chromium, or name another in CHROMIUM")
 }
 
-/// Reads the questions of a run, and answers them.
+/// Reads the approval requests of a run, and answers them.
 async fn plays(app: &App, name: &str, run: &Value, user: Option<&str>, credential: &str, script: bool) {
     play(app, "browser.mjs", name, run, user, credential, script).await;
 }
 
-/// One of the plays in tests/console.
+/// Runs one of the scripts in tests/console.
 async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>, credential: &str, script: bool) {
     let shots = target().join("console-shots");
     std::fs::create_dir_all(&shots).unwrap();
@@ -93,7 +93,7 @@ async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>
     );
 }
 
-/// The e-mail of the others, with what must not come alive.
+/// The usual e-mail, with markup that must stay inert.
 fn planted() -> Value {
     let mut mail = mail();
     let body = mail["body"].as_str().unwrap().to_owned();
@@ -106,7 +106,8 @@ fn asked() -> Vec<Reply> {
     asks(vec![("gmail_send", planted()), ("calendar_event_create", meeting())])
 }
 
-/// with a key, a person reads what is asked, approves one and rejects another; a frame and a form elsewhere do nothing.
+/// a user with a key reads the requests, approves one and rejects another. A frame and a form of
+/// another site have no effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_key_a_person_reads_and_answers_in_a_browser() {
     let office = Office::start().await;
@@ -150,8 +151,8 @@ async fn with_a_token_a_person_reads_and_answers_in_a_browser() {
     }
 }
 
-/// "Always for these recipients", pressed by somebody who is logged in: the call is made, once, and leave for good is there. The
-/// next call to the same recipient needs no answer; one with a new cc does.
+/// a logged-in user presses "Always for these recipients": the call is made once, and the grant exists. The next
+/// call to the same recipient requires no approval; one with a new cc does.
 #[tokio::test(flavor = "multi_thread")]
 async fn leave_for_good_is_given_in_a_browser_and_covers_nobody_else() {
     for (setup, script) in [(Setup::stdio_sqlite(), false), (Setup::stdio_postgres(), true)] {
@@ -205,7 +206,7 @@ async fn leave_for_good_is_given_in_a_browser_and_covers_nobody_else() {
         );
 
         let next = app.says("ann").await;
-        assert_eq!(next["status"], "completed", "nobody is asked: {next}");
+        assert_eq!(next["status"], "completed", "no approval is required: {next}");
         assert_eq!(office.names().len(), 2);
         assert_eq!(grants().await[0]["uses"], 1);
         copies.store(true, Ordering::SeqCst);

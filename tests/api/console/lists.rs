@@ -1,4 +1,4 @@
-//! Threads and calls in doubt in lists: whose are shown to whom, by the API and in the console.
+//! Lists of threads and in-doubt calls: which users see which entries, by the API and in the console.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::docs::execute;
 use crate::harness::{Answer, App};
 
 impl App {
-    /// As the holder of this key, on behalf of this user where one is named.
+    /// As the holder of this key, on behalf of this user if one is given.
     pub(super) async fn by(&self, name: &str, user: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
         let authorization = format!("Bearer {}", key(name));
         let mut headers = vec![("authorization", authorization.as_str())];
@@ -32,7 +32,7 @@ impl App {
         self.listed(name, user, DOUBTS, "actions").await
     }
 
-    /// A call of the user's whose answer is lost; its run.
+    /// A call of the user whose answer is lost; its run.
     async fn doubtful(&self, user: &str) -> Value {
         let run = self.says(user).await;
         let yes = json!({"approvalId": approval(&run, 0), "decision": "approve_once"});
@@ -46,8 +46,8 @@ impl App {
 const DOUBTS: &str = "/api/agent/actions/in-doubt";
 const THREADS: &str = "/api/agent/threads";
 
-/// Promise 3: what is in doubt is found by whoever may settle it, with all that went out, and by nobody else; settled it is listed
-/// no more.
+/// Promise 3: an in-doubt call is listed, with all that was sent, for the users who may settle it and no others. Once
+/// settled, it is no longer listed.
 #[tokio::test]
 async fn doubts_are_listed_for_who_may_settle_them() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
@@ -56,7 +56,7 @@ async fn doubts_are_listed_for_who_may_settle_them() {
         app.says("ann").await;
 
         let hers = app.doubts("desk", "ann").await;
-        assert_eq!(hers.len(), 1, "neither another's, nor what only waits: {hers:?}");
+        assert_eq!(hers.len(), 1, "neither another's, nor one that only waits: {hers:?}");
         let started = hers[0]["startedAt"].as_str().unwrap();
         assert!(started.starts_with("20") && started.ends_with('Z'), "{started}");
         assert_eq!(
@@ -72,7 +72,7 @@ async fn doubts_are_listed_for_who_may_settle_them() {
         }
         app.by("desk", "", "GET", DOUBTS, None).await.problem(403, "forbidden");
 
-        // An approver has all of the tenant's, the oldest first, also page by page.
+        // An approver sees all of the tenant's, the oldest first, also page by page.
         let all = app.doubts("chief", "").await;
         let runs: Vec<_> = all.iter().map(|one| &one["runId"]).collect();
         assert_eq!(runs, [&ann["runId"], &jo["runId"]]);
@@ -125,8 +125,8 @@ async fn doubts_are_listed_for_who_may_settle_them() {
     }
 }
 
-/// Promise 3: who has to find out what came of a call is told whom it may have reached, also where nobody was asked about it: it was
-/// let through by a rule, or by leave for good.
+/// Promise 3: an in-doubt call shows the recipients it may have reached, even if no approval was required because a
+/// rule or a grant allowed it.
 #[tokio::test]
 async fn a_doubt_about_a_call_that_nobody_was_asked_about_names_whom_it_goes_to() {
     let lost = json!({
@@ -177,8 +177,8 @@ async fn a_doubt_about_a_call_that_nobody_was_asked_about_names_whom_it_goes_to(
     }
 }
 
-/// R-1: an approver answers for others and lists their doubts, and reads no threads but their own. A list tells of a run what the
-/// run tells of itself.
+/// R-1: an approver answers for others and lists their in-doubt calls, but reads only their own threads. A list shows
+/// the same of a run as the run itself.
 #[tokio::test]
 async fn an_approver_lists_nobodys_threads_but_their_own() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
@@ -226,12 +226,12 @@ async fn an_approver_lists_nobodys_threads_but_their_own() {
                 .await
                 .expect(200);
         }
-        // Her own, whatever else she may do.
+        // Her own, whatever other roles she has.
         assert_eq!(app.listed("chief", "ann", THREADS, "threads").await.len(), 1);
     }
 }
 
-/// One's own threads are a page of the console, that leads to each; whoever acts for nobody has none.
+/// A user's threads are listed on a console page that links to each. A caller that acts for no user has none.
 #[tokio::test]
 async fn the_console_lists_ones_own_threads() {
     let mail = json!({"to": ["bob@example.org"], "subject": "late", "body": "Hello."});
@@ -263,7 +263,7 @@ async fn the_console_lists_ones_own_threads() {
                 .await
                 .is(200);
             assert!(
-                page.contains("Nothing was said yet.") && !page.contains(&thread),
+                page.contains("There are no threads yet.") && !page.contains(&thread),
                 "{page}"
             );
         }
@@ -273,7 +273,7 @@ async fn the_console_lists_ones_own_threads() {
         let page = chief.get("/console/threads").await.is(404);
         assert!(!page.contains(&thread), "{page}");
 
-        // Threads of which nothing is kept but that they were; with hers they are more than a page.
+        // Threads whose content is deleted; with hers they are more than a page.
         let gone =
             (0..20).map(|n| format!("('0198c2b5-7d8e-7c52-9d3b-{n:012}', 'acme', 'ann', 'workspace', {n}, {n})"));
         let gone = gone.collect::<Vec<_>>().join(", ");
@@ -281,10 +281,10 @@ async fn the_console_lists_ones_own_threads() {
             format!("INSERT INTO thread (id, tenant, user_id, agent_id, created_at, updated_at) VALUES {gone}");
         execute(&app.database_url, &insert).await;
         let page = ann.get("/console/threads").await.is(200);
-        assert_eq!(page.matches("Nothing of it is kept").count(), 19, "{page}");
+        assert_eq!(page.matches("Content not stored").count(), 19, "{page}");
         let next = page.split("page_token=").nth(1).unwrap().split('"').next().unwrap();
         let page = ann.get(&format!("/console/threads?page_token={next}")).await.is(200);
-        assert_eq!(page.matches("Nothing of it is kept").count(), 1, "{page}");
+        assert_eq!(page.matches("Content not stored").count(), 1, "{page}");
         assert!(!page.contains(&thread) && !page.contains("Next page"), "{page}");
         let threads = app.listed("web", "ann", THREADS, "threads").await;
         let last = threads.last().unwrap();

@@ -1,4 +1,4 @@
-//! Logging in, staying so, and being nobody any more.
+//! Login, session and logout.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::harness::{App, Setup, spawn_app, until};
 const SECRET: &str = "a-secret-of-the-issuer-that-is-long-enough";
 const LOGIN: &str = "/console/login?next=%2Fconsole%2Fapprovals";
 
-/// A token of this user, over in so many seconds.
+/// A token of this user that expires in this many seconds.
 pub(super) fn token(user: &str, seconds: i64, roles: &[&str]) -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -42,8 +42,8 @@ fn open(app: &App) -> Setup {
     Setup::stdio_sqlite().env("DATABASE_URL", app.database_url.clone())
 }
 
-/// DESIGN.md section 9: without a login no page; with one a cookie that scripts, other sites and other paths do not get; and after
-/// it nothing of it counts.
+/// DESIGN.md section 9: without a login there is no page. A login sets a cookie that scripts, other sites and other
+/// paths do not get. After the logout it no longer counts.
 #[tokio::test]
 async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
     for (_office, app) in offices(vec![]).await {
@@ -71,12 +71,12 @@ async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
         assert_eq!(value.len(), 64, "256 bits in hex");
         let page = browser.get("/console/approvals").await.is(200);
         assert!(
-            page.contains(">ann<") && page.contains("Nothing waits for an answer."),
+            page.contains(">ann<") && page.contains("No action waits for approval."),
             "{page}"
         );
         assert!(
             !page.contains(value) && !page.contains(&key("desk")),
-            "no secret stands on a page"
+            "no secret is on a page"
         );
 
         let held = browser.moved_to(&app);
@@ -90,7 +90,8 @@ async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
     }
 }
 
-/// Cookies do not tell ports apart, so those of other services on this host come along, of any bytes: they keep nobody out.
+/// Cookies are not separated by port, so those of other services on this host arrive too, with any bytes. They do not
+/// block a login.
 #[tokio::test]
 async fn a_neighbours_cookie_of_any_bytes_keeps_nobody_out() {
     let utf_8 = "x=\u{fc}".as_bytes();
@@ -98,7 +99,7 @@ async fn a_neighbours_cookie_of_any_bytes_keeps_nobody_out() {
         for (office, app) in offices(vec![("gmail_send", mail())]).await {
             let run = app.says("ann").await;
             let browser = Browser::at(&app).beside(neighbour);
-            // This form's token is tied to a cookie, too.
+            // This form's token is bound to a cookie, too.
             let landed = browser.log_in(&key("desk"), "ann", "").await;
             landed.leads_to("/console/approvals");
             let page = browser.get("/console/approvals").await.is(200);
@@ -110,7 +111,7 @@ async fn a_neighbours_cookie_of_any_bytes_keeps_nobody_out() {
     }
 }
 
-/// Nothing of the token or of the key stands where logins are kept.
+/// The table of logins holds neither the token nor the key.
 #[tokio::test]
 async fn who_reads_the_table_of_logins_cannot_log_in() {
     let office = Office::start().await;
@@ -140,7 +141,7 @@ async fn who_reads_the_table_of_logins_cannot_log_in() {
     }
 }
 
-/// Every page says how it may be used: no script, no frame, no cache, no referrer, forms to us alone.
+/// Every page has its security headers: no script, no frame, no cache, no referrer, forms to gavel only.
 #[tokio::test]
 async fn every_page_is_sent_with_its_headers() {
     for (_office, app) in offices(vec![]).await {
@@ -197,7 +198,8 @@ async fn every_page_is_sent_with_its_headers() {
     }
 }
 
-/// Any replica knows a login. A key that is taken out of the configuration, or replaced, ends its logins; roles are as they are now.
+/// Every replica accepts a login. A key that is removed from the configuration or replaced ends its logins, and roles
+/// are the current ones.
 #[tokio::test]
 async fn a_login_counts_on_every_replica_and_as_long_as_its_key_does() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
@@ -232,7 +234,7 @@ async fn a_login_counts_on_every_replica_and_as_long_as_its_key_does() {
     }
 }
 
-/// A login is over after its time, after a rest, and never counts longer than the token it was made of.
+/// A login ends after its maximum age or after inactivity, and never lasts longer than the token it was created from.
 #[tokio::test]
 async fn a_login_is_over_when_its_time_is() {
     let over = async |setup: Setup, credential: &str, user: &str, keeps_busy: bool| {
@@ -248,7 +250,7 @@ async fn a_login_is_over_when_its_time_is() {
             tokio::time::sleep(Duration::from_millis(7300)).await;
             browser.get("/console/approvals").await.leads_to(LOGIN);
         }
-        until("the login to be over", || async {
+        until("the login to expire", || async {
             browser.get("/console/approvals").await.status == 303
         })
         .await;
@@ -267,7 +269,7 @@ async fn a_login_is_over_when_its_time_is() {
     }
 }
 
-/// Logins whose time is over do not pile up: the store's housekeeper drops them.
+/// Expired logins do not accumulate: the store's maintenance deletes them.
 #[tokio::test]
 async fn logins_that_are_over_are_dropped() {
     for (_office, app) in offices(vec![]).await {
@@ -280,7 +282,7 @@ async fn logins_that_are_over_are_dropped() {
                 .env("GAVEL_AUTH_KEYS", keys(&ALL)),
         )
         .await;
-        until("it to be dropped", || async { logins(&app).await == ["bob"] }).await;
+        until("it to be deleted", || async { logins(&app).await == ["bob"] }).await;
         live.get("/console/approvals").await.is(200);
     }
 }
@@ -295,7 +297,7 @@ pub(super) async fn run(app: &App, sql: &'static str) {
     }
 }
 
-/// The users of all logins that are kept.
+/// The users of all stored logins.
 async fn logins(app: &App) -> Vec<String> {
     const ALL: &str = "SELECT user_id FROM console_session ORDER BY user_id";
     if app.database_url.starts_with("postgres") {
@@ -307,7 +309,7 @@ async fn logins(app: &App) -> Vec<String> {
     }
 }
 
-/// With tokens the user is the token's, and nobody else can be named.
+/// With a token the user is that of the token, and no other can be named.
 #[tokio::test]
 async fn a_token_is_exchanged_for_a_login_of_its_user() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -333,18 +335,18 @@ async fn a_token_is_exchanged_for_a_login_of_its_user() {
         assert!(boss.get("/console/approvals").await.is(200).contains("· approver"));
         for other in [token("ann", 600, &[]) + "x", key("desk"), String::new()] {
             let page = Browser::at(&app).log_in(&other, "", "").await.is(403);
-            assert!(page.contains("That was not accepted."), "{page}");
+            assert!(page.contains("Login failed."), "{page}");
         }
     }
 }
 
-/// What was wrong is not told, tries are counted, and no login leads elsewhere.
+/// The reason of a failed login is not shown, attempts are limited, and no login redirects to another site.
 #[tokio::test]
 async fn wrong_keys_are_answered_alike_and_not_for_long() {
     for (_office, app) in offices(vec![]).await {
         let browser = Browser::at(&app);
         let unnamed = browser.log_in(&key("desk"), "", "").await.is(403);
-        assert!(unnamed.contains("Give the name of the user who acts"), "{unnamed}");
+        assert!(unnamed.contains("Enter the name of the acting user"), "{unnamed}");
         for next in ["//evil.example", "https://evil.example/", "/\\evil.example", "/v1/chat"] {
             let other = Browser::at(&app);
             let landed = other.log_in(&key("desk"), "ann", next).await;
@@ -352,21 +354,18 @@ async fn wrong_keys_are_answered_alike_and_not_for_long() {
         }
         for n in 0..10 {
             let page = browser.log_in("wrong", "ann", "").await.is(403);
-            assert!(
-                page.contains("That was not accepted.") && !page.contains("wrong"),
-                "{n}: {page}"
-            );
+            assert!(page.contains("Login failed.") && !page.contains("wrong"), "{n}: {page}");
         }
         let waits = browser.log_in("wrong", "ann", "").await;
         assert!(waits.headers.contains_key("retry-after"));
         waits.is(429);
-        // Behind a proxy everybody has that address: who is nobody keeps nobody out.
+        // Behind a proxy all users share that address: failed logins do not block valid ones.
         let landed = Browser::at(&app).log_in(&key("desk"), "ann", "").await;
         landed.leads_to("/console/approvals");
     }
 }
 
-/// RFC 9110 section 15.4.5: what is not modified has no body, or it would be taken for the beginning of the next answer.
+/// RFC 9110 section 15.4.5: a 304 response has no body, which would be read as the start of the next response.
 #[tokio::test]
 async fn a_style_sheet_that_is_known_leaves_the_connection_clean() {
     let (_office, app) = offices(vec![]).await.swap_remove(0);
@@ -385,7 +384,8 @@ async fn a_style_sheet_that_is_known_leaves_the_connection_clean() {
     assert!(second.ends_with(&style.text), "{second}");
 }
 
-/// The API takes a token for a minute longer, since clocks differ; a login of it would be over before the next page.
+/// The API accepts a token for one more minute, because clocks differ. A login with such a token would have expired
+/// before the next page.
 #[tokio::test]
 async fn a_token_that_is_just_over_makes_no_login() {
     let office = Office::start().await;
@@ -400,10 +400,10 @@ async fn a_token_that_is_just_over_makes_no_login() {
             .iter()
             .any(|set| { set.to_str().unwrap().contains("session") })
     );
-    assert!(page.is(403).contains("That was not accepted."));
+    assert!(page.is(403).contains("Login failed."));
 }
 
-/// The login form too is taken from our own page alone.
+/// The login form too is accepted only from gavel's own page.
 #[tokio::test]
 async fn a_login_that_another_site_sends_is_refused() {
     for (_office, app) in offices(vec![]).await {
@@ -431,7 +431,7 @@ async fn a_login_that_another_site_sends_is_refused() {
         let own = [("sec-fetch-site", "same-origin"), ("origin", "null")];
         let landed = browser.post_with("/console/login", &own, &fields).await;
         landed.leads_to("/console/approvals");
-        // Who follows a link from elsewhere comes without the cookie, and is asked to come again.
+        // A link from another site arrives without the cookie, and the page asks to try again.
         let again = elsewhere
             .get_with("/console/approvals", &[("sec-fetch-site", "cross-site")])
             .await;
@@ -443,7 +443,7 @@ async fn a_login_that_another_site_sends_is_refused() {
     }
 }
 
-/// A proxy before gavel: the cookie is for TLS alone, under a name that plain text cannot set.
+/// Behind a TLS proxy the cookie is secure, under a name that plain HTTP cannot set.
 #[tokio::test]
 async fn behind_a_proxy_the_cookie_is_secure() {
     for (_office, app) in offices(vec![]).await {
@@ -470,8 +470,8 @@ async fn behind_a_proxy_the_cookie_is_secure() {
     }
 }
 
-/// With `auth.mode = none` whoever is on this machine acts as `local`, without a login, and a name that is none of this
-/// machine's is refused, or a page elsewhere could reach the console by a name of its own.
+/// With `auth.mode = none` every user of this machine acts as `local`, without a login. A host name that is not this
+/// machine's is refused, because another site could otherwise reach the console under its own name.
 #[tokio::test]
 async fn without_authentication_the_console_is_for_this_machine_alone() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -1,5 +1,4 @@
-//! What a page does by itself, without script: a list says when it is no longer what it was, and times are those of a place that was
-//! chosen.
+//! What a page does without scripts: a list reports that it has changed, and times are shown in a chosen time zone.
 
 use serde_json::json;
 
@@ -16,7 +15,8 @@ fn refreshes(page: &Page) -> bool {
     page.text.contains("http-equiv=\"refresh\" content=\"15\"")
 }
 
-/// an approver who has the list open learns of what came or was answered since, and loses no word that they write in it.
+/// an open list reports what arrived or was resolved since, and the approver loses no text that they are writing
+/// in it.
 #[tokio::test]
 async fn a_list_says_when_it_has_changed_and_leaves_what_somebody_writes_alone() {
     for (_office, app) in offices(vec![("gmail_send", mail())]).await {
@@ -36,12 +36,19 @@ async fn a_list_says_when_it_has_changed_and_leaves_what_somebody_writes_alone()
             "{}",
             news.text
         );
-        assert!(!refreshes(&news), "it has said what there is to say: {}", news.text);
+        assert!(
+            !refreshes(&news),
+            "it has reported the change and stops refreshing: {}",
+            news.text
+        );
 
         let frame_of_one = frame(&ann.get("/console/approvals").await.text);
         assert!(refreshes(&ann.get(&frame_of_one).await));
         app.says("jo").await;
-        assert!(refreshes(&ann.get(&frame_of_one).await), "another's is none of theirs");
+        assert!(
+            refreshes(&ann.get(&frame_of_one).await),
+            "another user's news is not shown"
+        );
         ann.answers(&approval(&run, 0), "reject", "").await;
         let news = ann.get(&frame_of_one).await;
         assert!(news.text.contains("This list has changed"), "{}", news.text);
@@ -52,7 +59,7 @@ async fn a_list_says_when_it_has_changed_and_leaves_what_somebody_writes_alone()
     }
 }
 
-/// The frame is shown by pages of gavel's alone, and neither runs nor posts anything.
+/// Only gavel's own pages may embed the frame, and it neither runs nor posts anything.
 #[tokio::test]
 async fn only_pages_of_gavel_show_the_frame() {
     for (_office, app) in offices(Vec::new()).await {
@@ -72,7 +79,7 @@ async fn only_pages_of_gavel_show_the_frame() {
     }
 }
 
-/// A login ends an hour after its last use, although a page that looks by itself is open.
+/// A login ends an hour after its last use, even if a page that refreshes itself is open.
 #[tokio::test]
 async fn a_page_that_looks_by_itself_keeps_no_login_alive() {
     let with = |setup: crate::harness::Setup| setup.env("GAVEL_CONSOLE_IDLE_HOURS", "0.001");
@@ -89,7 +96,8 @@ async fn a_page_that_looks_by_itself_keeps_no_login_alive() {
     }
 }
 
-/// times are those of the approver's place, once they have said where that is, and until then in UTC, which is said.
+/// times are in the approver's time zone once they have chosen one. Until then they are in UTC, and the page says
+/// so.
 #[tokio::test]
 async fn times_are_those_of_the_approvers_place() {
     for (_office, app) in offices(vec![("calendar_event_create", meeting())]).await {
@@ -118,7 +126,7 @@ async fn times_are_those_of_the_approvers_place() {
         assert!(told.contains("such as Europe/Berlin"), "{told}");
         let foreign = ann.post("/console/zone", &[("zone", "Asia/Tokyo")]).await;
         assert_eq!(foreign.status, 403, "{}", foreign.text);
-        // One that a neighbour planted is none.
+        // A time zone cookie that a neighbor planted is ignored.
         ann.cookies
             .lock()
             .unwrap()

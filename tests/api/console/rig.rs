@@ -1,4 +1,4 @@
-//! An office with mail and a calendar, and browsers that look at its console.
+//! An office with mail and a calendar, and browsers on its console.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::raw::{Answer, RawServer};
 pub(crate) const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: side_effects\n\
                                     tools: [gmail_send, calendar_event_create]\n---\n\nYou are the workspace.\n";
 
-/// Keys, all of one letter and so in nobody's dictionary: name, tenant, roles.
+/// Keys, each a repeated letter and so no known secret: name, tenant, roles.
 pub(crate) const KEYS: [(&str, &str, &[&str]); 4] = [
     ("web", "acme", &[]),
     ("desk", "acme", &[]),
@@ -41,7 +41,7 @@ pub(crate) fn keys(names: &[&str]) -> String {
 
 pub(crate) const ALL: [&str; 4] = ["web", "desk", "chief", "others"];
 
-/// What the office's server offers.
+/// The tools of the office's server.
 fn tools() -> Value {
     let list = json!({"type": "array", "items": {"type": "string"}});
     json!({"tools": [
@@ -71,7 +71,7 @@ fn tools() -> Value {
     ]})
 }
 
-/// The server of the tools. It keeps what it was told to do, and loses its answer where `subject` says so.
+/// The tool server. It stores the calls that it receives, and loses its answer if `subject` says so.
 pub(crate) struct Office {
     server: RawServer,
     pub(crate) done: Arc<Mutex<Vec<Value>>>,
@@ -98,7 +98,7 @@ impl Office {
         Self { server, done }
     }
 
-    /// The `mcp.json` that has it.
+    /// The `mcp.json` with this server.
     pub(crate) fn mcp(&self) -> Value {
         let entry = json!({"url": self.server.url, "gavel": {"tools": {
             "gmail_send": {"recipients": ["to", "cc", "bcc"], "oneLine": ["subject"]},
@@ -110,7 +110,7 @@ impl Office {
         json!({"mcpServers": {"google": entry}})
     }
 
-    /// A setup that has it.
+    /// A setup with this server.
     pub(crate) fn setup(&self, setup: Setup) -> Setup {
         setup.mcp(self.mcp()).agent("workspace.md", WORKSPACE)
     }
@@ -123,7 +123,7 @@ impl Office {
     }
 }
 
-/// Asks for these calls, and is then done.
+/// Makes these calls, and then ends.
 pub(crate) fn asks(calls: Vec<(&'static str, Value)>) -> Vec<Reply> {
     vec![Reply::from(move |request| {
         let contents = request["contents"].as_array().unwrap();
@@ -149,12 +149,12 @@ pub(crate) fn meeting() -> Value {
     })
 }
 
-/// An office on each database, with keys, whose agent asks for these calls.
+/// An office on each database, with keys, whose agent makes these calls.
 pub(crate) async fn offices(calls: Vec<(&'static str, Value)>) -> Vec<(Office, App)> {
     offices_with(calls, |setup| setup).await
 }
 
-/// The same, with more of a setup.
+/// As `offices`, with more of a setup.
 pub(crate) async fn offices_with(
     calls: Vec<(&'static str, Value)>,
     more: impl Fn(Setup) -> Setup,
@@ -173,7 +173,7 @@ pub(crate) async fn offices_with(
 }
 
 impl App {
-    /// The user says something by the service `web`; the run that came of it.
+    /// Sends a prompt of the user through the service `web`; returns the run.
     pub(crate) async fn says(&self, user: &str) -> Value {
         let authorization = format!("Bearer {}", key("web"));
         let headers = [("x-gavel-user", user), ("authorization", authorization.as_str())];
@@ -190,7 +190,7 @@ pub(crate) fn approval(run: &Value, n: usize) -> String {
     id.unwrap_or_else(|| panic!("{run}")).to_owned()
 }
 
-/// What a browser got.
+/// A page that a browser received.
 pub(crate) struct Page {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
@@ -226,12 +226,12 @@ pub(crate) fn form_token(page: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// Keeps cookies as a browser does, and follows nothing by itself.
+/// Stores cookies as a browser does, and follows no redirect by itself.
 pub(crate) struct Browser {
     client: reqwest::Client,
     url: String,
     pub(crate) cookies: Mutex<BTreeMap<String, String>>,
-    /// What it holds of another site on this host, before ours.
+    /// A cookie of another site on this host, sent before gavel's.
     neighbour: Vec<u8>,
 }
 
@@ -254,7 +254,7 @@ impl Browser {
         self
     }
 
-    /// The same browser, led to another replica.
+    /// The same browser, directed to another replica.
     pub(crate) fn moved_to(&self, app: &App) -> Self {
         let other = Self::at(app);
         *other.cookies.lock().unwrap() = self.cookies.lock().unwrap().clone();
@@ -299,7 +299,7 @@ impl Browser {
         self.send("POST", path, headers, Some(body)).await
     }
 
-    /// Presses a button of a question, with the form's token.
+    /// Presses a button of an approval request, with the form's token.
     pub(crate) async fn answers(&self, approval: &str, decision: &str, reason: &str) -> Page {
         let token = self.get("/console/approvals").await.form_token();
         let path = format!("/console/approvals/{approval}");

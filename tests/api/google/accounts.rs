@@ -1,11 +1,11 @@
-//! From which account it is sent: shown with the question, and bound to the answer.
+//! The sending account: shown with the approval request, and bound to the approval.
 
 use serde_json::json;
 
 use super::{ALL_SCOPES, BOTH, Desk, account, mail, puppet, states};
 
-/// R-5, promise 4: whoever answers sees from which account it would be sent; another one that the user connects meanwhile is not
-/// what they agreed to.
+/// R-5, promise 4: an approver sees the account that would send. An approval does not cover another account that the
+/// user connects meanwhile.
 #[tokio::test]
 async fn what_was_agreed_to_is_sent_from_the_account_that_was_shown() {
     for kind in BOTH {
@@ -38,13 +38,13 @@ async fn what_was_agreed_to_is_sent_from_the_account_that_was_shown() {
         assert_eq!(states(&run), ["failed", "completed"], "{run}");
         let why = run["actions"][0]["errorMessage"].as_str().unwrap();
         assert!(
-            why.contains("ann@gmail.example") && why.contains("another one"),
+            why.contains("ann@gmail.example") && why.contains("another account"),
             "{why}"
         );
         assert!(desk.google.seen("send").is_empty(), "nothing was sent");
         assert_eq!(desk.google.events(&account("ann")).len(), 1);
 
-        // Asked anew, it names the new one.
+        // A new request names the new account.
         let waiting = desk.mails("ann", mail()).await;
         assert_eq!(waiting["actions"][0]["account"], "private@gmail.example", "{waiting}");
         let run = desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await;

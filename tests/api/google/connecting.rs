@@ -12,7 +12,7 @@ use crate::docs::execute;
 use crate::harness::{Setup, binary, spawn_app};
 use crate::workspace::{EVENTS, READ, SEND, Trouble};
 
-/// The page that the browser comes back to: status and text.
+/// The page that the browser returns to: status and text.
 async fn come_back(desk: &Desk, query: &str) -> (u16, String) {
     let request = desk.app.request("GET", &format!("/oauth/google/callback?{query}"), &[]);
     let answer = request.send().await.unwrap();
@@ -29,8 +29,9 @@ async fn come_back(desk: &Desk, query: &str) -> (u16, String) {
     (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
-/// what an operator began for a user is finished at the callback, once, for that user and nobody else, whatever comes with the
-/// request; what leads back elsewhere, was made up, declined or is over is not.
+/// a connection that an operator started for a user is completed at the callback, once and for that user
+/// only, whatever else the request carries. A state that belongs elsewhere, is made up, declined or expired is
+/// rejected.
 #[tokio::test]
 async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
     for kind in BOTH {
@@ -51,7 +52,7 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
             assert_eq!(status, 400, "{wrong}: {page}");
             assert!(!page.contains(&code));
         }
-        // A user that comes with the request is nobody.
+        // A user named in the request is ignored.
         let query = format!("code={code}&state={}&user=eve&scope=x", begun.state);
         let (status, page) = come_back(&desk, &query).await;
         assert_eq!(status, 200, "{page}");
@@ -60,7 +61,7 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
             "{page}"
         );
         let (status, page) = come_back(&desk, &query).await;
-        assert_eq!(status, 400, "it is good once: {page}");
+        assert_eq!(status, 400, "it is valid once: {page}");
         let users = async || {
             let all = connector.connected().await.unwrap();
             all.into_iter().map(|account| account.user).collect::<Vec<_>>()
@@ -70,14 +71,14 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
         let run = desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await;
         assert_eq!(states(&run), ["completed"], "{run}");
 
-        // One that leads back to a command's own listener is not the route's.
+        // A state that leads back to a command's own listener is not valid at the route.
         let elsewhere = connector.begin("bob", super::REDIRECT).await.unwrap();
         let code = consent(&elsewhere.url, "bob");
         let (status, _) = come_back(&desk, &format!("code={code}&state={}", elsewhere.state)).await;
         assert_eq!(status, 400);
         connector.finish("bob", &elsewhere.state, &code).await.unwrap();
 
-        // Declined: it cannot be finished any more, and what the address says is not shown.
+        // Declined: it can no longer be completed, and the page does not show the text in the address.
         let declined = connector.begin("cyd", &callback).await.unwrap();
         let query = format!("error=<script>alert(1)</script>&state={}", declined.state);
         let (status, page) = come_back(&desk, &query).await;
@@ -91,7 +92,7 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
         assert_eq!(status, 400);
         assert_eq!(users().await, ["ann", "bob"]);
 
-        // A name that would be markup is text.
+        // A name that would be markup is shown as text.
         let odd = connector.begin("<b>dan</b>", &callback).await.unwrap();
         let code = consent(&odd.url, "dan");
         let (_, page) = come_back(&desk, &format!("code={code}&state={}", odd.state)).await;
@@ -104,8 +105,8 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
     }
 }
 
-/// what cannot be a state (32 bytes in base64) is told as one that nobody began, with what to do now; it takes nothing from
-/// anybody, and costs no look into the database, since anybody may write such an address.
+/// a value that cannot be a state (32 bytes in base64) is rejected like an unknown one, with what to do
+/// next. It affects no connection and causes no database query, because any caller may send it.
 #[tokio::test]
 async fn what_cannot_be_a_state_connects_nobody_and_costs_no_look() {
     for kind in BOTH {
@@ -132,13 +133,13 @@ async fn what_cannot_be_a_state_connects_nobody_and_costs_no_look() {
         let database = desk.variables["GOOGLE_DATABASE_URL"].clone();
         let is_waiting = async || connector.waits("ann", state).await.unwrap();
         for away in [false, true] {
-            // The first that is possible opens the database; then it goes.
+            // The first possible state opens the database; then the database is removed.
             if away {
                 let (status, _) = come_back(&desk, &format!("code={code}&state={}", "A".repeat(43))).await;
                 assert_eq!(status, 400);
                 execute(&database, "ALTER TABLE google_authorizations RENAME TO elsewhere").await;
                 let (status, _) = come_back(&desk, &format!("code={code}&state={}", "A".repeat(43))).await;
-                assert_eq!(status, 503, "it does look for what is possible");
+                assert_eq!(status, 503, "a possible state is looked up");
             }
             for wrong in &impossible {
                 let (status, page) = come_back(&desk, &format!("code={code}&state={wrong}")).await;
@@ -148,22 +149,22 @@ async fn what_cannot_be_a_state_connects_nobody_and_costs_no_look() {
                     "{page}"
                 );
                 assert!(!page.contains(&code) && !page.contains(short), "{page}");
-                // Declined: nothing of anybody's was.
+                // Declined: no connection is affected.
                 let (status, page) = come_back(&desk, &format!("error=access_denied&state={wrong}")).await;
                 assert_eq!(status, 200, "{wrong}: {page}");
             }
         }
         execute(&database, "ALTER TABLE elsewhere RENAME TO google_authorizations").await;
-        assert!(is_waiting().await, "what was begun waits as it did");
+        assert!(is_waiting().await, "the started connection still waits");
         assert!(connector.connected().await.unwrap().is_empty());
         let (status, page) = come_back(&desk, &format!("code={code}&state={state}")).await;
-        assert_eq!(status, 200, "and can be finished: {page}");
+        assert_eq!(status, 200, "and can be completed: {page}");
         connector.close().await;
         desk.app.stop().await;
     }
 }
 
-/// `gavel google …` under the configuration of the service.
+/// Runs `gavel google …` with the configuration of the service.
 fn command(desk: &Desk, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command
@@ -179,7 +180,7 @@ fn command(desk: &Desk, args: &[&str]) -> Command {
     command
 }
 
-/// Starts to connect somebody: the process, what it goes on to print, and the address to open.
+/// Starts to connect a user: the process, its further output, and the address to open.
 async fn begin(desk: &Desk, args: &[&str]) -> (Child, BufReader<tokio::process::ChildStdout>, String) {
     let mut child = command(desk, args).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -194,7 +195,8 @@ fn parameter(url: &str, name: &str) -> String {
     found.unwrap().1.into_owned()
 }
 
-/// on the machine where it is run, and by the callback of the service; then listed, and disconnected.
+/// an account is connected on the machine of the command and by the callback of the service; then it is listed and
+/// disconnected.
 #[tokio::test]
 async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() {
     for kind in BOTH {
@@ -211,7 +213,7 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         let (code, state) = (consent(&url, "ann"), parameter(&url, "state"));
         let home = parameter(&url, "redirect_uri");
         assert!(home.starts_with("http://127.0.0.1:"), "{home}");
-        // Whatever else knocks is turned away, and keeps nobody out.
+        // Other connections to the listener are rejected and do not block the callback.
         let _silent = tokio::net::TcpStream::connect(home.trim_start_matches("http://").trim_end_matches('/'))
             .await
             .unwrap();
@@ -246,7 +248,7 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         assert!(child.wait().await.unwrap().success());
         assert_eq!(said, "bob@gmail.example is connected for bob\n");
 
-        // Who ticks a box off is told what does not work then, and so is the operator.
+        // A user who clears a checkbox sees what will not work, and so does the operator.
         let begun = begin(&desk, &["connect", "eve"]).await;
         let (child, mut out, url) = begun;
         let code = desk.google.consent(&url, &account("eve"), SEND);
@@ -278,7 +280,7 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         assert_eq!(eve["missing"], serde_json::json!([READ, EVENTS]));
         assert_eq!(run(&["disconnect", "eve"]).await.0, Some(0));
 
-        // Who declines elsewhere is not waited for to the end.
+        // If the user declines elsewhere, the command does not wait until its timeout.
         let (declined, _out, url) = begin(&desk, &["connect", "dan"]).await;
         come_back(
             &desk,
@@ -317,11 +319,11 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         assert!(!listed.contains("canary"), "{listed}");
         assert_eq!(run(&["disconnect", "ann"]).await.0, Some(0));
         let (status, _, said) = run(&["disconnect", "ann"]).await;
-        assert!(status == Some(1) && said.contains("has no account connected"), "{said}");
+        assert!(status == Some(1) && said.contains("has no connected account"), "{said}");
         assert_eq!(
             desk.google.refresh_tokens().len(),
             1,
-            "the consent is taken back at Google"
+            "the consent is revoked at Google"
         );
         desk.google.trouble("revoke", [Trouble::Refuse(503, "backendError")]);
         let (status, told, said) = run(&["disconnect", "bob"]).await;
@@ -329,7 +331,7 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
             status == Some(1) && told.is_empty() && said.contains("https://myaccount.google.com/permissions"),
             "{told}{said}"
         );
-        assert!(!run(&["list"]).await.1.contains("bob"), "it is forgotten here");
+        assert!(!run(&["list"]).await.1.contains("bob"), "the account is removed here");
         let waiting = desk.mails("ann", mail()).await;
         let waits = waiting["status"] == "awaiting_confirmation";
         let run = match waits {
@@ -338,12 +340,12 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         };
         assert_eq!(run["actions"][0]["errorCode"], "auth_required", "{run}");
         let why = run["actions"][0]["errorMessage"].as_str().unwrap();
-        assert!(!why.contains('{') && why.contains("connect"), "in words: {why}");
+        assert!(!why.contains('{') && why.contains("connect"), "as plain text: {why}");
         desk.app.stop().await;
     }
 }
 
-/// where nobody can be sent back to it, the callback is no route, whatever an anonymous caller sends there.
+/// without a public address the callback route does not exist, whatever an anonymous caller sends there.
 #[tokio::test]
 async fn without_a_callback_there_is_no_callback_route() {
     let off = spawn_app(Setup::stdio_sqlite()).await;

@@ -1,4 +1,4 @@
-//! A user whose credentials do not do it: AuthError, what to do next, and no doubt about what happened.
+//! A user with missing or insufficient credentials: AuthError, what to do next, and no in-doubt action.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,8 +6,8 @@ use super::{BOTH, Desk, account, mail, puppet, puppet_that_tells, states};
 use crate::workspace::{EVENTS, SEND, Trouble};
 use serde_json::json;
 
-/// nobody is connected, the consent was taken back, or it does not cover the call: the run says so with what is to be done
-/// next, nothing happens, and nothing is in doubt. Once the user has connected, it works.
+/// if the user is not connected, has revoked the consent, or has not consented to this call, the run says
+/// what to do next. Nothing happens and nothing is in doubt. After the user connects, the call works.
 #[tokio::test]
 async fn a_user_without_consent_is_told_what_to_do_next() {
     for kind in BOTH {
@@ -19,9 +19,9 @@ async fn a_user_without_consent_is_told_what_to_do_next() {
         for (user, words) in [
             ("new", "has not connected a Google account"),
             ("cut", "does not allow this"),
-            ("gone", "does not accept the user's connection any more"),
+            ("gone", "no longer accepts the user's connection"),
         ] {
-            // nobody is asked for leave for what cannot be done.
+            // no approval is requested for a call that cannot be made.
             let run = desk.mails(user, mail()).await;
             assert_eq!(
                 (run["status"].as_str(), states(&run)),
@@ -42,7 +42,7 @@ async fn a_user_without_consent_is_told_what_to_do_next() {
             let log = desk.get(user, "/v1/tool-invocations").await;
             assert!(
                 !json!([log, run]).to_string().contains("canary"),
-                "a secret is on the record"
+                "a secret is in the log"
             );
         }
         desk.google.finish();
@@ -50,8 +50,8 @@ async fn a_user_without_consent_is_told_what_to_do_next() {
     }
 }
 
-/// also where the consent is taken back while the question waits. And where nobody can say whether it is there, people are
-/// asked as ever.
+/// this also holds if the consent is revoked while the approval request waits. If its state cannot be determined,
+/// approval is requested as usual.
 #[tokio::test]
 async fn a_consent_that_goes_while_a_question_waits_is_told() {
     for kind in BOTH {

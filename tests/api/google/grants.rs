@@ -1,4 +1,4 @@
-//! Standing leave for a set of recipients.
+//! Grants for a set of recipients.
 
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ fn to(recipients: Value) -> Value {
     mail
 }
 
-/// R-15, promise 4: leave for good covers the same recipients, however they are written, each where they stood, and nobody else beside
-/// them: not in cc, not in bcc, not for another tool, not for another user, and not after it was taken back.
+/// R-15, promise 4: a grant covers the same recipients in the same fields, however they are written, and no others. It
+/// covers no new cc or bcc, no other tool, no other user, and nothing after it is revoked.
 #[tokio::test]
 async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
     for kind in BOTH {
@@ -44,7 +44,7 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
             json!({"to": ["ben@example.com"], "bcc": ["eve@evil.example"]}),
             json!({"to": ["ben@example.com", "eve@evil.example"]}),
             json!({"to": ["eve@evil.example"]}),
-            // Whether a mailbox tells these apart, its host alone knows.
+            // Only the mailbox's host knows whether these are different addresses.
             json!({"to": ["BEN@example.com"]}),
             json!({"to": ["ben+x@example.com"]}),
             json!({"to": ["b.en@example.com"]}),
@@ -53,7 +53,7 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
             let run = desk.mails("ann", to(other.clone())).await;
             assert_eq!(run["status"], "awaiting_confirmation", "{other}: {run}");
         }
-        // Who was to see whom was part of the question.
+        // Which recipients see which others was part of the approval request.
         let hidden = json!({"to": ["ben@example.com"], "bcc": ["boss@example.com"]});
         let asked = desk.mails("bob", to(hidden.clone())).await;
         desk.resolve("bob", &asked["actions"][0], ALWAYS, None).await;
@@ -111,7 +111,7 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
         assert_eq!(
             effects,
             [["4"]],
-            "R-18: each effect that nobody was asked about names the leave it ran by"
+            "each effect without an approval request names the grant that allowed it"
         );
         let path = format!("/api/agent/grants/{}", grant["grantId"].as_str().unwrap());
         let revoked = desk
@@ -122,14 +122,15 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
             .unwrap();
         assert_eq!(revoked.status(), 204);
         let run = desk.mails("ann", to(json!({"to": ["ben@example.com"]}))).await;
-        assert_eq!(run["status"], "awaiting_confirmation", "it was taken back: {run}");
+        assert_eq!(run["status"], "awaiting_confirmation", "the grant was revoked: {run}");
         assert_eq!(desk.google.sent(&account("ann")).len(), sent);
         desk.google.finish();
         desk.app.stop().await;
     }
 }
 
-/// promise 4: leave for good is for the user's own calendar, since others read what is written into one they share.
+/// promise 4: a grant is for the user's own calendar, because others read what is written into a shared
+/// one.
 #[tokio::test]
 async fn leave_for_an_attendee_covers_no_other_calendar() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;

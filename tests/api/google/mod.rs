@@ -1,5 +1,5 @@
-//! Gmail and Google Calendar in the hands of the workspace agent: the real service and the real `gavel mcp-server google`, against a
-//! stand-in for Google that checks each request by Google's own descriptions of its APIs. Gemini is scripted.
+//! Gmail and Google Calendar used by the workspace agent: the real service and the real `gavel mcp-server google`,
+//! against a stand-in for Google that checks each request by Google's own API descriptions. Gemini is scripted.
 
 mod accounts;
 mod connecting;
@@ -24,9 +24,9 @@ use crate::harness::{Answer, App, Setup, binary, spawn_app, until};
 use crate::postgres;
 use crate::workspace::{CLIENT_ID, CLIENT_SECRET, EVENTS, Google, READ, SEND};
 
-/// Where a browser would come back to. Nobody listens: the tests hand the code over themselves.
+/// The address to which a browser would return. No server listens there: the tests pass the code themselves.
 const REDIRECT: &str = "http://127.0.0.1:9/";
-/// What is asked for.
+/// The requested scopes.
 pub(crate) const ALL_SCOPES: [&str; 3] = [SEND, READ, EVENTS];
 
 /// A service with the google server, and a Google.
@@ -37,7 +37,7 @@ pub(crate) struct Desk {
     _folder: TempDir,
 }
 
-/// Which database everything is in.
+/// The database that everything uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Sqlite,
@@ -68,12 +68,12 @@ impl Desk {
         desk
     }
 
-    /// With nobody connected, and with more of a setup.
+    /// With no user connected, and with more of a setup.
     pub(crate) async fn with(kind: Kind, script: Vec<Reply>, more: impl FnOnce(Setup) -> Setup) -> Self {
         Self::begin(kind, script, &[], more).await
     }
 
-    /// With nobody connected, and without some of the server's variables.
+    /// With no user connected, and without some of the server's variables.
     pub(crate) async fn without(kind: Kind, script: Vec<Reply>, variables: &[&str]) -> Self {
         Self::begin(kind, script, variables, |setup| setup).await
     }
@@ -122,7 +122,7 @@ impl Desk {
         desk
     }
 
-    /// Waits until every server that is to be there is.
+    /// Waits until every server that must be connected is.
     pub(crate) async fn up(&self) {
         until("the servers to be up", || async {
             let servers = self.app.service().mcp.status();
@@ -152,7 +152,7 @@ impl Desk {
         connector.close().await;
     }
 
-    /// Sends a prompt; any answer but 200 fails the test.
+    /// Sends a prompt; any status but 200 fails the test.
     pub(crate) async fn say(&self, user: &str, prompt: &str) -> Value {
         let request = self.app.request("POST", "/api/agent/run", &[("x-gavel-user", user)]);
         Answer::of(request.json(&json!({"prompt": prompt}))).await.expect(200)
@@ -163,7 +163,7 @@ impl Desk {
         self.say(user, &puppets(&calls)).await
     }
 
-    /// The same of one e-mail.
+    /// Has the puppet send one e-mail.
     pub(crate) async fn mails(&self, user: &str, mail: Value) -> Value {
         self.calls(user, json!([["gmail_send", mail]])).await
     }
@@ -187,7 +187,7 @@ impl Desk {
         page["approvals"].as_array().unwrap().clone()
     }
 
-    /// What the thread of a run has, role and text.
+    /// The lines of a run's thread, role and text.
     pub(crate) async fn thread(&self, user: &str, run: &Value) -> Vec<(String, String)> {
         let path = format!("/api/agent/threads/{}", run["threadId"].as_str().unwrap());
         let thread = self.get(user, &path).await;
@@ -199,7 +199,7 @@ impl Desk {
         thread["messages"].as_array().unwrap().iter().map(line).collect()
     }
 
-    /// Nothing went out of anybody's account, and nothing was put into a calendar.
+    /// No e-mail was sent from any account, and no event was inserted into any calendar.
     #[track_caller]
     pub(crate) fn nothing_happened(&self) {
         assert!(self.google.seen("send").is_empty(), "an e-mail went out");
@@ -212,19 +212,19 @@ pub(crate) fn mail() -> Value {
     json!({"to": ["ben@example.com"], "subject": "Late", "body": "I am late."})
 }
 
-/// Stands before what the puppet is to do.
+/// Precedes the calls that the puppet must make.
 const STRINGS: &str = "STRINGS ";
 
 pub(crate) fn puppets(calls: &Value) -> String {
     format!("{STRINGS}{calls}")
 }
 
-/// A model that makes the calls which the latest prompt spells out, and then says what came of them.
+/// A model that makes the calls in the latest prompt, and then reports their results.
 pub(crate) fn puppet() -> Vec<Reply> {
     puppet_that_tells(&Arc::default())
 }
 
-/// The same; what it was answered is kept.
+/// As `puppet`; stores the results it received.
 pub(crate) fn puppet_that_tells(told: &Arc<Mutex<Vec<String>>>) -> Vec<Reply> {
     let told = Arc::clone(told);
     vec![Reply::from(move |request| {

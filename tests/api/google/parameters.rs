@@ -1,4 +1,4 @@
-//! What cannot be right is refused before anybody is asked.
+//! Arguments that cannot be valid are rejected before approval is requested.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn event_with(fields: Value) -> Value {
     event
 }
 
-/// malformed and unsafe addresses and parameters of both tools, with the settings that come with gavel.
+/// malformed and unsafe addresses and arguments of both tools, with the settings that ship with gavel.
 #[tokio::test]
 async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;
@@ -70,7 +70,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
             mail_with("from", json!("boss@example.com")),
             mail_with("user_id", json!("bob")),
             json!({"subject": "Late", "body": "x"}),
-            // What no schema says and the server would refuse.
+            // Not covered by a schema, but rejected by the server.
             mail_with("subject", json!("")),
             mail_with("subject", json!(" \u{200b}")),
             mail_with("subject", json!("pay \u{202e}gro.live")),
@@ -111,7 +111,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
     .map(|fields| json!(["calendar_event_create", event_with(fields)]));
     for call in mails.chain(events) {
         let mut run = desk.calls("ann", json!([call])).await;
-        assert_eq!(run["status"], "completed", "somebody is asked about {call}: {run}");
+        assert_eq!(run["status"], "completed", "approval is requested for {call}: {run}");
         assert_eq!(states(&run), ["failed"], "{call}: {run}");
         assert_eq!(run["actions"][0]["errorCode"], "invalid_arguments", "{call}: {run}");
         let action = &mut run["actions"][0];
@@ -120,7 +120,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
         assert!(why.as_str().is_some_and(|why| !why.is_empty()), "{call}: {why}");
         assert!(
             !run.to_string().contains("evil"),
-            "what was wrong is told elsewhere: {run}"
+            "the rejected value appears elsewhere: {run}"
         );
     }
     assert!(desk.pending("ann").await.is_empty());
@@ -128,7 +128,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
     desk.google.finish();
 }
 
-/// what may be right and looks like something else is shown as what it is.
+/// an address that may be valid and resembles another one is marked as such.
 #[tokio::test]
 async fn look_alike_addresses_are_marked_for_who_approves() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;

@@ -27,7 +27,7 @@ fn meeting() -> Value {
     })
 }
 
-/// Asks for both in one turn, and then says what it was told.
+/// Makes both calls in one turn, and then repeats the results it received.
 fn model() -> Vec<Reply> {
     vec![Reply::from(|request| {
         let contents = request["contents"].as_array().unwrap();
@@ -51,7 +51,7 @@ fn model() -> Vec<Reply> {
     })]
 }
 
-/// Begins it, at once or as a stream, and gives the run that waits.
+/// Starts the run, directly or as a stream, and returns the waiting run.
 async fn begin(desk: &Desk, streamed: bool) -> Value {
     if !streamed {
         return desk.say("ann", PROMPT).await;
@@ -73,7 +73,7 @@ async fn begin(desk: &Desk, streamed: bool) -> Value {
     last["result"].clone()
 }
 
-/// The one e-mail, read as who receives it would.
+/// The one e-mail, parsed as its recipient would.
 fn the_mail(google: &Google) {
     let sent = google.sent(&account("ann"));
     let [mail] = &sent[..] else {
@@ -93,10 +93,10 @@ fn the_mail(google: &Google) {
         ["bea@example.com", "carl@example.org", "dora@example.net"]
     );
     let delivered = String::from_utf8(mail.delivered.clone()).unwrap();
-    assert!(!delivered.contains("dora"), "who is in Bcc is seen: {delivered}");
+    assert!(!delivered.contains("dora"), "the Bcc recipient is visible: {delivered}");
 }
 
-/// The one event, as it stands in the calendar.
+/// The one event in the calendar.
 fn the_event(google: &Google) {
     let events = google.events(&account("ann"));
     let [event] = &events[..] else {
@@ -113,11 +113,12 @@ fn the_event(google: &Google) {
     assert_eq!(google.invitations().len(), 1);
 }
 
-/// two actions wait, with all their recipients and their whole text; one is approved and happens once, the
-/// other is rejected and does not; the thread tells it in order. Whichever is approved, in either order, streamed or not.
+/// two actions wait with all their recipients and their whole text. One is approved and happens
+/// once, the other is rejected and does not. The thread shows it in order, whichever is approved, in either order,
+/// streamed or not.
 #[tokio::test]
 async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
-    // Which one is approved, which one is answered first, and how it was begun.
+    // Which one is approved, which one is answered first, and how the run was started.
     for (kind, approved, first, streamed) in BOTH
         .into_iter()
         .flat_map(|kind| [(kind, 0, 0, false), (kind, 1, 0, true), (kind, 0, 1, true)])
@@ -157,7 +158,7 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
             assert_eq!(run["status"], status, "{run}");
         }
         let again = desk.resolve("ann", &actions[approved], "approve_once", None).await;
-        assert_eq!(again, run, "a retried answer gives the same answer");
+        assert_eq!(again, run, "a repeated answer gets the same response");
         let states_then = [["completed", "rejected"], ["rejected", "completed"]][approved];
         assert_eq!(states(&run), states_then, "{run}");
         let summary = [
@@ -175,7 +176,7 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
         }
 
         let thread = desk.thread("ann", &run).await;
-        // The question says what it is about: the arguments, or as much of them as one reads in a thread.
+        // The approval request shows the arguments, or as much of them as fits in a thread.
         let lines: Vec<_> = thread
             .iter()
             .map(|(role, text)| {
@@ -211,7 +212,7 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
         let (one, other) = (answer(first), answer(1 - first));
         let done = format!("{} was executed", ["gmail_send", "calendar_event_create"][approved]);
         let mut answers = vec![("approval", one.as_str()), ("approval", other.as_str())];
-        // What is approved runs at once.
+        // An approved call runs at once.
         answers.insert(1 + usize::from(first != approved), ("action", done.as_str()));
         let asked = [
             ("user", PROMPT),

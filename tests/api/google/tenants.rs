@@ -1,4 +1,4 @@
-//! One name in two tenants is two users, with an account each.
+//! The same user name in two tenants means two users, each with their own account.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ fn keys() -> String {
     format!("[auth]\nmode = \"api_key\"\n{}", entries.concat())
 }
 
-/// Has this tenant's ann send an e-mail, and approve it where she is asked: the run.
+/// Has this tenant's ann send an e-mail, and approves it if required; returns the run.
 async fn anns_mail(desk: &Desk, key: &str) -> Value {
     let bearer = format!("Bearer {key}");
     let headers = [("authorization", bearer.as_str()), ("x-gavel-user", "ann")];
@@ -31,7 +31,7 @@ async fn anns_mail(desk: &Desk, key: &str) -> Value {
     Answer::of(post("/api/agent/approvals/resolve", yes)).await.expect(200)
 }
 
-/// R-9, promise 2: nobody writes with the account of a namesake in another tenant.
+/// R-9, promise 2: a user cannot send from the account of a namesake in another tenant.
 #[tokio::test]
 async fn nobody_writes_with_the_account_of_a_namesake_in_another_tenant() {
     for kind in BOTH {

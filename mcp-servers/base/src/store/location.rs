@@ -1,4 +1,4 @@
-//! Which database a URL means.
+//! Parses database URLs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
-/// A database that was named in a way that can be opened.
+/// A database that can be opened.
 #[derive(Clone)]
 pub enum Location {
     /// A file.
@@ -17,7 +17,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Reads a URL; `what` names the database in errors: "the tasks database".
+    /// Parses a URL; `what` names the database in errors: "the tasks database".
     pub fn parse(what: &str, url: &str) -> anyhow::Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         match scheme {

@@ -1,37 +1,37 @@
-//! Migrations, embedded in the program and applied at start. All of them run in one transaction that
-//! only one process at a time can begin, so servers may start together.
+//! Migrations, embedded in the program and applied at the start. They run in one transaction that only one process at a
+//! time can begin, so servers may start together.
 
 use anyhow::{Context, ensure};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
 use crate::Moment;
 
-/// The tables of one server, by the steps that led to them.
+/// The tables of one server, as a list of migrations.
 #[derive(Debug)]
 pub struct Schema {
-    /// Names the server: its tables begin with it, and it stands in errors as "the NAME database".
+    /// The server's name: the prefix of its tables, and in errors "the NAME database".
     pub name: &'static str,
-    /// The number of the advisory lock under which PostgreSQL is migrated; another one for each server.
+    /// The number of PostgreSQL's advisory lock for migrations; each server has its own.
     pub lock: i64,
-    /// The steps, in order.
+    /// The migrations, in order.
     pub migrations: &'static [Migration],
 }
 
-/// One step, for each database.
+/// One migration, for each database.
 #[derive(Debug)]
 pub struct Migration {
     /// Counts from 1.
     pub version: i64,
-    /// What SQLite executes.
+    /// The SQL for SQLite.
     pub sqlite: &'static str,
-    /// What PostgreSQL executes.
+    /// The SQL for PostgreSQL.
     pub postgres: &'static str,
 }
 
 macro_rules! migrate_on {
     ($name:ident, $pool:ty, $begin:literal, $lock:expr) => {
         pub(super) async fn $name(pool: &$pool, schema: &Schema) -> anyhow::Result<()> {
-            // The name is ours; nothing of a caller's is put into a statement.
+            // The name is a constant of the program; no caller's text becomes part of a statement.
             let Schema { name, migrations, .. } = schema;
             let lock: fn(i64) -> String = $lock;
             let table = format!(
@@ -56,7 +56,7 @@ macro_rules! migrate_on {
             ensure!(
                 applied <= newest,
                 "the {name} database was written by a newer version of this program (its tables are \
-                 at {applied}, known here is {newest})"
+                 at version {applied}; this program knows {newest})"
             );
             for migration in *migrations {
                 if migration.version > applied {

@@ -14,24 +14,24 @@ pub use pruning::Pruning;
 /// The connections to an open database; clones share them.
 #[derive(Debug, Clone)]
 pub enum Pools {
-    /// One connection writes, so writers in this process queue instead of failing; a few read.
+    /// One connection writes, so that writers in this process queue instead of failing; others read.
     Sqlite {
-        /// The one that writes.
+        /// The connection that writes.
         writer: SqlitePool,
-        /// Those that read.
+        /// The connections that read.
         readers: SqlitePool,
     },
-    /// They read and write.
+    /// The connections read and write.
     Postgres(PgPool),
 }
 
 impl Pools {
-    /// Opens the database, creates what is missing and brings its tables up to date.
+    /// Opens the database, creates what is missing and migrates its tables.
     pub async fn open(location: &Location, schema: &Schema) -> anyhow::Result<Self> {
         open::open(location, schema).await
     }
 
-    /// Closes every connection, once it is free.
+    /// Closes all connections once they are free.
     pub async fn close(&self) {
         match self {
             Self::Sqlite { writer, readers } => {

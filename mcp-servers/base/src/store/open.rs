@@ -1,4 +1,4 @@
-//! Opening the database.
+//! Opens the database.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ async fn open_sqlite(options: &SqliteConnectOptions, schema: &Schema) -> anyhow:
     }
 }
 
-/// Made here and not by SQLite, which would let everybody on the machine read it: it holds people's words. SQLite gives the
-/// files it keeps beside a database the same rights.
+/// Creates the file here, since SQLite would let all users of the machine read it: it contains what users wrote. SQLite
+/// gives the files next to a database the same permissions.
 async fn create_file(path: &Path) -> std::io::Result<()> {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create(true).truncate(false);
@@ -85,14 +85,14 @@ fn is_busy(error: &anyhow::Error) -> bool {
         return false;
     };
     let code = error.code().and_then(|code| code.parse::<u32>().ok());
-    // The low byte is the primary code; the rest says more precisely what was busy.
+    // The low byte is the primary code; the other bytes say what was busy.
     code.is_some_and(|code| matches!(code & 0xff, BUSY | LOCKED))
 }
 
 async fn open_postgres(options: &PgConnectOptions, schema: &Schema) -> anyhow::Result<Pools> {
     let options = options.clone().application_name(&format!("gavel-mcp-{}", schema.name));
     let opened = async {
-        // Until the first connection the pool goes on trying, so a database may start later.
+        // Before the first connection the pool keeps trying, so the database may start later.
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS)
             .acquire_timeout(START_PATIENCE)

@@ -1,4 +1,4 @@
-//! Forgetting what is past its life, at start and every hour.
+//! Deletes expired data, at the start and every hour.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::Moment;
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// The running job; a server waits for it before it closes the store.
+/// The running job; a server stops it before it closes the store.
 #[derive(Debug)]
 pub struct Pruning {
     job: TaskTracker,
@@ -17,7 +17,8 @@ pub struct Pruning {
 }
 
 impl Pruning {
-    /// Begins; `prune` forgets what is too old now and says how much that was. `what` names it: "old idempotency keys".
+    /// Starts the job. `prune` deletes what has expired now and returns the count. `what` names it: "old idempotency
+    /// keys".
     pub fn start<Prune, Pruned>(what: &'static str, stop: CancellationToken, prune: Prune) -> Self
     where
         Prune: Fn(Moment) -> Pruned + Send + 'static,
@@ -31,7 +32,7 @@ impl Pruning {
         Self { job, stop }
     }
 
-    /// Ends the job, and waits until it has ended.
+    /// Stops the job, and waits until it has ended.
     pub async fn stop(self) {
         self.stop.cancel();
         self.job.close();
@@ -47,8 +48,8 @@ where
     loop {
         match prune(Moment::now()).await {
             Ok(0) => {}
-            Ok(pruned) => tracing::info!(pruned, "{what} were forgotten"),
-            Err(error) => tracing::warn!(%error, "{what} stay for now"),
+            Ok(pruned) => tracing::info!(pruned, "{what} were deleted"),
+            Err(error) => tracing::warn!(%error, "{what} could not be deleted and are kept for now"),
         }
         tokio::time::sleep(EVERY).await;
     }

@@ -26,9 +26,9 @@ pub(super) const NAME: &str = "grep";
 
 const MAX_MATCHES: usize = 200;
 const MAX_LINE_CHARS: usize = 500;
-/// What a compiled pattern may take; a longer one is refused as too big.
+/// Most bytes of a compiled pattern; a larger one is rejected.
 const MAX_REGEX_BYTES: usize = 4 * 1024 * 1024;
-/// What one line may take in memory; a file with a longer one is skipped.
+/// Most bytes of one line in memory; a file with a longer line is skipped.
 const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 
 const DESCRIPTION: &str = "\
@@ -61,7 +61,7 @@ pub(super) fn tool() -> Tool {
                 },
                 "ignore_case": {
                     "type": "boolean",
-                    "description": "true to take upper and lower case as the same. false when left out."
+                    "description": "true to ignore upper and lower case. false when left out."
                 }
             }),
             &["pattern"],
@@ -76,7 +76,7 @@ pub(super) fn tool() -> Tool {
                             "path": { "type": "string" },
                             "line": { "type": "integer", "minimum": 1, "description": "Its number in the file." },
                             "text": { "type": "string", "description": "The line." },
-                            "cut": { "type": "boolean", "description": "true when the line goes on after text." }
+                            "cut": { "type": "boolean", "description": "true when the line continues after text." }
                         },
                         "required": ["path", "line", "text"],
                         "additionalProperties": false
@@ -156,14 +156,14 @@ impl Request {
 
     fn matcher(&self) -> Result<RegexMatcher, ToolError> {
         pattern::check("pattern", &self.pattern)?;
-        // The builder wraps the pattern before it reads it, and its errors point at places in what it made. These show
-        // the pattern as it was given, with a mark under the place.
+        // The builder wraps the pattern before it parses it, and its errors point into the wrapped text. These errors
+        // show the pattern as given, with a mark under the place.
         Parser::new()
             .parse(&self.pattern)
             .map_err(|error| not_understood(&error))?;
         RegexMatcherBuilder::new()
             .case_insensitive(self.ignore_case.unwrap_or_default())
-            // Without it `$` would match no line that ends with a mere newline.
+            // Without it, `$` would not match a line that ends with a bare newline.
             .multi_line(true)
             .crlf(true)
             .size_limit(MAX_REGEX_BYTES)
@@ -176,7 +176,7 @@ impl Request {
 fn not_understood(error: &dyn fmt::Display) -> ToolError {
     ToolError::new(
         Code::InvalidPattern,
-        format!("`pattern` is no regular expression that is understood here: {error}"),
+        format!("`pattern` is not a supported regular expression: {error}"),
     )
 }
 
@@ -188,7 +188,7 @@ fn searcher() -> Searcher {
         .build()
 }
 
-/// Which files are searched.
+/// The files to search.
 struct Include {
     glob: GlobMatcher,
     by_name: bool,
@@ -216,7 +216,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Why not all of it was looked at, if so.
+    /// Searches one file; returns why the search is incomplete, if it is.
     fn only(&mut self, file: File, path: &InnerPath) -> Option<String> {
         self.file(file, path.as_path()).break_value()
     }
@@ -234,7 +234,7 @@ impl Search<'_> {
             budget: self.budget,
         };
         let searched = self.searcher.search_reader(&self.matcher, reader, &mut lines);
-        // What was found before a file turned out to be binary, or unreadable, is not to be trusted.
+        // Matches found before a file turned out to be binary or unreadable are not reliable.
         match searched {
             Ok(()) if lines.binary => self.answer.binary += 1,
             Ok(()) => self.answer.matches.append(&mut lines.lines),
@@ -253,7 +253,7 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
-    /// What was removed meanwhile is nothing to tell of.
+    /// A file that was removed in the meantime is not counted.
     fn skip(&mut self, error: &io::Error) {
         if error.kind() != io::ErrorKind::NotFound {
             self.answer.unreadable += 1;

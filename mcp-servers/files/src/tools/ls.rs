@@ -42,7 +42,7 @@ pub(super) fn tool() -> Tool {
                             "size": { "type": "integer", "minimum": 0 },
                             "not_utf8": {
                                 "type": "boolean",
-                                "description": "true when the real name cannot be written here, nor be asked for."
+                                "description": "true when the real name cannot be shown here or used as an argument."
                             }
                         },
                         "required": ["name", "kind"],
@@ -93,7 +93,7 @@ impl Request {
         let path = self.path.map(|path| path.parse()).transpose()?.unwrap_or_default();
         let folder = root.folder(&path)?;
         let refuse = |error| ToolError::of(&error, &path.to_string());
-        // Only the names that are shown are kept, so that a huge folder takes time but no memory.
+        // Only the names to show are kept, so that a huge directory takes time but no memory.
         let mut names = BTreeSet::new();
         let mut left_out = 0;
         for entry in folder.entries().map_err(refuse)? {
@@ -114,7 +114,7 @@ impl Request {
     }
 }
 
-/// `None` for what is gone meanwhile.
+/// `None` for an entry that was removed in the meantime.
 fn entry(folder: &Dir, name: &OsString) -> Option<Entry> {
     let metadata = folder.symlink_metadata(name).ok()?;
     let kind = if metadata.is_file() {

@@ -1,4 +1,4 @@
-//! The four tools: what they tell a model, how their arguments become a request, and what they answer.
+//! The four tools: their descriptions for models, how their arguments become a request, and their answers.
 
 mod glob;
 mod grep;
@@ -18,7 +18,7 @@ use crate::budget::Budget;
 use crate::error::{Code, ToolError};
 use crate::root::Root;
 
-/// A call whose arguments have been understood.
+/// A call with parsed arguments.
 #[derive(Debug)]
 pub(crate) enum Request {
     Ls(ls::Request),
@@ -27,7 +27,7 @@ pub(crate) enum Request {
     Grep(grep::Request),
 }
 
-/// Every tool, always in the same order.
+/// All tools, always in the same order.
 pub(crate) fn all() -> &'static [Tool] {
     static TOOLS: LazyLock<Vec<Tool>> =
         LazyLock::new(|| vec![ls::tool(), read_file::tool(), glob::tool(), grep::tool()]);
@@ -48,12 +48,12 @@ pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Request
 fn read<Arguments: DeserializeOwned>(arguments: Value) -> Result<Arguments, ToolError> {
     serde_json::from_value(arguments).map_err(|error| {
         let error: String = error.to_string().chars().take(300).collect();
-        ToolError::new(Code::InvalidArgument, format!("The arguments are wrong: {error}."))
+        ToolError::new(Code::InvalidArgument, format!("The arguments are invalid: {error}."))
     })
 }
 
 impl Request {
-    /// Blocks: for a thread of its own.
+    /// Blocks: run it on its own thread.
     pub(crate) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Value, ToolError> {
         match self {
             Self::Ls(request) => answer(request.carry_out(root, budget)?),

@@ -1,4 +1,4 @@
-//! Globs, as arguments give them.
+//! Globs from arguments.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -20,10 +20,10 @@ pub(super) fn glob(argument: &str, pattern: &str) -> Result<GlobMatcher, ToolErr
         .literal_separator(true)
         .build()
         .map(|glob| glob.compile_matcher())
-        .map_err(|error| refuse(argument, pattern, &format!("is no glob: {}", error.kind())))
+        .map_err(|error| refuse(argument, pattern, &format!("is not a valid glob: {}", error.kind())))
 }
 
-/// A pattern says itself whether it is after hidden files: by a part that begins with a dot.
+/// A pattern asks for hidden files by a part that begins with a dot.
 pub(super) fn names_hidden(pattern: &str) -> bool {
     pattern
         .split(['/', '{', ','])

@@ -15,16 +15,16 @@ use crate::root::{Node, Root};
 pub(super) const NAME: &str = "read_file";
 
 const MAX_LINES: u32 = 2000;
-/// As JSON a text takes more than it has bytes; clients that keep 256 KiB of an answer are to get a page whole.
+/// Encoded as JSON, a text has more bytes; clients that keep 256 KiB of an answer must get a complete page.
 const MAX_BYTES: usize = 192 * 1024;
 const MAX_OFFSET: u32 = 1_000_000_000;
-/// A NUL among a file's first bytes makes it binary, as it does for git.
+/// A NUL among a file's first bytes makes it binary, as in git.
 const SNIFFED: usize = 8 * 1024;
 
 const DESCRIPTION: &str = "\
 Read a text file by lines: from line offset on (the first is 1), at most limit of them and at most 192 \
 KiB. content is the text as it is, lines first_line to last_line. When next_offset is present the file \
-goes on: call again with it. A binary file is only named as such, with its size.";
+continues: call again with it. A binary file is only named as such, with its size.";
 
 pub(super) fn tool() -> Tool {
     schema::tool(
@@ -60,12 +60,12 @@ pub(super) fn tool() -> Tool {
                 "content": { "type": "string", "description": "The lines. Absent for a binary file." },
                 "first_line": schema::count("Number of the first line in content; 0 if there is none."),
                 "last_line": schema::count("Number of the last line in content; 0 if there is none."),
-                "next_offset": schema::count("The line that comes next. Present when the file goes on."),
+                "next_offset": schema::count("The line that comes next. Present when the file continues."),
                 "total_lines": schema::count("How many lines the file has. Present when its end was reached."),
-                "cut": { "type": "boolean", "description": "true when the line is over 192 KiB; its end was left out." },
+                "cut": { "type": "boolean", "description": "true when the line is longer than 192 KiB; its end was left out." },
                 "invalid_utf8": {
                     "type": "boolean",
-                    "description": "true when content is not what the file holds: bytes that are no UTF-8 became U+FFFD."
+                    "description": "true when content differs from the file: bytes that are not UTF-8 became U+FFFD."
                 }
             }),
             &["path", "kind", "size"],
@@ -139,7 +139,7 @@ impl Request {
     }
 }
 
-/// A file has fewer lines than it was asked for; this many.
+/// The file has fewer lines than the offset; this many.
 #[derive(Debug, PartialEq)]
 struct PastTheEnd(u32);
 
@@ -166,13 +166,13 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
         match take_line(&mut file, &mut bytes)? {
             Taken::Nothing => break,
             Taken::Line => lines += 1,
-            // It comes first in the next call.
+            // The next call begins with it.
             Taken::TooLong if lines > 0 => {
                 bytes.truncate(before);
                 goes_on = true;
                 break;
             }
-            // Alone it does not fit into any call, so its end cannot be had.
+            // Even alone it does not fit into any call, so its end cannot be read.
             Taken::TooLong => {
                 lines = 1;
                 cut = true;
@@ -182,7 +182,7 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
             }
         }
     }
-    // So far a NUL was not looked for, and no text holds one.
+    // So far only the first bytes were checked for NUL, which no text contains.
     if bytes.contains(&0) {
         return Ok(Ok(Content::Binary));
     }
@@ -203,7 +203,7 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
     })))
 }
 
-/// Whether there was a line to skip. What it holds is not kept, however long it is.
+/// Returns whether there was a line to skip. The line is not kept in memory, however long it is.
 fn skip_line(file: &mut impl BufRead) -> io::Result<bool> {
     Ok(file.skip_until(b'\n')? > 0)
 }
@@ -214,7 +214,7 @@ enum Taken {
     TooLong,
 }
 
-/// Adds a line, with its end, as far as there is room.
+/// Appends a line with its line break, up to the remaining room.
 fn take_line(file: &mut impl BufRead, bytes: &mut Vec<u8>) -> io::Result<Taken> {
     let room = MAX_BYTES - bytes.len();
     let read = io::Read::take(&mut *file, room as u64).read_until(b'\n', bytes)?;
@@ -228,7 +228,7 @@ fn take_line(file: &mut impl BufRead, bytes: &mut Vec<u8>) -> io::Result<Taken> 
     Ok(if read == 0 { Taken::Nothing } else { Taken::Line })
 }
 
-/// The room may have ended in the middle of a character.
+/// The room may have ended inside a character.
 fn cut_at_a_character(bytes: &mut Vec<u8>) {
     if let Err(error) = std::str::from_utf8(bytes)
         && error.error_len().is_none()

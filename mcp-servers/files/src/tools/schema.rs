@@ -1,13 +1,13 @@
-//! Pieces that the tools' schemas share.
+//! Parts that the tools' schemas share.
 //!
-//! Input schemas keep to what every model provider takes: an object at the root, no references, no combinators.
+//! Input schemas use only what every model provider supports: an object at the root, no references, no combinators.
 
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-/// A tool that reads below the root and does nothing else.
+/// A tool that only reads below the root.
 pub(super) fn tool(name: &'static str, title: &str, description: &'static str, input: Value, output: Value) -> Tool {
     let annotations = ToolAnnotations::with_title(title)
         .read_only(true)

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Caller, SECRET, World, client, strings};
 
-/// Every tool that takes a path, with the arguments it needs besides.
+/// Every tool with a path argument, and its other required arguments.
 fn calls(path: &str) -> [(&'static str, Value); 4] {
     [
         ("ls", json!({ "path": path })),
@@ -26,7 +26,7 @@ fn calls(path: &str) -> [(&'static str, Value); 4] {
     ]
 }
 
-/// A folder with every kind of link in it.
+/// A directory with every kind of link.
 fn linked() -> World {
     let world = World::new();
     world.file("inner/file.txt", "inside");
@@ -150,7 +150,7 @@ async fn rules_from_outside_do_not_count() {
     assert_eq!(world.caller().await.glob("*").await, ["a", "b"]);
 }
 
-/// D-E: whatever a path is made of, an answer never holds what lies outside ([`Caller::call`] looks for it).
+/// D-E: whatever the form of a path, an answer never contains content from outside ([`Caller::call`] checks).
 #[test]
 fn no_path_leads_out() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -203,7 +203,7 @@ fn no_path_leads_out() {
     holds.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// D-E: a folder that turns into a link and back while it is read, in the middle of the path and at its end.
+/// D-E: a directory that is replaced by a link and restored during reads, in the middle of the path and at its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_race_between_check_and_open_leads_nowhere() {
     let world = World::new();
@@ -233,7 +233,7 @@ async fn a_race_between_check_and_open_leads_nowhere() {
     assert!(seen_inside > 10, "nothing was read: {seen_inside}");
 }
 
-/// Exchanges a folder and a file for links that lead out, again and again; how often.
+/// Swaps a directory and a file with links that lead out, repeatedly; returns how often.
 fn flip(root: &Path, stop: &AtomicBool) -> usize {
     symlink("../outside", root.join("link")).expect("a link");
     symlink("../outside/secret.txt", root.join("file-link")).expect("a link");
@@ -256,7 +256,7 @@ fn flip(root: &Path, stop: &AtomicBool) -> usize {
     count
 }
 
-/// D-E: none of these is opened, so none can block or do something.
+/// D-E: none of these is opened, so none can block or have an effect.
 #[tokio::test]
 async fn pipes_sockets_and_devices_are_refused_at_once() {
     let world = World::new();
@@ -280,7 +280,7 @@ async fn pipes_sockets_and_devices_are_refused_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(10), "something blocked");
 }
 
-/// D-E: the server runs as nobody in particular here, since root may read everything.
+/// D-E: the server runs as an unprivileged user here, since root may read everything.
 #[tokio::test]
 async fn what_may_not_be_read_is_told_of_and_does_not_stop_a_search() {
     let world = World::new();
@@ -316,12 +316,12 @@ async fn what_may_not_be_read_is_told_of_and_does_not_stop_a_search() {
     lock("b", 0o755);
 }
 
-/// A server without the rights of root, if that is who runs the tests.
+/// A server without root's rights, if root runs the tests.
 async fn unprivileged(world: &World) -> Caller {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(world.directory(), open).expect("permissions");
-    // Where the program was built may be closed to others. Another process copies it: what this one writes, a child that
-    // another test starts just then may hold open, and such a file cannot be run.
+    // The build directory may be closed to other users. Another process copies the program: a child of another test may
+    // hold open a file that this process writes, and such a file cannot be executed.
     let program = world.directory().join("server");
     let mut copy = tokio::process::Command::new("cp");
     copy.arg(env!("CARGO_BIN_EXE_gavel-mcp-files")).arg(&program);
@@ -353,7 +353,7 @@ async fn nothing_is_changed() {
     );
 }
 
-/// Every path below `folder` with what a change would show in: kind and mode, size, time of change, content.
+/// Every path below `folder` with everything that a change would affect: kind and mode, size, time of change, content.
 fn state(folder: &Path) -> BTreeMap<PathBuf, (u32, u64, i64, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("entries") {

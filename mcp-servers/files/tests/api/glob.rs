@@ -74,7 +74,7 @@ async fn what_is_ignored_is_left_out_as_ripgrep_does() {
     ] {
         world.file(path, "");
     }
-    // A repository of its own does not follow the rules of the one around it.
+    // A nested repository does not follow the rules of the outer one.
     world.file("vendor/.git/info/exclude", "excluded\n");
     world.file("vendor/d.log", "");
     world.file("vendor/excluded", "");
@@ -90,7 +90,7 @@ async fn what_is_ignored_is_left_out_as_ripgrep_does() {
         "vendor/d.log",
     ];
     assert_eq!(caller.glob("**").await, shown);
-    // The rules from above hold below, and an ignored folder that is named is looked into.
+    // Rules from parent directories apply below, and an ignored directory that is named is searched.
     let cases = [
         ("deep/more", vec!["deep/more/c.log", "deep/more/here"]),
         ("target", vec!["target/out"]),

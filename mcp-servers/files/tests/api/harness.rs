@@ -1,4 +1,4 @@
-//! A folder to serve, with something beside it that must not come out, and callers who speak MCP to the server.
+//! A directory to serve, with a file next to it that must not be exposed, and MCP clients of the server.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// What the file beside the served folder holds.
+/// The content of the file next to the served directory.
 pub(crate) const SECRET: &str = "the-secret-beside-the-root";
 
 pub(crate) struct World {
@@ -22,7 +22,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// An empty folder to serve. Beside it: `outside/secret.txt`.
+    /// An empty directory to serve. Next to it: `outside/secret.txt`.
     pub(crate) fn new() -> Self {
         let world = Self {
             directory: tempfile::tempdir().expect("a temporary directory"),
@@ -45,7 +45,7 @@ impl World {
         self.directory().join("outside")
     }
 
-    /// Makes a file in the served folder, and the folders it lies in.
+    /// Creates a file in the served directory, with its parent directories.
     pub(crate) fn file(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
@@ -91,7 +91,7 @@ pub(crate) struct Caller {
     output_schemas: HashMap<String, jsonschema::Validator>,
 }
 
-/// What a tool answered.
+/// A tool's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) is_error: bool,
@@ -137,8 +137,8 @@ impl Caller {
         self.call(tool, arguments).await.ok()
     }
 
-    /// Checks what holds for every answer: the text says the same as the structure, both fit the output schema, and
-    /// nothing of what lies beside the root is in it.
+    /// Checks the properties of every answer: its text equals its structure, both match the output schema, and it
+    /// contains nothing from outside the root.
     pub(crate) async fn try_call(&self, tool: &str, arguments: Value) -> Result<Reply, ServiceError> {
         let handle = self.begin(tool, arguments).await?;
         let ServerResult::CallToolResult(result) = handle.await_response().await? else {
@@ -148,7 +148,7 @@ impl Caller {
         if let Err(error) = self.output_schemas[tool].validate(&reply.body) {
             panic!("{tool} answered off its schema: {error}: {}", reply.body);
         }
-        assert!(!reply.body.to_string().contains(SECRET), "{tool} let the secret out");
+        assert!(!reply.body.to_string().contains(SECRET), "{tool} exposed the secret");
         Ok(reply)
     }
 
@@ -160,7 +160,7 @@ impl Caller {
         self.client.peer().send_cancellable_request(request, options).await
     }
 
-    /// The files that match, without what else `glob` says.
+    /// The matching files, without the other data of `glob`.
     pub(crate) async fn glob(&self, pattern: &str) -> Vec<String> {
         let answer = self.ok("glob", json!({ "pattern": pattern })).await;
         assert!(answer.get("incomplete").is_none(), "{answer}");
@@ -189,7 +189,7 @@ fn reply(result: CallToolResult) -> Reply {
     let body = result.structured_content.expect("structured content");
     let text = &result.content[0].as_text().expect("a text").text;
     let text: Value = serde_json::from_str(text).expect("JSON in the text");
-    assert_eq!(text, body, "the text says something else");
+    assert_eq!(text, body, "the text differs from the structure");
     assert_eq!(result.content.len(), 1);
     Reply {
         is_error: result.is_error.unwrap_or_default(),

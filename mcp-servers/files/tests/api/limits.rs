@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Caller, World};
 
-/// Reads at once; more calls wait.
+/// How many calls read at once; more calls wait.
 const PLACES: usize = 8;
 
-/// A file whose second line no reader reaches: text, and then a hole of a terabyte, which takes no room on the disk.
+/// A file whose second line no reader can finish: text, then a hole of a terabyte, which uses no disk space.
 fn endless(world: &World) -> Value {
     world.file("endless", "text\n".repeat(4000));
     let file = File::options()
@@ -38,7 +38,7 @@ async fn a_call_that_takes_too_long_is_stopped_and_says_so() {
 async fn a_search_that_takes_too_long_answers_what_it_has_and_says_so() {
     let world = World::new();
     world.file("a", "x\n");
-    // Under many names it is 40 GB to search, and 20 MB on the disk. None of its lines matches.
+    // Under many names it is 40 GB to search, but 20 MB on disk. None of its lines matches.
     world.file("b", format!("{}y\n", "x".repeat(200)).repeat(100_000));
     for copy in 0..2000 {
         std::fs::hard_link(world.root().join("b"), world.root().join(format!("b{copy}"))).expect("a link");
@@ -54,7 +54,7 @@ async fn a_search_that_takes_too_long_answers_what_it_has_and_says_so() {
     );
 }
 
-/// D-E: a call that nobody waits for gives its place back; else the last one here would wait for 10 minutes.
+/// D-E: a cancelled call releases its slot; otherwise the last call here would wait for 10 minutes.
 #[tokio::test]
 async fn cancelled_calls_stop_reading() {
     let world = World::new();
@@ -65,11 +65,11 @@ async fn cancelled_calls_stop_reading() {
     for _ in 0..PLACES {
         running.push(caller.begin("read_file", slow.clone()).await.expect("it is sent"));
     }
-    // The calls begin in any order, so the first small ones may still find a place.
+    // The calls begin in any order, so the first small ones may still find a free slot.
     let mut tries = 0;
     while quick(&caller, 2).await.is_some() {
         tries += 1;
-        assert!(tries < 50, "a place is always free, so this test shows nothing");
+        assert!(tries < 50, "a slot is always free, so this test proves nothing");
     }
     for call in running {
         call.cancel(None).await.expect("it is sent");
@@ -82,7 +82,7 @@ async fn quick(caller: &Caller, seconds: u64) -> Option<Value> {
     tokio::time::timeout(Duration::from_secs(seconds), call).await.ok()
 }
 
-/// D-E: calls at once do not disturb each other.
+/// D-E: concurrent calls do not disturb each other.
 #[tokio::test]
 async fn many_calls_at_once_are_all_answered() {
     let world = World::new();
@@ -101,7 +101,7 @@ async fn many_calls_at_once_are_all_answered() {
     }
 }
 
-/// D-E: the client that goes away ends the server, also while it reads.
+/// D-E: the server ends when its client disconnects, even during a read.
 #[tokio::test]
 async fn the_server_ends_with_its_client() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The files server from outside: the real program over stdio, on real folders.
+//! Black-box tests of the files server: the real program over stdio, on real directories.
 
 #![allow(clippy::disallowed_methods, reason = "a test waits for what it spawns")]
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Caller, World, client};
 
-/// D-E: both ways to begin, as old and new clients do.
+/// D-E: both ways to initialize, as in old and new clients.
 #[tokio::test]
 async fn the_four_tools_are_listed_in_one_order_and_say_that_they_only_read() {
     let world = World::new();
@@ -33,7 +33,7 @@ async fn the_four_tools_are_listed_in_one_order_and_say_that_they_only_read() {
     }
 }
 
-/// D-E: an object at the root, described properties, and keywords that the Gemini API is known to take.
+/// D-E: an object at the root, described properties, and only keywords that the Gemini API supports.
 #[tokio::test]
 async fn input_schemas_keep_to_what_gemini_takes() {
     const KNOWN: [&str; 6] = ["type", "description", "minLength", "maxLength", "minimum", "maximum"];

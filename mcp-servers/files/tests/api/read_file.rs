@@ -47,7 +47,7 @@ async fn lines_are_read_from_an_offset_on_and_the_answer_says_what_comes_next() 
     let caller = world.caller().await;
     let cases = [
         (json!({ "offset": 2, "limit": 2 }), "2\n3\n", json!([2, 3, 4, null])),
-        // As some models write numbers.
+        // Some models write numbers like this.
         (json!({ "offset": 4.0, "limit": 2.0 }), "4\n5\n", json!([4, 5, null, 5])),
         (json!({ "offset": 5 }), "5\n", json!([5, 5, null, 5])),
         (json!({ "limit": 5 }), "1\n2\n3\n4\n5\n", json!([1, 5, null, 5])),
@@ -70,7 +70,7 @@ async fn lines_are_read_from_an_offset_on_and_the_answer_says_what_comes_next() 
     }
 }
 
-/// D-E: page by page the whole file comes, and nothing twice, whichever cap ends a page.
+/// D-E: page by page the whole file is read, and nothing twice, whichever cap ends a page.
 #[tokio::test]
 async fn a_huge_file_comes_in_pages_of_at_most_2000_lines_and_192_kib() {
     let world = World::new();
@@ -100,7 +100,7 @@ async fn a_huge_file_comes_in_pages_of_at_most_2000_lines_and_192_kib() {
 #[tokio::test]
 async fn a_line_that_fits_into_no_call_is_cut_between_characters_and_told_of() {
     let world = World::new();
-    // An ü takes two bytes, and the cap falls between them.
+    // An ü has two bytes, and the cap falls between them.
     world.file("long", format!("first\nx{}\nlast\n", "ü".repeat(200_000)));
     let caller = world.caller().await;
     let first = read(&caller, "long").await;

@@ -1,4 +1,4 @@
-//! A service account's claim to act for somebody in its domain (RFC 7523).
+//! A service account's claim to act for a user of its domain (RFC 7523).
 
 use gavel_mcp_base::ToolError;
 use jsonwebtoken::{Algorithm, Header};
@@ -9,7 +9,7 @@ use url::form_urlencoded::Serializer;
 use super::unsigned;
 use crate::settings::ServiceAccount;
 
-/// The longest that Google takes.
+/// The longest lifetime that Google accepts, in seconds.
 const SECONDS: u64 = 3600;
 
 #[derive(Serialize)]

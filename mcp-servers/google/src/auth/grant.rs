@@ -1,4 +1,4 @@
-//! The token endpoint (RFC 6749): something is given, an access token is got.
+//! The token endpoint (RFC 6749): exchanges a grant for an access token.
 
 use std::time::Duration;
 
@@ -17,31 +17,31 @@ use crate::google::pause;
 use crate::google::refusal::is_label;
 use crate::settings::OAuthClient;
 
-/// Asking again does no harm.
+/// Repeating the request does no harm.
 const ATTEMPTS: u32 = 2;
-/// A token endpoint that does not answer must not use up the whole call.
+/// A token endpoint that does not answer must not use up the call's time limit.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Without a lifetime a short one is assumed; a day is the longest that is believed.
+/// In seconds: the lifetime of a token without one, and the longest lifetime that is accepted.
 const ASSUMED: u64 = 300;
 const LONGEST: u64 = 86_400;
 
-/// What the endpoint gave.
+/// The endpoint's answer.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) access_token: Secret,
     pub(crate) lifetime: Duration,
     pub(crate) refresh_token: Option<Secret>,
     pub(crate) scope: Option<String>,
-    /// The address of the account, where the identity token tells it.
+    /// The address of the account, if the identity token contains it.
     pub(crate) account: Option<String>,
 }
 
-/// Why it gave nothing.
+/// Why there is no token.
 #[derive(Debug)]
 pub(crate) enum GrantFault {
-    /// It does not answer, or not in a way that can be read.
+    /// The endpoint does not answer, or its answer cannot be parsed.
     Unavailable,
-    /// It says no, with this code of RFC 6749.
+    /// The endpoint refused, with this code of RFC 6749.
     Refused(String),
 }
 
@@ -63,7 +63,7 @@ pub(super) fn refresh(client: &OAuthClient, token: &Secret) -> String {
         .finish()
 }
 
-/// Asks the endpoint; a second time when it does not answer.
+/// Requests a token; once more if the endpoint does not answer.
 pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant) -> Result<Granted, GrantFault> {
     let mut attempt = 1;
     loop {
@@ -73,7 +73,7 @@ pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant)
         match reply {
             Ok(reply) if reply.status.is_success() => return read(&reply).ok_or(GrantFault::Unavailable),
             Ok(reply) if reply.status.is_client_error() && reply.status != 429 && reply.status != 408 => {
-                // Without a code it is somebody's on the way, and says nothing about what was given.
+                // Without a code it comes from an intermediary, and says nothing about the grant.
                 return Err(code(&reply).map_or(GrantFault::Unavailable, GrantFault::Refused));
             }
             Ok(_) | Err(Lost::NotSent | Lost::Unknown) => {}
@@ -86,7 +86,7 @@ pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant)
     }
 }
 
-/// A form that is posted.
+/// A POST request with a form.
 pub(crate) fn request(url: &Url, form: String) -> Request {
     let mut request = Request::new(Method::POST, url.clone());
     let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -124,7 +124,7 @@ fn code(reply: &Reply) -> Option<String> {
     code
 }
 
-/// The address in an identity token. It came from Google over TLS, so its signature has nothing to add
+/// The address in an identity token. The token came from Google over TLS, so verifying its signature is unnecessary
 /// (OpenID Connect Core, section 3.1.3.7).
 fn account(id_token: &str) -> Option<String> {
     #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Access tokens: each for one user, kept in memory until shortly before they expire, never written anywhere.
+//! Access tokens: each for one user, kept in memory until shortly before it expires, never stored.
 
 mod account;
 mod grant;
@@ -24,20 +24,20 @@ use crate::sealing::Kind;
 use crate::settings::{Credentials, OAuthClient, ServiceAccount};
 use crate::store::{Connection, Store};
 
-/// A token that ends sooner is not begun with.
+/// A token that expires sooner is not used.
 const MARGIN: Duration = Duration::from_secs(60);
-/// Beyond this many users, those whose token has expired are forgotten.
+/// Beyond this many users, expired tokens are dropped.
 const MANY: usize = 10_000;
 
-/// The right to act as one user, for a while.
+/// The permission to act as one user, until it expires.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     /// `Bearer …`, marked sensitive.
     pub(crate) header: HeaderValue,
-    /// Tells mailboxes apart: an address, or where none is known the connection.
+    /// Identifies the mailbox: its address, or the connection if the address is unknown.
     pub(crate) mailbox: String,
     scopes: Arc<str>,
-    /// Under which connection it was got.
+    /// The connection that it belongs to.
     generation: String,
     expires: Instant,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Tokens {
     slots: Mutex<HashMap<UserId, Arc<Slot>>>,
 }
 
-/// One user's token. Who waits for the lock finds the token that another call got.
+/// One user's token. A call that waits for the lock finds the token that another call fetched.
 type Slot = tokio::sync::Mutex<Option<Access>>;
 
 impl Tokens {
@@ -74,15 +74,15 @@ impl Tokens {
         }
     }
 
-    /// A token of this user that gives the right. The connection is looked up each time, so that one that was ended
-    /// elsewhere is not used on from memory.
+    /// A token of this user for the right. The connection is read each time, so that a cached token is not used after a
+    /// disconnect elsewhere.
     pub(crate) async fn access(&self, who: As<'_>, right: Right) -> Result<Access, ToolError> {
         self.access_but(who, right, None).await
     }
 
-    /// Another token than `used`, which Google did not take.
+    /// A token other than `used`, which Google rejected.
     pub(crate) async fn renew(&self, who: As<'_>, right: Right, used: &Access) -> Result<Access, ToolError> {
-        tracing::info!("Google did not take an access token; another one is asked for");
+        tracing::info!("Google rejected an access token; requesting another one");
         self.access_but(who, right, Some(used)).await
     }
 
@@ -116,7 +116,7 @@ impl Tokens {
     fn slot(&self, user: &UserId) -> Arc<Slot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.len() >= MANY {
-            // A slot that somebody holds is in use.
+            // A slot with another holder is in use.
             slots.retain(|_, slot| {
                 let expired = |access: &Access| access.expires <= Instant::now() + MARGIN;
                 Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| !kept.as_ref().is_none_or(expired))
@@ -125,7 +125,7 @@ impl Tokens {
         slots.entry(user.clone()).or_default().clone()
     }
 
-    /// Whose token it will be.
+    /// The owner of the token.
     async fn owner(&self, user: &UserId) -> Result<Owner<'_>, ToolError> {
         match &self.credentials {
             Credentials::Client(client) => {
@@ -175,7 +175,7 @@ impl Tokens {
         })
     }
 
-    /// The refresh token, opened; what an outdated key sealed is sealed anew.
+    /// The decrypted refresh token. A token sealed with an outdated key is resealed.
     async fn refresh_token(&self, client: &OAuthClient, connection: &Connection) -> Result<Secret, ToolError> {
         let opened = client
             .sealer
@@ -184,8 +184,8 @@ impl Tokens {
                 tracing::error!(%error, "a refresh token cannot be opened");
                 ToolError::new(
                     Code::Misconfigured,
-                    "The user's connection cannot be read with the keys this server was given. The operator has to see to \
-                     it, or the user to connect again; nothing was done.",
+                    "The user's connection cannot be decrypted with this server's keys. The operator must correct the keys, or the user must \
+                     connect again; nothing was done.",
                 )
             })?;
         if opened.outdated {
@@ -211,7 +211,7 @@ impl Tokens {
         match (owner, code.as_str()) {
             (Owner::Connected(_, connection), "invalid_grant") => {
                 if let Err(error) = self.store.refused(connection, Moment::now()).await {
-                    tracing::warn!(%error, "that a connection has ended was not written down");
+                    tracing::warn!(%error, "the end of a connection could not be stored");
                 }
                 reconnect_required()
             }
@@ -221,14 +221,14 @@ impl Tokens {
             }
             _ => ToolError::new(
                 Code::Misconfigured,
-                "Google does not accept the operator's credentials. The operator has to see to it; nothing was done.",
+                "Google does not accept the operator's credentials. The operator must correct them; nothing was done.",
             )
             .with("reason", code),
         }
     }
 }
 
-/// Whose token it is.
+/// The owner of a token.
 enum Owner<'a> {
     Connected(&'a OAuthClient, Box<Connection>),
     Delegated(&'a ServiceAccount, String),
@@ -264,7 +264,7 @@ fn no_mailbox() -> ToolError {
     )
 }
 
-/// A header that carries a token, and does not print.
+/// A header with a token, excluded from debug output.
 fn bearer(token: &str) -> Option<HeaderValue> {
     let mut header = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
     header.set_sensitive(true);
@@ -277,7 +277,7 @@ impl Granted {
     }
 }
 
-/// A form that could not be made.
+/// The error for a claim that cannot be signed.
 fn unsigned(error: &jsonwebtoken::errors::Error) -> ToolError {
     tracing::error!(%error, "the service account's claim cannot be signed");
     internal()

@@ -1,4 +1,4 @@
-//! Calendar: an event is made under an id of our own, so that it cannot be made twice.
+//! Calendar: creates an event with an id of our own, so that it cannot be created twice.
 
 use gavel_mcp_base::ToolError;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::error::{Fault, unavailable};
 
 const ATTEMPTS: u32 = 3;
 
-/// An event as Google keeps it, as far as it is told.
+/// An event as stored by Google; only the fields for the answer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Event {
@@ -40,7 +40,7 @@ struct Extended {
     private: serde_json::Map<String, Value>,
 }
 
-/// The property of an event that stands for the arguments it was made from.
+/// The event property with the digest of the arguments.
 pub(crate) const DIGEST: &str = "gavelArguments";
 
 impl Event {
@@ -49,35 +49,36 @@ impl Event {
     }
 }
 
-/// What is to be made, and where.
+/// The event to create, and its calendar.
 #[derive(Debug)]
 pub(crate) struct NewEvent {
     pub(crate) id: String,
     pub(crate) calendar_id: String,
     pub(crate) send_updates: &'static str,
     pub(crate) conference: bool,
-    /// It may be found, but it is not made any more; the words say why.
+    /// If set, the event may be found but is not created; the text gives the reason.
     pub(crate) only_found: Option<&'static str>,
     pub(crate) body: Value,
 }
 
 impl NewEvent {
-    /// The event in an answer; another one than this says nothing of it.
+    /// The event in an answer; `None` if it is another event.
     fn read(&self, reply: &Reply) -> Option<Event> {
         parsed(reply).filter(|event: &Event| event.id == self.id)
     }
 }
 
-/// An event that is there.
+/// A created or found event.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) event: Event,
-    /// It was there before this request.
+    /// It existed before this request.
     pub(crate) existed: bool,
 }
 
 impl Google {
-    /// Makes an event, or finds the one that an earlier attempt made. `perhaps_there`: an earlier call may have made it.
+    /// Creates an event, or finds the one that an earlier attempt created. `perhaps_there`: an earlier call may have
+    /// created it.
     pub(crate) async fn make_event(&self, who: As<'_>, new: &NewEvent, perhaps_there: bool) -> Result<Made, Fault> {
         const NO_ANSWER: &str = "Google did not answer";
         let mut url = at(&self.places.calendar, &["calendars", &new.calendar_id, "events"]);
@@ -87,7 +88,7 @@ impl Google {
         let request = post(url, &new.body)?;
         let mut lost = perhaps_there;
         for attempt in 1.. {
-            // Google says that two equal ids may not be noticed at once, so it is looked for first.
+            // Google says that equal ids may not be detected at once, so look for the event first.
             if lost
                 && let Some(event) = self
                     .event(who, new)
@@ -112,7 +113,7 @@ impl Google {
                     return match found {
                         Ok(Some(event)) => Ok(Made { event, existed: true }),
                         Ok(None) | Err(_) => Err(Fault::Unsettled(
-                            "Google says that there is one, and does not show it".to_owned(),
+                            "Google says that the event exists, but does not return it".to_owned(),
                         )),
                     };
                 }

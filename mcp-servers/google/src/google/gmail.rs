@@ -1,8 +1,9 @@
-//! Gmail: sending, what a reply needs to know of the original, and whether something was sent.
+//! Gmail: sends messages, reads the originals of replies, and finds out whether a message was sent.
 //!
-//! Gmail writes a Message-ID of its own over the one it is given, at least for some accounts, and a search finds a message only
-//! once it is indexed. So a message that a search does not find may have been sent. It counts as not sent only when
-//! the folder Sent, newest first, holds nothing since the attempt that could be it: each of our messages names its key in a header.
+//! Gmail replaces the given Message-ID with its own, at least for some accounts, and a search finds a message only
+//! after it is indexed. So a message that a search does not find may have been sent. It counts as not sent only if the
+//! label SENT, newest first, has nothing since the attempt that could be it: each of our messages has its key in a
+//! header.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,17 +16,17 @@ use super::{As, Google, Right, Sent, at, get, parsed, post};
 use crate::auth::Access;
 use crate::error::{Code, missing_scope, unavailable};
 
-/// Names the key of a message in its own copy in the folder Sent.
+/// The header with the key of a message, in the sender's own copy.
 pub(crate) const KEY_HEADER: &str = "X-Gavel-Message-Key";
 
-/// How many messages are looked through.
+/// How many sent messages are checked.
 const MAX_LOOKED_AT: usize = 50;
-/// Google's clock and ours may differ by this much.
+/// The most that Google's clock and ours may differ.
 const SKEW_MICROS: i64 = 5 * 60 * 1_000_000;
-/// A reply names its ancestors; of a long thread the latest are enough.
+/// A reply names its ancestors; of a long thread, the latest are enough.
 const MAX_REFERENCES: usize = 20;
 
-/// A message that is there.
+/// An existing message.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Mail {
@@ -33,7 +34,7 @@ pub(crate) struct Mail {
     pub(crate) thread_id: String,
 }
 
-/// What is answered.
+/// The message or thread to reply to.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyTo {
     Message(String),
@@ -41,12 +42,12 @@ pub(crate) enum ReplyTo {
     Thread(String),
 }
 
-/// What a reply has to know of what it answers.
+/// The data of the original that a reply needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Original {
     pub(crate) thread_id: String,
     pub(crate) message_id: Option<String>,
-    /// Somebody else's words.
+    /// Text from another person, untrusted.
     pub(crate) subject: String,
     /// Its ancestors and itself, oldest first, without brackets.
     pub(crate) references: Vec<String>,
@@ -57,7 +58,7 @@ pub(crate) struct Original {
 pub(crate) enum Lookup {
     Found(Mail),
     NotThere,
-    /// Nobody can tell; the words say why.
+    /// Unknown; the text gives the reason.
     Unclear(&'static str),
 }
 
@@ -94,7 +95,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// An answer that neither names messages nor says that there are none is none.
+    /// An answer that neither lists messages nor says that there are none is invalid.
     fn read(reply: &Reply) -> Result<Self, ToolError> {
         parsed(reply)
             .filter(|listed: &Self| listed.messages.is_some() || listed.result_size_estimate == Some(0))
@@ -118,16 +119,16 @@ impl Found {
 }
 
 impl Original {
-    /// Does Google put an e-mail with this subject into the thread? The subjects have to match, but for what replies put before them.
+    /// Does Google add an e-mail with this subject to the thread? The subjects must match, except for reply prefixes.
     pub(crate) fn goes_with(&self, subject: &str) -> bool {
-        // Gmail gives subjects decoded; of one that is not nothing can be said.
+        // Gmail returns decoded subjects; a subject that is still encoded cannot be compared.
         let is_encoded = self.subject.contains("=?") && self.subject.contains("?=");
         is_encoded || matter(&self.subject) == matter(subject)
     }
 }
 
-/// What a subject is about: in small letters, each white space one blank, without what replies and forwards begin with, and without
-/// what nobody can see: that could not be given again.
+/// The core of a subject: lower case, normalized white space, without the prefixes of replies and forwards, and without
+/// invisible characters, which a caller could not repeat.
 fn matter(subject: &str) -> String {
     let is_seen = |c: &char| c.is_whitespace() || !crate::address::is_unsafe(*c);
     let seen: String = subject.chars().filter(is_seen).collect();
@@ -144,7 +145,7 @@ fn matter(subject: &str) -> String {
 }
 
 impl Google {
-    /// Sends a message, which names its own recipients.
+    /// Sends a message, which contains its own recipients.
     pub(crate) async fn send_mail(&self, who: As<'_>, message: &[u8], thread_id: Option<&str>) -> Sent {
         let mut body = json!({ "raw": URL_SAFE_NO_PAD.encode(message) });
         if let Some(thread_id) = thread_id {
@@ -156,7 +157,7 @@ impl Google {
         }
     }
 
-    /// What a reply has to know.
+    /// Reads the original for a reply.
     pub(crate) async fn original(&self, who: As<'_>, reply_to: &ReplyTo) -> Result<Original, ToolError> {
         const HEADERS: [&str; 3] = ["Message-ID", "References", "Subject"];
         let access = self.access(who, Right::Send).await?;
@@ -203,17 +204,17 @@ impl Google {
         since: Moment,
     ) -> Lookup {
         if !access.has(Right::ReadMail) {
-            return Lookup::Unclear("the connection does not allow to look into the mailbox");
+            return Lookup::Unclear("the connection does not allow reading the mailbox");
         }
         match self.search(who, message_id).await {
             Ok(Some(mail)) => return Lookup::Found(mail),
             Ok(None) => {}
-            // With gmail.metadata nothing can be searched for, but the folder can be looked through.
+            // With gmail.metadata no search is possible, but the label SENT can be read.
             Err(error) if ["missing_scope", "access_denied"].contains(&error.code()) => {}
             Err(_) => return Lookup::Unclear("the mailbox could not be searched"),
         }
         let looked = self.look_through_sent(who, key, message_id, since).await;
-        looked.unwrap_or(Lookup::Unclear("the folder Sent could not be read"))
+        looked.unwrap_or(Lookup::Unclear("the sent messages could not be read"))
     }
 
     async fn search(&self, who: As<'_>, message_id: &str) -> Result<Option<Mail>, ToolError> {
@@ -257,17 +258,19 @@ impl Google {
                 Some(millis) if millis * 1000 < since.0 - SKEW_MICROS => {
                     return Ok(unclear.unwrap_or(Lookup::NotThere));
                 }
-                // One that names another key is another message of ours.
+                // A message with another key is another message of ours.
                 _ if found.header(KEY_HEADER).is_some() => {}
                 _ => {
                     unclear = Some(Lookup::Unclear(
-                        "something else was sent from this mailbox meanwhile, which could be it",
+                        "another message was sent from this mailbox in the meantime, which could be this one",
                     ));
                 }
             }
         }
         if listed.next_page_token.is_some() {
-            return Ok(Lookup::Unclear("too much was sent from this mailbox meanwhile"));
+            return Ok(Lookup::Unclear(
+                "too many messages were sent from this mailbox in the meantime",
+            ));
         }
         Ok(unclear.unwrap_or(Lookup::NotThere))
     }
@@ -287,7 +290,7 @@ impl Google {
     }
 }
 
-/// No body is ever asked for.
+/// Bodies are never requested.
 fn only_headers(url: &mut url::Url, headers: &[&str]) {
     let mut query = url.query_pairs_mut();
     query.append_pair("format", "metadata");
@@ -296,7 +299,7 @@ fn only_headers(url: &mut url::Url, headers: &[&str]) {
     }
 }
 
-/// The message ids in a header of somebody else's, without brackets; whatever else stands there is dropped.
+/// The message ids in an untrusted header, without brackets; other content is dropped.
 fn ids(text: &str) -> impl Iterator<Item = String> {
     const MAX: usize = 500;
     let fits = |id: &&str| {

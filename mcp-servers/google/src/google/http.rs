@@ -1,4 +1,4 @@
-//! One request to Google and its answer, within bounds. What is sent again is decided elsewhere: nothing here sends twice.
+//! One request to Google and its answer, with limits. Other modules decide about retries: nothing here sends twice.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tokio::time::Instant;
 use crate::settings::{Places, is_loopback};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Beyond what any answer has that is asked for here.
+/// Larger than any expected answer, in bytes.
 const MAX_BODY: usize = 2 << 20;
-/// A longer wait is not waited for here.
+/// The longest `Retry-After` that is honored, in seconds.
 const MAX_RETRY_AFTER: u64 = 3600;
 
 /// The connections to Google; clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Http(Client);
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -30,16 +30,16 @@ pub(crate) struct Reply {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Lost {
-    /// No connection could be made: Google knows nothing of the request.
+    /// No connection was established: Google did not receive the request.
     NotSent,
-    /// It may have been received, and done.
+    /// It may have been received and executed.
     Unknown,
 }
 
 impl Http {
     pub(crate) fn new(places: &Places) -> anyhow::Result<Self> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // An error means that somebody else was faster, which is as good.
+            // Fails only if another caller was faster, which is fine.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let all = [
@@ -51,7 +51,7 @@ impl Http {
         ];
         let mut builder = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            // A token goes where it was sent and nowhere else.
+            // A token must go only to its destination.
             .redirect(redirect::Policy::none())
             .referer(false)
             .retry(retry::never())
@@ -59,10 +59,10 @@ impl Http {
         if all.into_iter().any(is_loopback) {
             builder = builder.no_proxy();
         }
-        builder.build().map(Self).context("the HTTP client cannot be made")
+        builder.build().map(Self).context("the HTTP client cannot be created")
     }
 
-    /// Sends a request once. Its address is not logged: it may name people.
+    /// Sends a request once. Its URL is not logged: it may contain users' addresses.
     pub(crate) async fn send(&self, request: Request, deadline: Instant) -> Result<Reply, Lost> {
         let host = request.url().host_str().unwrap_or_default().to_owned();
         match tokio::time::timeout_at(deadline, self.exchange(request)).await {
@@ -99,7 +99,7 @@ impl Http {
         };
         while let Some(chunk) = response.chunk().await? {
             if reply.body.len() + chunk.len() > MAX_BODY {
-                tracing::warn!("an answer of Google is longer than is read");
+                tracing::warn!("an answer of Google exceeds the limit and was cut off");
                 break;
             }
             reply.body.extend_from_slice(&chunk);

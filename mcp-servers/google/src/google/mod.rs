@@ -1,4 +1,4 @@
-//! Google's REST APIs: which requests there are, what is sent again and what never, what an answer means.
+//! Google's REST APIs: the requests, which of them are repeated, and the meaning of the answers.
 
 pub(crate) mod calendar;
 pub(crate) mod gmail;
@@ -21,10 +21,10 @@ use crate::auth::{Access, Tokens};
 use crate::error::{internal, unavailable};
 use crate::settings::{PROFILE, Places};
 
-/// How often a request that only reads is made.
+/// The most attempts of a request that only reads.
 const ATTEMPTS: u32 = 3;
 
-/// A right that a request needs, and the scopes that give it.
+/// A right that a request needs, and the scopes that grant it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     Send,
@@ -35,7 +35,7 @@ pub(crate) enum Right {
 impl Right {
     pub(crate) const ALL: [Self; 3] = [Self::Send, Self::ReadMail, Self::WriteEvents];
 
-    /// The least scope that gives it comes first.
+    /// The narrowest scope comes first.
     pub(crate) fn scopes(self) -> &'static [&'static str] {
         match self {
             Self::Send => &[
@@ -69,7 +69,8 @@ impl Right {
     }
 }
 
-/// Scopes that were asked for and not granted, but for those whose rights others give, and those that tell who somebody is.
+/// The requested scopes that were not granted, except those whose rights other scopes grant, and those for the user's
+/// profile.
 pub(crate) fn not_granted(asked: &[String], granted: &str) -> Vec<String> {
     let is_there = |scope: &str| {
         let mut rights = Right::ALL
@@ -83,7 +84,7 @@ pub(crate) fn not_granted(asked: &[String], granted: &str) -> Vec<String> {
     asked.iter().filter(|scope| !is_there(scope)).cloned().collect()
 }
 
-/// Google, as one user at a time.
+/// A client for Google, which acts as one user at a time.
 #[derive(Debug)]
 pub(crate) struct Google {
     http: Http,
@@ -91,22 +92,22 @@ pub(crate) struct Google {
     places: Places,
 }
 
-/// What came of a request that changes something.
+/// The result of a request with an effect.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// Google answered; whether that is a refusal is for the caller to see.
+    /// Google answered; the caller checks whether that is a refusal.
     Answered(Reply),
-    /// Google knows nothing of it.
+    /// Google did not receive the request.
     Never(ToolError),
-    /// It may have been done.
+    /// The request may have taken effect.
     Unknown,
 }
 
-/// One user's call, from which account it is meant to be made, and until when it may take.
+/// The user of a call, the account it is meant for, and its deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct As<'a> {
     pub(crate) user: &'a UserId,
-    /// Under another account that the user has connected it is not made.
+    /// If set, the call is not made from another account of the user.
     pub(crate) mailbox: Option<&'a str>,
     pub(crate) deadline: Instant,
 }
@@ -116,13 +117,13 @@ impl Google {
         Self { http, tokens, places }
     }
 
-    /// The right to do something as this user.
+    /// Permission to use a right as this user.
     pub(crate) async fn access(&self, who: As<'_>, right: Right) -> Result<Access, ToolError> {
         self.tokens.access(who, right).await
     }
 
-    /// A request that changes something. It is made once; a second time only where Google refused the first for its token, or
-    /// no connection could be made.
+    /// Sends a request with an effect. It is sent once, and again only if Google rejected the first token or no
+    /// connection was established.
     async fn change(&self, who: As<'_>, right: Right, request: &Request) -> Sent {
         let mut access = match self.access(who, right).await {
             Ok(access) => access,
@@ -149,7 +150,7 @@ impl Google {
         }
     }
 
-    /// A request that only reads. It is made again while that may help and there is time.
+    /// Sends a request that only reads. It is repeated while that may help and time remains.
     async fn read(&self, who: As<'_>, right: Right, request: &Request) -> Result<Reply, ToolError> {
         let mut attempt = 1;
         loop {
@@ -160,7 +161,7 @@ impl Google {
                 Sent::Unknown => None,
             };
             let wait = pause(attempt, reply.as_ref());
-            // What is not Google's says nothing of what there is.
+            // An answer that is not Google's proves nothing.
             let reply = reply.filter(is_googles);
             let transient = reply.as_ref().is_none_or(is_transient);
             if !transient || attempt == ATTEMPTS || Instant::now() + wait >= who.deadline {
@@ -172,12 +173,12 @@ impl Google {
     }
 }
 
-/// A refusal that a later request may not meet.
+/// A refusal that may not occur for a later request.
 pub(crate) fn is_transient(reply: &Reply) -> bool {
     is_rate_limit(reply) || reply.status.is_server_error() || reply.status == 408
 }
 
-/// How long to wait: what Google says, else longer each time, never all at once.
+/// How long to wait: Google's value, or longer each time; random, so that callers do not retry together.
 pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
     let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
     let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
@@ -192,7 +193,7 @@ fn authorized(request: &Request, access: &Access) -> Option<Request> {
     Some(request)
 }
 
-/// `base` with further segments, each one escaped.
+/// `base` with further escaped segments.
 fn at(base: &Url, segments: &[&str]) -> Url {
     let mut url = base.clone();
     if let Ok(mut path) = url.path_segments_mut() {
@@ -217,7 +218,7 @@ fn post(url: Url, body: &impl Serialize) -> Result<Request, ToolError> {
     Ok(request)
 }
 
-/// Reads an answer. One that cannot be read is as good as none.
+/// Parses an answer. An answer that cannot be parsed counts as missing.
 pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
     serde_json::from_slice(&reply.body)
         .inspect_err(|error| {

@@ -1,4 +1,5 @@
-//! What Google's refusals mean. Its words are not handed on, since they may quote a person; its reasons are a closed vocabulary.
+//! The meaning of Google's refusals. Google's messages are not passed on, since they may quote users; its reasons are a
+//! closed vocabulary.
 
 use gavel_mcp_base::ToolError;
 use serde::Deserialize;
@@ -30,7 +31,7 @@ struct Reason {
     reason: Option<String>,
 }
 
-/// The reasons that an answer gives, as far as they are words of a vocabulary.
+/// The reasons in an answer that have the form of a vocabulary word.
 pub(crate) fn reasons(reply: &Reply) -> Vec<String> {
     let body: Body = serde_json::from_slice(&reply.body).unwrap_or_default();
     let Described {
@@ -43,13 +44,13 @@ pub(crate) fn reasons(reply: &Reply) -> Vec<String> {
     reasons.chain(status).filter(|reason| is_label(reason)).collect()
 }
 
-/// Letters, digits and underscores, and not many of them.
+/// At most 64 letters, digits and underscores.
 pub(crate) fn is_label(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Does it say that nothing was done? A fault of Google's own may come after the fact, and whatever else answers, a proxy with a
-/// page of its own say, does not speak for Google.
+/// Does the answer prove that nothing was done? Google may fail after the effect, and an answer from an intermediary,
+/// such as a proxy's page, does not speak for Google.
 pub(crate) fn is_refused(reply: &Reply) -> bool {
     reply.status.is_client_error() && reply.status != 408 && is_googles(reply)
 }
@@ -60,7 +61,7 @@ pub(crate) fn is_googles(reply: &Reply) -> bool {
     body.is_ok_and(|body| body.error.code == reply.status.as_u16())
 }
 
-/// Does it say that there were too many calls?
+/// Does it report too many calls?
 pub(crate) fn is_rate_limit(reply: &Reply) -> bool {
     const REASONS: [&str; 6] = [
         "rateLimitExceeded",
@@ -77,14 +78,14 @@ pub(crate) fn is_rate_limit(reply: &Reply) -> bool {
     }
 }
 
-/// A refusal that says that nothing was done. `scope` is what the request needed.
+/// The error for a refusal without effect. `scope` is the scope that the request needed.
 pub(crate) fn refusal(reply: &Reply, scope: &str) -> ToolError {
     let reasons = reasons(reply);
     let has = |names: &[&str]| reasons.iter().any(|reason| names.contains(&reason.as_str()));
     let error = if is_rate_limit(reply) {
         let error = ToolError::new(
             Code::RateLimited,
-            "Google takes no more calls for this user just now. Nothing was done; try again later.",
+            "Google accepts no more calls for this user now. Nothing was done; try again later.",
         );
         let seconds = reply.retry_after.map_or(60, |wait| wait.as_secs());
         error.with("retryable", true).with("retry_after_s", seconds)
@@ -95,22 +96,22 @@ pub(crate) fn refusal(reply: &Reply, scope: &str) -> ToolError {
     } else if has(&["accessNotConfigured", "SERVICE_DISABLED"]) {
         ToolError::new(
             Code::Misconfigured,
-            "Google's API is not switched on for the operator's project. The operator has to switch it on; nothing was done.",
+            "Google's API is not enabled for the operator's project. The operator must enable it; nothing was done.",
         )
     } else {
         match reply.status.as_u16() {
             403 => ToolError::new(
                 Code::AccessDenied,
-                "Google does not let this user do that. Nothing was done; another attempt will not help.",
+                "Google does not allow this user to do that. Nothing was done; another attempt will not help.",
             ),
             404 => ToolError::new(
                 Code::NotFound,
-                "Google knows no such message, thread, event or calendar of this user. Nothing was done.",
+                "Google has no such message, thread, event or calendar for this user. Nothing was done.",
             ),
             408 | 500.. => unavailable(),
             _ => ToolError::new(
                 Code::GoogleRefused,
-                "Google did not take the request as it is. Nothing was done; change the arguments.",
+                "Google did not accept the request. Nothing was done; change the arguments.",
             ),
         }
     };

@@ -1,4 +1,4 @@
-//! Connections, authorizations and idempotency keys: SQLite or PostgreSQL, with one SQL text for both.
+//! Connections, authorizations and idempotency keys: SQLite or PostgreSQL, with the same SQL text for both.
 
 mod queries;
 mod sql;
@@ -20,11 +20,11 @@ const SCHEMA: Schema = Schema {
 /// The answer under an idempotency key is kept for a week.
 const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
-/// A user's Google account, as it was connected.
+/// A user's connected Google account.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) user: UserId,
-    /// Another one with each connection, so that what was got under an older one is not used any more.
+    /// Changes with each connection, so that tokens of an older one are no longer used.
     pub(crate) generation: String,
     pub(crate) refresh_token: String,
     pub(crate) scopes: String,
@@ -33,41 +33,41 @@ pub(crate) struct Connection {
     pub(crate) refused_at: Option<Moment>,
 }
 
-/// An authorization that was begun and not finished.
+/// An authorization in progress.
 #[derive(Debug)]
 pub(crate) struct Authorization {
     pub(crate) user: UserId,
-    /// A digest: who reads the database cannot finish it.
+    /// A digest, so that a reader of the database cannot finish the authorization.
     pub(crate) state: String,
     pub(crate) verifier: String,
     pub(crate) redirect_uri: String,
     pub(crate) expires_at: Moment,
 }
 
-/// A caller's promise that calls with one key are one call.
+/// The caller's claim that calls with the same key are one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) user: UserId,
     pub(crate) tool: &'static str,
     pub(crate) key: String,
-    /// Stands for the arguments, so that a key used for something else is noticed.
+    /// The digest of the arguments, which detects a key that is reused for other arguments.
     pub(crate) digest: String,
 }
 
-/// What stands under a key.
+/// The state of a key.
 #[derive(Debug)]
 pub(crate) enum Kept {
-    /// A call with other arguments.
+    /// The key belongs to a call with other arguments.
     Other,
-    /// It was done, and answered with this.
+    /// The call was done, with this answer.
     Answer(Answer),
-    /// It was begun, and nobody wrote down what came of it.
+    /// The call was begun, and its outcome is not recorded.
     Open(Open),
 }
 
 #[derive(Debug)]
 pub(crate) struct Open {
-    /// From which mailbox.
+    /// The mailbox that it used.
     pub(crate) mailbox: String,
     pub(crate) attempted_at: Moment,
 }
@@ -95,7 +95,7 @@ macro_rules! read {
 }
 
 impl Store {
-    /// Opens the database, creates what is missing and brings its tables up to date.
+    /// Opens the database, creates what is missing and migrates its tables.
     pub(crate) async fn open(location: &Location) -> anyhow::Result<Self> {
         Pools::open(location, &SCHEMA).await.map(Self)
     }
@@ -104,7 +104,7 @@ impl Store {
         self.0.close().await;
     }
 
-    /// Forgets answered idempotency keys and authorizations that are past their life, at start and every hour.
+    /// Deletes expired authorizations and answered idempotency keys, at the start and every hour.
     pub(crate) fn keep_pruned(&self, stop: CancellationToken) -> Pruning {
         let store = self.clone();
         Pruning::start("old idempotency keys and authorizations", stop, move |now| {
@@ -117,47 +117,47 @@ impl Store {
         read!(self, connection(user))
     }
 
-    /// Everybody's, in the order of their ids.
+    /// All users' connections, sorted by user id.
     pub(crate) async fn connections(&self) -> Result<Vec<Connection>, sqlx::Error> {
         read!(self, connections())
     }
 
-    /// Keeps a connection, in place of the one the user had.
+    /// Stores a connection, in place of the user's earlier one.
     pub(crate) async fn connect(&self, connection: &Connection) -> Result<(), sqlx::Error> {
         write!(self, connect(connection))
     }
 
-    /// Removes a connection and hands it out.
+    /// Removes and returns a connection.
     pub(crate) async fn disconnect(&self, user: &UserId) -> Result<Option<Connection>, sqlx::Error> {
         write!(self, disconnect(user))
     }
 
-    /// Google does not honour it any more.
+    /// Records that Google no longer accepts the connection.
     pub(crate) async fn refused(&self, connection: &Connection, now: Moment) -> Result<(), sqlx::Error> {
         write!(self, refused(connection, now))
     }
 
-    /// The same token, sealed anew.
+    /// Stores the same token, sealed with a new key.
     pub(crate) async fn reseal(&self, connection: &Connection, sealed: &str) -> Result<(), sqlx::Error> {
         write!(self, reseal(connection, sealed))
     }
 
-    /// Keeps an authorization, in place of one that the user began before.
+    /// Stores an authorization, in place of the user's earlier one.
     pub(crate) async fn begin(&self, authorization: &Authorization) -> Result<(), sqlx::Error> {
         write!(self, begin(authorization))
     }
 
-    /// Can it still be finished, as far as nobody has tried?
+    /// Does the authorization still wait to be finished?
     pub(crate) async fn waits(&self, user: &UserId, state: &str) -> Result<bool, sqlx::Error> {
         read!(self, waits(user, state))
     }
 
-    /// Takes an authorization out: it can be finished once, by the user who began it.
+    /// Removes and returns an authorization: it can be finished once, by the user who began it.
     pub(crate) async fn take(&self, user: &UserId, state: &str) -> Result<Option<Authorization>, sqlx::Error> {
         write!(self, take(user, state))
     }
 
-    /// The same, whoever began it, where it leads back to this address.
+    /// Like [`Self::take`] for any user, if the authorization returns to this address.
     pub(crate) async fn take_from(
         &self,
         redirect_uri: &str,
@@ -166,33 +166,33 @@ impl Store {
         write!(self, take_from(redirect_uri, state))
     }
 
-    /// What stands under a key.
+    /// The state of a key.
     pub(crate) async fn kept(&self, claim: &Claim, now: Moment) -> Result<Option<Kept>, sqlx::Error> {
         read!(self, kept(claim, now))
     }
 
-    /// Would a call that was begun at that time be written down here still, whatever came of it?
+    /// Would a call that was begun at that time still be recorded here, whatever its outcome?
     pub(crate) async fn keeps(&self, begun_at: Moment, now: Moment) -> Result<bool, sqlx::Error> {
         let since = read!(self, kept_since())?;
         Ok(begun_at.0 >= since && begun_at.0 >= now.0 - KEY_LIFE_MICROS)
     }
 
-    /// Writes a key down, before its first attempt. False where it stands there already.
+    /// Stores a key before its first attempt. Returns false if it already exists.
     pub(crate) async fn claim(&self, claim: &Claim, mailbox: &str, now: Moment) -> Result<bool, sqlx::Error> {
         write!(self, claim(claim, mailbox, now))
     }
 
-    /// Begins a further attempt, if nobody else did since `open` was read.
+    /// Begins a further attempt, unless another process did since `open` was read.
     pub(crate) async fn try_again(&self, claim: &Claim, open: &Open, now: Moment) -> Result<bool, sqlx::Error> {
         write!(self, try_again(claim, open, now))
     }
 
-    /// Writes the answer under the key.
+    /// Stores the answer under the key.
     pub(crate) async fn answered(&self, claim: &Claim, answer: &Answer, now: Moment) -> Result<(), sqlx::Error> {
         write!(self, answered(claim, answer, now))
     }
 
-    /// Forgets a key under which nothing was done by the attempt that began then, if that is the latest.
+    /// Deletes a key whose attempt at that time did nothing, if that attempt is the latest.
     pub(crate) async fn release(&self, claim: &Claim, attempted_at: Moment) -> Result<(), sqlx::Error> {
         write!(self, release(claim, attempted_at))
     }

@@ -42,12 +42,12 @@ pub(super) const TAKE: &str = "DELETE FROM google_authorizations WHERE state = $
 pub(super) const TAKE_FROM: &str = "DELETE FROM google_authorizations WHERE state = $1 AND redirect_uri = $2
      RETURNING user_id, verifier, expires_at";
 
-// A key without an answer does not age: whoever forgot it would send a second time.
+// A key without an answer does not expire: without it the effect would happen a second time.
 
 pub(super) const KEPT: &str = "SELECT arguments, mailbox, answer, attempted_at FROM google_calls
      WHERE user_id = $1 AND tool = $2 AND idem_key = $3 AND (answered_at IS NULL OR answered_at >= $4)";
 
-// What was begun before is not known here.
+// Calls from before this time are unknown here.
 pub(super) const KEPT_SINCE: &str = "SELECT MIN(applied_at) FROM google_migrations";
 
 pub(super) const FORGET_KEY: &str = "DELETE FROM google_calls

@@ -22,12 +22,12 @@ pub(crate) const NAME: &str = "calendar_event_create";
 const MAX_SUMMARY: usize = 1024;
 const MAX_TEXT: usize = 8192;
 const MAX_REMINDERS: usize = 5;
-/// Four weeks, Google's own bound.
+/// Four weeks, which is Google's limit.
 const MAX_REMINDER_MINUTES: u64 = 40_320;
 
 const DESCRIPTION: &str = "\
 Create one event in the user's own Google Calendar and invite the attendees, if any. Invitations go out at once, so the time and \
-the attendees have to be what the user wants; never make up an address. start and end are both date-times \
+the attendees must be what the user wants; never make up an address. start and end are both date-times \
 (2026-03-31T09:00:00+02:00, or the local time without an offset together with time_zone) or, for whole days, both dates \
 (2026-03-31), where end is the day after the last day. Work out words such as 'tomorrow at ten' yourself, in the user's time zone. \
 Answers with the event and its link.";
@@ -40,7 +40,7 @@ pub(crate) fn tool() -> Tool {
         schema::input(
             json!({
                 "summary": { "type": "string", "description": "The title." },
-                "description": { "type": "string", "description": "Details, for everybody who is invited, as plain text: markup is shown as it is written." },
+                "description": { "type": "string", "description": "Details for all guests, as plain text: markup is shown as it is written." },
                 "location": { "type": "string", "description": "Where it is." },
                 "start": { "type": "string", "description": "When it begins: a date-time, or a date for whole days. Write the local time without an offset beside time_zone (2026-03-31T09:00:00 and Europe/Berlin); a time that ends with Z is in UTC, and hours off where a local time was meant." },
                 "end": {
@@ -56,7 +56,7 @@ pub(crate) fn tool() -> Tool {
                 "send_updates": {
                     "type": "string",
                     "enum": ["all", "externalOnly", "none"],
-                    "description": "Whom Google tells of the event: all attendees (also when left out), only those outside Google Calendar, or nobody."
+                    "description": "Whom Google notifies: all attendees (also when left out), only those outside Google Calendar, or none."
                 },
                 "calendar_id": {
                     "type": "string",
@@ -77,7 +77,7 @@ pub(crate) fn tool() -> Tool {
                 },
                 "allow_past": {
                     "type": "boolean",
-                    "description": "Only true lets the event begin in the past. Set it when the user wants to note down something that is over."
+                    "description": "Only true lets the event begin in the past. Set it when the user wants to note down something that has ended."
                 }
             }),
             &["summary", "start", "end"],
@@ -123,15 +123,15 @@ pub(crate) fn tool() -> Tool {
     )
 }
 
-/// A call whose arguments have been understood.
+/// A call with parsed arguments.
 #[derive(Debug)]
 pub(crate) struct Request {
     calendar_id: String,
     send_updates: &'static str,
     conference: bool,
-    /// It would begin in the past, and nobody said that this is meant.
+    /// It would begin in the past, and `allow_past` is not set.
     is_past: bool,
-    /// The event, without what depends on its id.
+    /// The event, without the fields that depend on its id.
     body: Value,
     digest: String,
 }
@@ -159,7 +159,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
         .visible_text("summary", MAX_SUMMARY)?
         .ok_or_else(|| missing("summary"))?;
     if summary.chars().any(char::is_control) {
-        let words = "`summary` holds a line break or another control character.";
+        let words = "`summary` contains a line break or another control character.";
         return Err(ToolError::new(Code::UnsafeText, words).about("summary"));
     }
     let span = span(&arguments)?;
@@ -191,7 +191,8 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
     })
 }
 
-/// Google takes a description for HTML. Guests are to read what was approved, so nothing in it is markup; ends of lines stay as they are.
+/// Escapes a description, which Google treats as HTML. Guests must see the approved text, so nothing in it may act as
+/// markup; line breaks are kept.
 fn as_html(text: &str) -> Result<String, ToolError> {
     let html = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let length = html.chars().count();
@@ -215,7 +216,7 @@ fn span(arguments: &Arguments) -> Result<Span, ToolError> {
 fn in_the_past() -> ToolError {
     ToolError::new(
         Code::InThePast,
-        "The event would begin in the past. Check the date; when it is meant, say `allow_past`.",
+        "The event would begin in the past. Check the date; if it is intended, set `allow_past`.",
     )
     .about("start")
 }
@@ -233,7 +234,7 @@ fn calendar_id(arguments: &Arguments) -> Result<String, ToolError> {
         .visible_text("calendar_id", 254)?
         .unwrap_or_else(|| "primary".to_owned());
     let fits = |character: char| character.is_ascii_alphanumeric() || "@._-+#".contains(character);
-    // A segment of dots would lead to another address.
+    // A segment of dots would lead to another URL.
     if !id.chars().all(fits) || id.chars().all(|character| character == '.') {
         return Err(wrong("calendar_id", "is not an id that Google Calendar gave"));
     }
@@ -260,7 +261,7 @@ fn reminders(arguments: &Arguments) -> Result<Option<Value>, ToolError> {
     Ok(Some(json!({ "useDefault": false, "overrides": items })))
 }
 
-/// Could it be created?
+/// Could the event be created?
 pub(crate) fn check(request: &Request) -> Result<(), ToolError> {
     match request.is_past {
         true => Err(in_the_past().class(Class::Arguments)),
@@ -268,7 +269,7 @@ pub(crate) fn check(request: &Request) -> Result<(), ToolError> {
     }
 }
 
-/// Creates it, once under its key, unless an earlier call did.
+/// Creates the event, at most once per key, unless an earlier call did.
 pub(crate) async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
@@ -289,7 +290,7 @@ pub(crate) async fn carry_out(
         Earlier::Begun(_) => (true, past),
         Earlier::Told { never_came: false, .. } => (true, Some(NOT_KEPT)),
         Earlier::Told { .. } | Earlier::None if request.is_past => return Err(in_the_past().into()),
-        // Where another call is faster the id keeps the event from being made twice.
+        // If another call is faster, the id prevents a second event.
         Earlier::Told { .. } | Earlier::None => (!effect.claim(&earlier, &access.mailbox).await?, None),
     };
     let id = match &effect.claim {
@@ -299,7 +300,7 @@ pub(crate) async fn carry_out(
     let digest = request.digest.clone();
     let new = event(id, request, only_found);
     match google.make_event(who, &new, perhaps_there).await {
-        // What stands in the event outlives what stands in our own database.
+        // The event's own data outlives our database.
         Ok(made) if made.existed && made.event.digest() != Some(digest.as_str()) => Err(key_reused().into()),
         Ok(made) => Ok(effect.done(answer(made, &new.calendar_id)).await),
         Err(Fault::Refused(error)) => {

@@ -25,9 +25,9 @@ const MAX_ID: usize = 200;
 const SENT: &str = "this e-mail was sent";
 
 const DESCRIPTION: &str = "\
-Send one e-mail from the user's own Gmail account, as plain text and if need be as HTML too. It goes out at once and cannot be \
-taken back, so the recipients, the subject and the text have to be what the user wants; never make up an address. To answer a \
-message give reply_to_message_id or thread_id; the recipients still have to be named. Attachments are files of text alone. \
+Send one e-mail from the user's own Gmail account, as plain text and, if needed, also as HTML. It is sent at once and cannot be \
+undone, so the recipients, the subject and the text must be what the user wants; never make up an address. To answer a \
+message give reply_to_message_id or thread_id; the recipients must still be named. Attachments are text files only. \
 Answers with the ids of the message and of its thread.";
 
 pub(crate) fn tool() -> Tool {
@@ -38,8 +38,8 @@ pub(crate) fn tool() -> Tool {
         schema::input(
             json!({
                 "to": recipients("The recipients: ann@example.com, or Ann Example <ann@example.com>. At least one."),
-                "cc": recipients("Who gets a copy that everybody sees."),
-                "bcc": recipients("Who gets a copy that nobody else sees."),
+                "cc": recipients("The recipients of a copy that all recipients see."),
+                "bcc": recipients("The recipients of a copy that the other recipients do not see."),
                 "subject": {
                     "type": "string",
                     "description": "The subject, in one line. In a reply: the subject of the original after `Re: `."
@@ -105,12 +105,12 @@ pub(crate) fn tool() -> Tool {
     )
 }
 
-/// A call whose arguments have been understood.
+/// A call with parsed arguments.
 #[derive(Debug)]
 pub(crate) struct Request {
     email: Email,
     reply_to: Option<ReplyTo>,
-    /// Where both a message and a thread are named, they have to belong together.
+    /// If both a message and a thread are named, they must belong together.
     thread_id: Option<String>,
 }
 
@@ -144,13 +144,13 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
         (None, Some(id)) => Some(ReplyTo::Thread(id.clone())),
         (None, None) => None,
     };
-    // Also in a reply: whoever approves it sees what is sent, and the original's subject is somebody else's text.
+    // Required for replies too: the approver must see what is sent, and the original's subject is untrusted text.
     let subject = arguments.visible_text("subject", MAX_SUBJECT)?;
     let subject = subject.ok_or_else(|| missing("subject"))?;
     if subject.chars().any(char::is_control) {
         return Err(ToolError::new(
             Code::UnsafeText,
-            "`subject` holds a line break or another control character.",
+            "`subject` contains a line break or another control character.",
         )
         .about("subject"));
     }
@@ -161,7 +161,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
     if says_nothing(text) && html.is_none_or(says_nothing) && attachments.is_empty() {
         return Err(wrong(
             "body",
-            "is empty, and the e-mail has no HTML and no attachment either: it would say nothing",
+            "is empty, and the e-mail has no HTML and no attachment either: it would have no content",
         ));
     }
     Ok(Request {
@@ -191,7 +191,7 @@ fn id(arguments: &Arguments, name: &str) -> Result<Option<String>, ToolError> {
     }
 }
 
-/// Could it be sent? A reply is to something that is there, and the whole is not too long.
+/// Could the e-mail be sent? A reply needs an existing original, and the message must not be too long.
 pub(crate) async fn check(google: &Google, who: As<'_>, request: &Request, limits: &Limits) -> Result<(), ToolError> {
     let original = original(google, who, request)
         .await
@@ -199,13 +199,13 @@ pub(crate) async fn check(google: &Google, who: As<'_>, request: &Request, limit
             "not_found" | "invalid_argument" => error.class(Class::Arguments),
             _ => error,
         })?;
-    // In place of the names that it is given when it is sent.
+    // Placeholders with the length of the real names.
     let (key, message_id) = ("0".repeat(40), format!("{}@{}", "0".repeat(40), "0".repeat(20)));
     let written = written(&request.email, &message_id, &key, original.as_ref(), limits);
     written.map(drop).map_err(|error| error.class(Class::Arguments))
 }
 
-/// Sends it, once under its key, unless an earlier call did.
+/// Sends the e-mail, at most once per key, unless an earlier call did.
 pub(crate) async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
@@ -222,7 +222,7 @@ pub(crate) async fn carry_out(
     let message_id = format!("{key}@{}", domain(&access));
     let since = match &earlier {
         Earlier::None => None,
-        // In another mailbox nothing can be seen of it.
+        // Another mailbox does not show the message.
         Earlier::Begun(open) if open.mailbox != access.mailbox => {
             let why = "the user has connected another account since";
             return Err(effect.unsettled(SENT, why));
@@ -233,17 +233,17 @@ pub(crate) async fn carry_out(
     if let Some(since) = since {
         match (google.find_mail(who, &access, &key, &message_id, since).await, &earlier) {
             (Lookup::Found(mail), _) => {
-                tracing::info!("an e-mail whose sending was in doubt had been sent");
+                tracing::info!("an in-doubt e-mail was found to be sent");
                 return Ok(effect.done(answer(&request.email, &mail, true)).await);
             }
             (_, Earlier::Told { never_came: true, .. }) => {}
             (_, Earlier::Told { .. }) => return Err(effect.unsettled(SENT, NOT_KEPT)),
             (Lookup::Unclear(why), _) => return Err(effect.unsettled(SENT, why)),
             (Lookup::NotThere, _) if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
-                let why = "it is not in the mailbox yet, and the attempt was only just made";
+                let why = "it is not in the mailbox yet, and the attempt was made only recently";
                 return Err(effect.unsettled(SENT, why));
             }
-            (Lookup::NotThere, _) => tracing::info!("an e-mail whose sending was in doubt had not been sent"),
+            (Lookup::NotThere, _) => tracing::info!("an in-doubt e-mail was found not to be sent"),
         }
     }
     let original = original(google, who, &request).await;
@@ -256,7 +256,7 @@ pub(crate) async fn carry_out(
         Err(error) => return Err(error.into()),
     };
     if !effect.claim(&earlier, &access.mailbox).await? {
-        let why = "another call with the same key is under way";
+        let why = "another call with the same key is in progress";
         return Err(effect.unsettled(SENT, why));
     }
     let thread_id = original.map(|original| original.thread_id);
@@ -266,7 +266,7 @@ pub(crate) async fn carry_out(
             None => Err(effect.unsettled(SENT, "Google's answer cannot be read")),
         },
         Sent::Answered(reply) if !is_refused(&reply) => {
-            Err(effect.unsettled(SENT, "what answered may have failed after the fact"))
+            Err(effect.unsettled(SENT, "the error may have occurred after the e-mail was sent"))
         }
         Sent::Answered(reply) => {
             effect.undone().await;
@@ -280,7 +280,7 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// What is answered.
+/// The original of a reply.
 async fn original(google: &Google, who: As<'_>, request: &Request) -> Result<Option<Original>, ToolError> {
     let Some(reply_to) = &request.reply_to else {
         return Ok(None);
@@ -291,7 +291,7 @@ async fn original(google: &Google, who: As<'_>, request: &Request) -> Result<Opt
     {
         return Err(wrong("thread_id", "is not the thread of `reply_to_message_id`"));
     }
-    // Google would begin a new thread with it, without a word.
+    // With another subject, Google would silently begin a new thread.
     if !original.goes_with(&request.email.subject) {
         return Err(another_subject(&original.subject, &request.email.subject));
     }
@@ -305,8 +305,8 @@ fn another_subject(original: &str, given: &str) -> ToolError {
     };
     let (original, given) = (named(original), named(given));
     let rule = format!(
-        "is \"{given}\", and the thread that this answers has the subject \"{original}\" (somebody else's words): Google puts an e-mail \
-         with another subject into no thread. Give the subject of the thread after `Re: `, or leave `thread_id` and \
+        "is \"{given}\", but the thread to reply to has the subject \"{original}\" (another person's text): Google adds an e-mail \
+         with another subject to no thread. Give the subject of the thread after `Re: `, or leave `thread_id` and \
          `reply_to_message_id` out to begin a new one"
     );
     wrong("subject", &rule).with("subject_of_thread", original)
@@ -332,7 +332,7 @@ fn written(
     Ok(message)
 }
 
-/// The domain of a Message-ID: the mailbox's own, where that is an address.
+/// The domain for a Message-ID: the mailbox's own, if the mailbox is an address.
 fn domain(access: &Access) -> &str {
     access
         .mailbox

@@ -12,11 +12,11 @@ use crate::settings::Limits;
 pub(crate) const NAME: &str = "google_account";
 
 const DESCRIPTION: &str = "\
-Tell whether another tool could be called: whether the user's Google account is connected and allows what it needs, and, where its \
-arguments are given, whether they are ones that it takes. It changes nothing. Where it is not so, the error says what is to be done; \
-otherwise the other tool can be called, and acts from the account that is named.";
+Check whether another tool could be called: whether the user's Google account is connected and allows what it needs, and, if its \
+arguments are given, whether they are valid. It changes nothing. If the call is not possible, the error says what to do; \
+otherwise the other tool can be called, and acts from the account in the answer.";
 
-/// What is to be done.
+/// The tools that can be checked.
 const FOR: [(&str, &str); 2] = [
     (gmail_send::NAME, gmail_send::NAME),
     (calendar_event_create::NAME, calendar_event_create::NAME),
@@ -25,14 +25,14 @@ const FOR: [(&str, &str); 2] = [
 pub(crate) fn tool() -> Tool {
     schema::tool(
         NAME,
-        "Look whether a call can be made",
+        "Check whether a call can be made",
         DESCRIPTION,
         schema::input(
             json!({
                 "for": {
                     "type": "string",
                     "enum": FOR.map(|(name, _)| name),
-                    "description": "The tool that is to be called."
+                    "description": "The tool to check."
                 },
                 "arguments": { "type": "object", "description": "Its arguments." }
             }),
@@ -43,7 +43,7 @@ pub(crate) fn tool() -> Tool {
                 ("ready", json!({ "type": "boolean", "description": "Always true." })),
                 (
                     "account",
-                    json!({ "type": "string", "description": "The address of the account from which it acts, where it is known." }),
+                    json!({ "type": "string", "description": "The address of the account from which it acts, if known." }),
                 ),
             ]),
             &["ready"],
@@ -57,10 +57,10 @@ pub(crate) fn tool() -> Tool {
     )
 }
 
-/// What is asked.
+/// What to check.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// Could the tool be called that needs this?
+    /// Could a tool be called that needs this right?
     Any(Right),
     /// Could this call be made?
     Call(Box<Request>),
@@ -76,7 +76,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<As
     }
 }
 
-/// A token is asked for where there is none: Google says then that consent was taken back.
+/// Fetches a token if there is none, so that Google reports a revoked consent.
 pub(crate) async fn carry_out(
     google: &Google,
     who: As<'_>,

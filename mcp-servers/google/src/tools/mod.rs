@@ -1,4 +1,4 @@
-//! The tools: what they tell a model, how their arguments become a request, and how it is carried out once.
+//! The tools: their descriptions for models, how their arguments become a request, and how it is executed once.
 
 pub(crate) mod calendar_event_create;
 pub(crate) mod gmail_send;
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::google::Right;
 use crate::settings::Limits;
 
-/// A call whose arguments have been understood.
+/// A call with parsed arguments.
 #[derive(Debug)]
 pub(crate) enum Request {
     Mail(gmail_send::Request),
@@ -22,7 +22,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// What the tool of this name is to do.
+    /// Parses the request of the named tool.
     pub(crate) fn parse(name: &str, arguments: Option<JsonObject>, limits: &Limits) -> Result<Self, ToolError> {
         let request = match name {
             gmail_send::NAME => gmail_send::parse(arguments, limits).map(Self::Mail),
@@ -31,7 +31,7 @@ impl Request {
         request.map_err(|error| error.class(Class::Arguments))
     }
 
-    /// What the user must have consented to.
+    /// The right that the user must have granted.
     pub(crate) fn right(&self) -> Right {
         match self {
             Self::Mail(_) => Right::Send,
@@ -40,7 +40,7 @@ impl Request {
     }
 }
 
-/// Every tool, always in the same order.
+/// All tools, always in the same order.
 pub(crate) fn all() -> &'static [Tool] {
     static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         vec![
@@ -52,7 +52,7 @@ pub(crate) fn all() -> &'static [Tool] {
     &TOOLS
 }
 
-/// A name that one key of one user always leads to, in the characters that Calendar takes for an id.
+/// A name derived from a user's key, in the characters that Calendar accepts for ids.
 fn reference(tool: &str, user: &UserId, key: &str) -> String {
     let mut digest = Sha256::new();
     for part in [tool, user.as_str(), key] {
@@ -62,7 +62,7 @@ fn reference(tool: &str, user: &UserId, key: &str) -> String {
     hex::encode(&digest.finalize()[..20])
 }
 
-/// A list of recipients. Which arguments hold them is told in the README, for whoever grants by recipient.
+/// A list of recipients. The README names the arguments with recipients, for operators who configure grants.
 fn recipients(description: &str) -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": description })
 }

@@ -61,7 +61,8 @@ on_both! {
         assert_eq!(answer["recovered"], false);
     }
 
-    /// R-9, promise 4: Google takes a description for HTML; guests read what was approved, and follow no link that it does not show.
+    /// R-9, promise 4: Google treats a description as HTML; guests must read the approved text, and follow no hidden
+    /// link.
     async fn a_description_reads_to_guests_as_it_was_given(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -75,7 +76,7 @@ on_both! {
         let html = format!("Content-Type: text/html\n\n{}", sent.as_str().expect("a text").replace('\n', "<br>"));
         let letter = mail_parser::MessageParser::default().parse(html.as_bytes()).expect("a message");
         assert_eq!(letter.body_text(0).expect("a text").trim_end(), given, "what a reader of HTML sees");
-        // What is too long as HTML is told, and not cut off by somebody else.
+        // A description that is too long as HTML is reported, so that Google does not cut it.
         let long = with(json!({ "description": "&".repeat(2000) }));
         let looked = server.call("anna", "google_account", json!({ "for": TOOL, "arguments": long })).await;
         assert_eq!((looked.code(), &looked.error()["argument"]), ("too_long", &json!("description")));
@@ -101,7 +102,7 @@ on_both! {
         assert_eq!(insert.path, "/calendar/v3/calendars/team%23x@group.calendar.google.com/events");
         assert_eq!(insert.parameter("conferenceDataVersion"), Some("0"));
         assert!(world.google.invitations().is_empty());
-        // What is over can be noted down when that is meant.
+        // A past event can be noted down with `allow_past`.
         let past = json!({ "summary": "x", "start": "2001-01-01", "end": "2001-01-02", "allow_past": true });
         server.call("anna", TOOL, past).await.ok();
     }
@@ -168,7 +169,7 @@ on_both! {
             let again = server.with_key(&key, "anna", TOOL, invited.clone()).await.ok();
             assert_eq!(again, answer);
         }
-        // What was looked up and is another event tells nothing.
+        // A lookup that finds another event proves nothing.
         world.google.trouble("insert", [Trouble::CutAfter]);
         world.google.trouble("event", [Trouble::Says(200, r#"{"id": "another"}"#)]);
         server.doubt("another", "anna", TOOL, invited.clone()).await;
@@ -177,7 +178,7 @@ on_both! {
         assert_eq!(server.with_key("k0", "anna", TOOL, other).await.code(), "idempotency_key_reused");
     }
 
-    /// DESIGN promise 3: kill -9 between the insert and its record; and a record that was lost altogether.
+    /// DESIGN promise 3: kill -9 between the insert and its record; and a record that was lost completely.
     async fn an_event_outlives_the_process_and_the_record_of_its_making(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -215,7 +216,7 @@ on_both! {
         let server = world.server().await;
         world.google.trouble("insert", [Trouble::Silence]);
         let said = server.doubt("k", "anna", TOOL, meeting()).await;
-        assert!(said.contains("not known whether this event was created"), "{said}");
+        assert!(said.contains("unknown whether this event was created"), "{said}");
         assert_eq!(server.with_key("k", "anna", TOOL, meeting()).await.ok()["recovered"], true);
         world.google.trouble("insert", vec![Trouble::RefuseFor(429, "rateLimitExceeded", 600)]);
         let limited = server.with_key("k2", "anna", TOOL, meeting()).await;

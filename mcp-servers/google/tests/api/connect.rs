@@ -24,15 +24,15 @@ on_both! {
         assert_eq!(listed.len(), 1);
         assert!(listed[0].user == "anna" && !listed[0].reconnect_required);
 
-        // The server's token is still good at Google, and is not used any more.
+        // The server's token is still valid at Google, but is no longer used.
         assert_eq!(connector.disconnect("anna").await.expect("disconnected"), Disconnected::TakenBack);
         assert_eq!(connector.disconnect("anna").await.expect("nothing to disconnect"), Disconnected::None);
-        assert!(world.google.refresh_tokens().is_empty(), "the consent is taken back at Google");
+        assert!(world.google.refresh_tokens().is_empty(), "the consent is revoked at Google");
         assert_eq!(server.call("anna", "gmail_send", email).await.code(), "not_connected");
         assert_eq!(world.google.seen("send").len(), 1);
     }
 
-    /// R-12, R-16: whether a call can be made at all is told without making it.
+    /// R-12, R-16: `google_account` reports whether a call is possible, without making it.
     async fn an_account_is_looked_at_before_it_is_used(world: World) {
         let server = world.server().await;
         let look = async |tool: &str| server.call("anna", "google_account", json!({ "for": tool })).await;
@@ -50,7 +50,7 @@ on_both! {
         assert!(world.google.seen("send").is_empty());
     }
 
-    /// R-12: what the tool would refuse is told before anybody is asked to agree to it.
+    /// R-12: what the tool would reject is reported before approval is requested.
     async fn a_call_is_looked_at_before_anybody_is_asked(world: World) {
         let mut world = world;
         world.environment.insert("GOOGLE_MAX_MESSAGE_BYTES", "9000".to_owned());
@@ -94,7 +94,7 @@ on_both! {
         assert!(world.google.seen("send").is_empty());
     }
 
-    /// R-16: nobody is told that Google has taken back what it may not have.
+    /// R-16: a failed revocation at Google is not reported as a success.
     async fn a_consent_that_google_did_not_take_back_is_told(world: World) {
         let connector = world.connector().await;
         for trouble in [Trouble::Refuse(503, "backendError"), Trouble::CutBefore, Trouble::CutAfter] {
@@ -103,13 +103,13 @@ on_both! {
             assert_eq!(connector.disconnect("anna").await.expect("forgotten"), Disconnected::Forgotten);
             assert!(connector.connected().await.expect("listed").is_empty());
         }
-        // What the user has taken back before needs nothing more.
+        // If the user has already revoked the consent, nothing more is needed.
         world.connect("anna").await;
         world.google.take_back(&account("anna"));
         assert_eq!(connector.disconnect("anna").await.expect("disconnected"), Disconnected::TakenBack);
     }
 
-    /// R-1: else a link would connect one person's mailbox to another's account.
+    /// R-1: otherwise a link could connect one user's mailbox to another user's account.
     async fn an_authorization_is_finished_once_in_time_by_who_began_it(world: World) {
         let connector = world.connector().await;
         let consent = |url: &str| world.google.consent(url, "victim@gmail.example", SEND);
@@ -129,7 +129,7 @@ on_both! {
         let late = connector.finish("anna", &begun.state, &code).await;
         assert!(matches!(late, Err(ConnectError::UnknownState)), "{late:?}");
 
-        // The code of one authorization does not fit another one: PKCE.
+        // The code of one authorization does not match another one: PKCE.
         let first = connector.begin("anna", REDIRECT).await.expect("begun");
         let stolen = consent(&first.url);
         let second = connector.begin("anna", REDIRECT).await.expect("begun");
@@ -154,7 +154,7 @@ on_both! {
         connector.begin("anna", "http://localhost:8080/callback").await.expect("begun");
     }
 
-    /// Promise 7 of the design's records: secrets reach no row.
+    /// Promise 7 of the design's records: secrets are never stored in plain text.
     async fn nothing_in_the_database_can_be_used_by_who_reads_it(world: World) {
         let connector = world.connector().await;
         world.connect("anna").await;
@@ -172,7 +172,7 @@ on_both! {
                 assert!(!holds(&token) && !holds(&begun.state) && !holds("canary"));
             }
         }
-        // Nor does a row work for another user.
+        // A row does not work for another user either.
         world
             .sql(
                 "INSERT INTO google_connections (user_id, generation, refresh_token, scopes, connected_at)

@@ -21,7 +21,7 @@ on_both! {
         for _ in 0..3 {
             server.call("anna", "gmail_send", email()).await.ok();
         }
-        // One to connect, one to send.
+        // One request to connect, one to send.
         assert_eq!(world.google.seen("token").len(), 2);
         world.google.forget_access_tokens();
         server.call("anna", "gmail_send", email()).await.ok();
@@ -30,7 +30,7 @@ on_both! {
         world.google.trouble("send", [Trouble::Refuse(401, "authError"), Trouble::Refuse(401, "authError")]);
         assert_eq!(server.call("anna", "gmail_send", email()).await.code(), "reconnect_required");
         assert_eq!(world.google.seen("token").len(), 4);
-        // One that is about to expire is not begun with.
+        // A token that is about to expire is not used.
         world.google.tokens_expire_in(30);
         world.google.forget_access_tokens();
         for _ in 0..2 {
@@ -40,7 +40,7 @@ on_both! {
         }
     }
 
-    /// what is missing is told apart.
+    /// the different reasons are distinguished.
     async fn a_consent_that_was_taken_back_or_never_given_is_told_apart(world: World) {
         world.connect_with("anna", &format!("{SEND} {READ}")).await;
         let server = world.server().await;
@@ -86,7 +86,7 @@ on_both! {
         let reply = server.with_key("k", "anna", "gmail_send", email()).await;
         assert_eq!(reply.code(), "google_unavailable");
         assert_eq!(reply.error()["retryable"], true);
-        // No code of RFC 6749: somebody on the way said it, and nobody's credentials are wrong.
+        // Not a code of RFC 6749: it came from an intermediary, and no credentials are invalid.
         world.google.trouble("token", [Trouble::Refuse(400, "x")]);
         let reply = server.with_key("k", "anna", "gmail_send", email()).await;
         assert_eq!(reply.code(), "google_unavailable");
@@ -115,15 +115,15 @@ on_both! {
         assert_eq!(claims[0]["sub"], "anna@example.com");
         assert_eq!(claims[0]["aud"], world.google.url("/token"));
         assert_eq!(claims[0]["scope"], format!("{SEND} {READ} {EVENTS}"));
-        // A user's id that is no address, and an address of which Google knows nothing.
+        // A user's id that is not an address, and an address that Google does not know.
         for nobody in ["anna", "x@elsewhere.example"] {
             for (tool, arguments) in [("gmail_send", email()), ("google_account", json!({ "for": "gmail_send" }))] {
                 let reply = server.call(nobody, tool, arguments).await;
                 assert_eq!(reply.code(), "not_connected", "{nobody}");
-                // So that nobody is asked for leave first, and whoever can mend it is told.
+                // So that approval is not requested first, and the error tells the user what to do.
                 assert_eq!(reply.error()["class"], "auth", "{nobody}");
                 let words = reply.error()["message"].to_string();
-                assert!(words.contains("the operator looks at the service account"), "{words}");
+                assert!(words.contains("the operator checks the service account"), "{words}");
             }
         }
 

@@ -1,5 +1,5 @@
-//! Google's own descriptions of its APIs, as they ship in PyPI's google-api-python-client. They are third-party data and not part
-//! of the project: the package is installed below the target directory.
+//! Google's own descriptions of its APIs, as shipped in PyPI's google-api-python-client. They are third-party data and
+//! not part of the project: the package is installed below the target directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Api {
     base: String,
 }
 
-/// A method of an API, and what a path says.
+/// A method of an API, and the parameters in a path.
 pub(crate) struct Method<'a> {
     pub(crate) id: &'a str,
     description: &'a Value,
@@ -31,7 +31,7 @@ impl Api {
         Self { document, base }
     }
 
-    /// Which method a request is for.
+    /// The method of a request.
     pub(crate) fn method(&self, verb: &str, path: &str) -> Option<Method<'_>> {
         find(&self.document["resources"], &|description| {
             let template = format!("{}{}", self.base, description["path"].as_str()?);
@@ -43,7 +43,7 @@ impl Api {
         })
     }
 
-    /// What is wrong with a request for a method.
+    /// The errors in a request for a method.
     pub(crate) fn check_request(&self, method: &Method<'_>, query: &[(String, String)], body: &[u8]) -> Vec<String> {
         let mut wrong = Vec::new();
         let parameters = &method.description["parameters"];
@@ -78,7 +78,7 @@ impl Api {
         wrong
     }
 
-    /// What is wrong with an answer of a method, so that the stand-in does not answer what Google could not.
+    /// The error in an answer of a method, so that the stand-in answers only what Google could answer.
     pub(crate) fn check_response(&self, method: &Method<'_>, body: &[u8]) -> Option<String> {
         let schema = method.description["response"]["$ref"].as_str()?;
         self.check(schema, body)
@@ -115,7 +115,7 @@ impl Api {
     }
 }
 
-/// JSON Schema of what the documents have, closed: an unknown member is a mistake of ours.
+/// The documents' JSON Schema, closed: an unknown member is an error of ours.
 fn strict(schema: &Value) -> Value {
     let mut out = Map::new();
     if let Some(name) = schema["$ref"].as_str() {
@@ -157,7 +157,7 @@ fn find<'a, T>(resources: &'a Value, wanted: &impl Fn(&'a Value) -> Option<T>) -
     })
 }
 
-/// `gmail/v1/users/{userId}/messages/send` before `…/messages/{id}`: a send is no message called "send".
+/// `gmail/v1/users/{userId}/messages/send` comes before `…/messages/{id}`: a send is not a message called "send".
 fn fits(template: &str, path: &str) -> bool {
     let (template, path): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
     template.len() == path.len()
@@ -170,24 +170,24 @@ fn fits(template: &str, path: &str) -> bool {
         })
 }
 
-/// Gmail and Calendar. None where the package cannot be had; in CI that fails.
+/// Gmail and Calendar. `None` if the package is not available; in CI that fails.
 pub(crate) fn apis() -> Option<&'static [Api; 2]> {
     static APIS: OnceLock<Option<[Api; 2]>> = OnceLock::new();
     let apis = APIS.get_or_init(|| match installed() {
         Ok(folder) => Some(["gmail.v1", "calendar.v3"].map(|name| Api::read(&folder, name))),
-        Err(why) if std::env::var_os("CI").is_some() => panic!("{PACKAGE} cannot be had: {why}"),
+        Err(why) if std::env::var_os("CI").is_some() => panic!("{PACKAGE} is not available: {why}"),
         Err(why) => {
-            eprintln!("not checked, since {PACKAGE} cannot be had ({why}): requests by Google's API descriptions");
+            eprintln!("not checked, since {PACKAGE} is not available ({why}): requests by Google's API descriptions");
             None
         }
     });
     apis.as_ref()
 }
 
-/// Below the target directory, in an environment of its own; made whole under another name first, since test programs may run
-/// side by side.
+/// Installs the package below the target directory, in its own environment. It is completed under another name first,
+/// since test programs may run in parallel.
 fn installed() -> Result<PathBuf, String> {
-    // A folder of cargo's in the target directory, so that the tests of the whole workspace share what is installed.
+    // A directory of cargo's in the target directory, so that all tests of the workspace share the installation.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
         .expect("a target directory");

@@ -1,4 +1,4 @@
-//! An answer is lost after the fact: nothing goes out twice, and nothing is said not to have gone out.
+//! An answer is lost after the effect: nothing is sent twice, and nothing that was sent is reported as not sent.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::account;
 
 const TOOL: &str = "gmail_send";
 
-/// So much time has gone by that what is not in the mailbox was not sent.
+/// Enough time has passed that a message that is not in the mailbox was not sent.
 const LATER: &str = "UPDATE google_calls SET attempted_at = attempted_at - 121000000";
 
 fn email() -> Value {
@@ -25,7 +25,7 @@ on_both! {
             Trouble::CutAfter,
             Trouble::FaultAfter(500),
             Trouble::FaultAfter(503),
-            // A proxy in between answered that, and not Google.
+            // A proxy answered this, not Google.
             Trouble::FaultAfter(302),
             Trouble::Says(401, "<html>"),
             Trouble::Says(403, "<html>"),
@@ -39,7 +39,7 @@ on_both! {
             let key = format!("k{number}");
             world.google.trouble("send", [trouble.clone()]);
             let said = server.doubt(&key, "anna", TOOL, email()).await;
-            assert!(said.contains("not known whether this e-mail was sent"), "{trouble:?}: {said}");
+            assert!(said.contains("unknown whether this e-mail was sent"), "{trouble:?}: {said}");
             let found = server.with_key(&key, "anna", TOOL, email()).await;
             let sent = world.google.sent(&account("anna"));
             assert_eq!(sent.len(), number + 1, "{trouble:?}");
@@ -47,14 +47,14 @@ on_both! {
             assert_eq!(body["recovered"], true, "{trouble:?}");
             assert_eq!(body["message"]["id"], sent[number].id);
             assert_eq!(body["message"]["cc"][0], "ann@example.com");
-            // The answer is kept from then on.
+            // From then on the answer is stored.
             let asked = world.google.seen("list").len();
             assert_eq!(server.with_key(&key, "anna", TOOL, email()).await, found);
             assert_eq!(world.google.seen("list").len(), asked);
         }
     }
 
-    /// DESIGN promise 3: a Gmail that keeps Message-IDs is simply searched.
+    /// DESIGN promise 3: a Gmail that keeps Message-IDs only needs a search.
     async fn a_message_id_that_was_kept_is_found_by_a_search(world: World) {
         world.connect("anna").await;
         world.google.keep_message_ids();
@@ -63,7 +63,7 @@ on_both! {
         server.doubt("k", "anna", TOOL, email()).await;
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
-        assert!(world.google.seen("get").is_empty(), "there was no need to look through the folder");
+        assert!(world.google.seen("get").is_empty(), "there was no need to read the sent messages");
     }
 
     /// DESIGN promise 3: kill -9 between the send and its record.
@@ -90,7 +90,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: the record after the send fails.
+    /// DESIGN promise 3: recording the send fails.
     async fn a_database_that_fails_after_the_send_does_not_hide_it(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -103,17 +103,17 @@ on_both! {
         };
         let (answer, ()) = tokio::join!(server.with_key("k", "anna", TOOL, email()), broken);
         assert_eq!(answer.ok()["recovered"], false);
-        // While it is away nothing is sent, and nobody can see whether something was.
+        // While the database is unavailable nothing is sent, and no caller can check whether something was.
         for key in ["k", "k2"] {
             let said = server.doubt(key, "anna", TOOL, email()).await;
-            assert!(said.contains("not known whether an earlier call with this key took effect"), "{said}");
+            assert!(said.contains("unknown whether an earlier call with this key took effect"), "{said}");
         }
         world.sql("ALTER TABLE elsewhere RENAME TO google_calls").await;
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: a caller says that it repeats a call, and nothing stands under its key.
+    /// DESIGN promise 3: a caller says that it repeats a call, but its key has no record.
     async fn a_repeated_call_that_is_not_on_record_is_sent_only_where_it_would_be(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -124,35 +124,35 @@ on_both! {
             server.try_call(TOOL, email(), meta).await
         };
         let now = || chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
-        // The process died before the call came here.
+        // The process died before the call arrived here.
         assert_eq!(repeat("k1", &now()).await.expect("an answer").ok()["recovered"], false);
-        // It came, and another database kept it.
+        // It arrived, and another database has its record.
         world.google.trouble("send", [Trouble::CutAfter]);
         server.doubt("k2", "anna", TOOL, email()).await;
         world.sql("DELETE FROM google_calls").await;
         assert_eq!(repeat("k2", &now()).await.expect("an answer").ok()["recovered"], true);
-        // It was begun when this database was not there yet, or so long ago that it is forgotten.
+        // It began before this database existed, or so long ago that its record has expired.
         let week = chrono::Utc::now() - chrono::TimeDelta::days(8);
         for (key, created) in [("k3", None), ("k4", Some("UPDATE google_migrations SET applied_at = 0"))] {
             if let Some(statement) = created {
                 world.sql(statement).await;
             }
-            let refused = format!("{:?}", repeat(key, &week.to_rfc3339()).await.expect_err("it is not known"));
-            assert!(refused.contains("what this server had written down of the first attempt is gone"), "{refused}");
+            let refused = format!("{:?}", repeat(key, &week.to_rfc3339()).await.expect_err("it is unknown"));
+            assert!(refused.contains("this server's record of the first attempt is gone"), "{refused}");
             let meta = json!({
                 "gavel/user_id": "anna", "gavel/idempotency_key": key, "gavel/first_attempt_at": week.to_rfc3339()
             });
             let event = json!({ "summary": "x", "start": "2099-01-01", "end": "2099-01-02" });
             let refused = server.try_call("calendar_event_create", event, meta).await;
-            let refused = format!("{:?}", refused.expect_err("it is not known"));
-            assert!(refused.contains("what this server had written down of the first attempt is gone"), "{refused}");
+            let refused = format!("{:?}", refused.expect_err("it is unknown"));
+            assert!(refused.contains("this server's record of the first attempt is gone"), "{refused}");
         }
         assert_eq!(world.google.sent(&account("anna")).len(), 2);
         assert!(world.google.seen("insert").is_empty());
         assert_eq!(repeat("k5", "yesterday").await.expect("an answer").code(), "invalid_meta");
     }
 
-    /// DESIGN promise 4: leave was for the account that was shown with the question.
+    /// DESIGN promise 4: the approval was for the account shown with the request.
     async fn nothing_is_sent_from_another_account_than_was_agreed_to(world: World) {
         let scopes = format!("{SEND} {READ} {EVENTS}");
         world.connect("anna").await;
@@ -174,7 +174,7 @@ on_both! {
             let words = refused.error()["message"].to_string();
             assert!(words.contains("anna@gmail.example"), "{words}");
         }
-        // What was done is told as it was.
+        // A completed call returns its stored answer.
         call(TOOL, email(), "k1").await.ok();
         assert_eq!(world.google.seen("send").len(), 1);
         world.connect("anna").await;
@@ -189,7 +189,7 @@ on_both! {
         world.google.trouble("send", [Trouble::CutBefore]);
         server.doubt("k", "anna", TOOL, email()).await;
         let said = server.doubt("k", "anna", TOOL, email()).await;
-        assert!(said.contains("only just made"), "{said}");
+        assert!(said.contains("made only recently"), "{said}");
         assert_eq!(world.google.seen("send").len(), 1);
         world.sql(LATER).await;
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], false);
@@ -198,18 +198,18 @@ on_both! {
         assert_eq!(world.google.seen("send").len(), 2);
     }
 
-    /// DESIGN promise 3: whatever a search misses and nobody can explain stays in doubt.
+    /// DESIGN promise 3: a message that a search misses and that nothing explains stays in doubt.
     async fn an_unexplained_e_mail_in_the_folder_keeps_the_doubt(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
         world.google.trouble("send", [Trouble::CutBefore]);
         server.doubt("k", "anna", TOOL, email()).await;
-        // Another one of ours explains itself.
+        // Another message of ours explains itself.
         server.with_key("k2", "anna", TOOL, email()).await.ok();
         world.google.put_mail(&account("anna"), "Subject: by hand\n\nx\n", "SENT", Duration::ZERO);
         world.sql(LATER).await;
         let said = server.doubt("k", "anna", TOOL, email()).await;
-        assert!(said.contains("could be it"), "{said}");
+        assert!(said.contains("could be this one"), "{said}");
         assert_eq!(world.google.seen("send").len(), 2);
     }
 
@@ -235,16 +235,16 @@ on_both! {
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("could not be read"), "{said}");
         let said = server.doubt("k", "ben", TOOL, email()).await;
-        assert!(said.contains("does not allow to look"), "{said}");
+        assert!(said.contains("does not allow reading"), "{said}");
         assert_eq!(world.google.seen("send").len(), 2);
-        // Another mailbox shows nothing of what the first one did.
+        // Another mailbox does not show the first one's messages.
         world.connect_as("anna", "other@gmail.example", &format!("{SEND} {READ} {EVENTS}")).await;
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("another account"), "{said}");
         assert_eq!(world.google.seen("send").len(), 2);
     }
 
-    /// DESIGN promise 3: with gmail.metadata nothing can be searched for, and no body can be read.
+    /// DESIGN promise 3: with gmail.metadata no search is possible, and no body can be read.
     async fn the_least_scope_that_can_look_is_enough(world: World) {
         world.connect_with("anna", &format!("{SEND} {METADATA}")).await;
         let server = world.server().await;
@@ -254,7 +254,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: an index that is behind is no proof.
+    /// DESIGN promise 3: an index that lags behind proves nothing.
     async fn a_search_that_is_behind_does_not_send_twice(world: World) {
         world.google.keep_message_ids();
         world.google.let_search_lag();
@@ -276,14 +276,14 @@ on_both! {
         world.google.trouble("send", [Trouble::Silence]);
         server.doubt("k", "anna", TOOL, email()).await;
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
-        // Without a key there is nothing to look for.
+        // Without a key a lookup is impossible.
         world.google.trouble("send", [Trouble::CutAfter]);
         let said = server.try_call(TOOL, email(), json!({ "gavel/user_id": "anna" })).await;
         assert!(said.expect_err("doubt").to_string().contains("no idempotency key"));
         assert_eq!(world.google.sent(&account("anna")).len(), 2);
     }
 
-    /// DESIGN promise 3: a week later as well. What was answered is forgotten a week after its answer.
+    /// DESIGN promise 3: even a week later. An answered key is deleted a week after its answer.
     async fn a_doubt_does_not_age_and_an_answer_does(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -295,7 +295,7 @@ on_both! {
                    answered_at = answered_at - 691200000000";
         world.sql(age).await;
         let server = world.server().await;
-        while !server.log().contains("were forgotten") {
+        while !server.log().contains("were deleted") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
@@ -306,7 +306,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 
-    /// DESIGN promise 3: a repeat that gets nowhere does not say that nothing was done.
+    /// DESIGN promise 3: a repeat that fails does not say that nothing was done.
     async fn a_repeat_that_is_refused_leaves_the_doubt(world: World) {
         const EVENT: &str = "calendar_event_create";
         let mut world = world;
@@ -337,7 +337,7 @@ on_both! {
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
 
-        // By now the event has begun: it is looked for, and not made any more.
+        // By now the event would have begun: it is looked up, but not created.
         tokio::time::sleep((begins - chrono::Utc::now()).to_std().unwrap_or_default()).await;
         assert_eq!(server.with_key("made", "anna", EVENT, event.clone()).await.ok()["recovered"], true);
         let said = server.doubt("not made", "anna", EVENT, event.clone()).await;

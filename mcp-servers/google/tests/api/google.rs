@@ -1,5 +1,5 @@
-//! A stand-in for Google: a real HTTP server that keeps mailboxes and calendars, gives tokens, checks what it is asked by Google's
-//! own API descriptions, and fails as it is told to.
+//! A stand-in for Google: a real HTTP server with mailboxes and calendars. It issues tokens, checks requests against
+//! Google's own API descriptions, and fails on demand.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -35,27 +35,27 @@ pub(crate) const EVENTS: &str = "https://www.googleapis.com/auth/calendar.events
 /// How one request fails.
 #[derive(Debug, Clone)]
 pub(crate) enum Trouble {
-    /// None: a place in the row.
+    /// No failure: a placeholder in the list.
     Fine,
     /// Refused before anything is done.
     Refuse(u16, &'static str),
     /// The same, with the seconds of `Retry-After`.
     RefuseFor(u16, &'static str, u64),
-    /// Done, and then the connection is cut.
+    /// Done, then the connection is cut.
     CutAfter,
     /// The connection is cut, and nothing is done.
     CutBefore,
-    /// Done, and then answered with a fault.
+    /// Done, then answered with an error.
     FaultAfter(u16),
     /// Done, and answered late.
     Late(Duration),
-    /// Done, and answered with a status and a text by somebody on the way.
+    /// Done, and answered by an intermediary with a status and a text.
     Says(u16, &'static str),
     /// Done, and never answered.
     Silence,
 }
 
-/// A request that came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) what: &'static str,
@@ -63,7 +63,7 @@ pub(crate) struct Seen {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) token: String,
-    /// Whose token it was.
+    /// The account of its token.
     pub(crate) account: String,
 }
 
@@ -88,9 +88,9 @@ pub(crate) struct Mail {
     pub(crate) internal_date: u64,
     /// The sender's own copy.
     pub(crate) raw: Vec<u8>,
-    /// To whom it was delivered.
+    /// The recipients that it was delivered to.
     pub(crate) delivered_to: Vec<String>,
-    /// What the others got: no Bcc.
+    /// The recipients' copy: without Bcc.
     pub(crate) delivered: Vec<u8>,
     pub(crate) message_id: String,
 }
@@ -133,7 +133,7 @@ struct State {
     assertions: Vec<Value>,
 }
 
-/// The stand-in; clones are the same one.
+/// The stand-in; clones share its state.
 #[derive(Clone)]
 pub(crate) struct Google {
     pub(crate) address: SocketAddr,
@@ -142,7 +142,7 @@ pub(crate) struct Google {
 
 type Reply = Response<Full<Bytes>>;
 
-/// What is done with the answer of a request.
+/// An answer that is replaced by cutting the connection.
 struct Cut;
 
 impl Google {
@@ -168,7 +168,7 @@ impl Google {
                     async move { google.answer(request).await.map_err(|Cut| std::io::Error::other("cut")) }
                 });
                 tokio::spawn(async move {
-                    // A connection that is cut ends in an error, which is the point.
+                    // A connection that is cut ends in an error, as intended.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -186,23 +186,23 @@ impl Google {
         format!("http://{}{path}", self.address)
     }
 
-    /// Fails the test when a request was not as Google's descriptions ask.
+    /// Fails the test if a request did not match Google's descriptions.
     pub(crate) fn finish(&self) {
         let wrong = std::mem::take(&mut self.state().wrong);
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// The next requests of a kind (send, list, get, thread, insert, event, token, revoke) go like this.
+    /// The next requests of a kind (send, list, get, thread, insert, event, token, revoke) fail like this.
     pub(crate) fn trouble(&self, what: &'static str, troubles: impl IntoIterator<Item = Trouble>) {
         self.state().troubles.entry(what).or_default().extend(troubles);
     }
 
-    /// Message-IDs stay as they were sent; else Gmail writes its own, as it does.
+    /// Keeps Message-IDs as sent; by default they are replaced, as Gmail does.
     pub(crate) fn keep_message_ids(&self) {
         self.state().keeps_message_ids = true;
     }
 
-    /// A search finds nothing yet.
+    /// Searches find nothing yet.
     pub(crate) fn let_search_lag(&self) {
         self.state().search_lags = true;
     }
@@ -216,7 +216,7 @@ impl Google {
         self.state().access.clear();
     }
 
-    /// The user takes the consent back.
+    /// The user revokes the consent.
     pub(crate) fn take_back(&self, account: &str) {
         let mut state = self.state();
         state.refresh.retain(|_, token| token.account != account);
@@ -228,7 +228,7 @@ impl Google {
         state.seen.iter().filter(|seen| seen.what == what).cloned().collect()
     }
 
-    /// E-mails that were sent from an account.
+    /// The e-mails sent from an account.
     pub(crate) fn sent(&self, account: &str) -> Vec<Mail> {
         let state = self.state();
         let own = state
@@ -245,27 +245,27 @@ impl Google {
         own.map(|(_, event)| event.clone()).collect()
     }
 
-    /// Who was told of an event.
+    /// The recipients of invitations.
     pub(crate) fn invitations(&self) -> Vec<(String, String)> {
         self.state().invitations.clone()
     }
 
-    /// The claims of service accounts that were honoured.
+    /// The accepted claims of service accounts.
     pub(crate) fn assertions(&self) -> Vec<Value> {
         self.state().assertions.clone()
     }
 
-    /// Refresh tokens that are good.
+    /// The valid refresh tokens.
     pub(crate) fn refresh_tokens(&self) -> Vec<String> {
         self.state().refresh.keys().cloned().collect()
     }
 
-    /// Every access token there was.
+    /// All access tokens so far.
     pub(crate) fn access_tokens(&self) -> Vec<String> {
         self.state().access.keys().cloned().collect()
     }
 
-    /// Puts an e-mail into a mailbox, and tells its id and its thread's.
+    /// Puts an e-mail into a mailbox, and returns its id and its thread's.
     pub(crate) fn put_mail(&self, account: &str, raw: &str, label: &'static str, age: Duration) -> (String, String) {
         let mut state = self.state();
         let id = state.id("m");
@@ -285,7 +285,8 @@ impl Google {
         ids
     }
 
-    /// What a user does in the browser: looks at the page of an authorization and consents as an account. Gives the code.
+    /// What a user does in the browser: opens the page of an authorization and consents with an account. Returns the
+    /// code.
     pub(crate) fn consent(&self, url: &str, account: &str, scopes: &str) -> String {
         let url = url::Url::parse(url).expect("a URL");
         let query: HashMap<_, _> = url.query_pairs().into_owned().collect();
@@ -433,7 +434,7 @@ impl State {
             && form.get("client_secret").is_some_and(|secret| secret == CLIENT_SECRET);
         match form["grant_type"].as_str() {
             "authorization_code" if is_client => {
-                // A code is good for one exchange.
+                // A code is valid for one exchange.
                 let Some(code) = self.codes.remove(&form["code"]) else {
                     return refuse("invalid_grant");
                 };
@@ -531,7 +532,7 @@ impl State {
             }
             Some(_) => return refusal(404, "notFound"),
         };
-        // "The `Subject` headers must match"; what does not begins a thread of its own, and nobody is told.
+        // "The `Subject` headers must match"; otherwise Google silently begins a new thread.
         let about = |subject: Option<&str>| {
             let subject = subject.unwrap_or_default().trim().to_lowercase();
             subject.trim_start_matches("re: ").to_owned()
@@ -658,9 +659,9 @@ impl State {
     }
 }
 
-/// The headers that were asked for, as Gmail shows them.
+/// The requested headers, as Gmail returns them.
 fn metadata(mail: &Mail, seen: &Seen) -> Value {
-    assert_eq!(seen.parameter("format"), Some("metadata"), "no body is ever asked for");
+    assert_eq!(seen.parameter("format"), Some("metadata"), "bodies are never requested");
     let message = mail.message();
     let wanted = seen.query.iter().filter(|(name, _)| name == "metadataHeaders");
     let headers: Vec<_> = wanted

@@ -1,4 +1,4 @@
-//! A server with a database of its own, a Google of its own, and users who call it.
+//! A server with its own database, its own Google, and users who call it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) url: String,
     pub(crate) database: Database,
     directory: TempDir,
-    /// Settings of the server beside those that every test needs.
+    /// Settings of the server in addition to those that every test needs.
     pub(crate) environment: HashMap<&'static str, String>,
 }
 
@@ -72,7 +72,7 @@ impl World {
         path
     }
 
-    /// The program with nothing of this process's environment that could matter to it.
+    /// The program, without anything from this process's environment that could affect it.
     pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gavel-mcp-google"));
         command
@@ -131,12 +131,12 @@ impl World {
         Connector::open(&self.settings()).await.expect("a connector")
     }
 
-    /// A user's account is connected, with all that is asked for.
+    /// Connects a user's account, with all requested scopes.
     pub(crate) async fn connect(&self, user: &str) {
         self.connect_with(user, &format!("{SEND} {READ} {EVENTS}")).await;
     }
 
-    /// A user's account is connected, with these scopes.
+    /// Connects a user's account, with these scopes.
     pub(crate) async fn connect_with(&self, user: &str, scopes: &str) {
         self.connect_as(user, &account(user), scopes).await;
     }
@@ -149,7 +149,7 @@ impl World {
         connector.close().await;
     }
 
-    /// Runs SQL behind the server's back.
+    /// Runs SQL without the server's knowledge.
     pub(crate) async fn sql(&self, statement: &'static str) {
         match self.database {
             Database::Sqlite => {
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// One text out of the database.
+    /// One text from the database.
     pub(crate) async fn text(&self, query: &'static str) -> String {
         match self.database {
             Database::Sqlite => {
@@ -193,7 +193,7 @@ pub(crate) struct Server {
     output_schemas: HashMap<String, jsonschema::Validator>,
 }
 
-/// What a tool answered.
+/// A tool's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) is_error: bool,
@@ -227,7 +227,7 @@ impl Server {
         called.expect("the protocol works")
     }
 
-    /// The words of the error of the protocol that a call ends in.
+    /// The message of the protocol error that a call ends in.
     pub(crate) async fn doubt(&self, key: &str, user: &str, tool: &str, arguments: Value) -> String {
         match self.try_with_key(key, user, tool, arguments).await {
             Err(ServiceError::McpError(error)) => {
@@ -249,7 +249,7 @@ impl Server {
         self.try_call(tool, arguments, meta).await
     }
 
-    /// Checks what holds for every answer: the text says the same as the structure, and both fit the output schema.
+    /// Checks the properties of every answer: its text equals its structure, and both match the output schema.
     pub(crate) async fn try_call(&self, tool: &str, arguments: Value, meta: Value) -> Result<Reply, ServiceError> {
         let mut call = CallToolRequestParams::new(tool.to_owned());
         call.arguments = arguments.as_object().cloned();
@@ -268,12 +268,12 @@ impl Server {
         Ok(reply)
     }
 
-    /// What the program has logged.
+    /// The program's log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).expect("a log")
     }
 
-    /// Ends the process where it stands.
+    /// Kills the process.
     pub(crate) async fn kill(self) {
         let killed = Command::new("kill").args(["-9", &self.process]).status().await;
         assert!(killed.is_ok_and(|status| status.success()));
@@ -286,7 +286,7 @@ fn reply(result: CallToolResult) -> Reply {
     let body = result.structured_content.expect("structured content");
     let text = &result.content[0].as_text().expect("a text").text;
     let text: Value = serde_json::from_str(text).expect("JSON in the text");
-    assert_eq!(text, body, "the text says something else");
+    assert_eq!(text, body, "the text differs from the structure");
     Reply {
         is_error: result.is_error.unwrap_or_default(),
         body,

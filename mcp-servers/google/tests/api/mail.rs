@@ -58,7 +58,7 @@ on_both! {
         assert_eq!(answer["recovered"], false);
     }
 
-    /// files of text go out with it, byte for byte, under their names.
+    /// text files are attached, byte for byte, under their names.
     async fn files_of_text_go_out_with_an_e_mail(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -86,7 +86,7 @@ on_both! {
         assert!(sent[0].raw.is_ascii());
     }
 
-    /// a file that is none of text, or whose name is a path, does not go out.
+    /// a file that is not text, or whose name is a path, is not sent.
     async fn a_file_that_nobody_could_read_before_it_goes_out_does_not(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -116,7 +116,7 @@ on_both! {
         assert!(world.google.sent(&account("anna")).is_empty());
     }
 
-    /// Gmail takes Bcc from the message, and takes it out for everybody else.
+    /// Gmail reads Bcc from the message, and removes it from the recipients' copies.
     async fn a_blind_copy_is_delivered_and_nobody_else_sees_it(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -164,20 +164,21 @@ on_both! {
             assert_eq!(ids(mail, "References"), ["zero@example.com", "one@example.com", "two@example.com"]);
             assert_eq!(mail.thread_id, thread);
         }
-        // The second was an answer to the first, the last message of the thread by then.
+        // The second replied to the first, the last message of the thread by then.
         assert_eq!(ids(&sent[1], "In-Reply-To"), [sent[0].message_id.clone()]);
 
         let elsewhere = reply(json!({ "reply_to_message_id": id, "thread_id": "t000099" }));
         assert_eq!(server.call("anna", "gmail_send", elsewhere).await.code(), "invalid_argument");
         let nowhere = reply(json!({ "reply_to_message_id": "m000099" }));
         assert_eq!(server.call("anna", "gmail_send", nowhere).await.code(), "not_found");
-        // Who approves it sees what is sent: nothing comes from the original that they did not see.
+        // The approver sees what is sent: nothing comes from the original unseen.
         let untold = json!({ "to": ["ben@example.com"], "body": "Yes.", "reply_to_message_id": id });
         assert_eq!(server.call("anna", "gmail_send", untold).await.code(), "missing_argument");
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 
-    /// R-9, promise 4: Google begins a new thread with a reply whose subject is another one. That is told before anybody is asked.
+    /// R-9, promise 4: Google begins a new thread for a reply with another subject. The error comes before approval is
+    /// requested.
     async fn a_reply_with_another_subject_is_refused_and_both_are_named(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -201,7 +202,7 @@ on_both! {
         assert_eq!(answer["message"]["thread_id"], thread);
     }
 
-    /// what stands in somebody else's e-mail becomes no header of ours.
+    /// content of another person's e-mail becomes no header of ours.
     async fn a_poisoned_original_puts_nothing_into_a_reply(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -222,7 +223,7 @@ on_both! {
         assert_eq!(mail.message().subject(), Some("Re: Hi"));
     }
 
-    /// R-12, promise 4: the subject that was approved is the one that is read, also where it looks like an encoded word.
+    /// R-12, promise 4: recipients read the approved subject, even if it looks like an encoded word.
     async fn a_subject_is_read_as_it_was_given(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -242,7 +243,7 @@ on_both! {
         }
     }
 
-    /// in depth; the host's gate refuses the same before anybody is asked.
+    /// defense in depth; the host's gate rejects the same before it requests approval.
     async fn what_could_begin_a_header_or_is_no_address_is_refused_and_nothing_is_sent(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -279,7 +280,7 @@ on_both! {
             assert_eq!(reply.code(), code, "{change}");
             assert_eq!(reply.error()["argument"], argument, "{change}");
         }
-        // Together, too.
+        // Also in total.
         let half = |from: usize| (from..from + 20).map(|number| format!("u{number}@example.com")).collect::<Vec<_>>();
         let together = json!({ "to": half(0), "cc": half(20), "bcc": half(40), "subject": "x", "body": "x" });
         assert_eq!(server.call("anna", "gmail_send", together).await.code(), "too_many_recipients");
@@ -312,11 +313,11 @@ on_both! {
         assert_eq!(reply.code(), "too_long");
         assert_eq!(reply.error()["max"], 2000);
         assert!(world.google.seen("send").is_empty());
-        // A refusal does not use up the key.
+        // A rejected call does not use up the key.
         server.with_key("k", "anna", "gmail_send", email()).await.ok();
     }
 
-    /// a token is of the user whom `_meta` names, whatever else is connected.
+    /// a token belongs to the user that `_meta` names, whatever else is connected.
     async fn each_user_sends_from_the_own_account_alone(world: World) {
         for user in ["anna", "ben"] {
             world.connect(user).await;
@@ -371,7 +372,7 @@ on_both! {
         let answers = join_all(calls).await;
         let good = answers.iter().filter(|answer| answer.as_ref().is_ok_and(|reply| !reply.is_error)).count();
         assert!(good >= 1, "{answers:?}");
-        // Who could not tell said so; nobody was told that nothing was done.
+        // Calls that could not know the outcome said so; none reported that nothing was done.
         assert!(answers.iter().all(|answer| answer.as_ref().is_err() || !answer.as_ref().expect("ok").is_error));
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }

@@ -1,9 +1,9 @@
-//! The Google server from outside: the real program over stdio, on SQLite and PostgreSQL, against a stand-in for Google that
-//! checks each request by Google's own descriptions of its APIs.
+//! Black-box tests of the Google server: the real program over stdio, on SQLite and PostgreSQL, with a stand-in for
+//! Google that checks each request against Google's own API descriptions.
 
 #![allow(clippy::disallowed_methods, reason = "a test waits for what it spawns")]
 
-/// Makes of one scenario two tests, one on each database.
+/// Turns one scenario into two tests, one for each database.
 macro_rules! on_both {
     ($($(#[$about:meta])* async fn $name:ident($world:ident: World) $scenario:block)*) => {$(
         $(#[$about])*

@@ -34,7 +34,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// what only reads is tried again.
+    /// a request that only reads is retried.
     async fn a_read_is_tried_again_while_there_is_time(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -50,11 +50,11 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: a connection that was never made has done nothing, and is said so.
+    /// DESIGN promise 3: a connection that was never established has had no effect, and the error says so.
     async fn a_google_that_cannot_be_reached_leaves_the_key_free(world: World) {
         let mut world = world;
         world.connect("anna").await;
-        // Nobody listens on the port of a listener that is gone.
+        // The listener is gone, so the port refuses connections.
         let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
         world.environment.insert("GOOGLE_GMAIL_URL", format!("http://{gone}"));
         let server = world.server().await;
@@ -67,7 +67,7 @@ on_both! {
         assert!(world.google.seen("list").is_empty(), "there was nothing to look up");
     }
 
-    /// neither a secret nor a person's words.
+    /// neither a secret nor a user's text.
     async fn a_log_holds_no_token_no_address_and_no_text(world: World) {
         world.connect("anna").await;
         let server = world.server().await;

@@ -18,7 +18,7 @@ async fn refused(command: &mut Command) -> String {
     String::from_utf8(output.stderr).expect("text")
 }
 
-/// DESIGN.md section 10: a wrong value stops the start with its name.
+/// DESIGN.md section 10: an invalid value prevents the start, and the error names it.
 #[tokio::test]
 async fn a_wrong_setting_stops_the_start_and_names_itself() {
     let world = World::new(Database::Sqlite).await;
@@ -52,7 +52,7 @@ async fn a_wrong_setting_stops_the_start_and_names_itself() {
         (
             "GOOGLE_SETTLE_SECONDS",
             "30".to_owned(),
-            "has to be more than GOOGLE_TIMEOUT_SECONDS",
+            "must be more than GOOGLE_TIMEOUT_SECONDS",
         ),
         ("GOOGLE_SCOPES", " ".to_owned(), "no scope"),
         ("GOOGLE_DATABASE_URL", "mysql://canary".to_owned(), "sqlite://PATH"),
@@ -73,9 +73,9 @@ async fn a_wrong_setting_stops_the_start_and_names_itself() {
         (account("canary"), "not the JSON key file"),
         (
             account(r#"{"type":"authorized_user","client_email":"x","private_key":"x"}"#),
-            "has to be service_account",
+            "must be service_account",
         ),
-        (file("canary"), "no RSA key"),
+        (file("canary"), "not an RSA key"),
         ("/nowhere/account.json".to_owned(), "/nowhere/account.json"),
     ] {
         let mut command = world.program();
@@ -96,10 +96,10 @@ async fn a_wrong_setting_stops_the_start_and_names_itself() {
         .env("GOOGLE_SERVICE_ACCOUNT_FILE", file(PRIVATE_KEY))
         .env("GOOGLE_SERVICE_ACCOUNT_USERS_FILE", users);
     let said = refused(&mut command).await;
-    assert!(said.contains("no e-mail address"), "{said}");
+    assert!(said.contains("not an e-mail address"), "{said}");
 }
 
-/// DESIGN.md section 10: any secret also from a file; an empty variable is not given.
+/// DESIGN.md section 10: any secret can also come from a file; an empty variable counts as unset.
 #[tokio::test]
 async fn secrets_come_from_files_too() {
     let mut world = World::new(Database::Sqlite).await;
@@ -146,7 +146,7 @@ async fn the_tools_say_what_they_are() {
         assert_eq!(said["_meta"]["gavel/idempotency"], "key");
         assert!(tool.output_schema.is_some());
     }
-    // Where the README says that recipients are, lists of texts are.
+    // The arguments that the README lists as recipients are lists of text.
     let recipients = |tool: &Tool, names: &[&str]| {
         for name in names {
             let schema: &Value = &tool.input_schema["properties"][*name];
@@ -182,7 +182,7 @@ async fn help_teaches() {
     assert!(!help.contains("canary"), "a secret of the environment is shown");
 }
 
-/// Refresh tokens and keys are in it: nobody else on the machine reads them, whatever the umask.
+/// The database has refresh tokens and keys: no other user of the machine may read it, whatever the umask.
 #[tokio::test]
 async fn both_databases_have_the_same_columns_and_a_file_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
-//! Whose call it is. The user never comes from tool arguments.
+//! The user of a call. The user never comes from tool arguments.
 //!
-//! Over stdio the process that started the server is trusted to name the user in `_meta`. Over HTTP
-//! anybody can send `_meta`, so the user is taken only from a token signed with a shared secret.
+//! Over stdio, the process that started the server is trusted to name the user in `_meta`. Over HTTP any client can
+//! send `_meta`, so the user comes only from a token signed with a shared secret.
 
 mod token;
 
@@ -12,17 +12,17 @@ use rmcp::model::JsonObject;
 
 pub(crate) use token::Verifier;
 
-/// How callers are told apart.
+/// How the server determines the user.
 #[derive(Clone)]
 pub(crate) enum Identity {
-    /// `_meta["gavel/user_id"]`, or the given user when the caller names none.
+    /// `_meta["gavel/user_id"]`, or the configured user if the caller names none.
     Stdio {
-        /// The user when the caller names none.
+        /// The user if the caller names none.
         user: Option<UserId>,
     },
     /// The subject of a verified token in `_meta["gavel/identity"]`.
     Signed(Box<Verifier>),
-    /// Everybody is this user.
+    /// All calls are this user's.
     Single(UserId),
 }
 
@@ -35,8 +35,8 @@ impl Identity {
                     ToolError::new(
                         Code::UserRequired,
                         format!(
-                            "Nobody said whose tasks these are. The client has to send the user's \
-                             id in `_meta[\"{}\"]`, or the server has to be started with \
+                            "The call names no user. The client must send the user's \
+                             id in `_meta[\"{}\"]`, or the server must be started with \
                              `--user NAME`.",
                             meta::USER
                         ),

@@ -1,4 +1,4 @@
-//! Identity tokens: JWT, HS256 and nothing else.
+//! Identity tokens: JWT with HS256 only.
 
 use gavel_mcp_base::{Code, Secret, ToolError, UserId};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, errors::ErrorKind};
@@ -10,7 +10,7 @@ use super::invalid;
 const TOKEN_KEY: &str = "gavel/identity";
 const ISSUER: &str = "gavel";
 const LEEWAY_SECONDS: u64 = 5;
-/// Callers sign for 60 seconds; what lives much longer is not the short-lived token agreed on.
+/// Callers sign for 60 seconds; a token that lives much longer is not a valid short-lived token.
 const MAX_LIFE_SECONDS: u64 = 120;
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
@@ -47,7 +47,7 @@ impl Verifier {
             return Err(ToolError::new(
                 Code::UserRequired,
                 format!(
-                    "Nobody said whose tasks these are. Over HTTP the client has to send a signed \
+                    "The call names no user. Over HTTP the client must send a signed \
                      token in `_meta[\"{TOKEN_KEY}\"]`."
                 ),
             ));
@@ -58,7 +58,7 @@ impl Verifier {
             .ok_or_else(|| invalid("The identity token is not a token."))?;
         let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
             .map_err(|error| {
-                tracing::warn!(%error, "an identity token was refused");
+                tracing::warn!(%error, "an identity token was rejected");
                 match error.kind() {
                     ErrorKind::ExpiredSignature => invalid("The identity token has expired."),
                     _ => invalid("The identity token is not valid here."),
@@ -67,7 +67,7 @@ impl Verifier {
             .claims;
         let now = jsonwebtoken::get_current_timestamp();
         if claims.iat > now + LEEWAY_SECONDS || claims.exp.saturating_sub(claims.iat) > MAX_LIFE_SECONDS {
-            tracing::warn!("an identity token was refused: it lives too long or begins later");
+            tracing::warn!("an identity token was rejected: its lifetime is too long, or it begins in the future");
             return Err(invalid("The identity token is not valid here."));
         }
         UserId::parse(&claims.sub).ok_or_else(|| invalid("The identity token names no user."))

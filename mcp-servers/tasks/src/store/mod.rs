@@ -1,4 +1,4 @@
-//! Where tasks are kept: SQLite or PostgreSQL, with one SQL text for both.
+//! The store for tasks: SQLite or PostgreSQL, with the same SQL text for both.
 
 mod queries;
 mod sql;
@@ -10,21 +10,21 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Code;
 use crate::task::{Change, Filter, Place, Task};
 
-/// How many candidates an `ambiguous_title` error names.
+/// How many candidates an `ambiguous_title` error lists.
 const MAX_CANDIDATES: usize = 10;
 
-/// The most tasks of one user, done ones included.
+/// The most tasks of one user, including done ones.
 const MAX_TASKS: i64 = 10_000;
 
-/// Idempotency keys are honoured for a week.
+/// Idempotency keys are kept for a week.
 const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
-/// A caller's promise that calls with one key are one call.
+/// The caller's claim that calls with the same key are one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) tool: String,
     pub(crate) key: String,
-    /// Stands for the arguments, so that a key used for something else is noticed.
+    /// The digest of the arguments, which detects a key that is reused for other arguments.
     pub(crate) digest: String,
 }
 
@@ -33,12 +33,12 @@ pub(crate) struct Claim {
 pub(crate) enum ChangeFault {
     /// Nothing was changed.
     NotDone(sqlx::Error),
-    /// The commit was begun and its end is not known.
+    /// The commit was begun and its outcome is unknown.
     Unsettled(sqlx::Error),
 }
 
 impl From<sqlx::Error> for ChangeFault {
-    /// All that fails before the commit is rolled back, by the database itself where the connection is lost.
+    /// A failure before the commit is rolled back; after a lost connection, the database itself does it.
     fn from(error: sqlx::Error) -> Self {
         Self::NotDone(error)
     }
@@ -59,12 +59,12 @@ const SCHEMA: Schema = Schema {
 pub(crate) struct Store(Pools);
 
 impl Store {
-    /// Opens the database, creates what is missing and brings its tables up to date.
+    /// Opens the database, creates what is missing and migrates its tables.
     pub(crate) async fn open(location: &Location) -> anyhow::Result<Self> {
         Pools::open(location, &SCHEMA).await.map(Self)
     }
 
-    /// Forgets idempotency keys that are past their life, at start and every hour.
+    /// Deletes expired idempotency keys, at the start and every hour.
     pub(crate) fn keep_pruned(&self, stop: CancellationToken) -> Pruning {
         let store = self.clone();
         Pruning::start("old idempotency keys", stop, move |now| {
@@ -73,8 +73,8 @@ impl Store {
         })
     }
 
-    /// Carries out a change and keeps its answer under the key, in one transaction. A key that was
-    /// used before gets the answer it got then.
+    /// Executes a change and stores its answer under the key, in one transaction. A key that was used before returns
+    /// its first answer.
     pub(crate) async fn change(
         &self,
         user: &UserId,
@@ -88,7 +88,7 @@ impl Store {
         }
     }
 
-    /// At most `limit` tasks that follow `after`, and how many match on all pages together.
+    /// At most `limit` tasks after `after`, and the number of matches on all pages.
     pub(crate) async fn list(
         &self,
         user: &UserId,
@@ -102,7 +102,7 @@ impl Store {
         }
     }
 
-    /// Forgets idempotency keys that are past their life.
+    /// Deletes expired idempotency keys.
     pub(crate) async fn prune(&self, now: Moment) -> Result<u64, sqlx::Error> {
         match &self.0 {
             Pools::Sqlite { writer, .. } => queries::sqlite::prune(writer, now).await,

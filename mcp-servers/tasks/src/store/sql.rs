@@ -7,8 +7,7 @@ macro_rules! columns {
     };
 }
 
-/// Parameters $1 to $8: user, open, done, pattern, with due_before, due_before, with due_after,
-/// due_after.
+/// Parameters $1 to $8: user, open, done, pattern, with due_before, due_before, with due_after, due_after.
 macro_rules! matching {
     () => {
         "FROM tasks WHERE user_id = $1

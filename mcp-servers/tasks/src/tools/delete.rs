@@ -26,7 +26,7 @@ pub(super) fn tool() -> Tool {
             schema::properties([("deleted", schema::task("The task as it was."))]),
             &["deleted"],
         ),
-        // By title a second call may meet another task.
+        // By title, a second call may match another task.
         Behaviour {
             read_only: false,
             destructive: true,

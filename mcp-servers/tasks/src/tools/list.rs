@@ -97,7 +97,7 @@ pub(super) fn tool() -> Tool {
     )
 }
 
-/// One page to be listed.
+/// A request for one page.
 #[derive(Debug)]
 pub(crate) struct ListRequest {
     filter: Filter,
@@ -160,7 +160,7 @@ pub(crate) async fn page(store: &Store, user: &UserId, request: &ListRequest) ->
         after,
         position,
     } = request;
-    // One more than shown tells whether more follow.
+    // One task more than shown reveals whether more follow.
     let (mut found, total) = store.list(user, filter, after, i64::from(*limit) + 1).await?;
     let shown = (*limit as usize).min(found.len());
     let more = found.len() > shown;

@@ -1,4 +1,4 @@
-//! The five tools: what they tell a model, and how their arguments become a request.
+//! The five tools: their descriptions for models, and how their arguments become a request.
 
 mod add;
 mod complete;
@@ -18,14 +18,14 @@ use crate::task::Change;
 pub(crate) const MAX_DESCRIPTION: usize = 500;
 pub(crate) const MAX_NOTES: usize = 4000;
 
-/// A call whose arguments have been understood.
+/// A call with parsed arguments.
 #[derive(Debug)]
 pub(crate) enum Request {
     List(list::ListRequest),
     Change(Change),
 }
 
-/// Every tool, always in the same order.
+/// All tools, always in the same order.
 pub(crate) fn all() -> &'static [Tool] {
     static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         vec![

@@ -1,4 +1,4 @@
-//! Pieces that the tools' schemas share.
+//! Parts that the tools' schemas share.
 
 pub(super) use gavel_mcp_base::schema::{Behaviour, input, output, properties, tool};
 use serde_json::{Map, Value, json};
@@ -65,7 +65,7 @@ pub(super) fn notes(text: &str) -> Value {
     json!({ "type": "string", "maxLength": MAX_NOTES, "description": text })
 }
 
-/// Allows `null` besides what `schema` allows.
+/// Allows `null` in addition to `schema`.
 pub(super) fn or_null(mut schema: Value) -> Value {
     if let Some(kind) = schema.get("type").cloned() {
         schema["type"] = json!([kind, "null"]);

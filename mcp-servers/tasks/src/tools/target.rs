@@ -1,4 +1,4 @@
-//! "This task": by id, or by the words of its description.
+//! The target task: by id, or by the words of its description.
 
 use gavel_mcp_base::{Arguments, Code, ToolError};
 use serde_json::{Map, Value, json};

@@ -60,7 +60,7 @@ pub(super) fn tool() -> Tool {
             ]),
             &["task", "changed"],
         ),
-        // It overwrites, so it is not merely additive. By title a second call may meet another task.
+        // It overwrites, so it is destructive. By title, a second call may match another task.
         Behaviour {
             read_only: false,
             destructive: true,

@@ -1,3 +1,3 @@
-//! How calls reach the server beside standard input and output.
+//! Transports beside standard input and output.
 
 pub(crate) mod http;

@@ -89,7 +89,7 @@ everywhere! {
             expected["updated_at"] = answer["task"]["updated_at"].clone();
             assert_eq!(answer["task"], expected);
         }
-        // The search knows the new words and has forgotten the old.
+        // The search finds the new words and no longer the old ones.
         assert_eq!(anna.descriptions(json!({ "query": "bread" })).await, ["buy Bread"]);
         for old in ["milk", "oat", "rye"] {
             assert!(anna.descriptions(json!({ "query": old })).await.is_empty());

@@ -100,7 +100,7 @@ everywhere! {
     }
 }
 
-/// Keeps others from writing, as a long transaction of another program would.
+/// Prevents other writes, as a long transaction of another program would.
 enum Lock {
     Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
     Postgres(sqlx::Transaction<'static, sqlx::Postgres>),
@@ -224,7 +224,7 @@ async fn what_was_answered_survives_a_kill() {
     }
 }
 
-/// DESIGN promise 3: in band it would be read as the tool's word that nothing was done.
+/// DESIGN promise 3: an in-band error would mean that nothing was done.
 #[tokio::test]
 async fn a_commit_whose_end_is_not_known_is_an_error_of_the_protocol() {
     let world = World::new(Wire::Http, Database::Postgres).await;

@@ -1,4 +1,4 @@
-//! A server with a database of its own, and callers who speak MCP to it.
+//! A server with its own database, and MCP clients of it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ pub(crate) enum Database {
     Postgres,
 }
 
-/// A database and, over HTTP, a server on it. Over stdio each caller starts a server of its own.
+/// A database and, over HTTP, a server that uses it. Over stdio each caller starts its own server.
 pub(crate) struct World {
     pub(crate) wire: Wire,
     pub(crate) database: Database,
@@ -72,12 +72,12 @@ impl World {
         world
     }
 
-    /// Stops the HTTP server, if there is one, and starts it again on the same database.
+    /// Stops the HTTP server, if there is one, and starts it again with the same database.
     pub(crate) async fn restart(&mut self) {
         if let Some(listening) = self.listening.take() {
             listening.stop.cancel();
             let served = listening.served.await.expect("the server does not panic");
-            served.expect("the server stops in good order");
+            served.expect("the server stops without an error");
         }
         self.start().await;
     }
@@ -105,7 +105,7 @@ impl World {
         self.listening.as_ref().expect("an HTTP world").address
     }
 
-    /// Somebody who is logged in.
+    /// A client with a user's credentials.
     pub(crate) async fn caller(&self, user: &str) -> Caller {
         match self.wire {
             Wire::Stdio => {
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Somebody whom nobody vouches for.
+    /// A client without credentials.
     pub(crate) async fn stranger(&self) -> Caller {
         let client = match self.wire {
             Wire::Stdio => stdio_client(&self.url, &[], ClientLifecycleMode::Initialize).await,
@@ -128,7 +128,7 @@ impl World {
         Caller::new(client, Credentials::None).await
     }
 
-    /// Runs SQL behind the server's back.
+    /// Runs SQL without the server's knowledge.
     pub(crate) async fn sql(&self, statement: &'static str) {
         match self.database {
             Database::Sqlite => {
@@ -161,7 +161,7 @@ pub(crate) fn discover() -> ClientLifecycleMode {
     }
 }
 
-/// The program with nothing of this process's environment that could matter to it.
+/// The program, without anything from this process's environment that could affect it.
 pub(crate) fn program(database: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gavel-mcp-tasks"));
     command
@@ -196,7 +196,7 @@ pub(crate) async fn http_client(address: SocketAddr, lifecycle: ClientLifecycleM
 
 /// A plain HTTP client.
 pub(crate) fn web() -> reqwest::Client {
-    // Another package of the workspace may have asked for TLS without a provider.
+    // Another package of the workspace may have enabled TLS without a provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::new()
 }
@@ -209,7 +209,7 @@ pub(crate) enum Credentials {
     Token(String),
 }
 
-/// Claims as gavel signs them.
+/// Claims as signed by gavel.
 pub(crate) fn claims(user: &str) -> Value {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -222,14 +222,14 @@ pub(crate) fn sign(claims: &Value, header: &Header, secret: &str) -> String {
     jsonwebtoken::encode(header, claims, &EncodingKey::from_secret(secret.as_bytes())).expect("a token")
 }
 
-/// An MCP client, and on whose behalf it calls.
+/// An MCP client, and the user for whom it calls.
 pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) credentials: Credentials,
     output_schemas: HashMap<String, jsonschema::Validator>,
 }
 
-/// What a tool answered.
+/// A tool's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) is_error: bool,
@@ -280,8 +280,7 @@ impl Caller {
             .await
     }
 
-    /// Checks what holds for every answer: the text says the same as the structure, and both fit the
-    /// output schema.
+    /// Checks the properties of every answer: its text equals its structure, and both match the output schema.
     pub(crate) async fn try_call(&self, tool: &str, arguments: Value, meta: Value) -> Result<Reply, ServiceError> {
         let handle = self.begin(tool, arguments, meta).await?;
         let ServerResult::CallToolResult(result) = handle.await_response().await? else {
@@ -326,7 +325,7 @@ impl Caller {
         reply.ok()["task"].clone()
     }
 
-    /// The ids of `descriptions` are what [`Caller::add`] gave; here only their order is seen.
+    /// Only the order; the ids of `descriptions` are those from [`Caller::add`].
     pub(crate) async fn descriptions(&self, arguments: Value) -> Vec<String> {
         let listed = self.call("list_tasks", arguments).await.ok();
         let tasks = listed["tasks"].as_array().expect("tasks");
@@ -345,7 +344,7 @@ fn reply(result: CallToolResult) -> Reply {
     let body = result.structured_content.expect("structured content");
     let text = &result.content[0].as_text().expect("a text").text;
     let text: Value = serde_json::from_str(text).expect("JSON in the text");
-    assert_eq!(text, body, "the text says something else");
+    assert_eq!(text, body, "the text differs from the structure");
     assert_eq!(result.content.len(), 1);
     Reply {
         is_error: result.is_error.unwrap_or_default(),

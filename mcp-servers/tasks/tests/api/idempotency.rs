@@ -7,7 +7,7 @@ use crate::harness::World;
 everywhere! {
     /// DESIGN promise 3
     async fn twenty_calls_at_once_with_one_key_add_one_task(world: World) {
-        // Over stdio these are two processes on one database.
+        // Over stdio these are two processes with one database.
         let callers = [
             Arc::new(world.caller("anna").await),
             Arc::new(world.caller("anna").await),

@@ -34,7 +34,7 @@ async fn over_http_a_plain_user_id_is_ignored() {
     let claim = json!({ "gavel/user_id": "anna" });
     let reply = mallory.call_with("list_tasks", json!({}), claim.clone()).await;
     assert_eq!(reply.code(), "user_required");
-    // Beside a token it changes nothing either.
+    // Next to a token it has no effect either.
     mallory.credentials = Credentials::Signed("mallory".to_owned());
     let reply = mallory.call_with("list_tasks", json!({}), claim).await;
     assert_eq!(reply.ok()["total"], 0);
@@ -81,7 +81,7 @@ async fn forged_expired_and_misdirected_tokens_are_refused() {
         ),
         ("alg NONE", unsigned(&json!({ "alg": "NONE" }), &claims("anna"))),
         (
-            "another algorithm, right secret",
+            "another algorithm, valid secret",
             sign(&claims("anna"), &Header::new(Algorithm::HS512), SECRET),
         ),
         ("swapped payload", format!("{header}.{other_payload}.{signature}")),
@@ -98,7 +98,7 @@ async fn forged_expired_and_misdirected_tokens_are_refused() {
         ),
         ("issued later", sign(&with("iat", json!(now + 50)), &hs256, SECRET)),
         ("not valid yet", sign(&with("nbf", json!(now + 50)), &hs256, SECRET)),
-        ("nobody", sign(&with("sub", json!("")), &hs256, SECRET)),
+        ("an empty user", sign(&with("sub", json!("")), &hs256, SECRET)),
         ("a user with NUL", sign(&with("sub", json!("an\0na")), &hs256, SECRET)),
         ("no exp", sign(&without("exp"), &hs256, SECRET)),
         ("no iat", sign(&without("iat"), &hs256, SECRET)),
@@ -140,7 +140,7 @@ async fn over_stdio_the_user_comes_from_meta_or_else_from_the_command_line() {
     caller.add("his").await;
     caller.credentials = Credentials::Plain("anna".to_owned());
     assert_eq!(caller.descriptions(json!({})).await, ["hers"]);
-    // A user who is named badly is not replaced by the default one.
+    // An invalid user name is not replaced by the default user.
     caller.credentials = Credentials::None;
     for user in [
         json!(""),

@@ -108,7 +108,7 @@ everywhere! {
         let first = anna.call("list_tasks", json!({ "limit": 10 })).await.ok();
         assert_eq!(first["total"], 25);
         assert_eq!(first["tasks"].as_array().map(Vec::len), Some(10));
-        // One that was shown goes, one comes at the end.
+        // One task that was shown is deleted, one is added at the end.
         anna.call("delete_task", json!({ "id": ids[3] })).await.ok();
         ids.push(anna.add("task 25").await["id"].clone());
         let mut seen: Vec<Value> = first["tasks"].as_array().expect("tasks").clone();

@@ -1,9 +1,9 @@
-//! The task server from outside: the real program over stdio and the real listener over HTTP, each on
-//! SQLite and on PostgreSQL.
+//! Black-box tests of the task server: the real program over stdio and the real listener over HTTP, each on SQLite and
+//! on PostgreSQL.
 
 #![allow(clippy::disallowed_methods, reason = "a test waits for what it spawns")]
 
-/// Makes of one scenario four tests: both transports on both databases.
+/// Turns one scenario into four tests: both transports on both databases.
 macro_rules! everywhere {
     ($($(#[$about:meta])* async fn $name:ident($world:ident: World) $scenario:block)*) => {$(
         $(#[$about])*

@@ -13,12 +13,11 @@ use std::time::Duration;
 struct Server {
     directory: PathBuf,
     psql: PathBuf,
-    /// The keeper stops the server when this program's end of its standard input closes, which
-    /// happens however the program ends.
+    /// The keeper stops the server when this program's end of its standard input closes, however the program ends.
     _keeper: Child,
 }
 
-/// The URL of a new, empty database. Panics, and so fails the test, when PostgreSQL cannot be run.
+/// The URL of a new, empty database. Panics, and so fails the test, if PostgreSQL cannot be started.
 pub(crate) fn new_database() -> String {
     static SERVER: OnceLock<Server> = OnceLock::new();
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -105,7 +104,7 @@ fn programs() -> PathBuf {
     std::env::split_paths(&on_path)
         .chain(installed)
         .find(is_complete)
-        .expect("PostgreSQL (initdb, postgres, psql) has to be installed to run these tests")
+        .expect("PostgreSQL (initdb, postgres, psql) must be installed to run these tests")
 }
 
 fn as_postgres(root: bool, program: &Path) -> Command {

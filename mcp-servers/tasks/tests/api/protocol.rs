@@ -70,7 +70,7 @@ async fn the_five_tools_are_listed_in_one_order_with_honest_annotations() {
     );
 }
 
-/// C-FR-012: what the Gemini API is known to take in `parametersJsonSchema`.
+/// C-FR-012: only what the Gemini API supports in `parametersJsonSchema`.
 #[tokio::test]
 async fn input_schemas_keep_to_what_gemini_takes() {
     const KNOWN: [&str; 10] = [
@@ -150,7 +150,7 @@ async fn an_unknown_tool_is_a_protocol_error() {
     }
 }
 
-/// C-FR-009: what a client is told the server has is all there is, in both lifecycles.
+/// C-FR-009: a client is offered only what the server has, in both lifecycles.
 #[tokio::test]
 async fn what_is_not_declared_is_not_there() {
     let world = World::new(Wire::Http, Database::Sqlite).await;

@@ -90,7 +90,7 @@ async fn without_a_database_url_tasks_are_kept_in_the_current_directory() {
     assert!(world.directory().join("tasks.db").exists());
 }
 
-/// Tasks are people's words: nobody else on the machine reads them, whatever the umask.
+/// Tasks are users' text: no other user of the machine may read them, whatever the umask.
 #[tokio::test]
 async fn a_new_sqlite_file_and_its_log_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -107,7 +107,7 @@ async fn a_new_sqlite_file_and_its_log_are_for_their_owner_alone() {
     assert!(files >= 2, "the database and its log");
 }
 
-/// DESIGN.md section 10: any secret also as `NAME_FILE`, and the URL of a database is one.
+/// DESIGN.md section 10: any secret can also come from `NAME_FILE`, and a database URL is a secret.
 #[tokio::test]
 async fn the_url_of_the_database_can_stand_in_a_file() {
     let world = World::new(Wire::Stdio, Database::Sqlite).await;
@@ -122,7 +122,7 @@ async fn the_url_of_the_database_can_stand_in_a_file() {
         command
     };
     write(&format!("sqlite://{}\n", tasks.display()));
-    // Empty is not given: mcp.json hands on both variables.
+    // An empty value counts as unset: mcp.json passes on both variables.
     assert!(with_file("").status().await.expect("it runs").success());
     assert!(tasks.exists() && !world.directory().join("tasks.db").exists());
     let mut neither = program("");
@@ -164,7 +164,7 @@ async fn help_teaches() {
     }
 }
 
-/// The program serving HTTP, and the address it told.
+/// The program serving HTTP, and the address from its log.
 async fn serving(command: &mut Command) -> (Child, std::net::SocketAddr) {
     let mut child = command
         .stdin(Stdio::null())
@@ -252,7 +252,7 @@ async fn sigterm_under_load_loses_no_task_that_was_answered() {
 /// C-FR-002
 #[tokio::test]
 async fn over_stdio_it_ends_on_a_signal_or_when_the_client_goes_and_writes_only_protocol() {
-    for ending in ["-TERM", "-INT", "gone", "gone before a word"] {
+    for ending in ["-TERM", "-INT", "gone", "gone before the first message"] {
         let world = World::new(Wire::Stdio, Database::Sqlite).await;
         let mut child = program(&world.url)
             .env("RUST_LOG", "trace")
@@ -263,7 +263,7 @@ async fn over_stdio_it_ends_on_a_signal_or_when_the_client_goes_and_writes_only_
         let mut input = child.stdin.take().expect("a pipe");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut said = String::new();
-        if ending != "gone before a word" {
+        if ending != "gone before the first message" {
             let hello = json!({
                 "jsonrpc": "2.0", "id": 1, "method": "initialize",
                 "params": {

@@ -1,4 +1,4 @@
-//! Application default credentials: the places Google's tools look in, in their order (WIRE.md section 1).
+//! Application default credentials: the places that Google's tools search, in the same order (WIRE.md section 1).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use super::credentials::{Credentials, METADATA_BASE};
 use crate::adapters::gemini::config::{ConfigError, invalid};
 
-/// Where to look.
+/// Where to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdcSources {
-    /// `GOOGLE_APPLICATION_CREDENTIALS`: it must be there when it is named.
+    /// `GOOGLE_APPLICATION_CREDENTIALS`. If it is set, the file must exist.
     pub credentials_file: Option<PathBuf>,
-    /// What gcloud leaves in the user's directory: used if it is there.
+    /// The file that gcloud writes to the user's home directory. Used if it exists.
     pub gcloud_file: Option<PathBuf>,
-    /// Scheme, host and port of the metadata server; absent: Google's.
+    /// Scheme, host and port of the metadata server. Absent means Google's.
     pub metadata_base: Option<String>,
-    /// `GOOGLE_CLOUD_QUOTA_PROJECT`: wins over the files.
+    /// `GOOGLE_CLOUD_QUOTA_PROJECT`. Takes precedence over the files.
     pub quota_project: Option<String>,
 }
 
-/// Builds the places from the environment's values, which the configuration has read: `GOOGLE_APPLICATION_CREDENTIALS`,
+/// Builds the sources from environment values that the configuration has read: `GOOGLE_APPLICATION_CREDENTIALS`,
 /// `CLOUDSDK_CONFIG`, `HOME`, `GCE_METADATA_HOST`, `GOOGLE_CLOUD_QUOTA_PROJECT`. An empty value counts as absent.
 #[must_use]
 pub fn adc_from_env_values(
@@ -50,10 +50,11 @@ pub fn adc_from_env_values(
 }
 
 impl AdcSources {
-    /// The first credentials there are; with no file, the metadata server's, which is asked only when a token is needed.
+    /// Returns the first credentials found. Without a file, these are the metadata server's; it is contacted only when
+    /// a token is needed.
     ///
     /// # Errors
-    /// A named file is missing, or a file that is there cannot be used.
+    /// A named file is missing, or an existing file cannot be used.
     pub fn find(&self) -> Result<Credentials, ConfigError> {
         let place = |path: &Path| path.display().to_string();
         let found = if let Some(path) = &self.credentials_file {

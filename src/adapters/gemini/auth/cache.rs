@@ -1,4 +1,4 @@
-//! One access token for all requests: renewed by one of them ahead of its end, while the others go on with the old one.
+//! One access token for all requests. One request renews it before it expires, while the others keep using the old one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,20 +14,20 @@ use crate::adapters::gemini::breaker::Health;
 use crate::adapters::gemini::config::{ConfigError, Timeouts};
 use crate::adapters::gemini::failure::Failure;
 
-/// A token is renewed when less than this, or a quarter of its life, is left of it …
+/// A token is renewed when its remaining lifetime is less than this or a quarter of its total, …
 const RENEW_AHEAD: Duration = Duration::from_secs(300);
-/// … and not used any more when less than this, or a tenth, is left: it must live through a request.
+/// … and no longer used when less than this or a tenth remains: it must stay valid during a request.
 const TOO_OLD: Duration = Duration::from_secs(20);
-/// The request that renews ahead of time does not wait longer than this; it has a good token after all.
+/// The request that renews a token early waits no longer than this, because its current token is still valid.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After a failed renewal ahead of time the next one waits this long.
+/// Minimum time after a failed early renewal before the next attempt.
 const PAUSE: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(in crate::adapters::gemini) struct TokenCache {
     fetcher: Fetcher,
     current: ArcSwapOption<Token>,
-    /// Held by the one who fetches; remembers when a fetch last failed, and how.
+    /// Held by the request that fetches. Contains the time and cause of the last failed fetch.
     fetching: Mutex<Option<(Instant, Failure)>>,
 }
 
@@ -63,7 +63,7 @@ impl TokenCache {
         Ok(header)
     }
 
-    /// Forgets the token that was refused, unless it has been replaced already.
+    /// Drops the refused token, unless it has been replaced already.
     pub(super) fn discard(&self, refused: &HeaderValue) {
         let current = self.current.load();
         if current.as_ref().is_some_and(|token| token.header == refused) {
@@ -71,7 +71,7 @@ impl TokenCache {
         }
     }
 
-    /// The token that is held, used or not.
+    /// The current token, whether still usable or not.
     pub(super) fn current(&self) -> Option<HeaderValue> {
         self.current.load().as_ref().map(|token| token.header.clone())
     }
@@ -90,7 +90,7 @@ impl TokenCache {
         let Ok(mut last) = timeout_at(deadline.into(), self.fetching.lock()).await else {
             return Err(Failure::deadline(Health::Unknown));
         };
-        // Whoever held the lock before may have fetched one for all, or failed for all.
+        // The previous holder of the lock may have fetched a token, or failed, on behalf of all waiting requests.
         if let Some(Usable { header, .. }) = self.usable(Instant::now()) {
             return Ok(header);
         }
@@ -147,7 +147,8 @@ mod tests {
             (25, 3600, Some(true)),
             (19, 3600, None),
             (0, 3600, None),
-            // One that lives for a minute is neither renewed all the time nor never used.
+            // A token with a lifetime of one minute is neither renewed constantly nor considered unusable from the
+            // start.
             (50, 60, Some(false)),
             (14, 60, Some(true)),
             (5, 60, None),

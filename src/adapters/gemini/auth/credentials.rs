@@ -1,4 +1,4 @@
-//! The kinds of credentials Google's tools leave behind, as their JSON has them.
+//! The kinds of credentials that Google's tools write, as in their JSON files.
 
 use jsonwebtoken::EncodingKey;
 use secrecy::SecretString;
@@ -11,18 +11,18 @@ const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 /// The metadata server of Google's machines.
 pub const METADATA_BASE: &str = "http://metadata.google.internal";
 
-/// What access tokens are made from.
+/// The source of access tokens.
 #[derive(Clone, Debug)]
 pub enum Credentials {
     /// A service account's key file.
     ServiceAccount(ServiceAccount),
-    /// What `gcloud auth application-default login` leaves.
+    /// The file that `gcloud auth application-default login` writes.
     AuthorizedUser(AuthorizedUser),
     /// The identity of the machine.
     Metadata {
         /// Scheme, host and port; [`METADATA_BASE`] is Google's.
         base_url: String,
-        /// The project that pays, if another than the machine's.
+        /// The billing project, if it differs from the machine's.
         quota_project: Option<String>,
     },
 }
@@ -30,37 +30,37 @@ pub enum Credentials {
 /// A service account and its private key.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServiceAccount {
-    /// Who it is.
+    /// The account's identity.
     pub client_email: String,
     /// PEM, PKCS#8 or PKCS#1.
     #[serde(deserialize_with = "secret")]
     pub private_key: SecretString,
-    /// Which of its keys.
+    /// Identifies the key among the account's keys.
     #[serde(default)]
     pub private_key_id: Option<String>,
-    /// Where tokens are asked for.
+    /// The token endpoint.
     #[serde(default = "token_uri")]
     pub token_uri: String,
-    /// The project that pays.
+    /// The billing project.
     #[serde(default)]
     pub quota_project_id: Option<String>,
 }
 
-/// A person's refresh token.
+/// A user's refresh token.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AuthorizedUser {
-    /// Of the tool that asked for it.
+    /// The OAuth client that requested the refresh token.
     pub client_id: String,
-    /// Of the tool that asked for it.
+    /// Secret of that OAuth client.
     #[serde(deserialize_with = "secret")]
     pub client_secret: SecretString,
-    /// What access tokens are got for.
+    /// Exchanged for access tokens.
     #[serde(deserialize_with = "secret")]
     pub refresh_token: SecretString,
-    /// Where tokens are asked for.
+    /// The token endpoint.
     #[serde(default = "token_uri")]
     pub token_uri: String,
-    /// The project that pays.
+    /// The billing project.
     #[serde(default)]
     pub quota_project_id: Option<String>,
 }
@@ -74,23 +74,23 @@ fn token_uri() -> String {
 }
 
 impl Credentials {
-    /// Reads a credentials file's JSON; `place` names it in errors.
+    /// Parses a credentials file's JSON; `place` names the file in errors.
     ///
     /// # Errors
-    /// It is no JSON, a field is missing, or its `type` is none of `service_account` and `authorized_user`.
+    /// Invalid JSON, a missing field, or a `type` other than `service_account` and `authorized_user`.
     pub fn from_json(json: &str, place: &str) -> Result<Self, ConfigError> {
         #[derive(Deserialize)]
         struct Kind {
             r#type: Option<String>,
         }
-        // The reader's words could quote a secret: only the place is told, or the name of what is missing.
+        // The parser's message could quote a secret. Only the position or the name of the missing field is reported.
         let told = |error: &serde_json::Error| {
             let words = error.to_string();
             if words.starts_with("missing field") {
                 words
             } else {
                 format!(
-                    "not the JSON that was expected (line {}, column {})",
+                    "not the expected JSON (line {}, column {})",
                     error.line(),
                     error.column()
                 )
@@ -111,7 +111,7 @@ impl Credentials {
         read.map_err(|error| invalid(place, told(&error)))
     }
 
-    /// The project that pays.
+    /// The billing project.
     #[must_use]
     pub fn quota_project(&self) -> Option<&str> {
         match self {
@@ -121,7 +121,7 @@ impl Credentials {
         }
     }
 
-    /// The same credentials with another project to pay (`GOOGLE_CLOUD_QUOTA_PROJECT`).
+    /// The same credentials with another billing project (`GOOGLE_CLOUD_QUOTA_PROJECT`).
     #[must_use]
     pub fn with_quota_project(mut self, project: Option<String>) -> Self {
         if project.is_some() {
@@ -135,11 +135,11 @@ impl Credentials {
     }
 }
 
-/// Reads the private key once, so that a bad one stops the start and not the first request.
+/// Parses the private key at startup, so that an invalid key fails the start and not the first request.
 pub(super) fn signing_key(account: &ServiceAccount) -> Result<EncodingKey, ConfigError> {
     use secrecy::ExposeSecret;
     EncodingKey::from_rsa_pem(account.private_key.expose_secret().as_bytes())
-        .map_err(|_| invalid("private_key", "it is no RSA key in PEM form"))
+        .map_err(|_| invalid("private_key", "it is not an RSA key in PEM form"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Getting one access token.
+//! Fetches an access token.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const METADATA_PATH: &str = "computeMetadata/v1/instance/service-accounts/default/token";
 const MAX_TOKEN_BODY: usize = 64 * 1024;
 
-/// An access token, ready to be put on a request.
+/// An access token, ready to be set on a request.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     /// `Bearer …`, marked sensitive.
@@ -43,7 +43,7 @@ pub(super) struct Fetcher {
     timeouts: Timeouts,
 }
 
-/// A private key does not print.
+/// Hides the private key in debug output.
 struct EncodingKeyBox(EncodingKey);
 
 impl std::fmt::Debug for EncodingKeyBox {
@@ -113,9 +113,9 @@ impl Fetcher {
         }
         let granted: Granted = wire::read(&body).map_err(|error| told(Failure::unavailable(error)))?;
         let mut header = HeaderValue::from_str(&format!("Bearer {}", granted.access_token))
-            .map_err(|_| told(Failure::unavailable("the token is no header value")))?;
+            .map_err(|_| told(Failure::unavailable("the token is not a valid header value")))?;
         header.set_sensitive(true);
-        // Without a lifetime a short one is assumed; a day is the longest that is believed.
+        // The default lifetime is 300 s, the maximum one day.
         let lifetime = Duration::from_secs(granted.expires_in.map_or(300, |seconds| seconds.0.min(86_400)));
         Ok(Token {
             header,
@@ -157,7 +157,7 @@ impl Fetcher {
         Ok(request)
     }
 
-    /// The signed claim that is exchanged for a token (RFC 7523).
+    /// The signed claim to exchange for a token (RFC 7523).
     fn assertion(&self, account: &ServiceAccount) -> Result<String, Failure> {
         #[derive(Serialize)]
         struct Claims<'a> {
@@ -190,7 +190,8 @@ impl Fetcher {
     }
 }
 
-/// `{"error":"invalid_grant","error_description":…}`: the code is told, the description may name a person.
+/// `{"error":"invalid_grant","error_description":…}`: only the code is reported, because the description may name a
+/// person.
 fn refusal(status: u16, body: &[u8]) -> Failure {
     #[derive(Deserialize)]
     struct Refused {

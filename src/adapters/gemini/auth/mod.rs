@@ -1,4 +1,4 @@
-//! Who is asking: an API key, or an access token that is fetched, kept and renewed.
+//! Authentication: an API key, or an access token that is fetched, cached and renewed.
 
 mod adc;
 mod cache;
@@ -20,12 +20,12 @@ use super::failure::Failure;
 const API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const QUOTA_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
 
-/// Puts proof of identity on requests.
+/// Authenticates requests.
 #[derive(Debug)]
 pub(super) enum Auth {
     /// `x-goog-api-key`.
     Key(HeaderValue, SecretString),
-    /// `Authorization: Bearer`, and the project that pays if the credentials name one.
+    /// `Authorization: Bearer`, and the billing project if the credentials name one.
     Token(Box<TokenCache>, Option<HeaderValue>),
 }
 
@@ -35,7 +35,7 @@ impl Auth {
         let refused = || {
             invalid(
                 "api_key",
-                "it is empty, or holds what no key has; allowed is visible ASCII",
+                "it is empty or contains invalid characters; allowed is visible ASCII",
             )
         };
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -62,7 +62,7 @@ impl Auth {
         matches!(self, Self::Token(..))
     }
 
-    /// Puts the headers on; may have to fetch a token first.
+    /// Sets the headers. May have to fetch a token first.
     pub(super) async fn apply(&self, headers: &mut HeaderMap, deadline: Instant) -> Result<(), Failure> {
         match self {
             Self::Key(key, _) => {
@@ -70,7 +70,7 @@ impl Auth {
             }
             Self::Token(cache, quota_project) => {
                 let token = cache.get(deadline).await.map_err(|failure| Failure {
-                    // The model's endpoint is not to blame for the token's.
+                    // A failed token request says nothing about the health of the model's endpoint.
                     health: Health::Unknown,
                     ..failure
                 })?;
@@ -83,14 +83,14 @@ impl Auth {
         Ok(())
     }
 
-    /// The provider refused the token that `headers` carried: it is not used again.
+    /// The provider rejected the token in `headers`, so it is not used again.
     pub(super) fn refused(&self, headers: &HeaderMap) {
         if let (Self::Token(cache, _), Some(used)) = (self, headers.get(reqwest::header::AUTHORIZATION)) {
             cache.discard(used);
         }
     }
 
-    /// Blanks the key or the token, should an answer repeat it.
+    /// Redacts the key or the token in a provider's answer.
     pub(super) fn redact(&self, words: String) -> String {
         match self {
             Self::Key(_, key) => blank(words, key.expose_secret()),

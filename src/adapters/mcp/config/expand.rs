@@ -1,10 +1,11 @@
-//! `${VAR}` and `${VAR:-default}` in the values of `mcp.json`, and the same as `${env:VAR}`, which other programs write.
+//! Expands `${VAR}` and `${VAR:-default}` in the values of `mcp.json`. `${env:VAR}`, the syntax of other programs, has
+//! the same meaning.
 
-/// Replaces every `${…}` of `text`. Values are not expanded again, so what a variable holds
-/// cannot name another one.
+/// Replaces every `${…}` of `text`. Values are not expanded again, so a variable's value cannot refer to another
+/// variable.
 ///
 /// # Errors
-/// A sentence that names the variable without a value, or the `${` without an end.
+/// A message that names the variable without a value, or the `${` without an end.
 pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Unexpandable> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -20,7 +21,7 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
         if !is_name(name) {
             return Err(Unexpandable::Name(name.to_owned()));
         }
-        // As in a shell, `:-` also stands in for a variable that is set but empty.
+        // As in a shell, `:-` also applies to a variable that is set but empty.
         let value = env(name).filter(|value| default.is_none() || !value.is_empty());
         match (value, default) {
             (Some(value), _) => out.push_str(&value),

@@ -1,11 +1,11 @@
-//! `mcp.json` as editors write it: comments, commas before a closing bracket, a byte order mark; and where in it something is.
+//! Reads `mcp.json` as editors write it (comments, trailing commas, a byte order mark), and finds the line of a value.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-/// The text as plain JSON, with every line where it was.
+/// The text as plain JSON; line numbers do not change.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut out = text.as_bytes().to_vec();
@@ -46,7 +46,7 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     }
     match out == bytes {
         true => Cow::Borrowed(text),
-        // Whole comments are blanked, so no character is cut.
+        // Whole comments are blanked, so no character is split.
         false => String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned),
     }
 }
@@ -57,7 +57,7 @@ fn blank(bytes: &mut [u8]) {
     }
 }
 
-/// The length of the string that `bytes` begin with, its marks included.
+/// The length of the string at the start of `bytes`, including its quotes.
 fn string_end(bytes: &[u8]) -> usize {
     let mut at = 1;
     while at < bytes.len() {
@@ -70,7 +70,7 @@ fn string_end(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The line in which the value of a JSON pointer begins, or the nearest one around it.
+/// The line where the value of a JSON pointer begins, or the nearest enclosing value.
 pub(super) fn line(text: &str, pointer: &str) -> usize {
     let mut found: Option<&RawValue> = serde_json::from_str(text).ok();
     for step in pointer.split('/').skip(1) {

@@ -1,8 +1,7 @@
-//! `mcp.json`: which servers there are, how they are reached, and how far they are trusted.
+//! `mcp.json`: the servers, how they are reached, and how far they are trusted.
 //!
-//! The file is the ecosystem's; what gavel adds stands under one key, `gavel`, in each server's
-//! entry. Unknown keys of an entry are other programs' and only warned of; unknown keys under
-//! `gavel` are mistakes.
+//! The file format is shared with other programs. gavel's additions are under one key, `gavel`, in each server's entry.
+//! Unknown keys of an entry belong to other programs and only cause warnings. Unknown keys under `gavel` are errors.
 
 mod expand;
 mod lenient;
@@ -26,19 +25,19 @@ use crate::domain::tool::{ApprovalDefault, Idempotency};
 /// Environment variable with the secret that signs identity tokens.
 pub const IDENTITY_SECRET: &str = "GAVEL_IDENTITY_SECRET";
 
-/// What a stdio child gets of gavel's own environment (DESIGN.md section 5).
+/// The variables of gavel's own environment that a stdio child receives (DESIGN.md section 5).
 const PASSED_ON: [&str; 5] = ["PATH", "HOME", "USER", "LANG", "TMPDIR"];
 
-/// All servers, checked.
+/// All servers, validated.
 #[derive(Clone, Debug, Default)]
 pub struct McpConfig {
-    /// In the order of their names.
+    /// Ordered by name.
     pub servers: Vec<ServerConfig>,
-    /// What is odd but does no harm, for the log and `gavel doctor`.
+    /// Suspicious but harmless settings, for the log and `gavel doctor`.
     pub warnings: Vec<ConfigIssue>,
-    /// Signs identity tokens; present when a server asks for them.
+    /// Signs identity tokens. Set if a server requires them.
     pub(super) identity_secret: Option<SecretString>,
-    /// The variables every stdio child gets.
+    /// The variables every stdio child receives.
     pub(super) base_env: Vec<(&'static str, String)>,
 }
 
@@ -47,34 +46,34 @@ pub struct McpConfig {
 pub struct ServerConfig {
     /// Its key in `mcpServers`.
     pub name: Arc<str>,
-    /// How it is reached; `None` when it is off.
+    /// How it is reached; `None` if it is off.
     pub transport: Option<TransportConfig>,
-    /// Why it is not started (`disabled`, or a variable it needs is missing).
+    /// Why it is not started (`disabled`, or a required variable is missing).
     pub off: Option<String>,
-    /// Longest call, where the tool's own settings say nothing (`timeout`, milliseconds).
+    /// Default call timeout, for tools without their own (`timeout`, milliseconds).
     pub timeout: Duration,
-    /// Only these tools are taken (`includeTools`).
+    /// Only these tools are offered (`includeTools`).
     pub include: Option<Vec<String>>,
-    /// These are not (`excludeTools`).
+    /// These tools are not offered (`excludeTools`).
     pub exclude: Vec<String>,
-    /// Values of variables that stand in its arguments, variables, URL and headers; they may be secret.
+    /// Values of variables used in its arguments, environment, URL and headers. They may be secret.
     pub(super) expanded: Vec<SecretString>,
-    /// Our own settings.
+    /// gavel's own settings.
     pub gavel: Settings,
 }
 
 /// How a server is reached.
 #[derive(Clone)]
 pub enum TransportConfig {
-    /// A child process that speaks over stdin and stdout.
+    /// A child process that communicates over stdin and stdout.
     Stdio {
         /// Program, looked up in `PATH`.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Its variables, beside the five that every child gets.
+        /// Its environment variables, in addition to the five that every child receives.
         env: Vec<(String, SecretString)>,
-        /// Where it starts.
+        /// Its working directory.
         cwd: Option<PathBuf>,
     },
     /// Streamable HTTP.
@@ -89,34 +88,35 @@ pub enum TransportConfig {
 /// The settings under `gavel`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How the server learns who acts.
+    /// How the server learns the acting user.
     pub identity: Identity,
     /// One connection for all users, or one for each.
     pub connection: Connection,
-    /// Is it told users together with their tenant, so that one name in two tenants is two users? Absent: where it learns who
-    /// acts (`identity`).
+    /// Does the server receive users together with their tenant, so that one name in two tenants means two users?
+    /// Absent: yes, if `identity` is not `none`.
     pub tenant_users: Option<bool>,
-    /// Do the server's annotations count?
+    /// Are the server's annotations trusted?
     pub trust_hints: bool,
-    /// Do callers get the first line of what it says of its failures?
+    /// Do callers receive the first line of the server's error messages?
     pub expose_errors: bool,
-    /// Calls at one time.
+    /// Maximum concurrent calls.
     pub max_concurrent: usize,
     /// Is a tool whose definition changed held back until an operator accepts it?
     pub pin: bool,
-    /// The variables without which the server is off: one of these lists has to be set whole. None: it needs nothing.
+    /// Alternative lists of required variables. The server is off unless all variables of one list are set. Empty: none
+    /// are required.
     pub needs: Vec<Vec<String>>,
-    /// What is known of single tools; it overrides hints.
+    /// Settings of single tools. They override hints.
     pub tools: BTreeMap<String, ToolSettings>,
 }
 
-/// How a server learns who acts. `_meta["gavel/user_id"]` is sent in every case.
+/// How a server learns the acting user. `_meta["gavel/user_id"]` is always sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
     /// `_meta` only.
     #[default]
     None,
-    /// Code puts the user's id into this argument, which the model does not see.
+    /// gavel sets this argument to the user's id. The model does not see the argument.
     Argument(Arc<str>),
     /// A signed, short-lived token in `_meta["gavel/identity"]`.
     Token,
@@ -135,51 +135,51 @@ pub enum Connection {
 /// Settings of one tool (`gavel.tools.{name}`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolSettings {
-    /// Does a call change something?
+    /// Does a call have a side effect?
     pub side_effect: Option<bool>,
-    /// Must a person agree?
+    /// Does a call require approval?
     pub approval: Option<ApprovalDefault>,
-    /// Longest call.
+    /// Call timeout.
     pub timeout: Option<Duration>,
     /// May a call be repeated?
     pub idempotency: Option<Idempotency>,
     /// Paths of the arguments that name recipients.
     pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that leave for good does not cover.
+    /// Paths of the arguments that a grant does not cover.
     pub ungrantable: Vec<ArgumentPath>,
-    /// Paths of the arguments that must be one line.
+    /// Paths of the arguments that must be a single line.
     pub one_line: Vec<ArgumentPath>,
-    /// The arguments that hold times.
+    /// The arguments that contain times.
     pub times: Option<Times>,
-    /// The tool that tells whether this one can be called for a user at all.
+    /// The tool that reports whether this one can be called for a user.
     pub ready: Option<Arc<str>>,
 }
 
-/// Something wrong, or odd, at one place of the file.
+/// An error or a warning about one place of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("mcp.json{}{pointer}: {message}", self.line.map(|line| format!(" line {line}, ")).unwrap_or_default())]
 pub struct ConfigIssue {
-    /// The line of the file, from 1; `None` for what is in no file.
+    /// The line of the file, from 1; `None` if it is not in a file.
     pub line: Option<usize>,
-    /// JSON pointer into the file; empty for the whole.
+    /// JSON pointer into the file; empty for the whole file.
     pub pointer: String,
-    /// What was found and what is allowed.
+    /// What was found, and what is allowed.
     pub message: String,
 }
 
 impl McpConfig {
-    /// Reads `mcp.json`. `env` gives the value of a variable, for `${VAR}` and for the few
-    /// variables that are passed on to children.
+    /// Reads `mcp.json`. `env` returns the value of a variable, for `${VAR}` and for the variables that are passed to
+    /// children.
     ///
     /// # Errors
-    /// Every mistake in the file, each with its place.
+    /// Every error in the file, each with its position.
     pub fn from_json(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
         read::read(text, env)
     }
 }
 
 impl Settings {
-    /// Is the server told users together with their tenant?
+    /// Does the server receive users together with their tenant?
     #[must_use]
     pub fn tells_tenants(&self) -> bool {
         self.tenant_users.unwrap_or(self.identity != Identity::None)
@@ -187,7 +187,7 @@ impl Settings {
 }
 
 impl ServerConfig {
-    /// Could this server offer a tool of that name?
+    /// Could this server offer a tool of this name?
     pub(super) fn may_offer(&self, tool: &str) -> bool {
         self.include
             .as_ref()
@@ -197,7 +197,7 @@ impl ServerConfig {
 }
 
 impl TransportConfig {
-    /// Where it is, without anything secret: program or URL.
+    /// The program or URL, without secrets.
     pub(super) fn place(&self) -> String {
         match self {
             Self::Stdio { command, .. } => command.clone(),

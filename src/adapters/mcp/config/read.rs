@@ -1,4 +1,4 @@
-//! Walks the JSON of `mcp.json` and gathers every mistake with its place.
+//! Walks the JSON of `mcp.json` and collects every error with its position.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use crate::domain::argument_path::ArgumentPath;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
-/// Tool calls last at most this long where nothing else is said (DESIGN.md section 12).
+/// Default call timeout (DESIGN.md section 12).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Calls to one server at one time where nothing else is said.
+/// Default maximum of concurrent calls to one server.
 const DEFAULT_CONCURRENT: usize = 256;
 /// A shorter HS256 secret is weaker than the hash (RFC 7518 section 3.2).
 const SECRET_BYTES: usize = 32;
@@ -31,7 +31,7 @@ const SECRET_BYTES: usize = 32;
 pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<McpConfig, Vec<ConfigIssue>> {
     let text = &lenient::plain(text);
     let root: Value = serde_json::from_str(text).map_err(|error| vec![issue("", format!("not JSON: {error}"))])?;
-    // VS Code's word for the same.
+    // VS Code's name for the same key.
     let key = match root.get("mcpServers") {
         None if root.get("servers").is_some() => "servers",
         _ => "mcpServers",
@@ -64,7 +64,9 @@ pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<M
         ),
     }
     if key == "mcpServers" && root.get("servers").is_some() {
-        reader.warnings.push(issue("/servers", "ignored beside `mcpServers`"));
+        reader
+            .warnings
+            .push(issue("/servers", "ignored, because `mcpServers` is present"));
     }
     servers.sort_by(|a, b| a.name.cmp(&b.name));
     let identity_secret = reader.identity_secret(&servers);
@@ -104,7 +106,7 @@ struct Reader<'a> {
     base: String,
     issues: Vec<ConfigIssue>,
     warnings: Vec<ConfigIssue>,
-    /// Values of variables that the current entry named.
+    /// Values of the variables used in the current entry.
     expanded: Vec<SecretString>,
 }
 
@@ -121,14 +123,17 @@ impl Reader<'_> {
         // Names of tools, URLs and commands have no white space.
         let one_word = name.split_whitespace().collect::<Vec<_>>().join("-");
         if one_word != *name && !one_word.is_empty() {
-            let message = format!("a server's name has no white space; it is called `{one_word}` here");
+            let message = format!("a server's name must not contain white space; the name `{one_word}` is used");
             self.warnings.push(issue(at, message));
         }
         let name = one_word.as_str();
         if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-            self.wrong(at, "a server's name has 1 to 64 bytes, without control characters");
+            self.wrong(
+                at,
+                "a server's name must have 1 to 64 bytes, without control characters",
+            );
         }
-        // Some programs write down what is not set.
+        // Some programs write unset values as null.
         let set = entry.iter().filter(|(_, value)| !value.is_null());
         let entry = &set.map(|(key, value)| (key.clone(), value.clone())).collect();
         self.unknown_keys(entry, at);
@@ -147,7 +152,7 @@ impl Reader<'_> {
             true => Some("disabled in mcp.json".to_owned()),
             false => self.lacks(&gavel.needs, entry),
         };
-        // An entry that is off may name variables nobody has set.
+        // An entry that is off may use unset variables.
         self.expanded.clear();
         let transport = if off.is_some() { None } else { self.transport(entry, at) };
         Some(ServerConfig {
@@ -199,7 +204,7 @@ impl Reader<'_> {
             Some("sse") => {
                 self.wrong(
                     &format!("{at}/type"),
-                    "`sse` is the transport of 2024, which gavel does not speak; use `http`",
+                    "`sse` is the transport of 2024, which gavel does not support; use `http`",
                 );
                 return None;
             }
@@ -229,7 +234,7 @@ impl Reader<'_> {
             self.wrong(&format!("{at}/command"), "must not be empty");
         }
         let cwd = self.expanded(entry, "cwd", at).map(PathBuf::from);
-        // Paths are no secrets, and say much in an error.
+        // Paths are not secret, and are useful in an error message.
         self.expanded.clear();
         let mut args = Vec::new();
         for (n, arg) in self.strings(entry, "args", at).unwrap_or_default().iter().enumerate() {
@@ -254,7 +259,7 @@ impl Reader<'_> {
     }
 
     fn http(&mut self, entry: &Map<String, Value>, at: &str) -> Option<TransportConfig> {
-        // `httpUrl` is Gemini CLI's word for streamable HTTP; it wins where both are given.
+        // `httpUrl` is Gemini CLI's name for streamable HTTP. It takes precedence if both are present.
         let key = if entry.contains_key("httpUrl") {
             "httpUrl"
         } else {
@@ -271,7 +276,7 @@ impl Reader<'_> {
                 (Ok(name), Ok(_)) if is_ours(&name) => self.wrong(&at, "is a header of the protocol itself"),
                 (Ok(name), Ok(_)) => headers.push((name, SecretString::from(value))),
                 (Err(_), _) => self.wrong(&at, "is not the name of a header"),
-                (_, Err(_)) => self.wrong(&at, "has a value that no header can carry"),
+                (_, Err(_)) => self.wrong(&at, "has a value that is not valid in a header"),
             }
         }
         let text = text?;
@@ -374,12 +379,12 @@ impl Reader<'_> {
         })
     }
 
-    /// What is missing of what a server needs, in gavel's environment and in the entry's own `env`; where one alternative was
-    /// begun, what is missing of that.
+    /// The required variables that are missing both in gavel's environment and in the entry's `env`. If one alternative
+    /// is partly set, only its missing variables.
     fn lacks(&self, needs: &[Vec<String>], entry: &Map<String, Value>) -> Option<String> {
         let in_entry = |name: &str| {
             let text = entry.get("env")?.get(name)?.as_str()?;
-            // Variables in it that nobody has set are told where it is used.
+            // Unset variables in it are reported where the value is used.
             expand(text, self.env).ok()
         };
         let given = |name: &str| {
@@ -400,7 +405,11 @@ impl Reader<'_> {
             .find(|(all, missing)| missing.len() < all.len());
         if let Some((all, missing)) = begun {
             let set: Vec<_> = all.iter().filter(is_set).map(String::as_str).collect();
-            return Some(format!("needs {} beside {}", missing.join(" and "), set.join(" and ")));
+            return Some(format!(
+                "needs {} in addition to {}",
+                missing.join(" and "),
+                set.join(" and ")
+            ));
         }
         if let [one] = &missing[..]
             && let [name] = one[..]

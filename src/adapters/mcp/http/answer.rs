@@ -1,4 +1,4 @@
-//! From an HTTP response to the answer of one call.
+//! Reads the answer to one call from an HTTP response.
 
 use std::time::Duration;
 
@@ -24,27 +24,27 @@ use crate::domain::surrogates;
 
 /// Largest answer that is read, as JSON or as one event.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
-/// Largest list of messages that is read in the place of one. Each takes more memory than a short one has text.
+/// Largest batch of messages that is read. Each message takes more memory than a short one has text.
 const MAX_BATCH: usize = 1024 * 1024;
-/// How often a stream that ends before the answer is taken up again.
+/// How often a stream that ends before the answer is resumed.
 const RESUMES: u32 = 8;
-/// Pause before that, where the server names none, and the longest it may name.
+/// Pause before resuming, if the server specifies none, and the longest pause it may specify.
 const RESUME_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a message of the server means for a call.
 enum Heard {
     Answer(Answered),
-    /// Something else on the same stream.
+    /// Another message on the same stream.
     Other,
 }
 
-/// The request that is answered, and where its answer stands.
+/// The request being answered, and the position of its answer.
 #[derive(Clone, Copy)]
 struct Asked {
     id: u32,
     status: StatusCode,
-    /// Is the answer the whole body? Then no other request can be meant.
+    /// Is the answer the whole body? Then it cannot belong to another request.
     alone: bool,
 }
 
@@ -68,7 +68,10 @@ impl Direct {
                         Heard::Other if matches!(text.trim_ascii_start().first(), Some(b'{' | b'[')) => {
                             lost(format!("the answer is not to the request that has the `id` {id}")).into()
                         }
-                        Heard::Other => lost(format!("the server answered HTTP {status} with what is no JSON")).into(),
+                        Heard::Other => lost(format!(
+                            "the server answered HTTP {status} with a body that is not JSON"
+                        ))
+                        .into(),
                     }
                 }
                 Err(fault) => fault.attempt().into(),
@@ -96,18 +99,19 @@ impl Direct {
             },
             _ => return self.noise(body.len()),
         };
-        // Halves of characters in the result are left to the reader of the result; those around it are mended here.
-        let mended = Bytes::from(surrogates::mended(body).into_owned());
-        match serde_json::from_slice(&mended) {
-            Ok(message) => self.heard(message, &mended, asked, share),
+        // Half characters within the result are left to the reader of the result. Those outside of it are repaired
+        // here.
+        let repaired = Bytes::from(surrogates::repaired(body).into_owned());
+        match serde_json::from_slice(&repaired) {
+            Ok(message) => self.heard(message, &repaired, asked, share),
             Err(_) => {
                 let fault = message::fault(&error);
-                Heard::Answer(lost(format!("the server's answer is no JSON-RPC message: {fault}")).into())
+                Heard::Answer(lost(format!("the server's answer is not a JSON-RPC message: {fault}")).into())
             }
         }
     }
 
-    /// Several messages as one list, as the protocol of March 2025 has them.
+    /// Several messages as one list, as in the protocol of March 2025.
     fn batch(&self, body: &Bytes, asked: Asked, mut share: Option<Share>) -> Heard {
         let Ok(messages) = serde_json::from_slice::<Vec<&RawValue>>(body) else {
             return self.noise(body.len());
@@ -132,7 +136,7 @@ impl Direct {
             Says::Result(result) if ours => {
                 Heard::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()), share).into())
             }
-            // SDKs send words in the place of an id that they could not read.
+            // Some SDKs send text instead of an id that they could not read.
             Says::Error(error) if ours || named.is_none() || asked.alone => {
                 Heard::Answer(self.error(asked.status, &error))
             }
@@ -143,7 +147,7 @@ impl Direct {
         }
     }
 
-    /// A request or a notification of the server on the stream of our call.
+    /// A request or a notification of the server on the stream of this call.
     fn other(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Heard {
         match self.unsolicited.heard(method, id, bytes) {
             Ok(Verdict::Dropped | Verdict::Passed) => {}
@@ -156,7 +160,7 @@ impl Direct {
         Heard::Other
     }
 
-    /// Something on the stream of our call that nobody waits for.
+    /// A message on the stream of this call that is not expected.
     fn noise(&self, bytes: usize) -> Heard {
         match self.unsolicited.noise(bytes) {
             Ok(()) => Heard::Other,
@@ -181,7 +185,8 @@ impl Direct {
                         let share = reading.lock().take();
                         last_event = event.id.filter(|id| id.len() <= MAX_ID).or(last_event);
                         pause = event.retry.map_or(pause, Duration::from_millis).min(LONGEST_PAUSE);
-                        // What is no JSON (a heartbeat, the end of another protocol) is passed over, whatever it is called.
+                        // Events that are not JSON (a heartbeat, the end of another protocol) are skipped, whatever
+                        // their name.
                         let heard = self.hear(&Bytes::from(event.data.unwrap_or_default()), asked, share);
                         if let Heard::Answer(answered) = heard {
                             return answered;
@@ -198,7 +203,7 @@ impl Direct {
                 }
             };
             drop(reading.lock().take());
-            // The work continues at the server; its answer is fetched where the stream broke off.
+            // The server continues its work. The answer is fetched from where the stream broke.
             let Some(last_event) = &last_event else {
                 return lost(end).into();
             };
@@ -212,7 +217,8 @@ impl Direct {
     }
 
     async fn resume(&self, last_event: &str) -> Result<Body, String> {
-        let last_event = HeaderValue::from_str(last_event).map_err(|_| "its event id is no header".to_owned())?;
+        let last_event =
+            HeaderValue::from_str(last_event).map_err(|_| "its event id is not a valid header value".to_owned())?;
         let request = self
             .request(reqwest::Method::GET)
             .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
@@ -220,7 +226,7 @@ impl Direct {
         let response = Response::from(request.send().await.map_err(|error| why(&error))?);
         match (response.status(), media::labelled(response.headers())) {
             (StatusCode::OK, Kind::Events) => Body::of(response, MAX_ANSWER).map_err(|fault| fault.to_string()),
-            (status, _) => Err(format!("taking it up again was answered with HTTP {status}")),
+            (status, _) => Err(format!("resuming the stream was answered with HTTP {status}")),
         }
     }
 }
@@ -233,7 +239,7 @@ fn flooded(flood: Flood) -> Attempt {
     lost(flood.to_string())
 }
 
-/// A message without white space around it, and without a byte order mark (RFC 8259 section 8.1).
+/// A message without surrounding white space and byte order mark (RFC 8259 section 8.1).
 fn trimmed(body: &Bytes) -> Bytes {
     let text = body.trim_ascii();
     body.slice_ref(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start())

@@ -1,4 +1,4 @@
-//! Bodies of answers, bounded, and decoded where they came compressed.
+//! Bodies of answers: bounded, and decompressed if necessary.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use super::media::{self, Kind};
 use crate::adapters::mcp::answers::{Held, NoRoom, Reading};
 use crate::adapters::upstream::{BodyError, Response};
 
-/// Compressed bytes that are decoded at a time: they become at most a thousand times as many.
+/// Compressed bytes that are decoded at a time. They expand at most a thousandfold.
 const STEP: usize = 4 * 1024;
 
 /// Why a body could not be read.
@@ -35,14 +35,14 @@ pub(super) enum BodyFault {
 pub(super) struct Body {
     response: Response,
     decoder: Option<Decoder>,
-    /// What was looked at ahead.
+    /// Data that was read ahead.
     ahead: Bytes,
-    /// Largest piece that may come of a compressed one.
+    /// Largest decompressed piece.
     max: usize,
 }
 
 impl Body {
-    /// # Errors
+    /// The compression is not supported.
     /// It is compressed in a way that is not read.
     pub(super) fn of(response: Response, max: usize) -> Result<Self, BodyFault> {
         Ok(Self {
@@ -58,8 +58,8 @@ impl Body {
         self.response.headers()
     }
 
-    /// What it is, by how it begins; `label` is what its headers say. Waits for its first byte that is no white space, and
-    /// drops what comes before it.
+    /// The kind of the body, judged by its beginning; `label` is the kind according to its headers. Waits for the first
+    /// byte that is not white space, and drops everything before it.
     pub(super) async fn kind(&mut self, label: Kind) -> Result<Kind, BodyFault> {
         let mut dropped = 0;
         while let Some(piece) = self.next().await? {
@@ -97,13 +97,13 @@ impl Body {
         }
     }
 
-    /// Is it known, without waiting, that no more will come?
+    /// Is it known, without waiting, that the body has been read completely?
     fn is_read(&self) -> bool {
         self.decoder.is_none() && self.response.is_read()
     }
 }
 
-/// Undoes what a server did unasked.
+/// Decompresses a body that the server compressed without being asked to.
 enum Decoder {
     Gzip(MultiGzDecoder<Vec<u8>>),
     Deflate(ZlibDecoder<Vec<u8>>),
@@ -138,7 +138,7 @@ impl Decoder {
                 Err(_) => return Err(self.fault()),
             }
         }
-        // An event must not wait for the piece behind it.
+        // An event must not wait for the next piece.
         let flushed = match self {
             Self::Gzip(decoder) => decoder.flush().map(|()| std::mem::take(decoder.get_mut())),
             Self::Deflate(decoder) => decoder.flush().map(|()| std::mem::take(decoder.get_mut())),
@@ -162,7 +162,7 @@ impl Decoder {
     }
 }
 
-/// Reads a whole body of at most `max` bytes, which it takes of the budget of answers.
+/// Reads a whole body of at most `max` bytes, and charges it to the answer budget.
 pub(super) async fn whole(mut body: Body, max: usize, held: &mut Held<'_>) -> Result<Bytes, BodyFault> {
     let mut next = async || -> Result<_, BodyFault> {
         let chunk = body.next().await?;
@@ -176,7 +176,7 @@ pub(super) async fn whole(mut body: Body, max: usize, held: &mut Held<'_>) -> Re
     };
     let mut body = match next().await? {
         (None, _) => return Ok(Bytes::new()),
-        // A body that came in one piece, as most do, is not copied.
+        // Most bodies arrive in one piece. Such a body is not copied.
         (Some(first), true) => return Ok(first),
         (Some(first), false) => match next().await?.0 {
             None => return Ok(first),
@@ -189,8 +189,8 @@ pub(super) async fn whole(mut body: Body, max: usize, held: &mut Held<'_>) -> Re
     Ok(body.into())
 }
 
-/// The bytes of an event stream, ended with an error when more than `max` come without an event, or find no room; who reads
-/// the events begins `reading` anew at each.
+/// The bytes of an event stream. It ends with an error if more than `max` bytes arrive without an event, or if the
+/// budget has no room. The reader of the events resets `reading` at each event.
 pub(super) fn bounded<'a>(
     body: Body,
     reading: Reading<'a>,

@@ -1,4 +1,4 @@
-//! `tools/call` as one POST (see the module's front page for why).
+//! Sends `tools/call` as one POST (the parent module explains why).
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::meta;
 use crate::adapters::mcp::unsolicited::Unsolicited;
-use crate::adapters::upstream::{Plain, Response, Taken, Watched, why};
+use crate::adapters::upstream::{GatedBody, Plain, Response, SendGate, why};
 
-/// rmcp counts the ids of a session from 0; ours begin here, so that no two requests share one.
+/// rmcp counts the ids of a session from 0. These begin higher, so that no two requests share an id.
 const FIRST_ID: u32 = 1 << 30;
 
-/// The direct way to a server, good for one session.
+/// The direct path to a server, valid for one session.
 pub(crate) struct Direct {
     client: reqwest::Client,
     /// For calls to a server on this machine.
     plain: Option<(Arc<Plain>, hyper::Uri)>,
     url: Url,
-    /// Of every message: the configured ones, session, version, media types.
+    /// Headers of every message: the configured ones, session, version, media types.
     headers: HeaderMap,
     session: bool,
-    /// The 2026-07-28 era: no session, and every request says who is asking, in these members of `_meta`; JSON text that
-    /// ends with a comma.
+    /// For the 2026-07-28 era: there is no session, and every request identifies the client with these members of
+    /// `_meta`. JSON text that ends with a comma.
     modern: Option<String>,
     ids: AtomicU32,
     pub(super) unsolicited: Arc<Unsolicited>,
     /// When it was made.
     pub(super) since: Instant,
-    /// When, in milliseconds after that, the server has last listed its tools in between; 0: never.
+    /// When the server last listed its tools between calls, in milliseconds after `since`; 0 means never.
     pub(super) listed_ms: AtomicU64,
 }
 
 impl Direct {
-    /// `session` is the id the server gave, `headers` the configured ones.
+    /// `session` is the id from the server, `headers` the configured ones.
     ///
     /// # Errors
-    /// The session's id is no header.
+    /// The session id is not a valid header value.
     pub(crate) fn new(
         client: reqwest::Client,
         url: Url,
@@ -58,11 +58,12 @@ impl Direct {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, IDENTITY);
-        let version_header =
-            HeaderValue::from_str(version.as_str()).map_err(|_| "its version is no header".to_owned())?;
+        let version_header = HeaderValue::from_str(version.as_str())
+            .map_err(|_| "its version is not a valid header value".to_owned())?;
         headers.insert("mcp-protocol-version", version_header);
         if let Some(session) = session {
-            let mut id = HeaderValue::from_str(session).map_err(|_| "its session id is no header".to_owned())?;
+            let mut id =
+                HeaderValue::from_str(session).map_err(|_| "its session id is not a valid header value".to_owned())?;
             id.set_sensitive(true);
             headers.insert("mcp-session-id", id);
         }
@@ -93,29 +94,29 @@ impl Direct {
         &self.url
     }
 
-    /// Makes the call. When the future is dropped, or the call given up, the server is told.
+    /// Makes the call. If the future is dropped or the call is given up, the server is notified.
     pub(crate) async fn call(self: &Arc<Self>, call: &Outgoing<'_>) -> Attempt {
         let id = self.next_id();
         let body = match self.encode(id, call) {
             Ok(body) => body,
             Err(error) => return Attempt::NotSent(Lost::Connection, error),
         };
-        let taken = Taken::under(call.request.hold);
+        let gate = SendGate::under(call.request.hold);
         let held = Held::of_call(&self.unsolicited.source.answers, call.request.tenant, call.request.user);
         let mut abandoned = Abandoned {
             direct: self,
             id,
-            taken: &taken,
+            gate: &gate,
             armed: true,
         };
-        // What is given up is not begun, so that is asked first.
+        // A call that was already given up is not sent, so this is checked first.
         let answered = tokio::select! {
             biased;
-            lost = call.given_up() => given_up(lost, call, &taken).into(),
+            lost = call.given_up() => given_up(lost, call, &gate).into(),
             answered = async {
-                match self.post(body.into(), call, &taken).await {
+                match self.post(body.into(), call, &gate).await {
                     Ok(response) => self.read(response, id, held).await,
-                    Err(words) if taken.get() => Attempt::Lost(Lost::Connection, words).into(),
+                    Err(words) if gate.get() => Attempt::Lost(Lost::Connection, words).into(),
                     Err(_) if !call.may_be_sent() => call.lease_lost().into(),
                     Err(words) => Attempt::NotSent(Lost::Connection, words).into(),
                 }
@@ -128,7 +129,7 @@ impl Direct {
         self.confirmed(answered, call).await
     }
 
-    /// Asks for the list of tools, which changes nothing; what is listed is not looked at.
+    /// Requests the list of tools, which changes nothing. Its content is ignored.
     pub(super) async fn ask_for_tools(&self) -> Answered {
         let id = self.next_id();
         let mut request = self.request(reqwest::Method::POST);
@@ -146,7 +147,7 @@ impl Direct {
         }
     }
 
-    async fn post(&self, body: Bytes, call: &Outgoing<'_>, taken: &Taken) -> Result<Response, String> {
+    async fn post(&self, body: Bytes, call: &Outgoing<'_>, gate: &SendGate) -> Result<Response, String> {
         let modern = self.modern.as_ref().map(|_| {
             let mut headers = self.headers.clone();
             headers::add(&mut headers, call.request);
@@ -154,12 +155,12 @@ impl Direct {
         });
         let headers = modern.as_ref().unwrap_or(&self.headers);
         if let Some((plain, target)) = &self.plain {
-            let posted = plain.post(target, headers, body, taken).await;
+            let posted = plain.post(target, headers, body, gate).await;
             return posted.map_err(|error| error.to_string());
         }
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         request.headers_mut().clone_from(headers);
-        *request.body_mut() = Some(reqwest::Body::wrap(Watched::new(body, taken)));
+        *request.body_mut() = Some(reqwest::Body::wrap(GatedBody::new(body, gate)));
         let response = self.client.execute(request).await;
         response.map(Response::from).map_err(|error| why(&error))
     }
@@ -167,7 +168,7 @@ impl Direct {
     fn next_id(&self) -> u32 {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         if id >= i32::MAX as u32 {
-            // Ids stay positive in 32 bits, which every server can read.
+            // Ids stay positive 32-bit numbers, which every server can read.
             self.ids.store(FIRST_ID, Ordering::Relaxed);
         }
         id
@@ -179,7 +180,7 @@ impl Direct {
         reqwest::RequestBuilder::from_parts(self.client.clone(), request)
     }
 
-    /// The request as text; arguments are copied as they are.
+    /// The request as text. The arguments are copied unchanged.
     fn encode(&self, id: u32, call: &Outgoing<'_>) -> Result<Vec<u8>, String> {
         let arguments = call.arguments.get();
         let mut body = Vec::with_capacity(512 + arguments.len());
@@ -214,12 +215,12 @@ impl Direct {
         Ok(body)
     }
 
-    /// Sends a message that nobody waits for.
+    /// Sends a message without waiting for an answer.
     pub(super) fn aside(&self, body: String) -> impl Future<Output = ()> + Send + 'static {
         let request = self.request(reqwest::Method::POST).body(body);
         async move {
             if let Err(error) = request.send().await {
-                tracing::debug!(error = why(&error), "a message beside a call was not delivered");
+                tracing::debug!(error = why(&error), "a message outside of a call was not delivered");
             }
         }
     }
@@ -235,33 +236,33 @@ fn modern_meta(version: &ProtocolVersion, client_info: &Implementation) -> Resul
         .ok_or_else(|| "metadata is not an object".to_owned())
 }
 
-fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &Taken) -> Attempt {
+fn given_up(lost: Lost, call: &Outgoing<'_>, gate: &SendGate) -> Attempt {
     let words = lost.words(call.request.timeout);
-    if taken.give_up() {
+    if gate.give_up() {
         Attempt::Lost(lost, words)
     } else {
         Attempt::NotSent(lost, format!("{words}, before it could be sent"))
     }
 }
 
-/// Tells the server that nobody waits for the answer any more: in the session era by a
-/// notification, in the stateless one the closed connection says it.
+/// Notifies the server that no caller waits for the answer any more: in the session era with a notification, in the
+/// stateless era with the closed connection.
 struct Abandoned<'a> {
     direct: &'a Direct,
     id: u32,
-    taken: &'a Taken,
+    gate: &'a SendGate,
     armed: bool,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        // Also where the future of the call was dropped: what is still to be sent then is not.
-        if self.armed && self.taken.give_up() && self.direct.modern.is_none() {
+        // This also covers a dropped future of the call: a request that has not been sent yet stays unsent.
+        if self.armed && self.gate.give_up() && self.direct.modern.is_none() {
             let cancelled = self.direct.aside(format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"given up"}}}}"#,
                 self.id
             ));
-            self.direct.unsolicited.beside.spawn(cancelled);
+            self.direct.unsolicited.background.spawn(cancelled);
         }
     }
 }

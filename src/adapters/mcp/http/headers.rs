@@ -1,5 +1,5 @@
-//! What a call of the 2026-07-28 era says in headers, so that a gateway can route it without reading its body: the method,
-//! the tool, and the arguments for which the tool's schema asks it (`x-mcp-header`).
+//! Headers of a call in the 2026-07-28 era, so that a gateway can route it without reading its body: the method, the
+//! tool, and the arguments that the tool's schema marks with `x-mcp-header`.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::ports::tools::CallRequest;
 
-/// Adds them.
+/// Adds the headers.
 pub(super) fn add(headers: &mut HeaderMap, call: &CallRequest<'_>) {
     headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
     insert(headers, HeaderName::from_static("mcp-name"), &call.tool.name);
     let schema = call.tool.input.original().get();
-    // Few tools ask for it, and to read a schema costs more than the call.
+    // Few tools use this, and parsing a schema costs more than the call.
     if memmem::find(schema.as_bytes(), br#""x-mcp-header""#).is_some()
         && let Ok(schema) = serde_json::from_str(schema)
         && let Ok(arguments) = serde_json::from_str(call.arguments.get())
@@ -25,7 +25,7 @@ pub(super) fn add(headers: &mut HeaderMap, call: &CallRequest<'_>) {
     }
 }
 
-/// Those of one level of `properties`. What is absent, null or no plain value has no header.
+/// The arguments of one level of `properties`. Absent, null and structured values have no header.
 fn arguments_of(headers: &mut HeaderMap, schema: &Value, arguments: &Value) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {
@@ -55,7 +55,7 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-/// Text as a header can carry it: in base64 where it would not arrive as it is, or be taken for base64.
+/// Encodes text for a header: as base64 if it would not arrive unchanged, or would look like base64.
 fn encoded(text: &str) -> Cow<'_, str> {
     let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let stripped = text.starts_with(' ') || text.ends_with(' ');

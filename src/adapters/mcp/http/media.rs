@@ -1,8 +1,8 @@
-//! Of which kind a body is: by its label, and by how it begins where the label says too little.
+//! Determines the kind of a body from its label, and from its beginning if the label is not sufficient.
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
-/// Longest label that is told of, in bytes.
+/// Longest label that is reported, in bytes.
 const SHOWN: usize = 100;
 
 /// What a body is.
@@ -10,12 +10,12 @@ const SHOWN: usize = 100;
 pub(super) enum Kind {
     Json,
     Events,
-    /// Nothing came.
+    /// The body is empty.
     Empty,
     Other,
 }
 
-/// What its label says.
+/// The kind according to the label.
 pub(super) fn labelled(headers: &HeaderMap) -> Kind {
     let label = label(headers);
     let media = label.split(';').next().unwrap_or_default().trim();
@@ -28,7 +28,8 @@ pub(super) fn labelled(headers: &HeaderMap) -> Kind {
     }
 }
 
-/// What it is, by its first bytes: what begins as JSON is JSON, whatever its label. White space alone tells nothing.
+/// The kind according to the first bytes: a body that begins as JSON is JSON, whatever its label. White space alone
+/// says nothing.
 pub(super) fn begun(label: Kind, bytes: &[u8]) -> Kind {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
@@ -68,7 +69,7 @@ mod tests {
             ("text/json", "\u{feff} [", Kind::Json),
             ("TEXT/Event-Stream", "data: {}", Kind::Events),
             ("text/event-stream", "\n\n:", Kind::Events),
-            // The label is of another kind than the body.
+            // The label and the body differ in kind.
             ("text/event-stream", "{}", Kind::Json),
             ("application/json", "event: message\n", Kind::Events),
             ("text/html", "{", Kind::Json),

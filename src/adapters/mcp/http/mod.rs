@@ -1,9 +1,8 @@
 //! Streamable HTTP.
 //!
-//! rmcp holds the session: handshake, lists, notifications, the server's own stream. A `tools/call`
-//! goes out beside it, over the same session and pool, straight from [`direct`]: through rmcp a
-//! call costs three times as much CPU (two JSON trees, six task switches), and only here is it
-//! known whether the body was handed to the network.
+//! rmcp manages the session: handshake, lists, notifications, the server's own stream. A `tools/call` is sent
+//! separately by [`direct`], over the same session and pool. Through rmcp, a call costs three times as much CPU (two
+//! JSON trees, six task switches). Only `direct` knows whether the body was handed to the network.
 
 mod answer;
 mod body;
@@ -26,28 +25,28 @@ pub(super) use self::tap::Tap;
 pub(super) use crate::adapters::upstream::why;
 use crate::adapters::upstream::{Limits, is_loopback};
 
-/// Bodies are asked for as they are: without this word every encoding is acceptable (RFC 9110 section 12.5.3).
+/// Requests uncompressed bodies. Without this value, every encoding is acceptable (RFC 9110 section 12.5.3).
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
-/// POSTs of rmcp at one time on one connection; its default of 16 lets slow requests block others.
+/// Maximum concurrent POSTs of rmcp on one connection. Its default of 16 lets slow requests block others.
 const CONCURRENT: usize = 256;
-/// A connection idle for longer may be closed by the server just as we use it, and the call would
-/// be in doubt; the shortest common keep-alive is 5 s (Node, actix, uvicorn).
+/// Idle connections are closed after this. A server may close an older one just as gavel uses it, and the call would be
+/// in doubt. The shortest common keep-alive is 5 s (Node, actix, uvicorn).
 const IDLE: Duration = Duration::from_secs(4);
-/// A server that does not take a connection in this time is not there.
+/// Connect timeout.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The same for the connections to a server on this machine.
+/// The limits for connections to a server on this machine.
 const PLAIN: Limits = Limits {
     connect: CONNECT,
     idle: IDLE,
     kept: CONCURRENT,
 };
 
-/// A client for one server: pooled, no retries; redirects are followed by `tap` alone, and to no other origin.
+/// A pooled client for one server, without retries. Redirects are followed only by `tap`, and only on the same origin.
 ///
 /// # Errors
-/// TLS could not be set up.
+/// TLS could not be configured.
 pub(super) fn client(url: &Url) -> Result<reqwest::Client, String> {
-    // Whoever came first has set the provider; there is only one in gavel.
+    // If a provider is already installed, that one is used; gavel has only one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -58,16 +57,16 @@ pub(super) fn client(url: &Url) -> Result<reqwest::Client, String> {
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(CONCURRENT);
     if is_loopback(url) {
-        // A proxy of the environment is for the world outside.
+        // A proxy from the environment is not used for this machine.
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| error.to_string())
 }
 
-/// The configured headers, marked so that they do not print.
+/// The configured headers, marked as sensitive so that they are not printed.
 ///
 /// # Errors
-/// Never for headers that came through the configuration, which has parsed them.
+/// Never for headers from the configuration, which has already validated them.
 pub(super) fn headers(configured: &[(HeaderName, SecretString)]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in configured {
@@ -83,8 +82,8 @@ pub(super) fn headers(configured: &[(HeaderName, SecretString)]) -> Result<Heade
 pub(super) fn transport(tap: Tap, url: &Url, headers: &HeaderMap) -> StreamableHttpClientTransport<Tap> {
     let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
         .max_concurrent_requests(CONCURRENT)
-        // A lost session is replaced by the supervisor, who lists the tools again as well; what rmcp
-        // would send a second time by itself is not for it to decide.
+        // A lost session is replaced by the supervisor, which also lists the tools again. rmcp must not decide to send
+        // anything twice.
         .reinit_on_expired_session(false)
         .custom_headers(
             headers
@@ -95,14 +94,12 @@ pub(super) fn transport(tap: Tap, url: &Url, headers: &HeaderMap) -> StreamableH
     StreamableHttpClientTransport::with_client(tap, config)
 }
 
-/// An error of rmcp's transport for an operator.
+/// An error of rmcp's transport, for an operator.
 pub(super) fn words(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(error)) => why(error),
         Some(StreamableHttpError::UnexpectedServerResponse(words)) => words.clone().into_owned(),
-        Some(StreamableHttpError::SessionExpired) => {
-            "the server does not know the session any more (HTTP 404)".to_owned()
-        }
+        Some(StreamableHttpError::SessionExpired) => "the server no longer knows the session (HTTP 404)".to_owned(),
         _ => error.to_string(),
     }
 }

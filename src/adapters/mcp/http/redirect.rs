@@ -1,4 +1,4 @@
-//! Where a response leads that is a redirect.
+//! Resolves the target of a redirect.
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, LOCATION};
@@ -6,13 +6,14 @@ use url::Url;
 
 use crate::adapters::mcp::secrets::place;
 
-/// Redirects of one request that are followed.
+/// Maximum redirects per request.
 pub(super) const MOST: usize = 3;
 
-/// Where the same request is to be sent to, which lies on the same origin.
+/// The address for the same request, which must have the same origin.
 ///
 /// # Errors
-/// In words: it leads to another origin, where the credentials of this one have no business, or to nowhere.
+/// A message: the target has another origin, which must not receive this origin's credentials, or there is no valid
+/// target.
 pub(super) fn target(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Url, String> {
     let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
     let Some(to) = location.and_then(|location| from.join(location).ok()) else {

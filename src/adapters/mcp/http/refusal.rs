@@ -1,9 +1,9 @@
-//! What a server says in place of a result, and whether it says so of one call or of everything.
+//! A server's answer in place of a result, and whether it concerns one call or everything.
 //!
-//! A server that forgot its session, or no longer takes the credentials, says so by any status and in any words. Words alone
-//! prove nothing: in a complaint about arguments they may be the model's. So the server is asked for its tools over the same
-//! session. When it refuses that in the same way, it refuses everything; then it has begun nothing of the call, and the
-//! connection is replaced.
+//! A server that forgot its session, or no longer accepts the credentials, may report this with any status and any
+//! text. Text alone proves nothing: in an error about arguments it may come from the model. gavel therefore requests
+//! the list of tools over the same session. If the server refuses that in the same way, it refuses everything. Then it
+//! has not started the call, and the connection is replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,21 +21,21 @@ use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use crate::adapters::mcp::message::{self, Envelope, RpcError, Says};
 use crate::domain::surrogates;
 
-/// Largest body of an error that is read.
+/// Largest error body that is read.
 pub(super) const MAX_ERROR: usize = 64 * 1024;
-/// What is shown to an operator of a refusal, in bytes.
+/// Maximum bytes of a refusal shown to an operator.
 const SHOWN: usize = 256;
 /// How long the server may take to show whether it refuses everything.
 const ASKED: Duration = Duration::from_secs(2);
-/// It is not asked again for so long after it has listed its tools.
+/// Minimum time after a successful list before the server is asked again.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// The longest pause that a server may ask for.
+/// The longest pause that a server may request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// JSON-RPC's code for arguments that do not fit: it is about the call, never about the session.
+/// JSON-RPC's code for invalid arguments. It concerns the call, never the session.
 const INVALID_PARAMS: i64 = -32602;
 
-/// The end of a call, and the refusal that it was.
+/// The outcome of a call, and the refusal if there was one.
 pub(super) struct Answered {
     pub(super) attempt: Attempt,
     pub(super) refusal: Option<Refusal>,
@@ -47,19 +47,20 @@ impl From<Attempt> for Answered {
     }
 }
 
-/// What came in place of a result.
+/// What arrived in place of a result.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
     code: Option<i64>,
-    /// Do its words speak of a session or of credentials?
+    /// Does its text mention a session or credentials?
     of_access: bool,
     /// For an operator.
     words: String,
 }
 
 impl Refusal {
-    /// May the server say this to everything? A timeout, a client that left, and a server that is busy say nothing of that.
+    /// May the server answer everything like this? A timeout, a disconnected client or a busy server does not suggest
+    /// that.
     fn may_be_of_everything(&self) -> bool {
         match self.status.as_u16() {
             408 | 429 | 499 | 503 => false,
@@ -68,8 +69,8 @@ impl Refusal {
         }
     }
 
-    /// Does a server that says this to everything say it before it begins anything? Errors of its own (5xx) and of the
-    /// protocol may also come from the middle of the work, unless they speak of a session or of credentials.
+    /// Does a server that answers everything like this do so before it starts any work? Server errors (5xx) and
+    /// protocol errors may also occur in the middle of the work, unless they mention a session or credentials.
     fn is_before_work(&self) -> bool {
         match self.status.as_u16() {
             200..300 | 500..600 => self.of_access || self.code.is_some_and(says_not_begun),
@@ -83,7 +84,7 @@ impl Refusal {
 }
 
 impl Direct {
-    /// The server's own error in an answer of this status.
+    /// The server's own error in an answer with this status.
     pub(super) fn error(&self, status: StatusCode, error: &RpcError) -> Answered {
         let code = error.code.map(|code| format!(" (code {code})")).unwrap_or_default();
         Answered {
@@ -101,24 +102,25 @@ impl Direct {
         self.unsolicited.source.words(words, SHOWN).replace(['\n', '\t'], " ")
     }
 
-    /// An answer that is not 2xx.
+    /// Reads an answer that is not 2xx.
     ///
-    /// 404 says that the session is not known, and nothing was begun (MCP, transports, session management); some SDKs answer
-    /// 400. That is believed, and the call sent again, of words that begin as theirs do, or of a 404 without words, unless it
-    /// is an answer to this very call. Of all else the server is asked ([`Self::confirmed`]).
+    /// 404 means that the session is unknown and nothing was started (MCP, transports, session management); some SDKs
+    /// answer 400. This is trusted if the text begins as in those SDKs, or if a 404 has no text; the call is then sent
+    /// again. An answer to this very call is an exception. In all other cases, the server is asked
+    /// ([`Self::confirmed`]).
     pub(super) async fn refusal(&self, body: Body, status: StatusCode, id: u32, held: &mut Held<'_>) -> Answered {
         if status.is_redirection() {
             return self.redirected(status, body.headers()).into();
         }
         let pause = self.asked_to_wait(body.headers());
-        // Words that could not be read are not none.
+        // An unreadable body does not count as an empty one.
         let (body, is_whole) = match whole(body, MAX_ERROR, held).await {
             Ok(body) => (body, true),
             Err(_) => (bytes::Bytes::new(), false),
         };
-        let body = surrogates::mended(&body);
+        let body = surrogates::repaired(&body);
         let message = match body.trim_ascii_start().first() {
-            // serde would also take an array for the members in their order.
+            // serde would also accept an array as the members in order.
             Some(b'{') => serde_json::from_slice::<Envelope<'_>>(&body).ok(),
             _ => None,
         };
@@ -143,7 +145,7 @@ impl Direct {
         {
             let is_silent = status == StatusCode::NOT_FOUND && is_whole && text.trim().is_empty();
             if is_silent || says_the_session_is_gone(&text) {
-                return Attempt::Stale("the server does not keep its session".to_owned()).into();
+                return Attempt::Stale("the server no longer knows its session".to_owned()).into();
             }
         }
         let said = format!("the server answered HTTP {status}");
@@ -152,18 +154,19 @@ impl Direct {
             text => self.shown(&format!("HTTP {status}: {text}")),
         };
         let attempt = match &error {
-            // By the protocol the session is gone. From within a tool or a gateway, it does not say how far the call came.
+            // The protocol says that the session is gone. From within a tool or a gateway, 404 does not say how far the
+            // call came.
             _ if status == StatusCode::NOT_FOUND && with_session => match code.is_some_and(says_not_begun) {
                 true => Attempt::Stale(words.clone()),
                 false => Attempt::Lost(Lost::Session, said),
             },
-            // An error of the protocol is the server's own word, whatever the status.
+            // A protocol error is the server's own answer, whatever the status.
             Some(error) if error.code.is_some() && !is_auth(status) => Attempt::error(error, &self.unsolicited.source),
-            // A gateway's word for "I do not know" (5xx), and the client errors that are one too: a timeout, and a caller that
-            // was not waited for (nginx).
+            // A 5xx from a gateway means that the outcome is unknown. So do two client errors: a timeout, and a client
+            // that disconnected (nginx).
             _ if status.is_server_error() || matches!(status.as_u16(), 408 | 499) => lost(said),
             _ => Attempt::Refused(match pause {
-                Some(pause) => format!("{said} and asks to be left alone for {} s", pause.as_secs()),
+                Some(pause) => format!("{said} and asks clients to wait {} s", pause.as_secs()),
                 None => said,
             }),
         };
@@ -180,7 +183,8 @@ impl Direct {
 
     fn redirected(&self, status: StatusCode, headers: &HeaderMap) -> Attempt {
         match redirect::target(self.url(), status, headers) {
-            // Only these two ask for the same request elsewhere. By the others servers also tell what a POST has led to.
+            // Only these two request the same request at another address. Servers also use the others to show the
+            // result of a POST.
             Ok(_) if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) => {
                 lost(format!("the server answered HTTP {status} without a result"))
             }
@@ -190,14 +194,14 @@ impl Direct {
         }
     }
 
-    /// Keeps what the server asks for by `Retry-After`.
+    /// Stores the pause that the server requests with `Retry-After`.
     fn asked_to_wait(&self, headers: &HeaderMap) -> Option<Duration> {
         let pause = retry_after(headers)?;
-        self.unsolicited.beside.rest(pause);
+        self.unsolicited.background.rest(pause);
         Some(pause)
     }
 
-    /// How the call ended, once it is known whether the server refuses everything.
+    /// The outcome of the call, once it is known whether the server refuses everything.
     pub(super) async fn confirmed(self: &Arc<Self>, answered: Answered, call: &Outgoing<'_>) -> Attempt {
         let Answered { attempt, refusal } = answered;
         let Some(refusal) = refusal.filter(Refusal::may_be_of_everything) else {
@@ -217,7 +221,7 @@ impl Direct {
             Ok(Answered {
                 refusal: Some(other), ..
             }) if refusal.is_as(&other) && refusal.is_before_work() => {
-                return Attempt::Stale(format!("it refuses whatever it is asked: {}", other.words));
+                return Attempt::Stale(format!("it refuses all requests: {}", other.words));
             }
             Ok(Answered {
                 attempt: Attempt::Result(..),
@@ -226,14 +230,14 @@ impl Direct {
                 let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
                 self.listed_ms.store(ms.max(1), Ordering::Relaxed);
             }
-            // What is wrong with it is found out beside the call.
-            Ok(_) | Err(_) => self.unsolicited.beside.suspect.notify_one(),
+            // The link checks the server independently of the call.
+            Ok(_) | Err(_) => self.unsolicited.background.suspect.notify_one(),
         }
         attempt
     }
 }
 
-/// The pause that a response asks for, by seconds or by a date (RFC 9110 section 10.2.3); an hour at most.
+/// The pause that a response requests, in seconds or as a date (RFC 9110 section 10.2.3), capped at one hour.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let pause = match text.parse::<u64>() {
@@ -250,7 +254,7 @@ pub(super) fn is_auth(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
-/// How SDKs begin to say that they know no such session.
+/// How SDKs begin the message that a session is unknown.
 const GONE: [&str; 12] = [
     "no valid session",
     "session not found",
@@ -276,8 +280,8 @@ fn says_the_session_is_gone(words: &str) -> bool {
     GONE.iter().any(|beginning| words.starts_with(beginning))
 }
 
-/// Words of which one stands in every way to say that a session or a credential has ended. They decide only together with a
-/// second answer that has them too.
+/// Words, one of which occurs in every message that a session or a credential has expired. They count only if a second
+/// answer contains them too.
 const ACCESS: [&str; 12] = [
     "session",
     "initializ",
@@ -299,12 +303,12 @@ fn speaks_of_access(words: &str) -> bool {
 }
 
 impl BodyFault {
-    /// The end of a call whose answer could not be read for this.
+    /// The outcome of a call whose answer could not be read for this reason.
     pub(super) fn attempt(&self) -> Attempt {
         self.no_room().unwrap_or_else(|| lost(self.to_string()))
     }
 
-    /// The same where it says nothing about the server.
+    /// The same, if the fault says nothing about the server.
     pub(super) fn no_room(&self) -> Option<Attempt> {
         matches!(self, Self::NoRoom(_)).then(|| Attempt::Lost(Lost::NoRoom, self.to_string()))
     }

@@ -1,8 +1,8 @@
-//! reqwest as rmcp's HTTP client: what rmcp sends beside the calls, handshake and lists above all.
+//! reqwest as rmcp's HTTP client: for everything that rmcp sends apart from calls, mainly the handshake and lists.
 //!
-//! rmcp's own client drops what serde refuses; this one reads it as everything else is read (`message`), and listens in on the
-//! session's id. What the server sends of its own accord ends here (`unsolicited`). Redirects on the same origin are followed,
-//! since nothing that rmcp sends has an effect.
+//! rmcp's own client drops messages that serde rejects. This one reads them like all other messages (`message`), and
+//! also records the session id. The server's unsolicited messages end here (`unsolicited`). Redirects on the same
+//! origin are followed, because nothing that rmcp sends has an effect.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,27 +28,27 @@ use super::{IDENTITY, redirect};
 use crate::adapters::mcp::answers::Reading;
 use crate::adapters::mcp::connect::Fault;
 use crate::adapters::mcp::log;
-use crate::adapters::mcp::mended::{self, Read};
 use crate::adapters::mcp::message::{self, Envelope, Message};
+use crate::adapters::mcp::repaired::{self, Read};
 use crate::adapters::mcp::secrets::place;
 use crate::adapters::mcp::unsolicited::{Answer, Flood, MAX_ID, Unsolicited, Verdict};
 use crate::adapters::upstream::{Response, why};
 
-/// What is shown to an operator of an answer that is none, in bytes.
+/// Maximum bytes of an invalid answer shown to an operator.
 const SHOWN: usize = 256;
 const SESSION: &str = "mcp-session-id";
 const EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// A client that remembers under which session rmcp posts.
+/// A client that remembers the session under which rmcp posts.
 #[derive(Clone)]
 pub(crate) struct Tap {
     client: reqwest::Client,
     session: Arc<Mutex<Option<Arc<str>>>>,
-    /// The configured address, or the one that it led to.
+    /// The configured address, or the target of its redirects.
     url: Arc<Mutex<Url>>,
-    /// Why the last answer was none.
+    /// Why the last answer was not usable.
     fault: Arc<Mutex<Option<Fault>>>,
-    /// Was it asked to initialize?
+    /// Was `initialize` sent?
     initializes: Arc<AtomicBool>,
     unsolicited: Arc<Unsolicited>,
 }
@@ -68,22 +68,22 @@ impl Tap {
         }
     }
 
-    /// The address where the server is.
+    /// The server's address.
     pub(crate) fn url(&self) -> Url {
         lock(&self.url).clone()
     }
 
-    /// Why the last answer was none, if this side found that.
+    /// Why the last answer was not usable, if this side found that out.
     pub(crate) fn fault(&self) -> Option<Fault> {
         lock(&self.fault).clone()
     }
 
-    /// Did it come so far that `initialize` was sent?
+    /// Was `initialize` sent?
     pub(crate) fn has_initialized(&self) -> bool {
         self.initializes.load(Ordering::Relaxed)
     }
 
-    /// The answer is of no use; `lasting`: another request does not change that.
+    /// The answer is not usable. `lasting` means that another request would not change that.
     fn failed(&self, words: impl Into<String>, lasting: bool) -> Failure {
         let fault = Fault {
             words: words.into(),
@@ -101,7 +101,7 @@ impl Tap {
         self.failed(fault.to_string(), lasting)
     }
 
-    /// The session's id, if the server gave one.
+    /// The session id, if the server gave one.
     pub(crate) fn session(&self) -> Option<Arc<str>> {
         lock(&self.session).clone()
     }
@@ -112,7 +112,7 @@ impl Tap {
         }
     }
 
-    /// The answer to the request `id` is this JSON; reads it for rmcp.
+    /// Reads this JSON as the answer to the request `id`, for rmcp.
     async fn json(&self, body: Body, id: &RequestId) -> Result<Message, Failure> {
         let mut held = self.unsolicited.source.held();
         let body = whole(body, MAX_ANSWER, &mut held)
@@ -124,7 +124,7 @@ impl Tap {
         let tree = tree.map_err(|error| self.failed(format!("the answer cannot be read: {error}"), true))?;
         held.add(tree)
             .map_err(|no_room| self.failed(no_room.to_string(), false))?;
-        match mended::answer(&body, id).map_err(|words| self.failed(words, true))? {
+        match repaired::answer(&body, id).map_err(|words| self.failed(words, true))? {
             Read::Answer(message) => {
                 self.unsolicited.keep(&mut held);
                 Ok(*message)
@@ -133,13 +133,13 @@ impl Tap {
             Read::Other if matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) => {
                 Err(self.failed("the server answered with a message of its own", true))
             }
-            Read::Other => Err(self.failed("the server answered with what is no JSON", true)),
+            Read::Other => Err(self.failed("the server answered with a body that is not JSON", true)),
         }
     }
 
-    /// An answer that is not 2xx. An error of the protocol is the server's own word, whatever the status, but for credentials
-    /// that it refuses. A server of the session era may refuse a method that it does not know in any words: to rmcp, which then
-    /// continues with the handshake, that is an error of the protocol too.
+    /// Reads an answer that is not 2xx. A protocol error is the server's own answer, whatever the status, unless the
+    /// server rejects the credentials. A server of the session era may reject an unknown method with any text. rmcp
+    /// receives a protocol error then too, and continues with the handshake.
     async fn refusal(
         &self,
         body: Body,
@@ -149,7 +149,7 @@ impl Tap {
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let pause = retry_after(body.headers());
         if let Some(pause) = pause {
-            self.unsolicited.beside.rest(pause);
+            self.unsolicited.background.rest(pause);
         }
         let mut held = self.unsolicited.source.held();
         let body = whole(body, MAX_ERROR, &mut held).await.unwrap_or_default();
@@ -159,13 +159,13 @@ impl Tap {
             words = format!("{words}: {}", self.unsolicited.source.words(text.trim(), SHOWN));
         }
         if let Some(pause) = pause {
-            words = format!("{words}; it asks to be left alone for {} s", pause.as_secs());
+            words = format!("{words}; it asks clients to wait {} s", pause.as_secs());
         }
         if let ClientJsonRpcMessage::Request(request) = message
             && !is_auth(status)
             && pause.is_none()
         {
-            let error = match mended::answer(&body, &request.id) {
+            let error = match repaired::answer(&body, &request.id) {
                 Ok(Read::Answer(error)) if matches!(*error, Message::Error(_)) => Some(error),
                 _ => None,
             };
@@ -182,13 +182,13 @@ impl Tap {
         Err(self.failed(words, false))
     }
 
-    /// The events of a response for rmcp: answers, and what its subscriptions need. `id` is that of the request that is
-    /// answered, if one is; `post` makes a request to the server under the same session.
+    /// The events of a response for rmcp: answers, and what its subscriptions need. `id` is the id of the answered
+    /// request, if any. `post` is a request to the server under the same session.
     fn events(&self, body: Body, max: usize, id: Option<RequestId>, post: reqwest::RequestBuilder) -> Events {
         let unsolicited = self.unsolicited.clone();
         let tap = self.clone();
         let ended = self.clone();
-        // Of a stream that answers no request no answer is missing.
+        // A stream that does not belong to a request does not need to contain an answer.
         let answered = Arc::new(AtomicBool::new(id.is_none()));
         let is_answered = answered.clone();
         let reading = Reading::new(unsolicited.source.held());
@@ -201,11 +201,11 @@ impl Tap {
                     tap.unreadable(fault);
                 }
             })?;
-            // What came behind it in one piece is counted with it.
+            // Data that arrived in the same piece is counted with the event.
             let mut held = reading.lock();
-            // rmcp passes over events of another name; by what they hold they are told apart here.
+            // rmcp skips events with other names. Here they are distinguished by their content.
             event.event = None;
-            // rmcp keeps it.
+            // rmcp keeps the id, so its length is limited.
             event.id = event.id.filter(|id| id.len() <= MAX_ID);
             let data = event.data.take().unwrap_or_default();
             let mut for_rmcp = own(&unsolicited, data, &post).map_err(broken)?;
@@ -215,7 +215,7 @@ impl Tap {
                 unsolicited.keep(&mut held);
             }
             for_rmcp = match (for_rmcp, &id) {
-                (Some(data), Some(id)) => match mended::answer(data.as_bytes(), id) {
+                (Some(data), Some(id)) => match repaired::answer(data.as_bytes(), id) {
                     Ok(Read::Answer(message)) => {
                         answered.store(true, Ordering::Relaxed);
                         serde_json::to_string(&message).ok()
@@ -240,7 +240,7 @@ impl Tap {
     }
 }
 
-/// The data of an event, if rmcp is to have it; what is the server's own is dealt with here.
+/// The data of an event, if it is for rmcp. The server's own messages are handled here.
 fn own(unsolicited: &Arc<Unsolicited>, data: String, post: &reqwest::RequestBuilder) -> Result<Option<String>, Flood> {
     let envelope = serde_json::from_str::<Envelope<'_>>(&data).ok();
     let envelope = envelope.filter(|envelope| !envelope.is_answer());
@@ -259,7 +259,8 @@ fn own(unsolicited: &Arc<Unsolicited>, data: String, post: &reqwest::RequestBuil
     Ok(Some(data))
 }
 
-/// The data as rmcp can read it; nearly all is as it came. Nothing of what only looks like a request once it can be read.
+/// The data in a form that rmcp can read; usually unchanged. A message that turns out to be a request once it can be
+/// read is dropped.
 fn readable(data: String) -> Option<String> {
     match serde_json::from_str::<Message>(&data) {
         Ok(Message::Request(_)) => None,
@@ -282,7 +283,7 @@ fn send(unsolicited: &Arc<Unsolicited>, answer: Answer, post: &reqwest::RequestB
     });
 }
 
-/// rmcp logs errors with all they hold, and a URL may hold a secret.
+/// rmcp logs errors with all their content, and a URL may contain a secret.
 fn bare<T>(result: Result<T, Failure>) -> Result<T, Failure> {
     result.map_err(|error| match error {
         StreamableHttpError::Client(error) => StreamableHttpError::Client(error.without_url()),
@@ -291,7 +292,7 @@ fn bare<T>(result: Result<T, Failure>) -> Result<T, Failure> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is whole before anything could panic.
+    // Every change is complete before anything could panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -316,8 +317,8 @@ impl StreamableHttpClient for Tap {
             .await
     }
 
-    /// gavel gives rmcp no `auth_header`; credentials are among the configured headers. Its own limits on bodies are no wider
-    /// than rmcp's.
+    /// gavel gives rmcp no `auth_header`; credentials are among the configured headers. gavel's own body limits are no
+    /// wider than rmcp's.
     async fn post_message_with_response_limits(
         &self,
         _: Arc<str>,
@@ -363,7 +364,7 @@ impl StreamableHttpClient for Tap {
             *lock(&self.url) = to;
         };
         let status = response.status();
-        // To what is no request there is no answer, whatever comes in its place.
+        // A message that is not a request has no answer, whatever the server sends.
         let ClientJsonRpcMessage::Request(asked) = &message else {
             return match status.is_success() {
                 true => Ok(StreamableHttpPostResponse::Accepted),
@@ -383,7 +384,7 @@ impl StreamableHttpClient for Tap {
         if !status.is_success() {
             return self.refusal(body, status, &message, session_id.is_some()).await;
         }
-        // A subscription may be silent for long.
+        // A subscription may be silent for a long time.
         let kind = match (&asked.request, label) {
             (ClientRequest::SubscriptionsListenRequest(_), Kind::Events) => Kind::Events,
             _ => body.kind(label).await.map_err(|fault| self.unreadable(&fault))?,
@@ -444,14 +445,15 @@ impl StreamableHttpClient for Tap {
         custom_headers: HashMap<HeaderName, HeaderValue>,
         max_sse_event_size: usize,
     ) -> Result<Events, Failure> {
-        // A stream that ends at once is asked for again, as soon as the server says.
+        // rmcp requests a stream that ends at once again, as soon as the server allows.
         let asked = self.unsolicited.asked_again();
         asked.map_err(|flood| self.failed(flood.to_string(), false))?;
         let mut headers: HeaderMap = custom_headers.into_iter().collect();
         headers.insert(ACCEPT, EVENTS);
         headers.insert(ACCEPT_ENCODING, IDENTITY);
         let text = |text: &str| {
-            HeaderValue::from_str(text).map_err(|_| self.failed("its session or event id is no header", true))
+            HeaderValue::from_str(text)
+                .map_err(|_| self.failed("its session or event id is not a valid header value", true))
         };
         if let Some(session) = &session_id {
             headers.insert(SESSION, text(session)?);
@@ -477,8 +479,8 @@ impl StreamableHttpClient for Tap {
                     *log,
                     warn,
                     "no stream",
-                    "the stream for the server's messages was answered with HTTP {status}; changes of its tools may be \
-                     seen late"
+                    "the stream for the server's messages was answered with HTTP {status}; changes to its tools may be \
+                     noticed late"
                 );
                 Err(self.failed(format!("HTTP {status} without events"), false))
             }

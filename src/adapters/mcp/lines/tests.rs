@@ -20,7 +20,7 @@ fn long(before: &str, after: &str) -> Vec<u8> {
 
 const NEXT: &str = "{\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n";
 
-/// Promise 5: in bounded memory, and the calls behind it are answered.
+/// Promise 5: memory is bounded, and later calls are answered.
 #[tokio::test]
 async fn an_error_takes_the_place_of_an_answer_that_is_too_long() {
     for (before, after) in [
@@ -41,7 +41,7 @@ async fn an_error_takes_the_place_of_an_answer_that_is_too_long() {
             "{before}"
         );
     }
-    // A message of the server's own is not the answer to a call of ours that has the same id.
+    // A request of the server does not answer a call of gavel with the same id.
     let theirs = r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"text":""#;
     let text = [&long(theirs, "\"}}\n"), NEXT.as_bytes()].concat();
     let read = read(&text).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_line_that_tells_nothing_or_has_no_end_ends_the_connection() {
     assert_eq!(endless.line.capacity(), 0, "it is given back");
 }
 
-/// Promise 5: no answer is dropped in silence.
+/// Promise 5: no answer is dropped silently.
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_is_mended_or_told() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
@@ -91,7 +91,7 @@ async fn an_answer_that_cannot_be_read_is_mended_or_told() {
             "/result/structuredContent",
             json!(deep),
         ),
-        // Python writes it so.
+        // Python writes it like this.
         (
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}"#.to_owned(),
             "/error/code",
@@ -115,7 +115,7 @@ async fn an_answer_that_cannot_be_read_is_mended_or_told() {
     }
 }
 
-/// Promise 5: no tree is made of it.
+/// Promise 5: no tree is built from it.
 #[tokio::test]
 async fn the_answer_to_a_call_is_left_for_the_call_as_it_came() {
     let text = "{\"result\": {\"a\": [1,\u{20}2]}, \"jsonrpc\":\"2.0\",\"id\":\"7\"}\n\
@@ -137,7 +137,7 @@ async fn the_answer_to_a_call_is_left_for_the_call_as_it_came() {
     assert!(lines.calls.is_empty());
 }
 
-/// Promise 5: wherever the line says whose answer it is.
+/// Promise 5: wherever the line contains the id of its call.
 #[tokio::test]
 async fn an_answer_that_finds_no_room_ends_its_own_call_alone() {
     let unsolicited = unsolicited();
@@ -170,7 +170,7 @@ async fn an_answer_that_finds_no_room_ends_its_own_call_alone() {
     assert!(matches!(three, Some(Attempt::Result(..))), "{three:?}");
 }
 
-/// Calls that were given up leave nothing behind.
+/// Abandoned calls leave nothing behind.
 #[test]
 fn calls_that_nobody_waits_for_are_forgotten() {
     let mut lines = Lines::new(&b""[..], unsolicited());

@@ -1,12 +1,12 @@
-//! Does the content of a result say what its structure says?
+//! Does the content of a result equal its structure?
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Block;
 
-/// Is the content the JSON of `structured`, and nothing more? Some SDKs put what is no object under the one member `result`,
-/// and write each element of a list as a block of its own.
+/// Is the content exactly the JSON of `structured`? Some SDKs put a value that is not an object under a single member
+/// `result`, and write each element of a list as a separate block.
 pub(super) fn says(blocks: &[Block<'_>], structured: &RawValue) -> bool {
     let mut texts = Vec::with_capacity(blocks.len());
     for block in blocks {
@@ -20,7 +20,7 @@ pub(super) fn says(blocks: &[Block<'_>], structured: &RawValue) -> bool {
     if texts.is_empty() {
         return true;
     }
-    // Nearly all are the same text.
+    // In nearly all results, the texts are identical.
     if let [text] = &texts[..]
         && text == structured.get()
     {
@@ -44,7 +44,7 @@ pub(super) fn says(blocks: &[Block<'_>], structured: &RawValue) -> bool {
     whole(&structured) || wrapped.is_some_and(whole)
 }
 
-/// Equal as JSON, in which `1` is `1.0`.
+/// Equal as JSON, where `1` equals `1.0`.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

@@ -28,7 +28,7 @@ fn failure(result: &Value) -> CallFailure {
     }
 }
 
-/// What data becomes of a result with both, as JSON.
+/// The data of a result with both parts, as JSON.
 fn both_of(text: &str, structured: &Value) -> Value {
     let result = json!({"content": [{"type": "text", "text": text}], "structuredContent": structured});
     match read(result.to_string().as_bytes(), 10_000) {
@@ -56,7 +56,7 @@ fn text_that_is_more_than_the_json_of_the_structure_is_kept_beside_it() {
         let expected = json!({"content": other, "structuredContent": structured});
         assert_eq!(both_of(other, &structured), expected, "{other}");
     }
-    // What is no object stands under one member with some SDKs.
+    // Some SDKs put a value that is not an object under a single member.
     assert_eq!(
         both_of("hello", &json!({"result": "hello"})),
         json!({"result": "hello"})
@@ -108,7 +108,7 @@ fn members_that_are_bent_are_understood_or_named() {
     for none in [json!(null), json!({}), json!([])] {
         assert_eq!(data_of(&json!({"content": none}), 100), "[]");
     }
-    // One block that is none takes no other with it.
+    // An invalid block does not affect the others.
     let odd = json!({"content": [{"type": 7}, {"type": "text", "text": "x"}]});
     assert_eq!(data_of(&odd, 100), r#"[{"type":7},"x"]"#);
     for error in [json!(true), json!("true"), json!(1)] {
@@ -179,7 +179,7 @@ fn data_that_nests_too_deeply_is_handed_on_as_text() {
     }
 }
 
-/// A JavaScript server that cuts a text may cut inside of an emoji.
+/// A JavaScript server that truncates a text may split an emoji.
 #[test]
 fn half_a_character_is_replaced_and_the_text_around_it_kept() {
     let data = |result: &str| match read(result.as_bytes(), 1000) {
@@ -199,7 +199,7 @@ fn half_a_character_is_replaced_and_the_text_around_it_kept() {
         Said::Reply(CallReply::Failed(failure)) => assert_eq!(failure.message, "cut \u{fffd}"),
         other => panic!("{other:?}"),
     }
-    // And what is cut by us is cut from the text that was mended.
+    // gavel truncates the repaired text.
     let long = format!(
         r#"{{"content":[{{"type":"text","text":"{}\ud83d"}}]}}"#,
         "x".repeat(5000)

@@ -1,13 +1,13 @@
-//! What a line of a thread is, as its row names it.
+//! The kind of a thread's line, by its name in the database.
 
 use crate::domain::thread::{MessageKind, MessageRole};
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Line {
-    /// Words of the user or of the agent.
+    /// A message of the user or of the agent.
     Said(MessageRole),
-    /// Anything else.
+    /// Any other kind of line.
     Of(MessageKind),
 }
 
@@ -23,7 +23,7 @@ impl Line {
         }
     }
 
-    /// Reads the name; `None` for what is not in the list.
+    /// Parses the name; `None` for an unknown name.
     pub(in super::super) fn parse(text: &str) -> Option<Self> {
         let kind = || MessageKind::parse(text).filter(|kind| kind.role().is_some());
         MessageRole::parse(text)

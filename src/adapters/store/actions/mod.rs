@@ -1,7 +1,7 @@
-//! Actions, grants and threads: port [`Actions`]. `write` does one op in the writer's transaction with the texts of
-//! `statements`; `read` reads, on connections that analysts do not use.
+//! Actions, grants and threads: port [`Actions`]. `write` executes one op in the writer's transaction, with the texts
+//! of `statements`. `read` reads, on connections that analysts do not use.
 //!
-//! Whatever changes an action locks its outermost run first, so of two who change it at once the second sees what the first did.
+//! Every change of an action first locks its outermost run. So of two concurrent changes the second sees the first.
 
 mod line;
 mod read;

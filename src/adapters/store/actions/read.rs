@@ -1,4 +1,4 @@
-//! Reading actions, grants and threads.
+//! Reads of actions, grants and threads.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadI
 use crate::domain::thread::{LatestRun, Thread, ThreadMessage, ThreadSummary, title};
 use crate::ports::records::{QueryError, RecordError};
 
-/// Columns of an action, with its arguments and what a person should know of them.
+/// Columns of an action, with its arguments and the details for the approver.
 macro_rules! action_columns {
     ($arguments:literal, $details:literal) => {
         concat!(
@@ -32,8 +32,8 @@ macro_rules! action_columns {
 /// Columns of an action; `created_at` and `id` come first.
 pub(in super::super) const ACTION: &str = action_columns!("arguments", "details");
 
-/// The same, where arguments are read of the actions alone that wait for a person, or that one has approved: those of a long run
-/// may be many, and large.
+/// The columns for a run's actions. Arguments are read only for actions that are awaiting approval or approved: a long
+/// run may have many large ones.
 const ACTION_OF_RUN: &str = action_columns!(
     "CASE WHEN status IN ('awaiting_confirmation', 'approved') THEN arguments ELSE '{}' END",
     "CASE status WHEN 'awaiting_confirmation' THEN details END"
@@ -43,7 +43,7 @@ const ACTION_OF_RUN: &str = action_columns!(
 pub(in super::super) const GRANT: &str = "created_at, id, user_id, server, tool, recipients, created_by, uses, last_used_at, \
      revoked_at, tool_digest";
 
-/// What a thread's latest run says of itself; NULL where its runs are gone.
+/// A column of a thread's latest run; NULL if its runs have been deleted.
 macro_rules! latest_run {
     ($what:literal) => {
         concat!(
@@ -54,8 +54,8 @@ macro_rules! latest_run {
     };
 }
 
-/// Columns of a thread in a list; `updated_at` and `id` come first. Each of the questions beside it reads a row or two of an
-/// index; a name of its own keeps it apart from the columns that the list is ordered by.
+/// Columns of a thread in a list; `updated_at` and `id` come first. Each subquery reads one or two rows of an index.
+/// Its alias keeps it apart from the columns that the list is ordered by.
 pub(in super::super) const THREAD: &str = concat!(
     "updated_at, id, user_id, agent_id, created_at, messages, \
      (SELECT substr(said.body, 1, 1000) FROM thread_message said WHERE said.thread_id = thread.id AND said.role = 'user' \
@@ -112,17 +112,15 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
     })
 }
 
-/// What cannot be read is told as that, and lets nobody give leave for good.
+/// Unreadable details become a warning, and the action becomes ungrantable.
 fn details(text: &str) -> Details {
     if text.is_empty() {
         return Details::default();
     }
     serde_json::from_str(text).unwrap_or_else(|error| {
-        tracing::error!(%error, "what a person should know of a question cannot be read");
+        tracing::error!(%error, "the details of an approval request are unreadable");
         Details {
-            warnings: vec![
-                "what a person should know of this call cannot be read: look at all of its arguments".to_owned(),
-            ],
+            warnings: vec!["the details of this call are unreadable; check all of its arguments".to_owned()],
             ungrantable: true,
             ..Details::default()
         }
@@ -132,7 +130,7 @@ fn details(text: &str) -> Details {
 /// A row of [`GRANT`]. Adds to the bytes read so far.
 pub(in super::super) fn grant(row: &Row, bytes: &mut usize) -> Result<Grant, sqlx::Error> {
     let recipients = row.text(5)?;
-    // Each is told twice.
+    // The grant shows them twice.
     *bytes += 2 * recipients.len();
     let recipients = self::recipients(&recipients);
     Ok(Grant {
@@ -151,10 +149,10 @@ pub(in super::super) fn grant(row: &Row, bytes: &mut usize) -> Result<Grant, sql
     })
 }
 
-/// Leave that cannot be read covers nobody, and so no call; it is listed all the same, to be taken back.
+/// A grant with unreadable recipients covers no call. It is still listed, so that it can be revoked.
 fn recipients(text: &str) -> Recipients {
     serde_json::from_str(text).unwrap_or_else(|error| {
-        tracing::error!(%error, "the recipients of a grant cannot be read, so it covers no call");
+        tracing::error!(%error, "the recipients of a grant are unreadable, so it covers no call");
         Recipients::default()
     })
 }
@@ -191,8 +189,8 @@ fn message(row: &Row) -> Result<ThreadMessage, sqlx::Error> {
 }
 
 impl ReadOnly {
-    /// All actions of a run, and of those it called where it is an outermost one; in order. Arguments of those that wait for a
-    /// person or were approved, details of those that wait.
+    /// All actions of a run and, for an outermost run, of its child runs, in order. Arguments are filled for actions
+    /// that are awaiting approval or approved, details only for actions that are awaiting approval.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -210,8 +208,8 @@ impl ReadOnly {
         Ok(actions)
     }
 
-    /// A thread with its latest messages before number `before`, in order; `None` when the tenant (or the user, where one is
-    /// given) has no such thread.
+    /// A thread with its latest messages before number `before`, in order; `None` when the tenant (or the given user)
+    /// has no such thread.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -251,7 +249,7 @@ impl ReadOnly {
         Ok(found)
     }
 
-    /// The latest lines before a number, in order.
+    /// The latest messages before a number, in order.
     async fn said(&self, thread: ThreadId, before: Option<u64>, most: u32) -> Result<Vec<ThreadMessage>, QueryError> {
         let sql = format!(
             "SELECT {MESSAGE} FROM thread_message WHERE thread_id = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
@@ -296,7 +294,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Outermost runs with a question whose time is over, the oldest first.
+    /// Outermost runs with an approval request that has expired, oldest first.
     pub(super) async fn expired(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
         let now = self.shared.target.dialect().now();
         let sql = format!(
@@ -351,7 +349,8 @@ impl Store {
             .rows(sql.into(), vec![Value::text(&run.to_string())], each)
             .await?;
         match own {
-            // Run by run: what waited its turn was said before the answers that came meanwhile, and is answered after them.
+            // Ordered by run: a queued message is stored before the answers that arrive meanwhile, and is answered
+            // after them.
             Some((thread, number)) => {
                 let sql = format!(
                     "SELECT {MESSAGE} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \

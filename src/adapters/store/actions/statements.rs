@@ -5,87 +5,91 @@ use super::super::transition::{action_may_be_settled_as, action_may_become, any,
 use crate::domain::action::ActionStatus::{self, Approved, Completed, Executing, Expired, Failed, InDoubt, Rejected};
 use crate::domain::agent_run::RunStatus;
 
-/// The texts, made once.
+/// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(in super::super) struct ActionStatements {
     /// thread, tenant, user, agent, created at.
     pub(super) new_thread: Sql,
-    /// thread, tenant, user: a row when the user has it. Locks it, so that of two runs of a thread one sees the other.
+    /// thread, tenant, user: a row if the user owns the thread. Locks it, so that concurrent runs of a thread see each
+    /// other.
     pub(super) hold_thread: Sql,
-    /// thread, run: another run of it that is going, or waits its turn.
+    /// thread, run → another run of the thread that is active or queued.
     pub(super) going: Sql,
-    /// thread, run: when the latest other run of it was made.
+    /// thread, run → when the latest other run of the thread was created.
     pub(super) latest: Sql,
-    /// run, role, action → number: said before, in a commit that went unheard.
+    /// run, role, action → the number of a line already written, in a commit that was not acknowledged.
     pub(super) said: Sql,
     /// thread → the next number.
     pub(super) count_message: Sql,
     /// thread, number, run, action, role, body.
     pub(super) say: Sql,
-    /// run → thread, of the outermost run.
+    /// run → the thread of its outermost run.
     pub(super) thread_of: Sql,
-    /// run, action, approval, its time in microseconds, sequence, server, tool, digest, arguments, hash, model, policy, details,
-    /// status, grant, has it consequences?
+    /// run, action, approval, its lifetime in microseconds, sequence, server, tool, digest, arguments, hash, model,
+    /// policy, details, status, grant, whether it has a side effect.
     pub(super) create: Sql,
-    /// grant, action: a row when the grant stands, or did when the action began, by us, in a commit that went unheard. Nobody takes
-    /// it back before this transaction ends.
-    pub(super) grant_stands: Sql,
-    /// grant: it was used once more.
+    /// grant, action: a row if the grant is valid, or if the action already started, in a commit of this process that
+    /// was not acknowledged. Locks the grant against revocation until this transaction ends.
+    pub(super) grant_is_valid: Sql,
+    /// grant: counts one more use.
     pub(super) use_grant: Sql,
-    /// action: a row when it is approved, and may begin. One that has begun is so by us, in a commit that went unheard.
+    /// action: a row if it is approved and may start. An action that is executing was started by this process, in a
+    /// commit that was not acknowledged.
     pub(super) may_begin: Sql,
-    /// action: approved, and now executing.
+    /// action: changes from approved to executing.
     pub(super) begin: Sql,
-    /// action, status, code, message → run, tool, when it was begun, has it consequences?
+    /// action, status, code, message → run, tool, start time, whether it has a side effect, approval.
     pub(super) end: Sql,
-    /// action: what is still asked, when its run has gone on without it → as [`ActionStatements::expire`].
-    pub(super) drop_question: Sql,
-    /// The same, where the run is over.
+    /// action: expires its open approval request, because its run continued without it → as
+    /// [`ActionStatements::expire`].
+    pub(super) drop_request: Sql,
+    /// The same, for a run that has ended.
     pub(super) drop_with_run: Sql,
-    /// action: a row when it is asked for, and not answered.
+    /// action: a row if it is awaiting approval.
     pub(super) asks: Sql,
-    /// run: does it wait?
+    /// run: a row if it is awaiting approval.
     pub(super) waits: Sql,
-    /// run: it waits for a person.
+    /// run: changes to awaiting approval.
     pub(super) suspend: Sql,
-    /// root: was it, or one that it called and that is not over, to be cancelled?
+    /// root: a row if it, or a child run that has not ended, is to be cancelled.
     pub(super) to_be_cancelled: Sql,
-    /// action → status, resolution, by, reason, is its time over, user, server, tool, details, tenant, run, digest.
+    /// action → status, resolution, by, reason, whether it has expired, user, server, tool, details, tenant, run,
+    /// digest.
     pub(super) asked: Sql,
-    /// action → its arguments and details, and what was entered when it was asked.
+    /// action → its arguments and details, and the audit entry of its approval request.
     pub(super) entered: Sql,
     /// action, status, resolution, by, reason, grant.
     pub(super) resolve: Sql,
-    /// tenant, user, server, tool, recipients, digest → grant that is there.
+    /// tenant, user, server, tool, recipients, digest → the existing grant.
     pub(super) live_grant: Sql,
     /// grant, tenant, user, server, tool, recipients, digest, action, by.
     pub(super) new_grant: Sql,
-    /// root: the runs that wait go on, as soon as somebody takes them up.
+    /// root: the waiting runs become ready for the next worker.
     pub(super) wake: Sql,
-    /// root: the questions whose time is over, and leave that was not used in time → action, run, tool, approval, resolution. What
-    /// a person said stays as they said it.
+    /// root: expires approval requests that are due, and approvals that were not used in time → action, run, tool,
+    /// approval, resolution. The reason of an approver is kept.
     pub(super) expire: Sql,
-    /// run: what is still asked, or approved and not begun, in it and in those below it, when it is over → as
+    /// run: expires open approval requests and unused approvals of an ended run and of the runs below it → as
     /// [`ActionStatements::expire`].
     pub(super) close: Sql,
-    /// root: what was begun, and nobody told how it ended → action, run, tool, has it consequences?
+    /// root: started actions without a recorded outcome → action, run, tool, whether it has a side effect.
     pub(super) doubt: Sql,
-    /// action → status, settled by; of its outermost run: status, resumed by, calls in doubt.
+    /// action → status, settled by; of its outermost run: status, resumed by, in-doubt calls.
     pub(super) doubtful: Sql,
-    /// action, status, code, message, by → run, tool. A word that was given before gives way, with a resume that never began.
+    /// action, status, code, message, by → run, tool. Replaces an earlier settlement whose resume never started.
     pub(super) settle: Sql,
-    /// run → it and those that it called, with what is in doubt of each.
+    /// root → its runs that have in-doubt calls, with these calls.
     pub(super) doubts_of: Sql,
-    /// run → what is in doubt of it still.
+    /// run, its remaining in-doubt calls.
     pub(super) settle_run: Sql,
-    /// action, status, code, message, run: the same in the record.
+    /// action, status, code, message, run: the same for the tool-call log.
     pub(super) settle_record: Sql,
     /// grant, tenant, user or NULL, by → user, server, tool, recipients.
     pub(super) revoke: Sql,
-    /// The same: a row when it was taken back by them.
+    /// The same parameters: a row if the same user has already revoked it.
     pub(super) revoked: Sql,
 }
 
-/// Microseconds that what was approved has at least to begin: an answer that came in time counts.
+/// Minimum time, in microseconds, that an approved action has to start, even if it was approved just before its expiry.
 const TO_BEGIN_US: i64 = 60_000_000;
 
 impl ActionStatements {
@@ -137,7 +141,7 @@ impl ActionStatements {
                  ON CONFLICT (id) DO NOTHING"
             )
             .into(),
-            grant_stands: format!(
+            grant_is_valid: format!(
                 "SELECT id FROM approval_grant WHERE id = $1 AND (revoked_at IS NULL \
                  OR EXISTS (SELECT 1 FROM agent_action WHERE agent_action.id = $2)) {lock}"
             )
@@ -159,7 +163,7 @@ impl ActionStatements {
                 any("$2", &[Completed, Failed, InDoubt], ActionStatus::as_str, action_may_become)
             )
             .into(),
-            drop_question: drop("its run continued; the action was not executed"),
+            drop_request: drop("its run continued; the action was not executed"),
             drop_with_run: drop("its run was over first"),
             asks: "SELECT id FROM agent_action WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),

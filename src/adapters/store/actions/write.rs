@@ -26,8 +26,9 @@ impl Batch<'_> {
         &self.statements.actions
     }
 
-    /// Puts a run into its thread, with what the user says. If it has to wait its turn there: as when it is made, in microseconds since
-    /// the epoch, which is after all that came before it, whatever the clocks of their processes say. Or why that cannot be.
+    /// Adds a run and the user's message to a thread, or returns why that is impossible. If the run must wait its turn,
+    /// returns its creation time in microseconds since the epoch. That time is after all earlier runs of the thread,
+    /// regardless of differing clocks.
     pub(in super::super) async fn enter_thread(
         &self,
         conn: &mut Conn,
@@ -68,8 +69,8 @@ impl Batch<'_> {
         Ok(Ok(Some(latest.map_or(created_at, |latest| created_at.max(latest + 1)))))
     }
 
-    /// Adds a line to the thread of a run, where it has one.
-    pub(in super::super) async fn tell_thread(
+    /// Adds a line to the thread of a run, if it has one.
+    pub(in super::super) async fn add_thread_line(
         &self,
         conn: &mut Conn,
         run: RunId,
@@ -99,7 +100,7 @@ impl Batch<'_> {
             return Ok(());
         }
         let number = conn.first(&self.action_texts().count_message, vec![id(thread)]).await?;
-        let number = number.ok_or_else(|| Fault::Refused("the thread is not there".into()))?;
+        let number = number.ok_or_else(|| Fault::Refused("the thread does not exist".into()))?;
         let values = vec![
             id(thread),
             int(number.int(0)?),
@@ -112,7 +113,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Actions that are asked for, or begin without a question.
+    /// Creates actions: those that require approval wait, the others start.
     pub(in super::super) async fn new_actions(
         &self,
         conn: &mut Conn,
@@ -166,7 +167,7 @@ impl Batch<'_> {
             }
             if asks {
                 let line = Line::Of(MessageKind::ApprovalRequest);
-                self.tell_thread(conn, run, Some(action.id), line, &action.words)
+                self.add_thread_line(conn, run, Some(action.id), line, &action.words)
                     .await?;
             } else if made == 1
                 && let Some(grant) = action.grant
@@ -177,8 +178,9 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// May an action that was asked for begin: is it approved, still? One whose time is over expires here.
-    pub(in super::super) async fn has_leave(
+    /// Whether an action that required approval may start: it is approved and has not expired. Expires what is due if
+    /// not.
+    pub(in super::super) async fn is_approved(
         &self,
         conn: &mut Conn,
         root: RunId,
@@ -191,20 +193,20 @@ impl Batch<'_> {
         Ok(may.is_some())
     }
 
-    /// Does the grant still stand by which nobody is asked about this action? Where there is none, none is needed.
-    pub(in super::super) async fn grant_stands(&self, conn: &mut Conn, action: &NewAction) -> Result<bool, Fault> {
+    /// Whether the grant that covers this action is still valid; true if the action uses no grant.
+    pub(in super::super) async fn grant_is_valid(&self, conn: &mut Conn, action: &NewAction) -> Result<bool, Fault> {
         let Some(grant) = action.grant else { return Ok(true) };
         let values = vec![id(grant), id(action.id)];
-        Ok(conn.first(&self.action_texts().grant_stands, values).await?.is_some())
+        Ok(conn.first(&self.action_texts().grant_is_valid, values).await?.is_some())
     }
 
-    /// An approved action begins now.
+    /// Marks an approved action as executing.
     pub(in super::super) async fn begin_action(&self, conn: &mut Conn, action: ActionId) -> Result<(), Fault> {
         conn.execute(&self.action_texts().begin, vec![id(action)]).await?;
         Ok(())
     }
 
-    /// What came of actions; `over` says whether their run ends with it.
+    /// Records the outcomes of actions; `over` means that their run has ended.
     pub(in super::super) async fn end_actions(
         &self,
         conn: &mut Conn,
@@ -212,8 +214,8 @@ impl Batch<'_> {
         over: bool,
     ) -> Result<(), Fault> {
         let (dropped, why) = match over {
-            true => (&self.action_texts().drop_with_run, "run_over"),
-            false => (&self.action_texts().drop_question, "run_went_on"),
+            true => (&self.action_texts().drop_with_run, "run_ended"),
+            false => (&self.action_texts().drop_request, "superseded"),
         };
         for outcome in outcomes {
             let (code, message) = match &outcome.error {
@@ -225,26 +227,27 @@ impl Batch<'_> {
             };
             let values = vec![id(outcome.id), Value::text(outcome.status.as_str()), code, message];
             let Some(ended) = conn.first(&self.action_texts().end, values).await? else {
-                // A call that waited, and was answered without a person: out of time, say. Nobody is to answer it any more.
-                self.end_questions(conn, dropped, outcome.id, why).await?;
+                // The call waited for approval and ended without one, for example by a timeout. Its approval request is
+                // closed.
+                self.end_requests(conn, dropped, outcome.id, why).await?;
                 continue;
             };
             if ended.opt_int(2)?.is_none() {
                 let entry = Entry::of_action(AuditKind::ApprovalExpired, outcome.id, ended.text(0)?, &ended.text(1)?);
                 let entry = entry.by("gavel").with("approval_id", ended.opt_text(4)?);
                 let why = match outcome.error.as_ref().map(|(code, _)| *code) {
-                    Some(FailureCode::Denied | FailureCode::InvalidArguments) => "not_allowed_any_more",
-                    Some(FailureCode::Cancelled) => "run_over",
-                    _ => "could_not_begin",
+                    Some(FailureCode::Denied | FailureCode::InvalidArguments) => "no_longer_allowed",
+                    Some(FailureCode::Cancelled) => "run_ended",
+                    _ => "tool_unavailable",
                 };
                 self.audit(entry.with("why", why));
             }
             if let Some(words) = &outcome.words {
                 let run = parsed(&ended.text(0)?, RunId::parse)?;
                 let line = Line::Of(MessageKind::Action);
-                self.tell_thread(conn, run, Some(outcome.id), line, words).await?;
+                self.add_thread_line(conn, run, Some(outcome.id), line, words).await?;
             }
-            // What only reads has no effect that could be told of, nor has what was approved and never begun.
+            // A read-only call has no effect to record, and neither has an approved call that never started.
             if ended.bool(3)? && ended.opt_int(2)?.is_some() {
                 let code = match (&outcome.error, outcome.status) {
                     (_, ActionStatus::InDoubt) => Some(FailureCode::InDoubt),
@@ -256,23 +259,23 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Ends what is still asked in a run that is over, and in those that it called.
-    pub(in super::super) async fn close_questions(&self, conn: &mut Conn, run: RunId) -> Result<(), Fault> {
-        self.end_questions(conn, &self.action_texts().close, run, "run_over")
+    /// Closes the open approval requests of an ended run and of its child runs.
+    pub(in super::super) async fn close_requests(&self, conn: &mut Conn, run: RunId) -> Result<(), Fault> {
+        self.end_requests(conn, &self.action_texts().close, run, "run_ended")
             .await?;
         Ok(())
     }
 
-    /// Actions of a root that is over, and of which nobody told how they ended.
+    /// Marks actions of an ended root run without a recorded outcome as in doubt.
     pub(in super::super) async fn doubt_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         let doubt = &self.action_texts().doubt;
-        self.end_untold(conn, doubt, vec![id(root)], FailureCode::InDoubt)
+        self.end_unrecorded(conn, doubt, vec![id(root)], FailureCode::InDoubt)
             .await?;
         Ok(())
     }
 
-    /// Ends questions that nobody answered, for this reason. Says how many.
-    async fn end_questions(
+    /// Closes unresolved approval requests for the given reason. Returns their number.
+    async fn end_requests(
         &self,
         conn: &mut Conn,
         sql: &Sql,
@@ -284,9 +287,9 @@ impl Batch<'_> {
             ended += 1;
             let (action, run, tool) = (row.text(0)?, row.text(1)?, row.text(2)?);
             let entry = Entry::of_action(AuditKind::ApprovalExpired, action, run, &tool).by("gavel");
-            // Somebody has answered, and it did not begin in the time that the leave stood.
+            // The action was approved, but did not start before it expired.
             let why = match (row.opt_text(4)?, why) {
-                (Some(_), NOBODY_ANSWERED) => "not_begun_in_time",
+                (Some(_), TIMED_OUT) => "start_timed_out",
                 _ => why,
             };
             self.audit(entry.with("approval_id", row.opt_text(3)?).with("why", why));
@@ -298,12 +301,12 @@ impl Batch<'_> {
 
     pub(in super::super) async fn suspend(&self, conn: &mut Conn, suspend: &Suspend) -> Result<Suspended, Fault> {
         if !self.holds(conn, suspend.lease, suspend.run).await? {
-            // By us, in a commit that was not acknowledged?
+            // This process may have suspended it, in a commit that was not acknowledged.
             let waits = conn.first(&self.action_texts().waits, vec![id(suspend.run)]).await?;
             return Ok(waits.map_or(Suspended::LeaseLost, |_| Suspended::Yes));
         }
         self.enter(conn, suspend.run, &suspend.entries).await?;
-        self.spend(conn, &suspend.spent).await?;
+        self.update_usage(conn, &suspend.spent).await?;
         self.end_actions(conn, &suspend.outcomes, false).await?;
         self.new_actions(conn, suspend.run, &suspend.actions).await?;
         for action in &suspend.waits {
@@ -318,8 +321,8 @@ impl Batch<'_> {
         }
         conn.execute(&self.action_texts().suspend, vec![id(suspend.run)])
             .await?;
-        // Whoever cancelled it while it still ran has woken nobody, and nobody renews the lease of one that waits. Those that it
-        // called wait under the outermost one, which comes here after them.
+        // A cancellation of a running run wakes no run, and the lease of a waiting run is not renewed. So a cancelled
+        // root is woken here. Its child runs wait under the root, which is suspended after them.
         let root = suspend.lease.run;
         if suspend.run == root
             && let cancelled = &self.action_texts().to_be_cancelled
@@ -332,14 +335,14 @@ impl Batch<'_> {
 
     pub(in super::super) async fn resolve(&self, conn: &mut Conn, resolve: &Resolve) -> Result<Resolved, Fault> {
         let Some(asked) = conn.first(&self.action_texts().asked, vec![id(resolve.action)]).await? else {
-            return Err(Fault::Refused("the action is not there".into()));
+            return Err(Fault::Refused("the action does not exist".into()));
         };
         let status = parsed(&asked.text(0)?, ActionStatus::parse)?;
         if status != ActionStatus::AwaitingConfirmation {
             let said = asked.opt_text(1)?;
             let said = said.map(|text| parsed(&text, Resolution::parse)).transpose()?;
             let by = asked.opt_text(2)?;
-            // Whatever the reason: the first one stands.
+            // The reason is not compared: the first one is kept.
             let same = said == Some(resolve.resolution) && by.as_deref() == Some(&*resolve.by);
             return Ok(match same {
                 true => Resolved::Again,
@@ -380,13 +383,13 @@ impl Batch<'_> {
         }
         self.audit(entry);
         let line = Line::Of(MessageKind::Approval);
-        self.tell_thread(conn, run, Some(resolve.action), line, &resolve.words)
+        self.add_thread_line(conn, run, Some(resolve.action), line, &resolve.words)
             .await?;
         self.wake(conn, resolve.root).await?;
         Ok(Resolved::Done)
     }
 
-    /// Is a question what was entered of it, when it was asked? What people are shown stands in its row.
+    /// Whether an approval request still matches its audit entry. Its row holds what the approver is shown.
     async fn is_as_asked(&self, conn: &mut Conn, action: ActionId) -> Result<bool, Fault> {
         let Some(found) = conn.first(&self.action_texts().entered, vec![id(action)]).await? else {
             return Ok(true);
@@ -399,13 +402,14 @@ impl Batch<'_> {
         Ok(same(found.text(0)?, "arguments_sha256") && same(details, "question_sha256"))
     }
 
-    /// The runs that wait below an outermost run, and itself, go on as soon as somebody takes it up.
+    /// Makes an outermost run and the runs that wait below it ready to continue with the next worker.
     pub(in super::super) async fn wake(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         conn.execute(&self.action_texts().wake, vec![id(root)]).await?;
         Ok(())
     }
 
-    /// The standing leave that an answer gives, `new` unless there is one that says the same. `asked` is the question's row.
+    /// The id of the grant that a resolution creates: `new`, unless an identical grant exists. `asked` is the row of
+    /// the approval request.
     async fn grant(&self, conn: &mut Conn, resolve: &Resolve, new: GrantId, asked: &Row) -> Result<Value, Fault> {
         let details: Details = parsed(&asked.opt_text(8)?.unwrap_or_default(), |text| {
             serde_json::from_str(text).ok()
@@ -429,7 +433,7 @@ impl Batch<'_> {
         values.extend(key.clone());
         values.extend([id(resolve.action), Value::shared(&resolve.by)]);
         conn.execute(&texts.new_grant, values).await?;
-        // Somebody may have given the same at the same time, and been first.
+        // Another transaction may have created the same grant first.
         if let Some(first) = conn.first(&texts.live_grant, key).await? {
             let first = first.text(0)?;
             if first != new.to_string() {
@@ -450,7 +454,7 @@ impl Batch<'_> {
 
     pub(in super::super) async fn expire_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         if self
-            .end_questions(conn, &self.action_texts().expire, root, NOBODY_ANSWERED)
+            .end_requests(conn, &self.action_texts().expire, root, TIMED_OUT)
             .await?
             > 0
         {
@@ -464,7 +468,7 @@ impl Batch<'_> {
             .first(&self.action_texts().doubtful, vec![id(settle.action)])
             .await?
         else {
-            return Err(Fault::Refused("the action is not there".into()));
+            return Err(Fault::Refused("the action does not exist".into()));
         };
         let status = parsed(&row.text(0)?, ActionStatus::parse)?;
         if status != ActionStatus::InDoubt {
@@ -475,7 +479,7 @@ impl Batch<'_> {
             });
         }
         let root = parsed(&row.text(2)?, RunStatus::parse)?;
-        // Its end would write what its journal says of the call.
+        // The end of the root run would overwrite the settlement with the outcome in its journal.
         if !root.is_over() {
             return Ok(SettleDone::NotOver);
         }
@@ -491,7 +495,7 @@ impl Batch<'_> {
         let settled = self.settle_action(conn, settle.action, settle.happened, &settle.by);
         if let Some((run, tool)) = settled.await? {
             let own = parsed(&run, RunId::parse)?;
-            self.tell_thread(
+            self.add_thread_line(
                 conn,
                 own,
                 Some(settle.action),
@@ -508,7 +512,7 @@ impl Batch<'_> {
         Ok(SettleDone::Done)
     }
 
-    /// A settled call is in doubt in no run any more, neither in its own nor in those above it.
+    /// Removes a settled call from the in-doubt lists of its run and of the runs above it.
     async fn no_more_in_doubt(&self, conn: &mut Conn, root: RunId, settled: ActionId) -> Result<(), Fault> {
         let mut runs = Vec::new();
         let each = &mut |row: Row| {
@@ -525,8 +529,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// What a person says is what came of an action in doubt, in its row and in the log. Gives its run and its tool; nothing where
-    /// there is no such action, as of a run that was before there were actions.
+    /// Records a settlement as the outcome of an in-doubt action, in its row and in the tool-call log. Returns its run
+    /// and tool, or `None` if there is no such action, as for runs from before actions existed.
     pub(in super::super) async fn settle_action(
         &self,
         conn: &mut Conn,
@@ -564,7 +568,7 @@ impl Batch<'_> {
             Value::shared(&revoke.by),
         ];
         let Some(row) = conn.first(&self.action_texts().revoke, values.clone()).await? else {
-            // By them, in a commit that went unheard?
+            // The same user may have revoked it, in a commit that was not acknowledged.
             return Ok(conn.first(&self.action_texts().revoked, values).await?.is_some());
         };
         let entry = Entry::new(AuditKind::GrantRevoked, revoke.grant)
@@ -578,10 +582,10 @@ impl Batch<'_> {
     }
 }
 
-/// Why a question is over, in the audit.
-const NOBODY_ANSWERED: &str = "nobody_answered";
+/// The audit reason of an approval that was not resolved in time.
+const TIMED_OUT: &str = "timed_out";
 
-/// Where a person's word leaves an action in doubt.
+/// The status that a settlement gives to an in-doubt action.
 const fn settled_status(happened: bool) -> ActionStatus {
     match happened {
         true => ActionStatus::Completed,
@@ -589,7 +593,7 @@ const fn settled_status(happened: bool) -> ActionStatus {
     }
 }
 
-/// What we wrote ourselves reads back, unless somebody changed it by hand.
+/// Parses a value that gavel wrote; it fails only if the row was edited outside gavel.
 fn parsed<T>(text: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Fault> {
-    parse(text).ok_or_else(|| Fault::Refused(format!("a row holds what gavel never writes: {text:?}").into()))
+    parse(text).ok_or_else(|| Fault::Refused(format!("a row holds a value that gavel never writes: {text:?}").into()))
 }

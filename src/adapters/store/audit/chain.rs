@@ -1,4 +1,4 @@
-//! What is hashed, and with which key.
+//! How a row is hashed, and with which key.
 
 use std::fmt;
 
@@ -6,48 +6,49 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// How the columns are put together for the hash. A new way gets a new number, and old rows are verified in theirs.
+/// The version of the column encoding for the hash. A new encoding gets a new number; old rows are verified with
+/// theirs.
 pub(super) const FORMAT: i64 = 1;
-/// What the first row follows.
+/// The previous hash of the first row.
 pub(super) const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// One row of the audit, as the database and an export have it.
+/// One row of the audit log, as in the database and in exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditRow {
     /// 1, 2, 3 …
     pub number: i64,
-    /// How it is hashed.
+    /// The version of its encoding.
     pub format: i64,
-    /// When it was entered, microseconds since the epoch, by the database's clock.
+    /// When it was written, in microseconds since the epoch, by the database's clock.
     pub at: i64,
     /// What happened; see [`AuditKind`](super::AuditKind).
     pub kind: String,
-    /// To what: the id of an action, a grant, a run, or of a version of a definition.
+    /// The id of the affected object: an action, a grant, a run, or a version of a definition.
     pub subject: String,
-    /// Whose.
+    /// The tenant that it belongs to.
     pub tenant: String,
-    /// Who did it: the user that was acted for, or the person who answered.
+    /// The actor: the user on whose behalf gavel acted, or the person who resolved or settled something.
     pub actor: String,
-    /// The decision, and so the run.
+    /// The decision, which is also the run's id.
     pub decision_id: Option<String>,
     /// The tool call.
     pub action_id: Option<String>,
     /// Its tool.
     pub tool: Option<String>,
-    /// What else is known, JSON.
+    /// Further details as JSON.
     pub detail: String,
-    /// Which key the hash was made with.
+    /// The id of the key that made the hash.
     pub key_id: String,
-    /// The hash of the row before.
+    /// The hash of the previous row.
     pub previous_hash: String,
-    /// Hex HMAC-SHA-256 over all of the above.
+    /// Hex HMAC-SHA-256 of all of the above.
     pub hash: String,
 }
 
 impl AuditRow {
-    /// The columns as bytes, but for the hash: no two different rows give the same, since each column begins with what it is and
-    /// how long.
+    /// All columns except the hash, as bytes. Two different rows never have the same bytes, since each column begins
+    /// with its type and length.
     fn encoded(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256 + self.detail.len());
         number(&mut bytes, self.format);
@@ -83,7 +84,7 @@ fn text(into: &mut Vec<u8>, text: Option<&str>) {
     into.extend(text.as_bytes());
 }
 
-/// A key, with the name that rows know it by.
+/// A key, with the id that rows refer to.
 #[derive(Clone)]
 pub(in super::super) struct Signer {
     id: String,
@@ -101,7 +102,7 @@ impl Signer {
         Self { id, mac }
     }
 
-    /// Tells keys apart, and nothing about them.
+    /// Distinguishes keys and reveals nothing about them.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     prop_compose! {
-        // Few and short texts, some of them like the bytes that part them, so that columns could run into each other.
+        // Few and short texts, some of them equal to the separator bytes, so that columns could run into each other.
         fn row()(
             numbers in any::<[i64; 3]>(),
             texts in prop::array::uniform7("[ab\u{0}\u{1}\u{2}ä\"]{0,9}"),
@@ -193,13 +194,13 @@ mod tests {
     }
 
     proptest! {
-        /// R-18: two different rows are never the same bytes, since every row can be read back from its own.
+        /// R-18: two different rows never have the same bytes, since every row can be decoded from its bytes.
         #[test]
         fn a_row_can_be_read_back_from_what_is_hashed(row in row()) {
             prop_assert_eq!(decoded(&row.encoded()), row);
         }
 
-        /// A text that moves from one column into the next is another row.
+        /// Moving text from one column to the next changes the bytes.
         #[test]
         fn no_text_can_wander_between_columns(row in row(), cut in 0_usize..9) {
             let mut other = row.clone();

@@ -1,6 +1,6 @@
-//! What other tables tell, against what was entered: side effects, questions and their answers, standing leave.
+//! Compares other tables with the audit log: side effects, approval requests and their resolutions, grants.
 //!
-//! Each statement reads a page of a table, and of each row what the audit says of it.
+//! Each statement reads a page of a table, and for each row the matching audit entries.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use super::entry::field;
 use super::log::{PAGE, bytes, read_text};
 use super::verify::{Finding, Verifier};
 
-/// When the audit began: what is older was not entered.
+/// When the audit log began: older events have no entries.
 const BEGAN: &str = "(SELECT MAX(applied_at) FROM gavel_schema WHERE name = 'audit')";
 
 /// Compares everything.
@@ -22,7 +22,7 @@ pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), 
     grants(conn, verifier).await
 }
 
-/// Side effects that were logged since the audit began.
+/// Side effects that were logged since the audit log began.
 async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
     let texts = Texts::new(
         conn.dialect(),
@@ -74,7 +74,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
                     status,
                 });
             } else if !row.bool(6)? {
-                verifier.find(Finding::ToldOtherwise {
+                verifier.find(Finding::OutcomeMismatch {
                     decision_id,
                     action_id,
                     status,
@@ -98,9 +98,10 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
                     differs.entered("user", user, field(&detail, "user"));
                     differs.entered("server", server, field(&detail, "server"));
                     differs.entered("definition", digest, field(&detail, "tool_digest"));
-                    // Both keep them in the same transaction, as far as `records.content` said then, and nothing takes them out later.
+                    // Both rows were written in the same transaction, with the same `records.content`, and neither is
+                    // reduced later.
                     differs.entered("arguments", arguments, field(&detail, "arguments"));
-                    differs.unless("whether it is one", row.bool(7)?);
+                    differs.unless("side-effect flag", row.bool(7)?);
                 }
                 if let Some(differs) = differs.found() {
                     verifier.find(Finding::EffectDiffers {
@@ -119,7 +120,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
     }
 }
 
-/// What people were asked, and what they said, as their page and the surfaces show it.
+/// Approval requests and resolutions, as the console and the surfaces show them.
 async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
     let texts = Texts::new(
         conn.dialect(),
@@ -178,7 +179,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
                 of_by,
             ] = texts.read(&row, 3)?;
             let mut differs = Differs::default();
-            differs.unless("whether anybody was asked", row.bool(1)?);
+            differs.unless("whether approval was requested", row.bool(1)?);
             if let Some(asked) = asked {
                 let hash = |arguments: String| hex::encode(Sha256::digest(arguments));
                 differs.entered("tool", tool, of_tool);
@@ -187,18 +188,14 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
                 differs.entered("server", server, field(&asked, "server"));
                 differs.entered("definition", digest, field(&asked, "tool_digest"));
                 differs.entered("arguments", arguments.map(hash), field(&asked, "arguments_sha256"));
-                differs.entered(
-                    "what was shown with it",
-                    shown.map(hash),
-                    field(&asked, "question_sha256"),
-                );
+                differs.entered("details shown", shown.map(hash), field(&asked, "question_sha256"));
             }
             let entered = answer.and_then(|answer| field(&answer, "decision"));
-            differs.unless("the answer", said == entered);
-            differs.unless("who answered", by == of_by);
-            differs.unless("what came of it", row.bool(2)?);
+            differs.unless("resolution", said == entered);
+            differs.unless("approver", by == of_by);
+            differs.unless("outcome", row.bool(2)?);
             if let Some(differs) = differs.found() {
-                verifier.find(Finding::QuestionDiffers {
+                verifier.find(Finding::ApprovalDiffers {
                     action_id: after.clone(),
                     differs,
                 });
@@ -212,7 +209,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
     }
 }
 
-/// Standing leave that counts, as it was given. Recipients that were entered as their keyed hash cannot be compared.
+/// Grants that are not revoked. Recipients that were stored as a keyed hash cannot be compared.
 async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
     let texts = Texts::new(
         conn.dialect(),
@@ -267,7 +264,7 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
                 && !row.bool(12)?;
             if !same {
                 let grant_id = after.clone();
-                verifier.find(Finding::NotGiven { grant_id });
+                verifier.find(Finding::GrantUnrecorded { grant_id });
             }
             Ok(ControlFlow::Continue(()))
         })
@@ -281,14 +278,14 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
 /// SQL that is false, in both dialects.
 const NEVER: &str = "(1 = 0)";
 
-/// SQL: is one of these kinds entered of the row `of`?
+/// SQL: whether the row `of` has an entry of one of these kinds.
 fn entered(of: &str, kinds: &[&str]) -> String {
     let kinds = kinds.join("', '");
     format!("EXISTS (SELECT 1 FROM audit k WHERE k.subject = {of}.id AND k.kind IN ('{kinds}'))")
 }
 
-/// SQL: does the audit know that a call ended as the row `of` says? Where a doubt was settled that is what the person said, under the call,
-/// or under the call and the run that was resumed with it.
+/// SQL: whether the audit log has the outcome that the row `of` has. For a settled action that is the settlement, with
+/// the call as subject, or with the call and the resumed run.
 fn entered_end(of: &str) -> String {
     let settled = |and: &str| {
         format!(
@@ -308,7 +305,7 @@ fn entered_end(of: &str) -> String {
     )
 }
 
-/// Texts of a statement, read whatever somebody may have put there.
+/// Text columns of a statement, read whatever type of value they hold.
 struct Texts {
     dialect: Dialect,
     columns: String,
@@ -326,7 +323,7 @@ impl Texts {
         }
     }
 
-    /// Those of a row, from column `first` on.
+    /// The texts of a row, from column `first` on.
     fn read<const N: usize>(&self, row: &Row, first: usize) -> Result<[Option<String>; N], sqlx::Error> {
         let mut texts = [const { None }; N];
         for (text, at) in texts.iter_mut().zip(first..) {
@@ -336,7 +333,7 @@ impl Texts {
     }
 }
 
-/// In what two tables differ.
+/// The facts in which two tables differ.
 #[derive(Default)]
 struct Differs(Vec<&'static str>);
 
@@ -347,7 +344,7 @@ impl Differs {
         }
     }
 
-    /// What was entered of a decision that nobody knew any more is empty.
+    /// An entry for a decision that had already been deleted is empty.
     fn entered(&mut self, what: &'static str, told: Option<String>, entered: Option<String>) {
         let unknown = entered.as_deref().is_none_or(str::is_empty);
         self.unless(what, unknown || told == entered);

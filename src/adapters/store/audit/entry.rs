@@ -1,4 +1,4 @@
-//! What is entered.
+//! The entries of the audit log.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
@@ -14,47 +14,47 @@ use crate::ports::records::{CallRecord, Intent, OpenDecision};
 names! {
     /// What happened.
     AuditKind {
-        /// A tool with consequences is about to be called.
+        /// A tool call with side effects is about to be sent.
         EffectIntended = "effect_intended",
-        /// It answered that all went well.
+        /// The tool call succeeded.
         EffectCompleted = "effect_completed",
-        /// It failed, or was never sent after all.
+        /// The tool call failed, or was not sent.
         EffectFailed = "effect_failed",
-        /// It was sent, and nobody knows what came of it.
+        /// The tool call was sent, and its outcome is unknown.
         EffectInDoubt = "effect_in_doubt",
-        /// A person was asked.
+        /// An approval was requested.
         ApprovalRequested = "approval_requested",
-        /// A person answered.
+        /// An approver resolved the request.
         ApprovalResolved = "approval_resolved",
-        /// Nobody answered in time, or the run was over first.
+        /// The approval request expired, or its run ended first.
         ApprovalExpired = "approval_expired",
-        /// Standing leave was given.
+        /// A grant was created.
         GrantCreated = "grant_created",
-        /// It was taken back.
+        /// A grant was revoked.
         GrantRevoked = "grant_revoked",
-        /// A person said whether what was in doubt had happened.
+        /// A user settled whether an in-doubt action had happened.
         DoubtSettled = "doubt_settled",
-        /// A definition of an agent was put.
+        /// An agent definition was uploaded.
         DefinitionPut = "definition_put",
-        /// Somebody asked for a run to be cancelled.
+        /// The cancellation of a run was requested.
         RunCancelled = "run_cancelled",
         /// gavel restored a trigger that keeps the audit append-only.
         TriggerRestored = "trigger_restored",
     }
 }
 
-/// A text in the detail of an entry.
+/// A string field in the detail of an entry.
 pub(in super::super) fn field(detail: &str, name: &str) -> Option<String> {
     let detail: Json = serde_json::from_str(detail).ok()?;
     detail.get(name)?.as_str().map(str::to_owned)
 }
 
-/// On whose behalf something is done, and where.
+/// The user on whose behalf gavel acted, and the surface.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Whose {
     pub(super) tenant: String,
     pub(super) user: String,
-    /// None for what no surface did.
+    /// `None` if no surface was involved.
     pub(super) surface: Option<String>,
 }
 
@@ -75,14 +75,14 @@ impl Whose {
     }
 }
 
-/// One thing that happened, before it has its place.
+/// One audit entry, before it has a place in the chain.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Entry {
     pub(super) kind: AuditKind,
     pub(super) subject: String,
-    /// Who did it, where that is not the user.
+    /// The actor, if it is not the user.
     pub(super) actor: Option<String>,
-    /// Read from the decision where it is not known here.
+    /// If unknown here, it is read from the decision.
     pub(super) whose: Option<Whose>,
     pub(super) decision: Option<String>,
     pub(super) action: Option<String>,
@@ -104,7 +104,7 @@ impl Entry {
         }
     }
 
-    /// Of something that happened to a call.
+    /// An entry about a tool call.
     pub(in super::super) fn of_action(
         kind: AuditKind,
         action: impl ToString,
@@ -146,7 +146,7 @@ impl Entry {
         self
     }
 
-    /// A text that belongs to people, as far as the content mode keeps it.
+    /// Adds text written by users, reduced according to the content mode.
     pub(in super::super) fn with_content(self, field: &str, content: &ContentMode, text: &str) -> Self {
         match content.text(text) {
             Value::Text(Some(kept)) => self.with(field, &*kept),
@@ -154,10 +154,10 @@ impl Entry {
         }
     }
 
-    /// Arguments, as far as the content mode keeps them; their hash in each mode.
+    /// Adds arguments, reduced according to the content mode, and always their hash.
     pub(in super::super) fn with_arguments(mut self, content: &ContentMode, arguments: &RawValue) -> Self {
         if let Value::Text(Some(kept)) = content.json(arguments) {
-            // As text: a number that JSON's readers would round stays what it was.
+            // As text, so that large numbers are not rounded by JSON readers.
             self = self.with("arguments", &*kept);
         }
         self.with("arguments_sha256", hex::encode(Sha256::digest(arguments.get())))
@@ -171,7 +171,7 @@ impl Entry {
         self.with("error_code", code.as_str())
     }
 
-    /// A side effect that is about to be sent; nothing for what only reads.
+    /// A side effect that is about to be sent; `None` for a read-only call.
     pub(in super::super) fn intended(
         intent: &Intent,
         decision: Option<&OpenDecision>,
@@ -188,7 +188,7 @@ impl Entry {
         })
     }
 
-    /// What came of a side effect that was sent; nothing for what only read, or never left.
+    /// The outcome of a side effect that was sent; `None` for a read-only call or one that was not sent.
     pub(in super::super) fn ended(call: &CallRecord, decision: &OpenDecision) -> Option<Self> {
         let tool = call.tool.as_ref().filter(|tool| tool.side_effect)?;
         call.started_at?;
@@ -197,7 +197,7 @@ impl Entry {
         Some(entry.for_(Whose::of(decision)))
     }
 
-    /// What came of a side effect: well, or why not.
+    /// The outcome of a side effect: success, or an error code.
     pub(in super::super) fn outcome(
         action: impl ToString,
         decision: impl ToString,
@@ -216,7 +216,7 @@ impl Entry {
         }
     }
 
-    /// The detail as it is kept.
+    /// The detail as it is stored.
     pub(super) fn detail(&self, whose: &Whose) -> String {
         let mut detail = self.detail.clone();
         detail.insert("user".to_owned(), json!(whose.user));

@@ -1,4 +1,4 @@
-//! Where the key comes from.
+//! Loads and creates the audit keys.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,28 +11,28 @@ use super::super::error::StoreError;
 use super::Signer;
 use super::statements::{AuditStatements, KEY};
 
-/// The keys that were given (`audit.key`, `audit.old_keys`).
+/// The configured keys (`audit.key`, `audit.old_keys`).
 #[derive(Clone, Debug, Default)]
 pub struct AuditSecrets {
-    /// What new rows are hashed with; without it gavel makes one.
+    /// Signs new rows. If absent, gavel creates a key.
     pub current: Option<SecretString>,
-    /// What older rows were hashed with.
+    /// Keys of older rows.
     pub old: Vec<SecretString>,
 }
 
-/// Where the key is that new rows are hashed with.
+/// Where the key for new rows is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPlace {
-    /// It was given.
+    /// In the configuration.
     Given,
-    /// In a file beside the SQLite database; made at the first start.
+    /// In a file next to the SQLite database, created at the first start.
     File(PathBuf),
     /// In the database itself.
     Database,
 }
 
 impl KeyPlace {
-    /// Where that is.
+    /// The place of the key for new rows.
     pub(super) fn of(target: &Target, given: &AuditSecrets) -> Self {
         match (&given.current, target) {
             (Some(_), _) => Self::Given,
@@ -55,11 +55,11 @@ impl AuditSecrets {
     }
 }
 
-/// What a key is worth that the database keeps.
-pub const KEY_IN_DATABASE: &str = "without audit.key its key stands in the database, so the chain shows changes by those who \
-     cannot read that table, and by nobody else; give the same GAVEL_AUDIT_KEY to every replica";
+/// The limits of a key that is stored in the database.
+pub const KEY_IN_DATABASE: &str = "audit.key is not set, so the key is stored in the database. The chain then \
+     reveals only changes by users who cannot read that table. Set the same GAVEL_AUDIT_KEY on every replica";
 
-/// The key for new rows; made where there is none.
+/// The key for new rows; created if there is none.
 pub(in super::super) async fn signer(
     target: &Target,
     conn: &mut Conn,
@@ -88,7 +88,7 @@ pub(in super::super) async fn signer(
                 None => {
                     let made = fresh().map_err(|error| StoreError::Unavailable(error.to_string().into()))?;
                     conn.execute(&texts.keep_key, vec![Value::text(&made)]).await?;
-                    // Somebody else's, where two began at once.
+                    // Another process may have stored its key first.
                     let kept = conn.first(&texts.key, vec![]).await?;
                     kept.map_or(Ok(made), |row| row.text(0))?
                 }
@@ -98,8 +98,8 @@ pub(in super::super) async fn signer(
     }
 }
 
-/// Cries out where the file is gone, or another one, that the last rows were hashed with. What is asked of gavel goes on with a new key: the record
-/// of what happens from now on is worth more than a service that stands still.
+/// Logs an error if the key of the last rows is not in the key file. gavel continues with the new key: an audit of
+/// future events is worth more than an outage.
 async fn lost(
     conn: &mut Conn,
     given: &AuditSecrets,
@@ -114,22 +114,22 @@ async fn lost(
     if there.id() != key && given.given().iter().all(|signer| signer.id() != key) {
         tracing::error!(
             key,
-            "audit: the key with which the rows so far were hashed is not in {}; they cannot be verified without it, and those to \
-             come are hashed with another one. Put the lost one, from a backup, into audit.old_keys",
+            "audit: the key of the existing rows is not in {}. They cannot be verified without it, and new rows \
+             use another key. Restore the lost key from a backup and add it to audit.old_keys",
             path.display()
         );
     }
     Ok(())
 }
 
-/// All keys that can be found, for one who only reads.
+/// All available keys, for read-only use.
 pub(super) async fn all(target: &Target, conn: &mut Conn, given: &AuditSecrets) -> Result<Vec<Signer>, StoreError> {
     let mut signers = given.given();
     match beside_database(target) {
         Ok(signer) => signers.extend(signer),
-        // What is given is enough, where the file is of a time before that.
+        // The configured key is enough; the file may be from before it was configured.
         Err(error) if given.current.is_some() => {
-            tracing::warn!(%error, "audit: the key beside the database is left out, since another one is given");
+            tracing::warn!(%error, "audit: the key file next to the database is ignored, since audit.key is set");
         }
         Err(error) => return Err(error),
     }
@@ -137,7 +137,7 @@ pub(super) async fn all(target: &Target, conn: &mut Conn, given: &AuditSecrets) 
     Ok(signers)
 }
 
-/// The key in the file beside a SQLite database.
+/// The key in the file next to a SQLite database.
 pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreError> {
     let Target::Sqlite { options, .. } = target else {
         return Ok(None);
@@ -153,16 +153,17 @@ pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreEr
     }
 }
 
-/// The key that the database keeps.
+/// The key that is stored in the database.
 pub(super) async fn in_database(conn: &mut Conn) -> Result<Option<Signer>, StoreError> {
     let row = conn.first(&KEY.into(), vec![]).await?;
     row.map(|row| Ok(Signer::new(&row.text(0)?))).transpose()
 }
 
-/// The fewest bytes of a key, as of one that is given.
+/// Minimum length of a key in bytes, as for a configured key.
 const SHORTEST: usize = 32;
 
-/// A file that was emptied or cut holds a key that anybody could guess: rows that are hashed with it prove nothing.
+/// Reads the key file. An emptied or truncated file would hold a guessable key, and rows hashed with it would prove
+/// nothing.
 fn read_file(path: &Path) -> io::Result<String> {
     let secret = std::fs::read_to_string(path)?;
     match secret.trim().len() {
@@ -170,14 +171,14 @@ fn read_file(path: &Path) -> io::Result<String> {
         bytes => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!(
-                "it holds {bytes} bytes and a key has at least {SHORTEST}: put back the copy of it, or remove the file, and gavel \
-                 makes a new key"
+                "it holds {bytes} bytes, but a key has at least {SHORTEST}: restore it from a backup, or remove the file \
+                 and gavel creates a new key"
             ),
         )),
     }
 }
 
-/// Makes the file whole or not at all, readable by its owner alone. Of two processes that begin at once both have the same.
+/// Creates the file atomically, readable only by its owner. Two processes that start at once get the same key.
 fn make_file(path: &Path) -> io::Result<String> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(format!(".{}", uuid::Uuid::now_v7()));
@@ -199,7 +200,7 @@ fn make_file(path: &Path) -> io::Result<String> {
         });
     std::fs::remove_file(&unfinished)?;
     made?;
-    // Rows are durable that are hashed with it: so is its name.
+    // Rows hashed with the key are durable, so the file's name must be durable too.
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let here = folder.as_os_str().is_empty();
@@ -213,6 +214,6 @@ fn fresh() -> io::Result<String> {
     let random = rustls::crypto::ring::default_provider().secure_random;
     random
         .fill(&mut bytes)
-        .map_err(|_| io::Error::other("the system gives no random bytes"))?;
+        .map_err(|_| io::Error::other("the system returned no random bytes"))?;
     Ok(hex::encode(bytes))
 }

@@ -1,4 +1,4 @@
-//! The audit for those who only read: on a database that is in use, on a copy of one, or in an export.
+//! Read-only access to the audit log: in a database that is in use, in a copy, or in an export.
 
 use std::io::BufRead;
 use std::ops::ControlFlow;
@@ -13,22 +13,23 @@ use super::triggers::{self, TriggerDamage};
 use super::verify::{Finding, Head, Verifier};
 use super::{AuditRow, Signer, compare};
 
-/// Rows that are read at once: few enough that no page takes long or much memory.
+/// Rows of a page: few enough that no page takes long or much memory.
 pub(super) const PAGE: i64 = 500;
 
-/// Keys of the chain that can be used.
+/// The available keys of the chain.
 #[derive(Clone)]
 pub struct AuditKeys(Vec<Signer>);
 
-/// An audit that can be read.
+/// An audit log that can be read.
 pub struct AuditLog {
     conn: Conn,
     keys: Vec<Signer>,
     columns: String,
 }
 
-/// The columns as they are read. SQLite lets any kind of value stand in any column: whoever puts one there that gavel never
-/// writes shall be found, and not end the reading. Of a number that is none the lowest is read, and texts by their bytes.
+/// The columns as they are read. SQLite allows values of any type in any column. A value that gavel never writes must
+/// be detected, and must not end the reading. So a non-integer is read as the lowest number, and texts are read as
+/// bytes.
 fn columns(dialect: Dialect) -> String {
     let column = |name: &str| match dialect {
         Dialect::Postgres => name.to_owned(),
@@ -40,13 +41,13 @@ fn columns(dialect: Dialect) -> String {
 
 const NUMBERS: [&str; 3] = ["number", "format", "at"];
 
-/// The bytes of a value of SQLite's, as [`read_text`] reads them.
+/// The bytes of a SQLite value, as [`read_text`] reads them.
 pub(super) fn bytes(column: &str) -> String {
-    // What is no text, as a blob of the same bytes is none, is shown as bytes that no text has.
+    // A value that is not text (such as a blob of the same bytes) is shown as a byte that no text contains.
     format!("CASE typeof({column}) WHEN 'null' THEN NULL WHEN 'text' THEN hex({column}) ELSE 'FF' END")
 }
 
-/// A number of SQLite's; the lowest for what is none.
+/// A SQLite number; the lowest number for any other value.
 fn whole(column: &str) -> String {
     format!(
         "CASE typeof({column}) WHEN 'integer' THEN {column} ELSE {} END",
@@ -54,22 +55,22 @@ fn whole(column: &str) -> String {
     )
 }
 
-/// Which rows.
+/// Selects rows.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// What happened.
+    /// The kind of event.
     pub kind: Option<String>,
-    /// Whose.
+    /// The tenant.
     pub tenant: Option<String>,
-    /// Who did it.
+    /// The actor.
     pub actor: Option<String>,
-    /// Of which decision, or run.
+    /// The decision, or run.
     pub decision: Option<String>,
-    /// Of which call.
+    /// The tool call.
     pub action: Option<String>,
-    /// With which tool.
+    /// The tool.
     pub tool: Option<String>,
-    /// Not before, microseconds since the epoch.
+    /// The earliest time, in microseconds since the epoch.
     pub since: Option<i64>,
 }
 
@@ -99,7 +100,8 @@ impl AuditFilter {
 }
 
 impl AuditLog {
-    /// Opens it to be read. The keys are those given, the one in the file beside a SQLite database, and the database's own.
+    /// Opens the audit log for reading. The keys are the configured ones, the one in the file next to a SQLite
+    /// database, and the one in the database.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -118,11 +120,11 @@ impl AuditLog {
         Ok(Self { conn, keys, columns })
     }
 
-    /// The keys with which [`AuditLog::open`] would read: those given, that of the file, and the database's own, as far as they
-    /// can be had.
+    /// The keys that [`AuditLog::open`] would use: the configured ones, that of the file, and that of the database,
+    /// where available.
     ///
     /// # Errors
-    /// [`StoreError`]: there may be more. The first of the pair are there in each case.
+    /// [`StoreError`]: there may be more keys. The keys found so far are always returned.
     pub async fn keys(url: &str, given: &AuditSecrets) -> (AuditKeys, Result<(), StoreError>) {
         let mut found = given.given();
         let read = async {
@@ -141,7 +143,7 @@ impl AuditLog {
         (AuditKeys(found), read)
     }
 
-    /// Where the key is that new rows of a database are hashed with.
+    /// Where the key for new rows of a database is stored.
     ///
     /// # Errors
     /// [`StoreError::Url`].
@@ -149,7 +151,7 @@ impl AuditLog {
         Ok(KeyPlace::of(&Target::parse(url, None)?, keys))
     }
 
-    /// The keys of rows that are not there, with how many rows each has.
+    /// The missing keys, each with its number of rows.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -173,7 +175,7 @@ impl AuditLog {
         Ok(lost)
     }
 
-    /// What the database says of its last row; `None` where it has lost that.
+    /// The head in the database; `None` if the database has lost it.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -188,14 +190,14 @@ impl AuditLog {
             return Ok(None);
         };
         let hash = read_text(dialect, &row, 1)?.unwrap_or_default();
-        // What is no number is no head of anything.
+        // A value that is not a number is not a head.
         Ok((row.int(0)? >= 0).then_some(Head {
             number: row.int(0)?,
             hash,
         }))
     }
 
-    /// Rows after number `after`, in order, a page at most.
+    /// Rows after number `after`, in order, at most one page.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -210,7 +212,7 @@ impl AuditLog {
         self.rows(&sql, values).await
     }
 
-    /// The latest rows, the newest first.
+    /// The latest rows, newest first.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -225,18 +227,18 @@ impl AuditLog {
         self.rows(&sql, values).await
     }
 
-    /// Verifies the chain, and that the log of tools tells of no side effect that the audit does not know. `kept` are heads that
-    /// were kept elsewhere; `progress` is told how many rows were read, and how many there are.
+    /// Verifies the chain and compares it with the other tables and the triggers. `kept` are heads that were kept
+    /// elsewhere. `progress` receives the number of rows read and the total.
     ///
     /// # Errors
-    /// [`StoreError`]: it cannot be read. What is wrong with it is no error.
+    /// [`StoreError`]: the audit log cannot be read. Findings are not errors.
     pub async fn verify(
         &mut self,
         kept: Vec<Head>,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Verifier, StoreError> {
-        // First the last row and then the head, which moves with every row: a row beyond the head is none of gavel's, and what is
-        // entered from now on is left for another time.
+        // The last row is read before the head, which moves with every row. So a row beyond the head was not written by
+        // gavel, and rows that are added from now on are ignored.
         let number = match self.conn.dialect() {
             Dialect::Postgres => "number".to_owned(),
             Dialect::Sqlite => whole("number"),
@@ -252,7 +254,7 @@ impl AuditLog {
         loop {
             let page = self.page(after, &all).await?;
             let last = page.iter().map(|row| row.number).max();
-            // Rows whose number is none lead nowhere.
+            // A page without a higher number ends the loop.
             let grown = last.filter(|last| *last > after);
             for row in page.iter().filter(|row| row.number <= end) {
                 verifier.row(row);
@@ -271,7 +273,7 @@ impl AuditLog {
         Ok(verifier)
     }
 
-    /// The triggers that keep the audit append-only and are not as gavel made them.
+    /// The triggers that keep the audit log append-only and differ from the migration.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -291,18 +293,18 @@ impl AuditLog {
         Ok(rows)
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub async fn close(self) {
         self.conn.close().await;
     }
 }
 
-/// An export: a row a line, and the head at the end.
+/// An export: one row per line, and the head on the last line.
 impl Verifier {
-    /// Verifies an export with these keys. `open` begins to read it anew: it is read twice, first for its head.
+    /// Verifies an export with these keys. `open` starts a new read: the export is read twice, first for its head.
     ///
     /// # Errors
-    /// It cannot be read, or a line is none of an export's.
+    /// The export cannot be read, or a line is not one of an export.
     pub fn of_export<R: BufRead>(
         keys: &AuditKeys,
         kept: Vec<Head>,
@@ -323,7 +325,7 @@ impl Verifier {
             }
         })?;
         if let Some(misplaced) = misplaced {
-            let problem = format!("it has {misplaced}, so it is no export as it was written; verify each by itself");
+            let problem = format!("it has {misplaced}, so it is not a single export; verify each export separately");
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, problem));
         }
         let mut verifier = Self::new(keys.0.clone(), Some(head), kept);
@@ -346,7 +348,7 @@ impl Verifier {
 enum Line {
     Head {
         head: Head,
-        /// What the first row follows, where the export is a part.
+        /// What the first row follows, if the export is a part.
         after: Option<Head>,
     },
     Row(Box<AuditRow>),
@@ -356,7 +358,7 @@ fn each_line(reader: impl BufRead, mut take: impl FnMut(Line)) -> std::io::Resul
     for (n, line) in (1..).zip(reader.lines()) {
         let line = line?;
         let line = serde_json::from_str(&line).map_err(|error| {
-            let problem = format!("line {n} is none of an export of the audit: {error}");
+            let problem = format!("line {n} is not a line of an audit export: {error}");
             std::io::Error::new(std::io::ErrorKind::InvalidData, problem)
         })?;
         take(line);
@@ -385,7 +387,7 @@ fn read(dialect: Dialect, row: &Row) -> Result<AuditRow, sqlx::Error> {
     })
 }
 
-/// A text of [`columns`]; what is none is another text than gavel has written, and so another row.
+/// A text of [`columns`]. A non-text value becomes a text that gavel never writes, so the row does not verify.
 pub(super) fn read_text(dialect: Dialect, row: &Row, at: usize) -> Result<Option<String>, sqlx::Error> {
     let found = row.opt_text(at)?;
     Ok(match dialect {

@@ -1,12 +1,14 @@
-//! The audit (R-18; DESIGN.md section 7): what was done, by whom, in rows that the database refuses to change and that a chain of
-//! HMACs ties together, so that whoever changes them all the same is found out.
+//! The audit log (R-18; DESIGN.md section 7): every action with its actor. The database rejects changes of its rows,
+//! and a chain of HMACs links them, so that a change by other means is detected.
 //!
-//! An `entry` says what happened. The ops of a batch put theirs into its `trail`, which goes to the end of the chain as the last
-//! thing in their own transaction: what an entry tells and the entry are there together, or neither is. All writers wait for
-//! each other at the head, so it is locked last and nothing is waited for while it is held. A transaction that has nothing to
-//! enter does not touch it. `chain` says what is hashed and with which key, `keys` where the key comes from; `verify` reads the
-//! chain as somebody who does not believe it, `compare` what other tables tell of the same, and `log` is the audit for those who
-//! only read. `triggers` has the database refuse changes, and notices when it no longer does.
+//! An `entry` describes an event. The ops of a batch add their entries to its `trail`, which is appended to the chain
+//! as the last step of their transaction: an event and its entry are committed together, or neither is. All writers
+//! contend for the head of the chain. So it is locked last, and no writer waits for anything else while it holds the
+//! lock. A transaction without entries does not touch it.
+//!
+//! `chain` defines what is hashed and with which key, `keys` where the key comes from. `verify` checks the chain
+//! without trusting it, `compare` checks it against other tables, and `log` provides read-only access. `triggers` makes
+//! the database reject changes, and detects when it no longer does.
 
 mod chain;
 mod compare;

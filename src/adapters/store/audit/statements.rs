@@ -1,22 +1,22 @@
-//! Every statement that writes the audit.
+//! Every statement that writes the audit log.
 
 use super::super::db::{Dialect, Sql};
 use super::super::insert::Insert;
 
-/// Subjects, or decisions, of a statement that takes many; fewer are filled up with the last.
+/// Number of subjects, or decisions, in one statement. If there are fewer, the last one is repeated.
 pub(super) const MANY: usize = 32;
 
-/// The texts, made once.
+/// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(in super::super) struct AuditStatements {
-    /// → number and hash of the last row, and the time. Nobody else enters anything until this transaction ends.
+    /// → number and hash of the last row, and the time. Locks the chain until this transaction ends.
     pub(super) head: Sql,
-    /// [`MANY`] subjects → subject, kind of what was entered of them.
+    /// [`MANY`] subjects → subject and kind of their existing entries.
     pub(super) known: Sql,
     /// [`MANY`] decisions → decision, tenant, user, surface.
     pub(super) whose: Sql,
-    /// The head goes along by a trigger.
+    /// A trigger moves the head along.
     pub(super) enter: Insert,
-    /// secret: the key, where there is none.
+    /// secret: stores the key, if there is none.
     pub(super) keep_key: Sql,
     /// → the key.
     pub(super) key: Sql,
@@ -24,7 +24,7 @@ pub(in super::super) struct AuditStatements {
     pub(super) last_key: Sql,
 }
 
-/// The columns of a row, in their order.
+/// The columns of a row, in order.
 pub(super) const ROW: &str = "number, format, at, kind, subject, tenant, actor, decision_id, action_id, tool, detail, key_id, \
      previous_hash, hash";
 
@@ -56,5 +56,5 @@ impl AuditStatements {
     }
 }
 
-/// → the key that the database keeps.
+/// → the key that is stored in the database.
 pub(super) const KEY: &str = "SELECT secret FROM audit_key WHERE id = 1";

@@ -1,4 +1,4 @@
-//! What the ops of one transaction enter, and how it gets to the end of the chain.
+//! Collects the audit entries of a transaction and appends them to the chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use super::entry::{Entry, Whose};
 use super::statements::MANY;
 use super::{AuditRow, Signer};
 
-/// The entries of a transaction, in the order in which they came.
+/// The entries of a transaction, in order.
 #[derive(Default)]
 pub(in super::super) struct Trail(Mutex<Vec<Entry>>);
 
@@ -25,20 +25,20 @@ impl Trail {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A transaction begins: what an earlier one left is not of it.
+    /// Starts a transaction: discards entries of an earlier one.
     pub(in super::super) fn begin(&self) {
         self.take();
     }
 }
 
 impl Batch<'_> {
-    /// Enters something in the audit, in the transaction that is open. It gets its place at the end of that.
+    /// Adds an entry in the open transaction. It gets its place in the chain at the end of the transaction.
     pub(in super::super) fn audit(&self, entry: Entry) {
         self.trail.push(entry);
     }
 
-    /// Puts the entries of this transaction to the end of the chain. The last thing before COMMIT: everybody else who has
-    /// something to enter waits at the head until then.
+    /// Appends the entries of this transaction to the chain. Must be the last step before COMMIT: all other writers
+    /// with entries wait for the head until then.
     pub(in super::super) async fn write_trail(&self, conn: &mut Conn) -> Result<(), Fault> {
         let mut entries = self.trail.take();
         if entries.is_empty() {
@@ -46,13 +46,13 @@ impl Batch<'_> {
         }
         let signer = self
             .signer
-            .ok_or_else(|| Fault::Away("the key of the audit is not there".into()))?;
+            .ok_or_else(|| Fault::Unavailable("the audit key is not loaded".into()))?;
         let owners = self.owners(conn, &entries).await?;
         let texts = &self.statements.audit;
         let head = conn.first(&texts.head, vec![]).await?;
         let head = head.ok_or_else(|| Fault::Refused("audit_head has lost its row".into()))?;
         let (mut number, mut hash, at) = (head.int(0)?, head.text(1)?, head.int(2)?);
-        // Under the lock, so that of two who tell the same the second sees what the first has entered.
+        // Under the lock, so that of two transactions with the same event the second sees the entry of the first.
         let mut known = self.known(conn, &entries).await?;
         entries.retain(|entry| known.insert((entry.subject.clone(), entry.kind.as_str().to_owned())));
         let mut values = Vec::with_capacity(entries.len() * 14);
@@ -68,7 +68,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// What was entered of these subjects before.
+    /// The existing entries of these subjects.
     async fn known(&self, conn: &mut Conn, entries: &[Entry]) -> Result<BTreeSet<(String, String)>, Fault> {
         let mut known = BTreeSet::new();
         let subjects: BTreeSet<_> = entries.iter().map(|entry| entry.subject.as_str()).collect();
@@ -82,7 +82,7 @@ impl Batch<'_> {
         Ok(known)
     }
 
-    /// Whose the decisions are of which nobody has said so.
+    /// The owners of the decisions of entries that do not name one.
     async fn owners(&self, conn: &mut Conn, entries: &[Entry]) -> Result<BTreeMap<String, Whose>, Fault> {
         let mut owners = BTreeMap::new();
         let unknown = entries.iter().filter(|entry| entry.whose.is_none());
@@ -102,10 +102,10 @@ impl Batch<'_> {
     }
 }
 
-/// The row of an entry, but for its place.
+/// The row of an entry, without its place in the chain.
 fn audited(entry: Entry, owners: &BTreeMap<String, Whose>, signer: &Signer) -> AuditRow {
     let known = entry.whose.as_ref().or_else(|| owners.get(entry.decision.as_ref()?));
-    // A decision that an operator has deleted tells nobody any more; what happened is entered all the same.
+    // The decision was deleted by an operator, so its owner is unknown; the event is still entered.
     let gone = Whose::new("", "");
     let whose = known.unwrap_or(&gone);
     AuditRow {
@@ -126,7 +126,7 @@ fn audited(entry: Entry, owners: &BTreeMap<String, Whose>, signer: &Signer) -> A
     }
 }
 
-/// What is hashed is what the database can hold.
+/// The text as the database can store it, so that the stored text is what is hashed.
 fn kept(text: String) -> String {
     storable(&text).unwrap_or(text)
 }
@@ -152,7 +152,7 @@ fn columns(row: &AuditRow) -> [Value; 14] {
     ]
 }
 
-/// Texts in groups of [`MANY`]; the last group is filled up with its own last.
+/// Texts in groups of [`MANY`]; the last group is filled up with its last text.
 fn many(texts: BTreeSet<&str>) -> Vec<Vec<Value>> {
     let values: Vec<_> = texts.into_iter().map(Value::text).collect();
     let mut groups: Vec<_> = values.chunks(MANY).map(<[Value]>::to_vec).collect();

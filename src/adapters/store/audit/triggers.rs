@@ -1,5 +1,5 @@
-//! The triggers that make the audit append-only: whoever owns the database can drop or change them. `damage` says which are not
-//! as the migration made them; `restore` makes them again and enters that, in one transaction.
+//! The triggers that make the audit log append-only. An owner of the database can drop or change them. `damage` lists
+//! those that differ from the migration. `restore` recreates them and adds audit entries, in one transaction.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -14,17 +14,17 @@ use super::super::error::{Fault, StoreError};
 use super::super::migrate;
 use super::entry::{AuditKind, Entry, Whose};
 
-/// What made the triggers.
+/// The migrations that create the triggers.
 const SQLITE: &str = include_str!("../../../../migrations/sqlite/0006_audit.sql");
 const POSTGRES: &str = include_str!("../../../../migrations/postgres/0006_audit.sql");
 
-/// How a trigger differs from what the migration made.
+/// How a trigger differs from the migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TriggerState {
-    /// It is not there.
+    /// It does not exist.
     Missing,
-    /// It does something else, or is switched off.
+    /// It does something else, or is disabled.
     Changed,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for TriggerState {
     }
 }
 
-/// A trigger that is not as the migration made it.
+/// A trigger that differs from the migration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TriggerDamage {
     /// Its name.
@@ -58,13 +58,13 @@ impl fmt::Display for TriggerDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "trigger {}: {} on {}; the database no longer refuses every change of an entry; gavel restores it at its next start",
+            "trigger {}: {} on {}; the database no longer rejects every change of an entry; gavel restores it at its next start",
             self.state, self.trigger, self.table
         )
     }
 }
 
-/// A trigger as the migration makes it.
+/// A trigger as the migration creates it.
 struct Expected {
     name: &'static str,
     table: &'static str,
@@ -91,7 +91,7 @@ impl Expected {
             .collect()
     }
 
-    /// What it does, in the form in which the database tells it ([`found`]).
+    /// Its effect, in the form in which the database returns it ([`found`]).
     fn fingerprint(&self, dialect: Dialect) -> String {
         if dialect == Dialect::Sqlite {
             return one_line(self.statement);
@@ -113,7 +113,7 @@ impl Expected {
         one_line(&format!("{kind} on {} plpgsql {body}", function.trim_end_matches("()")))
     }
 
-    /// Makes it again, whatever is there of it.
+    /// SQL that recreates it, whether or not it exists.
     fn again(&self, dialect: Dialect) -> String {
         let on = match dialect {
             Dialect::Sqlite => String::new(),
@@ -138,7 +138,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The triggers of the audit's tables: name, table, what it does.
+/// The triggers of the audit tables: name, table, effect.
 async fn found(conn: &mut Conn) -> Result<Vec<(String, String, String)>, sqlx::Error> {
     let sql = match conn.dialect() {
         Dialect::Sqlite => {
@@ -165,8 +165,8 @@ async fn found(conn: &mut Conn) -> Result<Vec<(String, String, String)>, sqlx::E
     Ok(found)
 }
 
-/// The triggers that are not as the migration made them. Those that gavel did not make are the operator's: what one of them
-/// swallows is found by comparing the entries with the tool-call log.
+/// The triggers that differ from the migration. Triggers that gavel did not create belong to the operator. Entries that
+/// such a trigger drops are detected by the comparison with the tool-call log.
 pub(super) async fn damage(conn: &mut Conn) -> Result<Vec<TriggerDamage>, sqlx::Error> {
     let dialect = conn.dialect();
     let found = found(conn).await?;
@@ -187,11 +187,11 @@ pub(super) async fn damage(conn: &mut Conn) -> Result<Vec<TriggerDamage>, sqlx::
     Ok(damage)
 }
 
-/// Makes triggers that are missing or changed again and enters each in the audit, in one transaction. Waits at most for
-/// `patience` for others who write. Returns what was restored.
+/// Recreates missing and changed triggers and adds an audit entry for each, in one transaction. Waits at most
+/// `patience` for other writers. Returns what was restored.
 ///
 /// # Errors
-/// [`StoreError`]: nothing is restored.
+/// [`StoreError`]: nothing was restored.
 pub(in super::super) async fn restore(
     conn: &mut Conn,
     batch: &Batch<'_>,
@@ -209,7 +209,7 @@ pub(in super::super) async fn restore(
         }
         Err(fault) => {
             if let Err(error) = conn.script("ROLLBACK".into()).await {
-                tracing::debug!(%error, "the restoring of triggers was not rolled back by us");
+                tracing::debug!(%error, "could not roll back the restoration of triggers");
             }
             Err(StoreError::Unavailable(fault.reason().clone()))
         }
@@ -218,7 +218,7 @@ pub(in super::super) async fn restore(
 
 async fn restore_locked(conn: &mut Conn, batch: &Batch<'_>) -> Result<Vec<TriggerDamage>, Fault> {
     let dialect = conn.dialect();
-    // Another process may have been first.
+    // Another process may have restored them first.
     let found = damage(conn).await?;
     let mut script = String::new();
     if dialect == Dialect::Postgres {

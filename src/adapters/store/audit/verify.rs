@@ -1,4 +1,4 @@
-//! The chain, read by somebody who does not believe it.
+//! Verifies the chain without trusting its contents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -13,17 +13,17 @@ use super::entry::field;
 use super::triggers::TriggerDamage;
 use crate::domain::action::Resolution;
 
-/// How many places are tried for rows that stand at a wrong one, all in all: a second of work or so.
+/// Total number of positions tried for misplaced rows: about one second of work.
 const TRIES: i64 = 1 << 20;
-/// Findings that are told; there may be as many as rows.
+/// Maximum number of reported findings; there may be as many as rows.
 const TOLD: usize = 1000;
 
-/// The last row of the chain: what is to be kept elsewhere. Prints and reads as `NUMBER:HASH`.
+/// The last row of the chain, to be kept elsewhere. Its text form is `NUMBER:HASH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// How many rows there are.
+    /// The number of rows.
     pub number: i64,
-    /// The hash of the last.
+    /// The hash of the last row.
     pub hash: String,
 }
 
@@ -37,7 +37,7 @@ impl FromStr for Head {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "give NUMBER:HASH, as `gavel audit head` prints it".to_owned();
+        let wrong = || "expected NUMBER:HASH, as printed by `gavel audit head`".to_owned();
         let (number, hash) = text.trim().split_once(':').ok_or_else(wrong)?;
         let number = number.parse().ok().filter(|number| *number >= 0).ok_or_else(wrong)?;
         let is_hash = hash.len() == BEGINNING.len() && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -46,25 +46,25 @@ impl FromStr for Head {
     }
 }
 
-/// What is wrong.
+/// A problem in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
-    /// Rows between others are gone.
+    /// Rows between others are missing.
     Missing {
         /// The first of them.
         from: i64,
         /// The last of them.
         to: i64,
     },
-    /// A row stands in an export after one with a higher number, or after itself: it was put together.
+    /// In an export, a row follows one with a higher number, or follows itself: the export was assembled from several.
     OutOfOrder {
-        /// Which.
+        /// The row.
         number: i64,
         /// The row before it.
         after: i64,
     },
-    /// Rows at the end are gone: the head, or one that was kept elsewhere, knows them.
+    /// Rows at the end are missing: the head, or a head that was kept elsewhere, names them.
     CutOff {
         /// The first of them.
         from: i64,
@@ -73,107 +73,106 @@ pub enum Finding {
     },
     /// The row is not what was written, though the next one follows it.
     Changed {
-        /// Which.
+        /// The row.
         number: i64,
     },
-    /// A row was written at another place.
+    /// A row was written at another position.
     Reordered {
-        /// Where it stands.
+        /// Its position now.
         number: i64,
-        /// Where it was written.
+        /// Its position when it was written.
         written_as: i64,
     },
-    /// The row was not written by gavel: no key of ours made its hash, and nothing follows it.
+    /// The row was not written by gavel: no known key made its hash, and no row follows it.
     AddedOutside {
-        /// Which.
+        /// The row.
         number: i64,
     },
-    /// The last row is not what gavel wrote, and nobody but the head beside it knows it: it was changed, or was added together with
-    /// that head. A head that was kept elsewhere tells.
+    /// The last row is not what gavel wrote, and only the head in the same database names it. It was changed, or it was
+    /// added together with that head. A head that was kept elsewhere decides which.
     ChangedOrAdded {
-        /// Which.
+        /// The row.
         number: i64,
     },
-    /// The row is genuine and follows another one than the one before it: that one was replaced.
+    /// The row is genuine, but follows another row than the previous one: the previous one was replaced.
     DoesNotFollow {
-        /// Which.
+        /// The row.
         number: i64,
     },
-    /// The key that rows name is not there, so nobody can say.
+    /// The key that rows refer to is missing, so they cannot be verified.
     UnknownKey {
         /// The first of these rows.
         from: i64,
         /// The last of them.
         to: i64,
-        /// How many there are; there may be others between them.
+        /// Their number; other rows may be between them.
         rows: u64,
-        /// Their key.
+        /// The id of their key.
         key_id: String,
     },
-    /// The head in the database is not that of the last row.
-    WrongHead {
-        /// What stands there.
+    /// The head in the database does not match the last row.
+    HeadMismatch {
+        /// The head in the database.
         head: Head,
-        /// What would be right.
+        /// The expected head.
         expected: Head,
     },
-    /// There is no head in the database.
+    /// The database has no head.
     NoHead,
-    /// The row that was kept elsewhere has another hash now: the chain was written anew.
+    /// The row of a head that was kept elsewhere has another hash now: the chain was rewritten.
     Rewritten {
-        /// What was kept.
+        /// The kept head.
         kept: Head,
-        /// The hash of the row today.
+        /// The hash of the row now.
         hash: String,
     },
-    /// A side effect of the log of tools that the audit does not know.
+    /// A side effect in the tool-call log has no audit entry.
     NotEntered {
-        /// Of which decision.
+        /// Its decision.
         decision_id: String,
-        /// Which call.
+        /// The tool call.
         action_id: String,
-        /// What the log says of it.
+        /// Its status in the log.
         status: String,
     },
-    /// The log of tools tells another end of a side effect than the audit.
-    ToldOtherwise {
-        /// Of which decision.
+    /// The tool-call log and the audit log have different outcomes of a side effect.
+    OutcomeMismatch {
+        /// Its decision.
         decision_id: String,
-        /// Which call.
+        /// The tool call.
         action_id: String,
-        /// What the log says of it.
+        /// Its status in the log.
         status: String,
     },
-    /// The log of tools tells other things of a side effect than the audit.
+    /// The tool-call log and the audit log differ in other facts about a side effect.
     EffectDiffers {
-        /// Of which decision.
+        /// Its decision.
         decision_id: String,
-        /// Which call.
+        /// The tool call.
         action_id: String,
-        /// Which things.
+        /// The facts that differ.
         differs: Vec<&'static str>,
     },
-    /// A question to a person, or its answer, is another one than the audit has.
-    QuestionDiffers {
-        /// Of which call.
+    /// An approval request, or its resolution, differs from the audit log.
+    ApprovalDiffers {
+        /// The tool call.
         action_id: String,
-        /// What of it.
+        /// The facts that differ.
         differs: Vec<&'static str>,
     },
-    /// A side effect that a person was asked about, and that was begun though nobody had said yes; or by standing leave that nobody
-    /// had given then, or that was taken back.
-    WithoutLeave {
-        /// The row by which it was begun.
+    /// A side effect started without a required approval, or under a grant that did not exist then or had been revoked.
+    Unapproved {
+        /// The row of its start.
         number: i64,
-        /// Which call.
+        /// The tool call.
         action_id: String,
     },
-    /// Standing leave that no person gave as it stands there.
-    NotGiven {
-        /// Which.
+    /// A grant that was not created as its row says.
+    GrantUnrecorded {
+        /// The grant.
         grant_id: String,
     },
-    /// A trigger that keeps the audit append-only is not as gavel made it.
+    /// A trigger that keeps the audit log append-only differs from the migration.
     Trigger(TriggerDamage),
 }
 
@@ -188,7 +187,7 @@ impl fmt::Display for Finding {
             Self::OutOfOrder { number, after } => {
                 write!(
                     f,
-                    "out of order: row {number} stands after row {after}; verify each export by itself"
+                    "out of order: row {number} follows row {after}; verify each export separately"
                 )
             }
             Self::CutOff { from, to } => write!(f, "cut off at the end: {}", rows(from, to)),
@@ -197,32 +196,36 @@ impl fmt::Display for Finding {
                 write!(f, "reordered: row {number} was written as row {written_as}")
             }
             Self::AddedOutside { number } if *number < 1 => {
-                f.write_str("added outside: a row with a number that gavel gives to none")
+                f.write_str("added outside: a row with a number that gavel never uses")
             }
             Self::AddedOutside { number } => write!(f, "added outside: row {number} was not written by gavel"),
             Self::ChangedOrAdded { number } => write!(
                 f,
-                "changed, or added outside: row {number}, the last, is not what gavel wrote; that the head beside it names it proves nothing"
+                "changed, or added outside: the last row, {number}, is not what gavel wrote; the head in the same database \
+                 is no proof"
             ),
             Self::DoesNotFollow { number } => {
                 write!(f, "replaced: row {number} follows another row than the one before it")
             }
             Self::UnknownKey { from, to, key_id, .. } => write!(
                 f,
-                "cannot be verified: {} by the key {key_id}, which is not there; give it in audit.key, or among audit.old_keys. If \
-                 gavel never had it, somebody else wrote this",
+                "cannot be verified: {} with the key {key_id}, which is missing; set it in audit.key or audit.old_keys. \
+                 If gavel never had this key, gavel did not write these rows",
                 rows(from, to)
             ),
-            Self::WrongHead { head, expected } => {
-                write!(f, "wrong head: the database says {head}, the last row is {expected}")
+            Self::HeadMismatch { head, expected } => {
+                write!(
+                    f,
+                    "head mismatch: the head in the database is {head}, the last row is {expected}"
+                )
             }
             Self::NoHead => write!(
                 f,
-                "wrong head: there is none; audit_head has lost its row, or an export its last line"
+                "head mismatch: there is no head; the table audit_head has lost its row, or the export its last line"
             ),
             Self::Rewritten { kept, hash } => write!(
                 f,
-                "written anew: row {} had the hash {} when its head was kept, and has {hash} now",
+                "rewritten: row {} had the hash {} when its head was kept, and has {hash} now",
                 kept.number, kept.hash
             ),
             Self::NotEntered {
@@ -233,14 +236,14 @@ impl fmt::Display for Finding {
                 f,
                 "not entered: the side effect {action_id} of decision {decision_id} ({status}) has no entry"
             ),
-            Self::ToldOtherwise {
+            Self::OutcomeMismatch {
                 decision_id,
                 action_id,
                 status,
             } => write!(
                 f,
-                "told otherwise: the log says that the side effect {action_id} of decision {decision_id} is {status}, and \
-                 the audit does not"
+                "mismatch: in the tool-call log the side effect {action_id} of decision {decision_id} is {status}, but \
+                 not in the audit log"
             ),
             Self::EffectDiffers {
                 decision_id,
@@ -248,37 +251,39 @@ impl fmt::Display for Finding {
                 differs,
             } => write!(
                 f,
-                "told otherwise: the log and the audit differ in {} of the side effect {action_id} of decision {decision_id}",
+                "mismatch: the tool-call log and the audit log differ in {} of the side effect {action_id} of \
+                 decision {decision_id}",
                 differs.join(", ")
             ),
-            Self::QuestionDiffers { action_id, differs } => write!(
+            Self::ApprovalDiffers { action_id, differs } => write!(
                 f,
-                "told otherwise: the question about the call {action_id} and the audit differ in {}",
+                "mismatch: the approval request for the call {action_id} and the audit log differ in {}",
                 differs.join(", ")
             ),
-            Self::WithoutLeave { number, action_id } => write!(
+            Self::Unapproved { number, action_id } => write!(
                 f,
-                "without leave: row {number} begins the side effect {action_id}, and no person had said yes to it, nor given leave for good \
-                 that stood"
+                "unapproved: row {number} starts the side effect {action_id}, which was neither approved nor covered by \
+                 a valid grant"
             ),
-            Self::NotGiven { grant_id } => write!(
+            Self::GrantUnrecorded { grant_id } => write!(
                 f,
-                "not given: the standing leave {grant_id} is not as a person gave it; take it back: gavel approvals revoke {grant_id}"
+                "grant unrecorded: the grant {grant_id} does not match its audit entries; revoke it: gavel approvals revoke \
+                 {grant_id}"
             ),
             Self::Trigger(damage) => damage.fmt(f),
         }
     }
 }
 
-/// The calls that standing leave is for, but for their recipients; of a row that gives it, or of a call that begins by it.
+/// The calls that a grant covers, without their recipients; from the entry of a grant, or of a call that uses one.
 #[derive(PartialEq, Eq)]
-struct LeaveFor {
+struct GrantScope {
     tenant: String,
     tool: Option<String>,
     rest: [Option<String>; 3],
 }
 
-impl LeaveFor {
+impl GrantScope {
     fn of(row: &AuditRow) -> Self {
         Self {
             tenant: row.tenant.clone(),
@@ -288,28 +293,28 @@ impl LeaveFor {
     }
 }
 
-/// Reads rows in their order, one after another, and remembers the last.
+/// Reads rows in order, one by one, and remembers the last.
 pub struct Verifier {
     keys: BTreeMap<String, Signer>,
-    /// What the database says of its last row; `Some(None)` where it has lost that.
+    /// The head in the database; `Some(None)` if the database has lost it.
     head: Option<Option<Head>>,
     kept: HashMap<i64, Vec<Head>>,
     /// What the first row follows.
     after: Head,
     /// What the next row follows.
     last: Head,
-    /// Is it known that the last row is wrong?
+    /// Whether the last row is known to be invalid.
     wrong: bool,
-    /// The rows of each key that is not there: the first, the last, how many.
+    /// For each missing key: its first row, its last row, and their number.
     unknown: BTreeMap<String, (i64, i64, u64)>,
-    /// The first row that a key of ours made.
+    /// The first row with a valid hash of a known key.
     first_genuine: Option<i64>,
-    /// A row that no key made, until the next one says whether it follows it.
+    /// A row without a valid hash, until the next row shows whether it follows it.
     doubtful: Option<AuditRow>,
-    /// Calls that people were asked about, and that they have not approved.
+    /// Calls that required approval and are not approved.
     unapproved: HashSet<Uuid>,
-    /// Standing leave that a person has given, while it stands: for which calls.
-    grants: HashMap<Uuid, Option<LeaveFor>>,
+    /// Grants and the calls that they cover; `None` for a revoked one.
+    grants: HashMap<Uuid, Option<GrantScope>>,
     tries: i64,
     rows: u64,
     found: u64,
@@ -317,7 +322,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// With these keys, what the database says of its head, and heads that were kept elsewhere.
+    /// Creates a verifier with keys, the head in the database, and heads that were kept elsewhere.
     pub(super) fn new(keys: Vec<Signer>, head: Option<Option<Head>>, heads: Vec<Head>) -> Self {
         let mut kept: HashMap<i64, Vec<Head>> = HashMap::new();
         for head in heads {
@@ -346,8 +351,8 @@ impl Verifier {
         }
     }
 
-    /// The rows are a part of the chain: what follows this one. The part says that of itself, so what a head that was kept shows to
-    /// be before it is missing.
+    /// Declares the rows as the part of the chain that follows `after`. The part itself claims that, so rows between an
+    /// earlier kept head and `after` count as missing.
     pub(super) fn follows(&mut self, after: Head) {
         let before = self.kept.keys().copied();
         if let Some(kept) = before.filter(|kept| *kept < after.number).max() {
@@ -359,14 +364,14 @@ impl Verifier {
         self.compare();
     }
 
-    /// Is it known that nothing is missing before the first row: it is the first of all, or follows a head that was kept?
+    /// Whether nothing can be missing before the first row: the chain starts here, or the row follows a kept head.
     #[must_use]
     pub fn joins(&self) -> bool {
         let kept = self.kept.get(&self.after.number);
         self.after.number == 0 || kept.is_some_and(|kept| kept.contains(&self.after))
     }
 
-    /// The next row.
+    /// Reads the next row.
     pub(super) fn row(&mut self, row: &AuditRow) {
         self.rows += 1;
         if let Some(before) = self.doubtful.take() {
@@ -375,7 +380,7 @@ impl Verifier {
                 true => Finding::Changed { number: before.number },
                 false => Finding::AddedOutside { number: before.number },
             };
-            self.judge(&before, unless_moved);
+            self.decide(&before, unless_moved);
         }
         let number = row.number;
         let gap = Some(number) != self.last.number.checked_add(1);
@@ -404,7 +409,7 @@ impl Verifier {
                 self.join(row, gap);
             }
         }
-        self.leave(row);
+        self.check_approval(row);
         self.last = Head {
             number,
             hash: row.hash.clone(),
@@ -412,9 +417,9 @@ impl Verifier {
         self.compare();
     }
 
-    /// Where a person was asked, is what begins approved, or under standing leave that a person gave and nobody took back? Of a part of
-    /// the chain it is not known what was given before it.
-    fn leave(&mut self, row: &AuditRow) {
+    /// Whether a side effect that starts is approved, or covered by a grant that was created and not revoked. For a
+    /// part of the chain, earlier grants are unknown.
+    fn check_approval(&mut self, row: &AuditRow) {
         let Ok(action) = Uuid::parse_str(&row.subject) else {
             return;
         };
@@ -428,7 +433,7 @@ impl Verifier {
                 self.unapproved.remove(&action);
             }
             Some(AuditKind::GrantCreated) => {
-                self.grants.insert(action, Some(LeaveFor::of(row)));
+                self.grants.insert(action, Some(GrantScope::of(row)));
             }
             Some(AuditKind::GrantRevoked) => {
                 self.grants.insert(action, None);
@@ -437,13 +442,13 @@ impl Verifier {
                 let asked = self.unapproved.remove(&action);
                 let without = match field(&row.detail, "grant_id") {
                     Some(grant) => match Uuid::parse_str(&grant).ok().and_then(|grant| self.grants.get(&grant)) {
-                        Some(given) => given.as_ref() != Some(&LeaveFor::of(row)),
+                        Some(given) => given.as_ref() != Some(&GrantScope::of(row)),
                         None => self.after.number == 0,
                     },
                     None => asked,
                 };
                 if without {
-                    self.find(Finding::WithoutLeave {
+                    self.find(Finding::Unapproved {
                         number: row.number,
                         action_id: row.subject.clone(),
                     });
@@ -453,7 +458,7 @@ impl Verifier {
         }
     }
 
-    /// Does the row follow the one before it? What follows a row that is wrong is told of that one.
+    /// Checks that the row follows the previous one. If the previous row is invalid, that row is already reported.
     fn join(&mut self, row: &AuditRow, gap: bool) {
         if row.previous_hash != self.last.hash && !gap && !self.wrong {
             self.find(Finding::DoesNotFollow { number: row.number });
@@ -461,14 +466,14 @@ impl Verifier {
         self.wrong = false;
     }
 
-    /// The last row, with what the database and others say of it.
+    /// Compares the last row with the heads in the database and elsewhere.
     fn compare(&mut self) {
         let expected = self.last.clone();
         if let Some(Some(head)) = self.head.clone()
             && head.number == expected.number
             && head.hash != expected.hash
         {
-            self.find(Finding::WrongHead {
+            self.find(Finding::HeadMismatch {
                 head,
                 expected: expected.clone(),
             });
@@ -481,7 +486,7 @@ impl Verifier {
         }
     }
 
-    /// There are no more rows.
+    /// Ends the rows and reports the remaining findings.
     pub(super) fn end(&mut self) {
         for (key_id, (from, to, rows)) in std::mem::take(&mut self.unknown) {
             self.find(Finding::UnknownKey { from, to, rows, key_id });
@@ -499,7 +504,7 @@ impl Verifier {
             } else {
                 Finding::AddedOutside { number }
             };
-            self.judge(&last, unless_moved);
+            self.decide(&last, unless_moved);
         }
         let from = self.last.number.saturating_add(1);
         if let Some(to) = known.filter(|to| *to >= from) {
@@ -513,7 +518,7 @@ impl Verifier {
         }
     }
 
-    /// Something that the chain itself does not show.
+    /// Adds a finding.
     pub(super) fn find(&mut self, finding: Finding) {
         self.found += 1;
         if self.findings.len() < TOLD {
@@ -539,14 +544,14 @@ impl Verifier {
         self.rows
     }
 
-    /// How much is wrong.
+    /// The number of findings.
     #[must_use]
     pub fn found(&self) -> u64 {
         self.found
     }
 
-    /// Is nothing else wrong than that keys are not there, as when one was lost? What was written with that is the beginning of the
-    /// chain: a row of a key that nobody knows after one that is genuine was put there.
+    /// Whether missing keys are the only finding, as after the loss of a key. Their rows must be at the beginning of
+    /// the chain: a row with an unknown key after a genuine one was inserted.
     #[must_use]
     pub fn lacks_keys_alone(&self) -> bool {
         let lacking = |finding: &Finding| match finding {
@@ -556,32 +561,32 @@ impl Verifier {
         self.found > 0 && self.found == self.findings.len() as u64 && self.findings.iter().all(lacking)
     }
 
-    /// What is wrong, the first thousand.
+    /// The findings, at most the first 1,000.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Did the key that the row names make its hash? `None` where that key is not there.
+    /// Whether the key that the row names made its hash. `None` if that key is missing.
     fn genuine(&self, row: &AuditRow) -> Option<bool> {
         let key = self.keys.get(&row.key_id)?;
         Some(row.format == FORMAT && key.sign(row) == row.hash)
     }
 
-    /// Says what became of a row that no key made: it was moved, or what its neighbours tell. What follows its hash, if that is
-    /// genuine, shows that gavel wrote it.
-    fn judge(&mut self, row: &AuditRow, unless_moved: Finding) {
+    /// Reports an invalid row: it was moved, or `unless_moved` applies. A genuine row that follows its hash shows that
+    /// gavel wrote it.
+    fn decide(&mut self, row: &AuditRow, unless_moved: Finding) {
         self.wrong = true;
         let number = row.number;
         let moved = self.written_as(row);
         self.find(moved.map_or(unless_moved, |written_as| Finding::Reordered { number, written_as }));
     }
 
-    /// The place at which the row is genuine, if it is so anywhere: near ones first.
+    /// The position at which the row is genuine, if there is one; near positions first.
     fn written_as(&mut self, row: &AuditRow) -> Option<i64> {
         let key = self.keys.get(&row.key_id)?;
         let mut moved = row.clone();
-        // Nothing was written much further away than there are rows.
+        // A row cannot have been written much further away than the number of rows.
         for distance in 1..row.number.saturating_mul(2).max(4096) {
             let places = [row.number.saturating_sub(distance), row.number.saturating_add(distance)];
             for place in places.into_iter().filter(|place| *place >= 1) {

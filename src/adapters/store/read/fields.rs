@@ -1,4 +1,4 @@
-//! What may be asked of each table, and what is read of it.
+//! The fields that can be queried in each table, and the columns that are read.
 
 use super::super::actions::{ACTION, GRANT, THREAD};
 use super::super::runs::SHOWN;
@@ -6,25 +6,25 @@ use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{DecisionType, Outcome};
 
-/// A table analysts may list.
+/// A table that analysts can list.
 pub(super) struct Table {
     /// Its name in SQL.
     pub(super) name: &'static str,
-    /// The time that its lists are in the order of; `id` decides between equal ones.
+    /// The time column that its lists are ordered by; `id` breaks ties.
     pub(super) order: &'static str,
-    /// Read for a row; `order` and `id` come first.
+    /// The columns that are read; `order` and `id` come first.
     pub(super) columns: &'static str,
-    /// What a filter may name.
+    /// The fields that a filter can use.
     pub(super) fields: &'static [Field],
     /// Columns that an index begins with, after the tenant (and, for runs, the project).
     pub(super) indexed: &'static [&'static str],
-    /// The partial index of the rows that are open, or did not complete; none where all states stand in one index.
+    /// The partial index of rows that are open or did not complete; `None` if one index covers all states.
     pub(super) few: Option<&'static str>,
-    /// The partial index of the rows that took long, by classes.
+    /// The partial index of long durations, by class.
     pub(super) slow: &'static str,
 }
 
-/// A name in a filter.
+/// A field of a filter.
 pub(super) struct Field {
     pub(super) name: &'static str,
     /// Column or expression.
@@ -32,16 +32,16 @@ pub(super) struct Field {
     pub(super) kind: Kind,
 }
 
-/// What a field is compared with.
+/// The type of a field.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     /// Any quoted string.
     Text,
-    /// A quoted string of a closed list.
+    /// A quoted string from a closed list.
     Enum(fn() -> Vec<&'static str>),
-    /// A bare integer.
+    /// An integer without quotes.
     Number,
-    /// A bare integer, in milliseconds.
+    /// An integer in milliseconds, without quotes.
     Duration,
     /// A quoted RFC 3339 time.
     Time,
@@ -152,7 +152,7 @@ pub(super) const GRANTS: Table = Table {
     slow: "",
 };
 
-/// The latest active first.
+/// Most recently active first.
 pub(super) const THREADS: Table = Table {
     name: "thread",
     order: "updated_at",
@@ -168,7 +168,7 @@ pub(super) const THREADS: Table = Table {
     slow: "",
 };
 
-/// The run that called another. Lists that do not ask for it leave out what was called.
+/// The run that called another. Lists without a condition on it show only outermost runs.
 pub(super) const PARENT: &str = "parent_run_id";
 
 fn decision_types() -> Vec<&'static str> {

@@ -1,20 +1,20 @@
 //! The filter language, a subset of AIP-160: `field op value [AND field op value …]`.
 //!
-//! Operators are `=`, `!=` and, for numbers and times, `<`, `<=`, `>`, `>=`. Strings stand in double quotes with `\"`,
-//! `\\` and `\*` as escapes; one that ends in `*` is a prefix. Numbers and `true`, `false` stand bare. A row that lacks
-//! the field (an open decision has no outcome) matches `!=` and nothing else.
+//! Operators are `=`, `!=` and, for numbers and times, `<`, `<=`, `>`, `>=`. Strings are in double quotes with `\"`,
+//! `\\` and `\*` as escapes; a string that ends in `*` is a prefix. Numbers and `true`, `false` have no quotes. A row
+//! that lacks the field (an open decision has no outcome) matches only `!=`.
 
 use chrono::DateTime;
 
 use super::fields::{Field, Kind, Table};
 use crate::ports::records::QueryError;
 
-/// Longest filter, in bytes.
+/// Maximum length of a filter, in bytes.
 const MAX_LENGTH: usize = 4096;
-/// Conditions at most.
+/// Maximum number of conditions.
 const MAX_TERMS: usize = 32;
 
-/// Conditions that all hold.
+/// Conditions that must all hold.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     pub(super) terms: Vec<Term>,
@@ -56,7 +56,7 @@ impl Op {
 pub(super) enum Literal {
     Exact(String),
     Prefix(String),
-    /// One of these, of a closed list.
+    /// One of these values of a closed list.
     OneOf(Vec<&'static str>),
     Int(i64),
     Bool(bool),
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Term {
 }
 
 impl Filter {
-    /// Reads a filter; an empty one holds for every row.
+    /// Parses a filter; an empty filter matches every row.
     pub(super) fn parse(table: &'static Table, text: &str) -> Result<Self, QueryError> {
         if text.len() > MAX_LENGTH {
             return Err(QueryError::Invalid {
@@ -128,7 +128,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands at `at`, for a message.
+    /// The text at `at`, for an error message.
     fn found(&self, at: usize) -> String {
         let rest = &self.text[at..];
         match rest.chars().next() {
@@ -141,10 +141,7 @@ impl Parser<'_> {
         if self.word() != "AND" {
             return Err(self.error(
                 self.at,
-                format!(
-                    "found {}; conditions are joined by AND, and by nothing else",
-                    self.found(self.at)
-                ),
+                format!("found {}; conditions can only be joined by AND", self.found(self.at)),
             ));
         }
         self.at += 3;
@@ -259,7 +256,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A quoted string, unescaped; `true` when it ends in an unescaped `*`, which is not part of it.
+    /// A quoted string, unescaped. The flag is true if the string ends in an unescaped `*`, which is removed.
     fn string(&mut self, name: &str) -> Result<(String, bool), QueryError> {
         let start = self.at;
         let Some(body) = self.rest().strip_prefix('"') else {
@@ -281,13 +278,13 @@ impl Parser<'_> {
                 _ if prefix => {
                     return Err(self.error(
                         at - 1,
-                        "found \"*\" inside a string; it may only end one, and \\* stands for itself",
+                        "found \"*\" inside a string; it is allowed only at the end, and \\* is a literal asterisk",
                     ));
                 }
                 '*' => prefix = true,
                 '\\' => match chars.next() {
                     Some((_, escaped @ ('"' | '\\' | '*'))) => text.push(escaped),
-                    _ => return Err(self.error(at, "found a lone \\; allowed are \\\", \\\\ and \\*")),
+                    _ => return Err(self.error(at, "found an incomplete escape \\; allowed are \\\", \\\\ and \\*")),
                 },
                 _ => text.push(c),
             }

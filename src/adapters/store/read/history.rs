@@ -1,4 +1,4 @@
-//! The calls of the past, in their order, with what a policy asks about them.
+//! Past tool calls, in order, with the facts that a policy decides by.
 
 use std::ops::ControlFlow;
 
@@ -10,35 +10,35 @@ use crate::ports::records::QueryError;
 /// A logged call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastCall {
-    /// Where the next page goes on.
+    /// Where the next page starts.
     pub place: (i64, String),
     /// RFC 3339.
     pub at: String,
-    /// Of which decision.
+    /// The decision that it belongs to.
     pub decision: String,
     /// The name that the model used, or the tool's own.
     pub tool: String,
-    /// The server; absent where the model named nothing granted.
+    /// The server; absent if the model called a tool that was not granted.
     pub server: Option<String>,
-    /// JSON, if it was kept.
+    /// JSON, if it was stored.
     pub arguments: Option<String>,
     /// `completed`, `failed`, `in_doubt`, `started`, `not_sent`.
     pub status: String,
-    /// Why it has no good result.
+    /// The error code, if it did not complete.
     pub error_code: Option<String>,
-    /// Could it change something?
+    /// Whether it can have side effects.
     pub side_effect: bool,
-    /// Who acted.
+    /// The user on whose behalf it was made.
     pub user: String,
     /// `chat`, `agent`, …
     pub surface: String,
-    /// The agent whose run it was, while that run is kept.
+    /// The agent of its run, while that run is kept.
     pub agent: Option<String>,
-    /// Was a person asked? While its run is kept.
+    /// Whether approval was requested, while its run is kept.
     pub asked: bool,
-    /// Did it run by what a person had allowed for good? While its run is kept.
+    /// Whether it was covered by a grant, while its run is kept.
     pub granted: bool,
-    /// What decided it, as the record says.
+    /// The rule that decided it, as recorded.
     pub by: Option<String>,
 }
 
@@ -49,12 +49,12 @@ const PAST_CALLS: &str = "SELECT call.created_at, call.id, call.decision_id, cal
      LEFT JOIN agent_run run ON run.id = call.decision_id LEFT JOIN agent_action action ON action.id = call.id \
      WHERE call.tenant = $1 AND (call.created_at, call.id) > ($2, $3) ORDER BY call.created_at, call.id LIMIT $4";
 
-/// A page of them; what a page holds at once is bounded as an analyst's is.
+/// Rows of a page. As for analysts, the size of a page in memory is limited.
 const PAGE: i64 = 500;
 const PAGE_BYTES: usize = 8 << 20;
 
 impl ReadOnly {
-    /// The next calls after a place, oldest first; none when there are no more.
+    /// The next calls after a place, oldest first; empty at the end.
     ///
     /// # Errors
     /// [`QueryError`].

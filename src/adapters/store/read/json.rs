@@ -1,14 +1,14 @@
-//! Rows as JSON. Columns are read by their place in `fields.rs`.
+//! Rows as JSON. Columns are read by their position in `fields.rs`.
 
 use serde_json::{Value as Json, json};
 
 use super::super::db::Row;
 use crate::domain::time::rfc3339;
 
-/// Makes what is shown of a row, and adds to the bytes read so far.
+/// Converts a row to its public form, and adds to the bytes read so far.
 pub(super) type Shape<T> = fn(&Row, &mut usize) -> Result<T, sqlx::Error>;
 
-/// A decision, named as in the reply of `POST /v1/chat`. What is not kept, or not known, is null.
+/// A decision, with the names of the reply of `POST /v1/chat`. Values that are unknown or not stored are null.
 pub(super) fn decision(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error> {
     let (response, message) = (row.opt_text(5)?, row.opt_text(17)?);
     *bytes += length(&response) + length(&message);
@@ -40,7 +40,7 @@ pub(super) fn decision(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error
     }))
 }
 
-/// A tool call, as in `tool_calls` of a decision and what the log knows beside.
+/// A tool call, as in `tool_calls` of a decision, with further columns of the log.
 pub(super) fn tool_call(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error> {
     let (parameters, data, words) = (row.opt_text(5)?, row.opt_text(7)?, row.opt_text(9)?);
     *bytes += length(&parameters) + length(&data) + length(&words);
@@ -68,7 +68,7 @@ pub(super) fn tool_call(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Erro
     }))
 }
 
-/// A tool call on its own, with its decision.
+/// A tool call by itself, with its decision.
 pub(super) fn tool_invocation(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error> {
     let mut call = tool_call(row, bytes)?;
     call["tool_invocation_id"] = row.text(1)?.into();
@@ -87,7 +87,7 @@ fn milliseconds(us: Option<i64>) -> Option<i64> {
     us.map(|us| us / 1000)
 }
 
-/// The column holds JSON; what somebody else put there is shown as text.
+/// The column holds JSON; other text (written outside gavel) is shown as a string.
 fn parsed(json: Option<String>) -> Option<Json> {
     json.map(|text| serde_json::from_str(&text).unwrap_or(Json::String(text)))
 }

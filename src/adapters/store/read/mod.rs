@@ -1,7 +1,7 @@
-//! Analysts' reads: port [`Decisions`]. Bound to a tenant, bounded in size and time, on connections of their own.
+//! Analysts' reads: port [`Decisions`]. Restricted to a tenant, limited in size and time, on separate connections.
 //!
-//! `fields` says what may be asked, `filter` reads the question, `select` makes it one statement that an index
-//! answers, `token` marks where the next page begins, `json` shapes the rows.
+//! `fields` defines what can be queried, `filter` parses a query, `select` turns it into one statement that an index
+//! supports, `token` marks the start of the next page, `json` shapes the rows.
 
 mod fields;
 mod filter;
@@ -36,7 +36,7 @@ use crate::domain::thread::ThreadSummary;
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
-/// Reads a filter of the decisions.
+/// Parses a filter on decisions.
 #[cfg(fuzzing)]
 pub fn filter_of_decisions(text: &str) {
     let _ = Filter::parse(&DECISIONS, text);
@@ -44,20 +44,20 @@ pub fn filter_of_decisions(text: &str) {
 
 /// Connections for analysts' reads.
 const READERS: u32 = 4;
-/// A database that does not end a read by itself is waited for so much longer.
+/// Extra wait for a database that does not end a slow read by itself.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Rows of a page at most.
+/// Maximum rows of a page.
 const MAX_PAGE: u32 = 1000;
-/// A page ends early, with a token for the rest, when its rows hold so many bytes.
+/// Maximum bytes of a page's rows. Beyond that the page ends early, with a token for the rest.
 const MAX_PAGE_BYTES: usize = 8 << 20;
 
-/// The record for those who only read it: no migration, no lease, no writer.
+/// Read-only access to the records: no migration, no lease, no writer.
 pub struct ReadOnly {
     readers: Readers,
-    /// For signs of life: analysts may hold all the others.
+    /// For health checks: analysts may use all other connections.
     probe: Readers,
     dialect: Dialect,
-    /// The longest a query may take.
+    /// Timeout of a query.
     limit: Duration,
 }
 
@@ -86,7 +86,7 @@ impl Decisions for ReadOnly {
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
-        // A table, since a constant would not touch the file.
+        // Reads a table, since a constant would not touch the file.
         let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
         Box::pin(async move {
             let first = &mut |_| Ok(ControlFlow::Break(()));
@@ -96,7 +96,7 @@ impl Decisions for ReadOnly {
 }
 
 impl ReadOnly {
-    /// Reads a database that is there and has every migration of this gavel. Changes nothing.
+    /// Opens an existing database that has every migration of this binary. Changes nothing.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -111,7 +111,7 @@ impl ReadOnly {
         }
     }
 
-    /// Does no I/O: connections are made when first needed.
+    /// Does no I/O: connections are opened on demand.
     pub(super) fn of(target: &Target, limit: Duration) -> Self {
         Self {
             readers: target.readers(READERS, limit),
@@ -127,7 +127,7 @@ impl ReadOnly {
         self.probe.close().await;
     }
 
-    /// A page of the runs of a project, and the token of the next one.
+    /// A page of the runs of a project, and the token of the next page.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -140,7 +140,7 @@ impl ReadOnly {
         self.page(&RUNS, runs::shown, tenant, Some(project), query).await
     }
 
-    /// A page of actions, and the token of the next one.
+    /// A page of actions, and the token of the next page.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -152,7 +152,7 @@ impl ReadOnly {
         self.page(&ACTIONS, actions::action, tenant, None, query).await
     }
 
-    /// A page of grants, and the token of the next one.
+    /// A page of grants, and the token of the next page.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -164,7 +164,7 @@ impl ReadOnly {
         self.page(&GRANTS, actions::grant, tenant, None, query).await
     }
 
-    /// Does a gavel have this database just now: one that serves, or a command that works on runs?
+    /// Whether a gavel process currently uses this database: a server, or a command that works on runs.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -182,7 +182,7 @@ impl ReadOnly {
         Ok(found)
     }
 
-    /// A page of threads, the latest active first, and the token of the next one.
+    /// A page of threads, most recently active first, and the token of the next page.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -224,7 +224,7 @@ impl ReadOnly {
             filter: &filter,
             after: after.as_ref(),
             descending,
-            // One more than asked for tells whether there is a next page.
+            // One extra row shows whether there is a next page.
             limit: size + 1,
         };
         let (sql, values) = select(self.dialect, &question);
@@ -232,7 +232,7 @@ impl ReadOnly {
         let (mut items, mut next) = (Vec::new(), None);
         let (mut last, mut bytes) = (None, 0);
         self.read(&self.readers, sql.into(), values, &mut |row| {
-            // A row that does not fit any more begins the next page.
+            // A row that exceeds the limits starts the next page.
             let item = if items.len() < size {
                 Some(shape(&row, &mut bytes)?)
             } else {
@@ -253,7 +253,7 @@ impl ReadOnly {
         Ok((items, next))
     }
 
-    /// Gives each row of any statement to `each` until it breaks.
+    /// Passes each row of any statement to `each` until it breaks.
     pub(super) async fn rows(&self, sql: Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), QueryError> {
         self.read(&self.readers, sql, values, each).await
     }
@@ -269,7 +269,9 @@ impl ReadOnly {
         match tokio::time::timeout(self.limit + SILENCE, reading).await {
             Ok(Err(error)) if is_too_slow(&error) => Err(QueryError::TooSlow { limit: self.limit }),
             Ok(done) => done.map_err(|error| QueryError::Unavailable(describe(&error).into())),
-            Err(_) => Err(QueryError::Unavailable("the database does not answer a query".into())),
+            Err(_) => Err(QueryError::Unavailable(
+                "the database did not answer a query in time".into(),
+            )),
         }
     }
 
@@ -302,7 +304,7 @@ impl ReadOnly {
     }
 }
 
-/// By the table's own time alone, one way or the other.
+/// The order: only by the table's own time column, in either direction.
 fn descending(time: &str, order_by: Option<&str>) -> Result<bool, QueryError> {
     let given = order_by.unwrap_or_default().trim();
     match given.strip_prefix(time).unwrap_or(given).trim_start() {

@@ -1,10 +1,9 @@
-//! One statement for one question, such that an index gives its rows in order.
+//! Builds one statement for a query, such that an index returns its rows in order.
 //!
-//! The condition that leaves the fewest rows *drives*; the others only check. A closed list drives as one
-//! branch a value, each with its own limit, so that `ERROR:*` reads a page from each of its outcomes and
-//! never sorts a table; a long duration drives as one branch a class of durations. SQLite has no statistics
-//! to choose by and is told with a unary `+`, which takes a column out of the choice; PostgreSQL chooses by
-//! itself.
+//! The most selective condition *drives*; the others only filter. For a closed list there is one branch per value, each
+//! with its own limit. So `ERROR:*` reads a page from each of its outcomes and never sorts a table. For a long duration
+//! there is one branch per class of durations. SQLite has no statistics, so a unary `+` excludes the other columns from
+//! its choice of an index. PostgreSQL chooses by itself.
 
 use std::fmt::Write;
 
@@ -15,11 +14,11 @@ use super::token::Token;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 
-/// What to read.
+/// The query.
 pub(super) struct Question<'a> {
     pub(super) table: &'static Table,
     pub(super) tenant: &'a TenantId,
-    /// Only of runs.
+    /// Only for runs.
     pub(super) project: Option<&'a ProjectId>,
     pub(super) user: Option<&'a UserId>,
     pub(super) filter: &'a Filter,
@@ -38,7 +37,7 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
         dialect,
         values: Vec::new(),
     };
-    // The calls of one decision are found by the primary key, which has no tenant.
+    // The calls of one decision are found by the primary key, which does not include the tenant.
     let tenant = builder.column("tenant", driver.column != Some("decision_id"));
     let place = builder.bind(Value::text(question.tenant.as_str()));
     let mut shared = vec![format!("{tenant} = {place}")];
@@ -87,34 +86,34 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
     (sql, builder.values)
 }
 
-/// What the statement is led by.
+/// The condition that the statement is driven by.
 #[derive(Default)]
 struct Driver {
     column: Option<&'static str>,
-    /// The condition that `branches` say in full.
+    /// The condition that `branches` fully express.
     term: Option<usize>,
     /// Conditions of which exactly one holds, as literals: values of closed lists, never a caller's text.
     branches: Vec<String>,
-    /// The index SQLite must take, where it would take another.
+    /// The index that SQLite must use where it would choose another.
     named: Option<&'static str>,
 }
 
-/// How few rows a condition leaves, as far as its text tells. The least drives.
+/// How many rows a condition leaves, judged by its text. The smallest drives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Leaves {
     /// One decision, or one conversation.
     One,
-    /// What one user did.
+    /// The rows of one user.
     User,
-    /// What is open, or did not complete.
+    /// Rows that are open or did not complete.
     Unfinished,
-    /// Outcomes that are no success; what took very long.
+    /// Unsuccessful outcomes, or very long durations.
     Rare,
-    /// One tool, also as an intent.
+    /// One tool, or the intent of one tool.
     Named,
-    /// What took long.
+    /// Long durations.
     Slow,
-    /// Much of the table.
+    /// A large part of the table.
     Much,
 }
 
@@ -135,7 +134,7 @@ fn driver(question: &Question<'_>) -> Driver {
         .unwrap_or_default()
 }
 
-/// The statement as led by one condition, when an index answers that.
+/// The statement driven by one condition, if an index supports that.
 fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, Driver)> {
     let column = term.field.sql;
     let driver = Driver {
@@ -195,7 +194,7 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
     }
 }
 
-/// States of runs that are over.
+/// The statuses of ended runs.
 fn over() -> impl Iterator<Item = &'static str> {
     RunStatus::ALL
         .iter()
@@ -206,11 +205,11 @@ fn over() -> impl Iterator<Item = &'static str> {
 /// Intents of decisions that called no tool (DESIGN.md section 3).
 const WITHOUT_A_TOOL: [&str; 4] = ["respond", "clarify", "refuse", "none"];
 
-/// Least seconds of each class of the indexes of what took long (migration `0003_lists`).
+/// Minimum seconds of each class in the duration indexes (migration `0003_lists`).
 const SLOW_CLASSES_S: [i64; 6] = [1, 2, 4, 8, 16, 32];
 
-/// The classes that hold every row that a condition on a duration allows, the quickest first; none when it allows
-/// durations that are not in the index.
+/// The classes that cover every row that a duration condition allows, shortest first. `None` if it allows durations
+/// that are not in the index.
 fn slow_classes(term: &Term) -> Option<Vec<i64>> {
     let Literal::Int(ms) = term.value else { return None };
     let (least_ms, most_ms) = match term.op {
@@ -224,7 +223,7 @@ fn slow_classes(term: &Term) -> Option<Vec<i64>> {
     Some(classes.take_while(|class| class * 1000 <= most_ms).collect())
 }
 
-/// One class, with the index's condition and expression as its definition spells them.
+/// One class, with the condition and expression spelled exactly as in the index's definition.
 fn slow(class: i64) -> String {
     let (last, quicker) = SLOW_CLASSES_S.split_last().unwrap_or((&0, &[]));
     let cases = quicker.iter().fold(String::new(), |mut cases, class| {
@@ -235,11 +234,11 @@ fn slow(class: i64) -> String {
     format!("duration_us >= 1000000 AND (CASE{cases} ELSE {last} END) = {class}")
 }
 
-/// The condition on the status as one that a partial index answers.
+/// The status condition in a form that a partial index supports.
 fn few(table: &Table, term: &Term) -> Option<String> {
     let chosen = statuses(term)?;
     match table.name {
-        // Nothing is left, as in `status != "*"`.
+        // No status is left, as in `status != "*"`.
         _ if chosen.is_empty() => None,
         "decision_log" if chosen == ["open"] => Some("status = 'open'".to_owned()),
         "tool_invocation_log" if !chosen.contains(&"completed") => {
@@ -325,7 +324,7 @@ impl Builder {
         format!("${}", self.values.len())
     }
 
-    /// A column that drives, or one that only checks.
+    /// A column, marked so that SQLite uses no index for it unless it drives.
     fn column(&self, sql: &'static str, drives: bool) -> String {
         let plain = drives || sql == "created_at" || self.dialect == Dialect::Postgres;
         if plain { sql.to_owned() } else { format!("+{sql}") }
@@ -373,11 +372,11 @@ impl Builder {
     }
 }
 
-/// The least text after all that begin with `prefix`, in byte order; none when every text does.
+/// The smallest text after all texts that begin with `prefix`, in byte order; `None` if there is none.
 fn after_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
-        // The range of characters steps over the surrogates.
+        // A range of characters skips the surrogates.
         if let Some(next) = (last..=char::MAX).nth(1) {
             chars.push(next);
             return Some(chars.into_iter().collect());
@@ -465,7 +464,7 @@ mod tests {
         conn
     }
 
-    /// What SQLite does for an answer.
+    /// SQLite's query plan.
     async fn plan(conn: &mut Conn, question: &Question<'_>) -> Vec<String> {
         let (sql, values) = select(Dialect::Sqlite, question);
         let mut plan = Vec::new();
@@ -478,7 +477,7 @@ mod tests {
         plan
     }
 
-    /// Without statistics SQLite takes any index that fits; this is what it takes.
+    /// Without statistics SQLite uses any suitable index; this test pins its choice.
     #[tokio::test]
     async fn an_index_answers_each_question() {
         let folder = tempfile::tempdir().unwrap();
@@ -592,7 +591,7 @@ mod tests {
         conn.close().await;
     }
 
-    /// A list of threads reads a page of them, and a row or two of an index for each.
+    /// A list of threads reads one page of them, and one or two index rows for each.
     #[tokio::test]
     async fn an_index_answers_the_list_of_threads() {
         let folder = tempfile::tempdir().unwrap();

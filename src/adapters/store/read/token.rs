@@ -1,4 +1,4 @@
-//! Where a page ended. Opaque to callers, and only good for the question it came from.
+//! Page tokens: opaque to callers, and valid only for the query that they came from.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,7 +15,7 @@ pub(super) struct Token {
     pub(super) id: String,
 }
 
-/// Hash of everything that must be the same on the next page; the page size may differ.
+/// A hash of everything that must be the same on the next page; the page size may differ.
 pub(super) fn fingerprint(
     table: &str,
     tenant: &TenantId,
@@ -38,17 +38,17 @@ pub(super) fn fingerprint(
 }
 
 impl Token {
-    /// Base64url over fingerprint (8 bytes), time (8, big endian) and id (16).
+    /// Base64url of fingerprint (8 bytes), time (8, big endian) and id (16).
     pub(super) fn write(&self, fingerprint: [u8; 8]) -> String {
         let mut bytes = Vec::with_capacity(32);
         bytes.extend(fingerprint);
         bytes.extend(self.at.to_be_bytes());
-        // The ids of rows are ours, so they are UUIDs; any other would begin the page anew, not leak.
+        // Row ids are made by gavel and are UUIDs. Any other id would restart the list; it would not leak data.
         bytes.extend(Uuid::try_parse(&self.id).unwrap_or_default().into_bytes());
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Reads what [`Token::write`] wrote for the same question.
+    /// Parses a token that [`Token::write`] wrote for the same query.
     pub(super) fn read(text: &str, fingerprint: [u8; 8]) -> Result<Self, QueryError> {
         let invalid = |detail: &str| QueryError::Invalid {
             field: "page_token",
@@ -57,13 +57,13 @@ impl Token {
         let bytes = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
         let Ok(bytes) = <[u8; 32]>::try_from(bytes) else {
             return Err(invalid(
-                "is not a token of this API; take next_page_token of the page before",
+                "is not a page token of this API; use next_page_token of the previous page",
             ));
         };
         let (head, rest) = bytes.split_at(8);
         if head != fingerprint {
             return Err(invalid(
-                "belongs to another question; filter, order_by and user must be those of the page before",
+                "belongs to another query; filter, order_by and user must be those of the previous page",
             ));
         }
         let (time, id) = rest.split_at(8);

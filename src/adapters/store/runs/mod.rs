@@ -1,9 +1,9 @@
-//! Runs of agents: port [`Runs`]. `write` does one op in the writer's transaction with the texts of `statements`; `read`
-//! reads, on connections that analysts do not use.
+//! Agents' runs: port [`Runs`]. `write` executes one op in the writer's transaction, with the texts of `statements`.
+//! `read` reads, on connections that analysts do not use.
 //!
-//! Who holds the lease is told by holder and fence alone: one that ran out or was given up is lost when somebody else has
-//! taken the run up, and not before, so a process that was held up loses no work. A holder that does not hear of an append in time treats the run
-//! as another's: whether the append was written or not, whoever takes the run up reads what there is.
+//! Only holder and fence decide who holds the lease. An expired or released lease is lost when another process takes
+//! the run, and not before, so a delayed process loses no work. A holder whose append is not acknowledged in time
+//! treats the run as lost. Whether or not the append was written, the next worker reads the journal as it is.
 
 mod op;
 mod read;
@@ -12,7 +12,7 @@ mod write;
 
 pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, opt_parsed, parsed, shown};
-pub(super) use statements::{RunStatements, WORKED_ON};
+pub(super) use statements::{RUN_ACTIVE, RunStatements};
 pub(super) use write::{doubts, id, int};
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 use crate::ports::runs::{
-    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry,
     StoredRun, Suspend, Suspended, Turn, Waiting,
 };
 
@@ -36,17 +36,17 @@ impl Store {
     pub(super) async fn run(&self, what: &'static str, op: RunOp) -> Result<RunDone, RecordError> {
         match self.commit(what, Op::Run(Box::new(op))).await? {
             Done::Run(done) => Ok(done),
-            other => unreachable!("an op of runs is answered as one, not as {other:?}"),
+            other => unreachable!("a run op must return Done::Run, not {other:?}"),
         }
     }
 }
 
-/// The answer that belongs to the op.
+/// Extracts the answer that belongs to the op.
 macro_rules! answer {
     ($done:expr, $answer:path) => {
         match $done {
             $answer(answer) => Ok(answer),
-            other => unreachable!("another op's answer: {other:?}"),
+            other => unreachable!("the answer of another op: {other:?}"),
         }
     };
 }
@@ -136,7 +136,7 @@ impl Runs for Store {
         Box::pin(self.stored_run(run))
     }
 
-    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>> {
+    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
         Box::pin(self.standing_of(run))
     }
 

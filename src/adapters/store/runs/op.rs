@@ -1,4 +1,4 @@
-//! What the writer is asked to do with runs and definitions.
+//! The ops of runs and definitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,35 +10,36 @@ use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, Suspend, Suspended};
 
-/// One thing to write. As with every op, to do it twice does no harm, and answers the same.
+/// One op. As with every op, repeating it does no harm and returns the same answer.
 #[derive(Debug)]
 pub(in super::super) enum RunOp {
     Create(NewRun),
-    /// Nobody heard that the run was made, so nobody begins it: end it, and free its claim and the run it goes on with.
+    /// The creation of the run was not acknowledged, so no worker starts it: ends it, and frees its claim and the run
+    /// that it resumes.
     Abandon(Abandoned),
-    /// With an id of the lease, by which a take that went unheard is known again.
+    /// With an id of the lease, which identifies a repetition after an unacknowledged commit.
     Take(RunId, Uuid),
     Append(Append),
     Finish(FinishedRun),
     Suspend(Suspend),
     Resolve(Resolve),
     Settle(Settle),
-    /// The run, the claim's scope and its fingerprint.
+    /// The run, the scope of the claim, and its fingerprint.
     Claim(RunId, Arc<str>, Arc<str>),
-    /// The questions of these outermost runs whose time is over.
+    /// Expires due approval requests of these outermost runs.
     Expire(Vec<RunId>),
     Revoke(Revoke),
     Renew(Vec<Lease>),
-    /// Runs that were taken too often without being returned.
+    /// Fails runs that were taken too often without being returned.
     GiveUp(Vec<RunId>),
     Release(Vec<Lease>),
-    /// By whom.
+    /// The run, and the name of the caller who cancels it.
     Cancel(RunId, Arc<str>),
-    /// With an id of the version, by which one that went unheard is known again.
+    /// With an id of the version, which identifies a repetition after an unacknowledged commit.
     Define(NewVersion, Uuid),
 }
 
-/// What is left of a run that nobody heard of.
+/// A run whose creation was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Abandoned {
     pub(in super::super) run: RunId,
@@ -46,7 +47,7 @@ pub(in super::super) struct Abandoned {
     pub(in super::super) resumes: Option<RunId>,
 }
 
-/// What was done.
+/// The result of an op.
 #[derive(Debug)]
 pub(in super::super) enum RunDone {
     Written,
@@ -63,8 +64,8 @@ pub(in super::super) enum RunDone {
 }
 
 impl RunOp {
-    /// Must it be written although nobody waits any more? An append that announces calls need not: who did not hear of it sends
-    /// nothing. Another one tells what came of calls that were sent.
+    /// Whether it must be written even if the caller gave up. An append that announces calls need not: without its
+    /// acknowledgement the worker sends nothing. Any other append records the results of calls that were sent.
     pub(in super::super) fn must_finish(&self) -> bool {
         match self {
             Self::Append(append) => !append.announces(),
@@ -73,9 +74,9 @@ impl RunOp {
         }
     }
 
-    /// Must it survive a loss of power? What was answered must, and intents. Neither must what came of actions be
-    /// lost, since the audit has it. The tail of a journal without these need not survive:
-    /// without it the model is asked again, and a call that was sent is in doubt, or repeated where that does no harm.
+    /// Whether it must survive a power loss. Intents and acknowledged changes must. Outcomes of actions must too, since
+    /// the audit log has them. The rest of a journal's tail need not: without it the model is asked again, and a call
+    /// that was sent is in doubt, or is repeated where that does no harm.
     pub(in super::super) fn survives_power_loss(&self) -> bool {
         match self {
             Self::Create(_) | Self::Finish(_) | Self::Define(..) | Self::Cancel(..) | Self::Abandon(_) => true,
@@ -86,14 +87,14 @@ impl RunOp {
             | Self::Revoke(_)
             | Self::GiveUp(_) => true,
             Self::Append(append) => append.announces() || !append.outcomes.is_empty(),
-            // What it is claimed for is written after it.
+            // The work that a key is claimed for is written after the claim.
             Self::Claim(..) | Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
         }
     }
 
-    /// What must be done when nobody heard of it. A lease runs out by itself. A run that another one called belongs to that
-    /// one, and so to whoever takes it up.
-    pub(in super::super) fn unheard(&self) -> Option<Self> {
+    /// The op that follows if the commit was not acknowledged. A lease expires by itself. A child run belongs to the
+    /// calling run, and so to the worker that takes that run.
+    pub(in super::super) fn outcome_unknown(&self) -> Option<Self> {
         match self {
             Self::Create(run) if run.parent.is_none() => Some(Self::Abandon(Abandoned {
                 run: run.id,
@@ -104,14 +105,14 @@ impl RunOp {
         }
     }
 
-    /// The rows that must stand still while it is judged.
+    /// The runs whose rows must be locked while the op executes.
     pub(super) fn locks(&self, into: &mut BTreeSet<RunId>) {
         match self {
             Self::Create(run) => into.extend(run.parent.map(|parent| parent.lease.run).into_iter().chain(run.resumes)),
             Self::Abandon(abandoned) => into.extend([abandoned.run].into_iter().chain(abandoned.resumes)),
-            // It locks the outermost run, which it has to find first.
+            // It locks the outermost run, which it must find first.
             Self::Cancel(..) => {}
-            // It waits for nobody: who holds the row may stand still, and the run is looked for again.
+            // It never waits for a lock: if the row is locked, a worker looks for the run again later.
             Self::Take(..) => {}
             Self::Append(append) => into.extend([append.lease.run]),
             Self::Finish(run) => into.extend([run.lease.run]),
@@ -124,7 +125,7 @@ impl RunOp {
         }
     }
 
-    /// The project whose definitions it judges by.
+    /// The project whose definitions it depends on.
     pub(super) fn project(&self) -> Option<(&str, &str)> {
         match self {
             Self::Define(version, _) => Some((version.tenant.as_str(), version.project.as_str())),

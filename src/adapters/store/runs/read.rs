@@ -1,4 +1,4 @@
-//! Runs read back: for whoever works on them, and for whoever looks at them.
+//! Reads of runs, for workers and for the API.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
-use super::statements::{CANCELLED, FIRST_OF_THREAD, WORKED_ON, taken_too_often};
+use super::statements::{CANCELLED, FIRST_OF_THREAD, RUN_ACTIVE, taken_too_often};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Claimant, Snapshot, Standing, StoredEntry, StoredRun, Turn, Waiting};
+use crate::ports::runs::{Claimant, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
 
-/// The surface of a run's decision, of those there are.
+/// The possible surfaces of a run's decision.
 const SURFACES: [&str; 2] = ["agent", "thread"];
 
 const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id, run.agent_id, run.version, \
@@ -35,7 +35,7 @@ const STANDING: &str = "SELECT status, parent_run_id, parent_action_id, resumed_
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
      AND number > $2 ORDER BY number LIMIT $3";
 
-/// What everybody is shown of a run, in the order of [`shown`]; `created_at` and `id` come first, as in every list.
+/// The public columns of a run, in the order of [`shown`]; `created_at` and `id` come first, as in every list.
 pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, parent_run_id, status, summary, output, \
      error_message, steps, started_at, completed_at, definition_hash, version, resumed_from, resumed_by, recovered_from, \
      stop_reason, in_doubt, input_tokens, output_tokens, thought_tokens, cached_tokens, \
@@ -106,11 +106,11 @@ impl Store {
         Ok(found)
     }
 
-    pub(super) async fn standing_of(&self, run: RunId) -> Result<Option<Standing>, QueryError> {
+    pub(super) async fn standing_of(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
         let mut found = None;
         self.working
             .rows(STANDING.into(), vec![Value::text(&run.to_string())], &mut |row| {
-                found = Some(Standing {
+                found = Some(RunState {
                     status: parsed(&row, 0, RunStatus::parse)?,
                     parent: opt_run_id(&row, 1)?.zip(opt_parsed(&row, 2, ActionId::parse)?),
                     resumes: opt_run_id(&row, 3)?,
@@ -180,7 +180,7 @@ impl Store {
 }
 
 impl ReadOnly {
-    /// A run as everybody is shown it; `None` when the tenant (or the user, where one is given) has no such run.
+    /// The public form of a run; `None` when the tenant (or the given user) has no such run.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -214,7 +214,8 @@ fn lost(dialect: Dialect) -> String {
     )
 }
 
-/// takes, name (or tenant and name) → run, tenant, user, takes. The condition of the partial index, as its definition spells it.
+/// takes, name (or tenant and name) → run, tenant, user, takes. Spells the condition of the partial index as its
+/// definition does.
 fn waiting(dialect: Dialect, turn: Turn<'_>) -> String {
     let (whose, order) = match turn {
         Turn::Tenant(_) => ("tenant > $2", "tenant, user_id"),
@@ -235,7 +236,7 @@ fn away(error: QueryError) -> RecordError {
 /// scope → run, fingerprint.
 fn claimant(dialect: Dialect) -> String {
     format!(
-        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND (expires_at > {} OR {WORKED_ON})",
+        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND (expires_at > {} OR {RUN_ACTIVE})",
         dialect.now()
     )
 }
@@ -312,7 +313,7 @@ pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, 
         created_at: rfc3339(row.int(0)?),
         started_at: started_at.map(rfc3339),
         completed_at: completed_at.map(rfc3339),
-        // A clock that was set back makes it no time at all.
+        // The duration is 0 if the clock was set back.
         duration_ms: duration_us.map(|us| us.max(0).unsigned_abs() / 1000),
         definition_hash: row.text(12)?,
         definition_version: row.opt_int(13)?,
@@ -354,7 +355,7 @@ fn opt_run_id(row: &Row, column: usize) -> Result<Option<RunId>, sqlx::Error> {
     opt_parsed(row, column, RunId::parse)
 }
 
-/// What we wrote ourselves reads back, unless somebody changed it by hand.
+/// Parses a value that gavel wrote; it fails only if the row was edited outside gavel.
 pub(in super::super) fn parsed<T>(
     row: &Row,
     column: usize,
@@ -375,7 +376,7 @@ pub(in super::super) fn opt_parsed<T>(
 }
 
 fn unreadable(column: usize) -> sqlx::Error {
-    sqlx::Error::Decode(format!("column {column} of a run holds what gavel never writes").into())
+    sqlx::Error::Decode(format!("column {column} of a run holds a value that gavel never writes").into())
 }
 
 #[cfg(test)]
@@ -386,7 +387,7 @@ mod tests {
     use super::super::RunStatements;
     use super::*;
 
-    /// DESIGN.md 8: who looks whether something is due, as every process does every moment, reads what is due and no more.
+    /// DESIGN.md 8: the checks for due work, which every process repeats all the time, read only due rows.
     #[tokio::test]
     async fn an_index_answers_what_is_asked_all_the_time() {
         let folder = tempfile::tempdir().unwrap();

@@ -12,105 +12,109 @@ use crate::domain::agent_run::StopReason;
 use crate::domain::templates::Text;
 use crate::ports::runs::MOST_TAKES;
 
-/// Outermost runs that are dropped in one transaction: few, since their journals may be long.
+/// Outermost runs that are deleted in one transaction: few, since their journals may be long.
 const PRUNED_AT_ONCE: usize = 8;
-/// Ids of a statement that takes many; fewer are filled up with the last.
+/// Number of ids in one statement. If there are fewer, the last one is repeated.
 pub(super) const MANY: usize = 32;
 
-/// The texts, made once.
+/// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(in super::super) struct RunStatements {
-    /// [`MANY`] runs, in order, locked one after another; on PostgreSQL, where there are several writers.
+    /// [`MANY`] runs: locks them in order, one after another; only on PostgreSQL, which has several writers.
     pub(super) lock: Option<Sql>,
-    /// run: its outermost run stands still, where rows are locked.
+    /// run: locks its outermost run; only on PostgreSQL.
     pub(super) lock_root: Option<Sql>,
-    /// tenant, project: until the transaction ends nobody else puts a definition into it; on PostgreSQL.
+    /// tenant, project: keeps other writers from adding a definition to it until the transaction ends; only on
+    /// PostgreSQL.
     pub(super) lock_project: Option<Sql>,
-    /// root, fence, holder, run: a row when the lease is held and the run is running.
+    /// root, fence, holder, run: a row if the lease is held and the run is running.
     pub(super) holds: Sql,
-    /// run, the number of an entry that is not there yet: a row when somebody has cancelled the run, or one that called it.
+    /// run, number of an entry: a row if the run, or one above it, was cancelled, and the entry does not exist yet.
     pub(super) cancelled_before: Sql,
-    /// caller, call → run.
+    /// calling run, action → run.
     pub(super) called: Sql,
     /// hash, text.
     pub(super) snapshot: Sql,
-    /// hash: so that nobody prunes it before this transaction ends; on PostgreSQL.
+    /// hash: keeps it from being deleted until this transaction ends; only on PostgreSQL.
     pub(super) hold_snapshot: Option<Sql>,
     pub(super) create: Insert,
     /// paused run, the new one.
     pub(super) resume: Sql,
     /// run → status, resumed by.
     pub(super) resumable: Sql,
-    /// paused run, the new one: it was not made after all.
+    /// paused run, new run: undoes the resume, because the new run was abandoned.
     pub(super) unresume: Sql,
-    /// run: what it was to go on with may be gone on with again.
+    /// run: the run that it was to resume can be resumed again.
     pub(super) unresume_by: Sql,
-    /// run, holder: nobody heard that it was made.
+    /// run, holder: ends a run whose creation was not acknowledged.
     pub(super) abandon: Sql,
-    /// run, holder, lease id, lease in microseconds → fence. On PostgreSQL a row that is locked is not taken, nor waited for.
+    /// run, holder, lease id, lease in microseconds → fence. On PostgreSQL it skips a locked row and does not wait for
+    /// it.
     pub(super) take: Sql,
     /// run, lease id → fence.
     pub(super) taken: Sql,
     pub(super) entry: Insert,
-    /// run, steps, tokens: what it has used up by now.
-    pub(super) spend: Sql,
+    /// run, steps, tokens: updates its usage so far.
+    pub(super) update_usage: Sql,
     /// run, status, completed at, summary, output, error message, stop reason, recovered from, in doubt, steps, tokens.
     pub(super) finish: Sql,
-    /// root, fence, holder, run, status, completed at: a row when it was finished so.
+    /// root, fence, holder, run, status, completed at: a row if it was finished with these values.
     pub(super) finished: Sql,
-    /// root: the runs below it that are not over, in order, locked one after another; on PostgreSQL.
+    /// root: locks its child runs that have not ended, in order; only on PostgreSQL.
     pub(super) lock_called: Option<Sql>,
-    /// root, completed at: the runs below it that are not over.
+    /// root, completed at: ends its child runs that have not ended.
     pub(super) end_called: Sql,
-    /// root: the open decisions of the runs below it.
+    /// root: closes the open decisions of its child runs.
     pub(super) close_called: Sql,
-    /// root: the started calls of its runs → call, decision, tool, has it consequences?
+    /// root: the started calls of its runs → call, decision, tool, whether it has a side effect.
     pub(super) doubt_started: Sql,
-    /// root → run, call, tool and arguments of these.
+    /// root → run, call, tool and arguments of these calls.
     pub(super) started: Sql,
-    /// run, calls in doubt.
+    /// run, in-doubt calls.
     pub(super) doubt: Sql,
-    /// lease in microseconds, holder, [`MANY`] runs → run, fence of those that are the holder's, or were when they ended.
+    /// lease in microseconds, holder, [`MANY`] runs → run, fence of the runs that the holder holds, or held when they
+    /// ended.
     pub(super) renew: Sql,
-    /// [`MANY`] roots → runs that are to be cancelled.
+    /// [`MANY`] roots → runs that must be cancelled.
     pub(super) cancelled: Sql,
     /// run, fence, holder.
     pub(super) release: Sql,
-    /// run, holder → completed at: it was taken too often without being returned, and not by this holder.
+    /// run, holder → completed at. Fails a run that was taken too often without being returned, unless this holder
+    /// holds it.
     pub(super) give_up: Sql,
-    /// run: its decision, when it was given up.
+    /// run: closes the decision of a run that was given up.
     pub(super) close_given_up: Sql,
-    /// root → tool and status of the effects of its actions, completed or in doubt.
+    /// root → tool and status of its side effects that completed or are in doubt.
     pub(super) effects: Sql,
-    /// run that is queued.
+    /// run: cancels it if it is queued.
     pub(super) cancel_queued: Sql,
-    /// run: its decision, when it was cancelled before it began.
+    /// run: closes the decision of a run that was cancelled while queued.
     pub(super) close_cancelled: Sql,
-    /// run that somebody works on.
+    /// run: requests the cancellation of a run that has not ended.
     pub(super) cancel: Sql,
-    /// run: the outermost of it goes on, and what it called, where they wait.
+    /// run: its outermost run and all runs below become ready for a worker, if they await approval.
     pub(super) wake_cancelled: Sql,
-    /// age in microseconds → [`PRUNED_AT_ONCE`] roots at most. What a run goes on with stays as long as that run does, whose
-    /// cumulative limits count it.
+    /// age in microseconds → at most [`PRUNED_AT_ONCE`] roots. A resumed run is kept while the resuming run is kept,
+    /// whose cumulative limits count it.
     pub(super) prunable: Sql,
     /// [`MANY`] roots → the snapshots of their runs.
     pub(super) prunable_snapshots: Sql,
-    /// [`MANY`] roots: the journals of their runs.
+    /// [`MANY`] roots: deletes the journals of their runs.
     pub(super) prune_entries: Sql,
-    /// [`MANY`] roots: the actions of their runs.
+    /// [`MANY`] roots: deletes the actions of their runs.
     pub(super) prune_actions: Sql,
-    /// [`MANY`] roots: what was said in their threads with their runs.
+    /// [`MANY`] roots: deletes the lines of their runs in threads.
     pub(super) prune_messages: Sql,
-    /// [`MANY`] roots: their runs.
+    /// [`MANY`] roots: deletes their runs.
     pub(super) prune: Sql,
-    /// age in microseconds → [`MANY`] threads at most in which nothing was said for so long, and that have no runs any more.
+    /// age in microseconds → at most [`MANY`] threads that have been inactive for this long and have no runs.
     pub(super) prunable_threads: Sql,
-    /// thread.
+    /// thread: deletes it.
     pub(super) prune_thread: Sql,
-    /// hash; on PostgreSQL: no row when a run is being made with it just now.
+    /// hash: locks a snapshot; no row if a run is being created with it; only on PostgreSQL.
     pub(super) lock_snapshot: Option<Sql>,
-    /// hash: a snapshot that no run refers to.
+    /// hash: deletes a snapshot that no run uses.
     pub(super) prune_snapshot: Sql,
-    /// tenant, project, agent, id → version, hash, id: the version of that id, or else the current one.
+    /// tenant, project, agent, id → version, hash, id of the version with that id, or else of the current one.
     pub(super) defined: Sql,
     /// tenant, project, agent, version, id, hash, definition, author, created at.
     pub(super) define: Sql,
@@ -119,29 +123,29 @@ pub(in super::super) struct RunStatements {
 const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, parent_action_id, tenant, user_id, \
      project_id, agent_id, version, definition_hash, snapshot_hash, input, settings, status, holder, lease_until, fence, \
      takes, created_at, started_at, resumed_from, thread_id)";
-// Written before: the commit was not acknowledged, and this is the second try.
+// The row exists if an earlier commit of the same op was not acknowledged.
 const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
 const ENTRY_HEAD: &str = "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body)";
 const ENTRY_TAIL: &str = "ON CONFLICT (run_id, number) DO NOTHING";
 
-// A run that was given up is its last holder's until somebody takes it: what is still on its way to be written, its end
-// above all, is not lost for that.
+// After a release the last holder keeps its rights until another process takes the run. So pending writes, above all
+// the run's end, are not lost.
 const HELD: &str = "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
      AND root.fence = $2 AND (root.holder = $3 OR root.holder IS NULL) AND run.id = $4";
 
-/// run: a row where somebody has cancelled it, or one that called it.
+/// run: a row if it, or a run above it, was cancelled.
 pub(super) const CANCELLED: &str = "WITH RECURSIVE caller(id, parent, cancelled) AS (\
      SELECT id, parent_run_id, cancel_requested FROM agent_run WHERE id = $1 UNION ALL \
      SELECT run.id, run.parent_run_id, run.cancel_requested FROM agent_run run JOIN caller ON run.id = caller.parent) \
      SELECT 1 FROM caller WHERE cancelled";
 
-/// What is said of a run that was given up.
+/// The message of a run that was given up.
 pub(super) static GIVEN_UP: LazyLock<String> =
     LazyLock::new(|| Text::ProcessLost.with(&[("many", &MOST_TAKES.to_string())]));
 
-/// Of a run: it was taken too often without being returned, and its lease has run out. A holder that is still there has returned: what it
-/// could not write it goes on to write.
+/// Condition on a run: it was taken too often without being returned, and its lease has expired. `holder` is excluded:
+/// that process is alive and still writes what it could not write.
 pub(super) fn taken_too_often(dialect: Dialect, holder: &str) -> String {
     let now = dialect.now();
     format!(
@@ -151,11 +155,12 @@ pub(super) fn taken_too_often(dialect: Dialect, holder: &str) -> String {
 
 const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
-/// Of a claim: is the run that it made not over?
-pub(in super::super) const WORKED_ON: &str = "EXISTS (SELECT 1 FROM agent_run \
+/// Condition on a claim: the run that it created has not ended.
+pub(in super::super) const RUN_ACTIVE: &str = "EXISTS (SELECT 1 FROM agent_run \
      WHERE agent_run.id = idempotency_key.decision_id AND agent_run.completed_at IS NULL)";
 
-/// Of a queued run: no other one of its thread is going, or was there before. One at a time, in their order.
+/// Condition on a queued run: no other run of its thread is active, or queued before it. Runs of a thread run one at a
+/// time, in order.
 pub(super) const FIRST_OF_THREAD: &str = "(thread_id IS NULL OR NOT EXISTS (SELECT 1 FROM agent_run other \
      WHERE other.thread_id = agent_run.thread_id AND other.id <> agent_run.id \
      AND (other.status = 'queued' OR other.status = 'running' OR other.status = 'awaiting_confirmation') AND (other.status = 'running' OR other.status = 'awaiting_confirmation' OR (other.status = 'queued' \
@@ -176,7 +181,7 @@ impl RunStatements {
                  FOR UPDATE OF root"
                     .into(),
             ),
-            // A run that was called may still stand as one that waits, when the outermost was taken up by itself.
+            // A child run may still be marked as awaiting approval when only the outermost run was taken.
             holds: format!(
                 "{HELD} AND root.status = 'running' AND (run.status = 'running' \
                  OR (run.status = 'awaiting_confirmation' AND run.id <> root.id))"
@@ -230,7 +235,7 @@ impl RunStatements {
             },
             taken: "SELECT fence FROM agent_run WHERE id = $1 AND lease_id = $2 AND status = 'running'".into(),
             entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?)", ENTRY_TAIL),
-            spend: "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
+            update_usage: "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
                     cached_tokens = $6 WHERE id = $1"
                 .into(),
             finish: format!(
@@ -312,8 +317,7 @@ impl RunStatements {
             )
             .into(),
             prunable: {
-                // A run that is being gone on with just now is left for another time, and one that leaves a doubt until somebody
-                // settles that.
+                // Skips a run that is currently being resumed, and a run with an action in doubt until it is settled.
                 let lock = match dialect {
                     Dialect::Sqlite => "",
                     Dialect::Postgres => "FOR UPDATE OF run SKIP LOCKED",
@@ -340,7 +344,7 @@ impl RunStatements {
             )),
             prune: text(format!("DELETE FROM agent_run WHERE root_id IN ({many})")),
             prunable_threads: {
-                // One in which something is being said just now is left.
+                // Skips a thread that is currently being written to.
                 let lock = match dialect {
                     Dialect::Sqlite => "",
                     Dialect::Postgres => "FOR UPDATE SKIP LOCKED",

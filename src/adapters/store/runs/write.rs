@@ -27,8 +27,8 @@ use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, Spent, StoredEntry};
 
 impl Batch<'_> {
-    /// Keeps the definitions of all runs that are to be made, in one order for all writers and before anything else is locked, so
-    /// that none waits for another in a circle. Gives those that were not there.
+    /// Stores the definition snapshots of all runs to be created. All writers use one order, before any other lock, so
+    /// that no deadlock is possible. Returns the new snapshots.
     pub(in super::super) async fn keep_snapshots<'a>(
         &self,
         conn: &mut Conn,
@@ -50,13 +50,13 @@ impl Batch<'_> {
             } else if let Some(hold) = &self.texts().hold_snapshot
                 && conn.first(hold, vec![Value::shared(hash)]).await?.is_none()
             {
-                return Err(Fault::Away("a snapshot was pruned just now".into()));
+                return Err(Fault::Unavailable("a snapshot was deleted concurrently".into()));
             }
         }
         Ok(new)
     }
 
-    /// Drops those of these snapshots that no run was made with after all.
+    /// Deletes those of these snapshots that no run uses.
     pub(in super::super) async fn drop_unused(&self, conn: &mut Conn, snapshots: Vec<Value>) -> Result<(), Fault> {
         for snapshot in snapshots {
             conn.execute(&self.texts().prune_snapshot, vec![snapshot]).await?;
@@ -64,8 +64,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Locks every run, and every project, that the ops judge by, in one order for all writers, so that none waits for another
-    /// in a circle. On SQLite the transaction holds the only lock there is.
+    /// Locks every run and project that the ops depend on. All writers use one order, so that no deadlock is possible.
+    /// On SQLite the transaction itself is the only lock.
     pub(in super::super) async fn lock_runs<'a>(
         &self,
         conn: &mut Conn,
@@ -107,7 +107,7 @@ impl Batch<'_> {
             RunOp::Settle(settle) => RunDone::Settled(self.settle(conn, settle).await?),
             RunOp::Claim(run, scope, fingerprint) => {
                 let others = self.others_claim(conn, scope, fingerprint, &run.to_string()).await?;
-                // What is ours may be of another request about the same run.
+                // A claim of this run may come from another request about the same run.
                 let row = match others {
                     Some(row) => Some(row),
                     None => conn.first(&self.statements.claimed, vec![Value::shared(scope)]).await?,
@@ -180,7 +180,7 @@ impl Batch<'_> {
         if let Some(paused) = run.resumes
             && let Some(refused) = self.resume(conn, paused, run.id).await?
         {
-            // Nothing was made, so the key may be used again.
+            // Nothing was created, so the key can be claimed again.
             if let Some((scope, _)) = &run.claim {
                 self.free_claim(conn, scope, run.id).await?;
             }
@@ -190,7 +190,7 @@ impl Batch<'_> {
         if let Some(place) = &run.thread {
             match self.enter_thread(conn, run, place).await? {
                 Ok(None) => {}
-                // It waits its turn, also where somebody waits for it.
+                // The run waits its turn, even if a caller waits for it.
                 Ok(Some(at)) => (queued, lease, created_at) = (true, None, at),
                 Err(refused) => {
                     if let Some((scope, _)) = &run.claim {
@@ -207,7 +207,8 @@ impl Batch<'_> {
         if let (Some(paused), Some(settled)) = (run.resumes, &run.settled) {
             for (call, happened) in &settled.calls {
                 self.settle_action(conn, *call, *happened, &settled.by).await?;
-                // Each resume has a word of its own: one that was cancelled before it began leaves room for another.
+                // Each resume has its own settlement: after a resume that was cancelled before it started, another may
+                // settle differently.
                 let mut entry = Entry::new(AuditKind::DoubtSettled, format!("{call}:{}", run.id));
                 entry = entry.action(call).decision(paused).by(&settled.by);
                 entry = entry.with("happened", *happened);
@@ -220,7 +221,7 @@ impl Batch<'_> {
     /// The values of a new run.
     fn row(&self, run: &NewRun, queued: bool, created_at: i64) -> Vec<Value> {
         let none = Value::Text(None);
-        // Who calls a run works on it at once.
+        // The caller of a child run works on it at once.
         let status = match queued {
             true => RunStatus::Queued,
             false => RunStatus::Running,
@@ -249,7 +250,7 @@ impl Batch<'_> {
             holder,
             lease,
             int(fence),
-            // It is this process's first.
+            // This process is the first to take it.
             int(fence),
             int(created_at),
             Value::Int(begun.then_some(created_at)),
@@ -258,13 +259,13 @@ impl Batch<'_> {
         ]
     }
 
-    /// Is the lease held, and the run under it still running?
+    /// Whether the lease is held, and the run under it is still running.
     pub(in super::super) async fn holds(&self, conn: &mut Conn, lease: Lease, run: RunId) -> Result<bool, Fault> {
         let values = vec![id(lease.run), int(lease.fence), self.writing.owner.clone(), id(run)];
         Ok(conn.first(&self.texts().holds, values).await?.is_some())
     }
 
-    /// Says in the paused run which one goes on with it; or why that cannot be.
+    /// Records in the paused run which run resumes it, or returns why that is impossible.
     async fn resume(&self, conn: &mut Conn, paused: RunId, by: RunId) -> Result<Option<Created>, Fault> {
         if conn.execute(&self.texts().resume, vec![id(paused), id(by)]).await? == 1 {
             return Ok(None);
@@ -283,7 +284,7 @@ impl Batch<'_> {
     async fn abandon_run(&self, conn: &mut Conn, abandoned: &Abandoned) -> Result<(), Fault> {
         let run = id(abandoned.run);
         let values = vec![run.clone(), self.writing.owner.clone()];
-        // No row: it was not made after all, or somebody has taken it up.
+        // No row: it was not created, or a worker has taken it.
         if conn.execute(&self.texts().abandon, values).await? == 0 {
             return Ok(());
         }
@@ -314,15 +315,15 @@ impl Batch<'_> {
         ];
         let mut taken = conn.first(&self.texts().take, values).await?;
         if taken.is_none() {
-            // Ours, from a commit that was not acknowledged?
+            // This process may have taken it, in a commit that was not acknowledged.
             taken = conn.first(&self.texts().taken, vec![id(run), lease_id]).await?;
         }
         let fence = taken.map(|row| row.int(0)).transpose()?;
         Ok(fence.map(|fence| Lease { run, fence }))
     }
 
-    /// Was the run, or one that called it, cancelled, and this entry not written before that? The process that works on it need not
-    /// have heard yet.
+    /// Whether the run, or a run above it, was cancelled, and this entry was not written before that. The worker may
+    /// not have seen the cancellation yet.
     async fn is_cancelled_before(&self, conn: &mut Conn, run: RunId, entry: u64) -> Result<bool, Fault> {
         let values = vec![id(run), count(entry)];
         Ok(conn.first(&self.texts().cancelled_before, values).await?.is_some())
@@ -336,20 +337,20 @@ impl Batch<'_> {
             && let Some(first) = batch.entries.first()
             && self.is_cancelled_before(conn, batch.run, first.number).await?
         {
-            return Ok(Held::NoLeave);
+            return Ok(Held::ApprovalGone);
         }
         for action in &batch.asked {
-            if !self.has_leave(conn, batch.lease.run, *action).await? {
-                return Ok(Held::NoLeave);
+            if !self.is_approved(conn, batch.lease.run, *action).await? {
+                return Ok(Held::ApprovalGone);
             }
         }
         for action in &batch.actions {
-            if !self.grant_stands(conn, action).await? {
-                return Ok(Held::NoLeave);
+            if !self.grant_is_valid(conn, action).await? {
+                return Ok(Held::ApprovalGone);
             }
         }
         self.enter(conn, batch.run, &batch.entries).await?;
-        self.spend(conn, &batch.spent).await?;
+        self.update_usage(conn, &batch.spent).await?;
         let mut intents = Vec::new();
         for intent in &batch.intents {
             self.writing.intent(intent, &mut intents);
@@ -368,12 +369,12 @@ impl Batch<'_> {
         Ok(Held::Yes)
     }
 
-    /// What a run has used is known while it still runs.
-    pub(in super::super) async fn spend(&self, conn: &mut Conn, all: &[Spent]) -> Result<(), Fault> {
+    /// Updates the usage of runs while they run.
+    pub(in super::super) async fn update_usage(&self, conn: &mut Conn, all: &[Spent]) -> Result<(), Fault> {
         for spent in all {
             let mut values = vec![id(spent.run), int(i64::from(spent.steps))];
             values.extend(tokens(spent.usage));
-            conn.execute(&self.texts().spend, values).await?;
+            conn.execute(&self.texts().update_usage, values).await?;
         }
         Ok(())
     }
@@ -408,7 +409,7 @@ impl Batch<'_> {
                 Value::text(run.status.as_str()),
                 int(run.completed_at),
             ];
-            // By us, in a commit that was not acknowledged?
+            // This process may have finished it, in a commit that was not acknowledged.
             let finished = conn.first(&self.texts().finished, values).await?;
             return Ok(finished.map_or(Held::No, |_| Held::Yes));
         }
@@ -416,19 +417,20 @@ impl Batch<'_> {
         self.end_actions(conn, &run.outcomes, true).await?;
         conn.execute(&self.texts().finish, finished(run)?).await?;
         self.close_for(conn, &run.decision, id(run.run)).await?;
-        self.close_questions(conn, run.run).await?;
+        self.close_requests(conn, run.run).await?;
         if run.run == run.lease.run {
             self.end_called(conn, run.run, run.completed_at).await?;
             self.doubt_actions(conn, run.run).await?;
         }
         if let Some(words) = &run.words {
-            self.tell_thread(conn, run.run, None, Line::ASSISTANT, words).await?;
+            self.add_thread_line(conn, run.run, None, Line::ASSISTANT, words)
+                .await?;
         }
         Ok(Held::Yes)
     }
 
-    /// Nobody could write the end of a run that was called, once the outermost is over: so it ends here, as far as its
-    /// intents tell.
+    /// Ends the remaining child runs of an ended root run, based on their intents. No process can write their ends any
+    /// more.
     async fn end_called(&self, conn: &mut Conn, root: RunId, completed_at: i64) -> Result<(), Fault> {
         if let Some(lock) = &self.texts().lock_called {
             each(conn, lock, vec![id(root)], |_| Ok(())).await?;
@@ -448,29 +450,29 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// What was sent for a root or below it, and has no result, is in doubt.
+    /// Marks calls of a root run and its child runs that were sent and have no result as in doubt.
     async fn doubt_started(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         let calls = &self.texts().doubt_started;
-        self.end_untold(conn, calls, vec![id(root)], FailureCode::InDoubt)
+        self.end_unrecorded(conn, calls, vec![id(root)], FailureCode::InDoubt)
             .await?;
         Ok(())
     }
 
-    /// Ends a run that no process returned, as far as its intents tell: its journal is for those alone who work on it.
+    /// Ends a run that no process returned, based on its intents. Only workers read journals.
     async fn give_up(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         let values = vec![id(root), self.writing.owner.clone()];
-        // No row: somebody has taken it up meanwhile, or it was given up in a commit that was not acknowledged.
+        // No row: a worker has taken it meanwhile, or it was given up in a commit that was not acknowledged.
         let Some(ended) = conn.first(&self.texts().give_up, values).await? else {
             return Ok(());
         };
         let started: Vec<_> = self.started_calls(conn, root).await?.into_values().flatten().collect();
         self.end_called(conn, root, ended.int(0)?).await?;
-        // Those of the runs that it called are its own as well: whoever looks at it finds them.
+        // The root lists the calls of its child runs as well, so that the user finds them there.
         conn.execute(&self.texts().doubt, vec![id(root), doubts(&started)?])
             .await?;
         conn.execute(&self.texts().close_given_up, vec![id(root)]).await?;
         self.doubt_started(conn, root).await?;
-        self.close_questions(conn, root).await?;
+        self.close_requests(conn, root).await?;
         self.doubt_actions(conn, root).await?;
         let (mut done, mut doubtful) = (Vec::new(), Vec::new());
         each(conn, &self.texts().effects, vec![id(root)], |row| {
@@ -479,13 +481,14 @@ impl Batch<'_> {
             Ok(())
         })
         .await?;
-        let effects = thread::deeds(&done, &doubtful).map_or_else(String::new, |effects| format!("\n\n{effects}"));
+        let effects =
+            thread::completed_effects(&done, &doubtful).map_or_else(String::new, |effects| format!("\n\n{effects}"));
         let words = format!("{}{effects}", *GIVEN_UP).into();
-        self.tell_thread(conn, root, None, Line::ASSISTANT, &words).await
+        self.add_thread_line(conn, root, None, Line::ASSISTANT, &words).await
     }
 
-    /// The calls of a root's runs that were sent and have no result, by their runs. What they were called with is told where the
-    /// log keeps it.
+    /// The calls of a root's runs that were sent and have no result, by run. Arguments are included if the log keeps
+    /// them.
     async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<String, Vec<DoubtfulCall>>, Fault> {
         let keeps_words = matches!(self.writing.content, ContentMode::Full);
         let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -544,30 +547,30 @@ impl Batch<'_> {
     }
 
     async fn cancel(&self, conn: &mut Conn, run: RunId, by: &str) -> Result<(), Fault> {
-        // Who suspends it, or one that called it, either sees the wish or is woken.
+        // A concurrent suspension of this run, or of one above it, either sees the cancellation or is woken.
         if let Some(lock) = &self.texts().lock_root {
             conn.first(lock, vec![id(run)]).await?;
         }
         let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
         if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
             conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
-            // It has not begun, so the run it was to go on with is as it was.
+            // It has not started, so the run that it was to resume is unchanged.
             conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
             let words = Arc::from("Cancelled before it began.");
-            self.tell_thread(conn, run, None, Line::ASSISTANT, &words).await?;
+            self.add_thread_line(conn, run, None, Line::ASSISTANT, &words).await?;
             self.audit(entry);
         } else {
             if conn.execute(&self.texts().cancel, vec![id(run)]).await? == 1 {
                 self.audit(entry);
             }
-            // One that waits for a person is taken up, so that it comes to its end.
+            // A run that awaits approval becomes ready for a worker, so that it can end.
             conn.execute(&self.texts().wake_cancelled, vec![id(run)]).await?;
         }
         Ok(())
     }
 
-    /// Drops runs that are over for so long, with all that they called and what was said with them. True when it did: there may be
-    /// more, and what these went on with.
+    /// Deletes runs that ended this long ago, with their child runs and their lines in threads. True if it deleted any:
+    /// there may be more, including the runs that these resumed.
     pub(in super::super) async fn prune_runs(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut roots = Vec::new();
@@ -591,8 +594,8 @@ impl Batch<'_> {
         conn.execute(&self.texts().prune_messages, roots.clone()).await?;
         conn.execute(&self.texts().prune, roots).await?;
         for snapshot in snapshots {
-            // First locked, then looked at: a run that was made meanwhile is seen by the second statement. One that is
-            // being made with it just now takes it along when it is dropped itself.
+            // The row is locked before it is read, so that the second statement sees a run created meanwhile. If a run
+            // is being created with this snapshot now, the snapshot is deleted together with that run later.
             if let Some(lock) = &self.texts().lock_snapshot
                 && conn.first(lock, vec![snapshot.clone()]).await?.is_none()
             {
@@ -603,7 +606,8 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    /// Drops threads in which nothing was said for so long; their lines went with their runs. True when there may be more.
+    /// Deletes threads that have been inactive for this long and have no runs left; their lines were deleted with their
+    /// runs. True if there may be more.
     pub(in super::super) async fn prune_threads(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut threads = Vec::new();
@@ -632,7 +636,7 @@ impl Batch<'_> {
             if let Some(row) = current {
                 version = row.int(0)?;
                 if row.text(2)? == request.to_string() {
-                    // Ours, from a commit that was not acknowledged; others may have come after it.
+                    // Made by this request, in a commit that was not acknowledged; later versions may exist.
                     return Ok(PutVersion::Made(version));
                 }
                 if new.expected.is_none_or(|expected| expected == version) && row.text(1)? == *new.hash {
@@ -666,11 +670,11 @@ impl Batch<'_> {
                 self.audit(entry);
                 return Ok(PutVersion::Made(version + 1));
             }
-            // Somebody else made that version meanwhile: now it can be seen.
+            // Another request made that version meanwhile; the next round sees it.
         }
     }
 
-    /// Which version of every agent of a project is the current one, for as long as the project is locked.
+    /// The current version of every agent of a project, stable while the project is locked.
     async fn numbers(
         &self,
         conn: &mut Conn,
@@ -727,7 +731,7 @@ fn tokens(usage: Usage) -> [Value; 4] {
     [input_tokens, output_tokens, thought_tokens, cached_tokens].map(count)
 }
 
-/// Calls in doubt as a row keeps them.
+/// In-doubt calls as stored in a row.
 pub(in super::super) fn doubts(calls: &[DoubtfulCall]) -> Result<Value, Fault> {
     if calls.is_empty() {
         return Ok(Value::Text(None));
@@ -738,7 +742,7 @@ pub(in super::super) fn doubts(calls: &[DoubtfulCall]) -> Result<Value, Fault> {
     ))
 }
 
-/// Runs in groups of [`MANY`]; the last one is filled up with its own last.
+/// Runs in groups of [`MANY`]; the last group is filled up with its last run.
 fn many(runs: &[RunId]) -> impl Iterator<Item = Vec<Value>> {
     runs.chunks(MANY).map(|runs| {
         let mut values: Vec<_> = runs.iter().map(id).collect();
@@ -749,7 +753,7 @@ fn many(runs: &[RunId]) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
-/// Gives every row to `take`.
+/// Passes every row to `take`.
 async fn each(
     conn: &mut Conn,
     sql: &Sql,
@@ -769,7 +773,7 @@ fn run_id(text: &str) -> Result<RunId, Fault> {
 }
 
 fn status(text: &str) -> Result<RunStatus, Fault> {
-    RunStatus::parse(text).ok_or_else(|| Fault::Refused(format!("{text:?} is not the state of a run").into()))
+    RunStatus::parse(text).ok_or_else(|| Fault::Refused(format!("{text:?} is not the status of a run").into()))
 }
 
 pub(in super::super) fn id(id: impl std::fmt::Display) -> Value {
@@ -835,8 +839,8 @@ mod tests {
         }
     }
 
-    /// DESIGN.md 7: on SQLite what a run is made of waits for the disk, and what can be found out again does not. Each op that is
-    /// done again, since nobody heard of its commit, answers as it did.
+    /// DESIGN.md 7: on SQLite, ops that cannot be reconstructed wait for the disk, and others do not. An op that is
+    /// repeated, because its commit was not acknowledged, returns the same answer.
     #[tokio::test]
     async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must() {
         let folder = tempfile::tempdir().unwrap();
@@ -905,14 +909,14 @@ mod tests {
             (RunOp::Cancel(run.id, "ann".into()), "Written".to_owned(), true),
             (RunOp::Release(vec![lease]), "Written".to_owned(), false),
             (RunOp::Define(version.clone(), first), "Put(Made(1))".to_owned(), true),
-            // The same content from another request is no repetition.
+            // The same content from another request is not a repetition.
             (
                 RunOp::Define(version.clone(), Uuid::now_v7()),
                 "Put(Same(1))".to_owned(),
                 true,
             ),
             (RunOp::Define(another, Uuid::now_v7()), "Put(Made(2))".to_owned(), true),
-            // Also where somebody else made the next version before it was done again.
+            // Also if another request made the next version before the repetition.
             (RunOp::Define(version, first), "Put(Made(1))".to_owned(), true),
         ] {
             let ticket = [Ticket::silent(Op::Run(Box::new(op)))];
@@ -923,7 +927,7 @@ mod tests {
                 }
             }
             let level = conn.first(&"PRAGMA synchronous".into(), vec![]).await.unwrap().unwrap();
-            // FULL or NORMAL.
+            // 2 is FULL, 1 is NORMAL.
             assert_eq!(level.int(0).unwrap(), if waits { 2 } else { 1 }, "{answer}");
         }
     }

@@ -1,14 +1,14 @@
-//! Limits that cannot do what they seem to say. They stop nothing, so these are warnings.
+//! Warnings about limits that cannot have the effect they suggest. They reject no agent.
 
 use super::super::error::DefinitionError;
 use super::super::fields::Field;
 use super::links::called;
 use super::{Folder, Read};
 
-/// Steps of one run over all its resumes.
+/// The most steps of one run, over all its resumes.
 const MOST_STEPS: u32 = 500;
 
-/// Looks at one agent's limits, and at those of the agents that it calls.
+/// Checks one agent's limits, and those of the agents that it calls.
 pub(super) fn check(agent: &Read, folder: &Folder, warnings: &mut Vec<DefinitionError>) {
     let definition = &agent.definition;
     let turns = Field::MaxTurns.portable();
@@ -62,7 +62,7 @@ pub(super) fn check(agent: &Read, folder: &Folder, warnings: &mut Vec<Definition
                 part.as_secs(),
                 whole.as_secs()
             );
-            let allowed = "no more time than the agent that calls it has: it is cut short with that one".to_owned();
+            let allowed = "no more time than its caller has: it is stopped together with its caller".to_owned();
             warnings.push(agent.place.error(&path, found, allowed));
         }
     }

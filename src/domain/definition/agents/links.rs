@@ -1,4 +1,4 @@
-//! Which agents call which: all exist, and no chain of calls comes back to where it began.
+//! Checks calls between agents: all called agents exist, and no chain of calls returns to its start.
 
 use super::super::error::{DefinitionError, Mistakes};
 use super::super::fields::Field;
@@ -7,7 +7,7 @@ use super::super::unknown::unknown_name_message;
 use super::{Agents, Folder, Place};
 use crate::domain::definition::Definition;
 
-/// The agents that one calls, each with the portable path at which it names it.
+/// The agents that an agent calls, each with the portable path of the reference.
 pub(super) fn called<'a>(definition: &'a Definition, folder: &Folder) -> Vec<(String, &'a str)> {
     let sub_agents = definition.sub_agents.iter().enumerate();
     let sub_agents = sub_agents.map(|(n, one)| (format!("{}[{n}]", Field::SubAgents.portable()), one.agent.as_str()));
@@ -22,7 +22,7 @@ pub(super) fn called<'a>(definition: &'a Definition, folder: &Folder) -> Vec<(St
     sub_agents.chain(tools).chain(steps).collect()
 }
 
-/// Every agent that is called is there, right or wrong.
+/// Checks that every called agent exists, valid or not.
 pub(super) fn check(called: &[(String, &str)], own: &str, place: &Place, folder: &Folder, errors: &mut Mistakes) {
     for (path, name) in called.iter().filter(|(_, name)| !folder.has(name)) {
         errors.add(|| {
@@ -33,16 +33,16 @@ pub(super) fn check(called: &[(String, &str)], own: &str, place: &Place, folder:
                 .map(String::as_str);
             let others: Vec<_> = known.filter(|other| *other != own).collect();
             let allowed = if others.is_empty() {
-                "the name of another agent; there is none here".to_owned()
+                "the name of another agent, but no other agent exists".to_owned()
             } else {
-                format!("an agent that is there: {}", unknown_name_message(name, &others))
+                format!("an existing agent: {}", unknown_name_message(name, &others))
             };
             place.error(path, quoted(name), allowed)
         });
     }
 }
 
-/// Each cycle is told once, where its first agent by the alphabet calls the next; none of its agents is right.
+/// Reports each cycle once, at the call from its alphabetically first agent to the next. None of its agents is valid.
 pub(super) fn cycles(folder: &Folder, errors: &mut Vec<DefinitionError>, agents: &mut Agents) {
     let mut told: Vec<Vec<&str>> = Vec::new();
     for name in folder.agents.keys() {
@@ -89,7 +89,7 @@ fn way_back<'a>(name: &'a str, folder: &'a Folder) -> Option<Vec<&'a str>> {
     None
 }
 
-/// An agent that calls a wrong one cannot work.
+/// Removes agents that call an invalid agent, because they cannot work.
 pub(super) fn drop_those_without_all(folder: &Folder, agents: &mut Agents) {
     loop {
         let lacking: Vec<String> = agents

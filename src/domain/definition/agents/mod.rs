@@ -1,8 +1,8 @@
-//! Definitions that belong together: one folder, read and checked as a whole.
+//! Definitions that belong together: one directory, read and checked as a whole.
 //!
-//! What one definition cannot know of itself is checked here: that names are unique, that schemas, sub-agents and the agents
-//! of steps exist and lead nowhere back, that a step gives its agent what that needs, and that limits can work. Pure:
-//! whoever loads a folder hands in its texts.
+//! This checks what a single definition cannot: names are unique, schemas, sub-agents and the agents of steps exist,
+//! calls have no cycle, a step provides the required inputs of its agent, and limits can work. Pure: the caller loads
+//! the directory and passes in its texts.
 
 mod limits;
 mod links;
@@ -27,11 +27,11 @@ use crate::domain::templates::Template;
 /// The text of a definition.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// As errors name it.
+    /// The name in errors.
     pub file: String,
-    /// How it is written.
+    /// The form.
     pub form: Form,
-    /// What is in it.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
@@ -40,33 +40,33 @@ pub struct Source {
 pub struct SchemaSource {
     /// NAME.
     pub name: String,
-    /// As errors name it.
+    /// The name in errors.
     pub file: String,
-    /// What is in it.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
-/// An agent that is right.
+/// A valid agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// What it is.
+    /// The definition.
     pub definition: Arc<Definition>,
-    /// Where it stands.
+    /// The file.
     pub file: String,
-    /// How it is written there.
+    /// The form of the file.
     pub form: Form,
-    /// The schema of its output, wherever that stands.
+    /// The schema of its output, inline or registered.
     pub output_schema: Option<Arc<Value>>,
 }
 
 /// Agents by name.
 pub type Agents = BTreeMap<String, Agent>;
 
-/// The agent of this name, where it can answer the messages of a thread: each is its `query`, and all that it is given, and it works
-/// on it alone, in the few rounds that a message has (R-7; no planning of several agents there).
+/// The agent of this name, if it can answer the messages of a thread: its only required input is `query`, and it works
+/// alone, within the few rounds of a message (R-7; threads do not plan over several agents).
 ///
 /// # Errors
-/// Why it cannot; in words.
+/// Why it cannot, as text.
 pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String> {
     let Some(agent) = agents.get(name) else {
         let known: Vec<_> = agents.keys().map(String::as_str).collect();
@@ -74,7 +74,7 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
             true => "none".to_owned(),
             false => unknown_name_message(name, &known),
         };
-        return Err(format!("there is no agent {name} that is right; allowed: {known}"));
+        return Err(format!("there is no agent {name} that is valid; allowed: {known}"));
     };
     let definition = &agent.definition;
     let works_alone = match &definition.flow {
@@ -84,7 +84,7 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
     };
     if !works_alone || !definition.calls(|name| agents.contains_key(name)).is_empty() {
         return Err(format!(
-            "the agent {name} has other agents work for it, and messages are answered by one agent alone: give one without steps, rounds \
+            "the agent {name} delegates to other agents, but a single agent must answer messages; use an agent without steps, loops \
              and sub-agents"
         ));
     }
@@ -94,42 +94,43 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
         Err(errors) => {
             let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
             Err(format!(
-                "the agent {name} is given a query alone, and {}",
+                "the agent {name} gets only a query here, but {}",
                 told.join("; ")
             ))
         }
     }
 }
 
-/// A name in the `tools` of a definition, of a valid or an invalid one, and its place.
+/// A name in the `tools` of a definition, valid or not, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedTool {
-    /// TOOL, or SERVER__TOOL; or the name of an agent.
+    /// TOOL, SERVER__TOOL, or the name of an agent.
     pub name: String,
-    /// Is it the name of an agent?
+    /// Whether it is the name of an agent.
     pub is_agent: bool,
     /// The file.
     pub file: String,
-    /// The line, where the form has lines.
+    /// The line, if the form has lines.
     pub line: Option<u64>,
-    /// The field, as it is spelled there.
+    /// The field as spelled in the file.
     pub field: String,
 }
 
-/// What came of checking definitions together.
+/// The result of checking definitions together.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
-    /// The tools they grant. Whether a server offers them nobody here knows.
+    /// The tools that they grant. Whether a server offers them is not checked here.
     pub tools: Vec<GrantedTool>,
-    /// Those that are right, also beside what they are linked to. A wrong one takes those with it that need it.
+    /// The valid agents, including everything that they refer to. An invalid agent also invalidates the agents that
+    /// need it.
     pub agents: Agents,
-    /// Every mistake, by file and line.
+    /// All errors, by file and line.
     pub errors: Vec<DefinitionError>,
-    /// What is odd and stops nothing, by file and line.
+    /// Warnings, which reject no agent, by file and line.
     pub warnings: Vec<DefinitionError>,
 }
 
-/// Where the parts of one file stand.
+/// The locations of the parts of one file.
 struct Place {
     file: String,
     places: Places,
@@ -159,37 +160,37 @@ impl Place {
     }
 }
 
-/// A definition that is right in itself.
+/// A definition that is valid by itself.
 struct Read {
     definition: Arc<Definition>,
     place: Place,
     form: Form,
 }
 
-/// A definition that is wrong, with what it names all the same.
+/// An invalid definition, with the references that could be read.
 struct Broken {
-    /// What it calls itself.
+    /// Its name, if it could be read.
     name: Option<String>,
     names: Named,
     place: Place,
 }
 
-/// All that was read, for the checks.
+/// Everything that was read, for the checks.
 struct Folder {
     agents: BTreeMap<String, Read>,
-    /// What is wrong: not unknown to others, and what it names itself is looked for.
+    /// Invalid definitions: other definitions may refer to them, and their own references are checked.
     broken: Vec<Broken>,
-    /// What those call themselves, each with its place among them; of several of one name the first.
+    /// Their names, with their indexes in `broken`; of several with the same name, the first.
     broken_names: BTreeMap<String, usize>,
-    /// What those that do not say it are most likely called: as their files. Nobody is told to name one.
+    /// The likely names of those without a name: their file names. Errors never suggest them.
     likely_names: BTreeSet<String>,
     schemas: BTreeMap<String, Arc<Value>>,
-    /// Schemas that are there and wrong, as far as they are JSON.
+    /// Registered schemas that are invalid, if they are JSON.
     broken_schemas: BTreeMap<String, Option<Value>>,
 }
 
 impl Folder {
-    /// What an agent takes, right or wrong, where that is known.
+    /// The inputs of an agent, valid or not, if known.
     fn takes(&self, name: &str) -> Option<&BTreeMap<String, Input>> {
         match self.agents.get(name) {
             Some(agent) => Some(&agent.definition.inputs),
@@ -197,24 +198,24 @@ impl Folder {
         }
     }
 
-    /// Does a name in `tools` mean an agent? One that says its name, right or wrong.
+    /// Whether a name in `tools` is that of an agent with a readable name, valid or not.
     fn is_agent(&self, name: &str) -> bool {
         self.agents.contains_key(name) || self.broken_names.contains_key(name)
     }
 
-    /// Is an agent there, right or wrong?
+    /// Whether an agent exists, valid or not.
     fn has(&self, name: &str) -> bool {
         self.is_agent(name) || self.likely_names.contains(name)
     }
 
-    /// A named schema, right or wrong.
+    /// A registered schema, valid or not.
     fn schema(&self, name: &str) -> Option<&Value> {
         let right = self.schemas.get(name).map(|schema| &**schema);
         right.or_else(|| self.broken_schemas.get(name)?.as_ref())
     }
 }
 
-/// Reads and checks definitions together with the schemas they may name.
+/// Parses and checks definitions together with their registered schemas.
 #[must_use]
 pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
@@ -262,7 +263,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         let mut errors = Mistakes::default();
         links::check(&called, own, &broken.place, &folder, &mut errors);
         if let Some(name) = &broken.names.schema {
-            // One that is there and wrong has been told of.
+            // An invalid registered schema already has an error.
             let error = unknown_schema(name, &broken.place, &folder);
             if let Some(error) = error.filter(|_| !folder.broken_schemas.contains_key(name)) {
                 errors.push(error);
@@ -357,12 +358,12 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
     folder
 }
 
-/// The file's name without its ending: what a definition that cannot be read at all is most likely called.
+/// The file name without its extension: the likely name of a definition that cannot be read at all.
 fn stem(file: &str) -> Option<String> {
     Some(Path::new(file).file_stem()?.to_str()?.to_owned())
 }
 
-/// A registered schema: its file's name is its name. One that is wrong comes back as far as it is JSON.
+/// Parses a registered schema, which is named by its file. An invalid one is returned if it is JSON.
 fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, Option<Value>)> {
     let fail = |line, found: String, allowed: &str| {
         let refused = Refused::whole(&source.file, line, "the schema", found, allowed);
@@ -379,12 +380,12 @@ fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, O
         return fail(None, format!("{} bytes", source.bytes.len()), "at most 1 MiB");
     }
     let Ok(text) = std::str::from_utf8(&source.bytes) else {
-        return fail(None, "bytes that are no UTF-8".to_owned(), "JSON in UTF-8");
+        return fail(None, "bytes that are not UTF-8".to_owned(), "JSON in UTF-8");
     };
     let (node, twice) = match json::parse(text.trim_start_matches('\u{feff}')) {
         Ok(node) => node,
         Err(error) => {
-            let (found, allowed) = error.told("JSON");
+            let (found, allowed) = error.describe("JSON");
             return fail(error.line, found, allowed);
         }
     };
@@ -402,7 +403,7 @@ fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, O
     }
 }
 
-/// The schema of an agent's output, and what `processOutput` names of it.
+/// The schema of an agent's output. Also checks what `processOutput` refers to in it.
 fn output_schema(agent: &Read, folder: &Folder, errors: &mut Mistakes) -> Option<Arc<Value>> {
     let output = agent.definition.output.as_ref()?;
     let name = match &output.schema {
@@ -418,7 +419,7 @@ fn output_schema(agent: &Read, folder: &Folder, errors: &mut Mistakes) -> Option
     folder.schemas.get(name).cloned()
 }
 
-/// Each placeholder of `processOutput` names the output or a property of it.
+/// Each placeholder of `processOutput` must name the output or one of its properties.
 fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Mistakes) {
     let (template, _) = Template::read(template);
     let path = Field::ProcessOutput.portable();
@@ -428,7 +429,7 @@ fn template_of_output(template: &str, output: &str, schema: &Value, place: &Plac
     }
 }
 
-/// That a registered schema is not there, or is wrong.
+/// The error for a registered schema that does not exist or is invalid.
 fn unknown_schema(name: &str, place: &Place, folder: &Folder) -> Option<DefinitionError> {
     if folder.schemas.contains_key(name) {
         return None;
@@ -436,8 +437,8 @@ fn unknown_schema(name: &str, place: &Place, folder: &Folder) -> Option<Definiti
     let known: Vec<_> = folder.schemas.keys().map(String::as_str).collect();
     let (found, allowed) = if folder.broken_schemas.contains_key(name) {
         (
-            format!("{}, which is wrong", quoted(name)),
-            "a schema that is right".to_owned(),
+            format!("{}, which is invalid", quoted(name)),
+            "a valid schema".to_owned(),
         )
     } else if known.is_empty() {
         let allowed = format!("a JSON Schema, or the name of one: write it to schemas/{name}.json");
@@ -445,13 +446,13 @@ fn unknown_schema(name: &str, place: &Place, folder: &Folder) -> Option<Definiti
     } else {
         (
             quoted(name),
-            format!("a schema that is there: {}", unknown_name_message(name, &known)),
+            format!("a registered schema: {}", unknown_name_message(name, &known)),
         )
     };
     Some(place.error(&Field::OutputSchema.portable(), found, allowed))
 }
 
-/// An input that neither prompt names reaches no model.
+/// Warns about an input that neither prompt uses, so that it never reaches the model.
 fn unnamed_inputs(agent: &Read, warnings: &mut Vec<DefinitionError>) {
     let Some(prompt) = &agent.definition.prompt else { return };
     let templates = [&prompt.query, &prompt.system_prompt].map(|text| Template::read(text).0);
@@ -476,19 +477,19 @@ fn unnamed_inputs(agent: &Read, warnings: &mut Vec<DefinitionError>) {
     }
 }
 
-/// A model that none of Google's services has.
+/// Warns about a model that is not Google's.
 fn other_model(agent: &Read, warnings: &mut Vec<DefinitionError>) {
     const OTHERS: [&str; 7] = ["claude", "sonnet", "opus", "haiku", "gpt", "o3", "o4"];
     let model = agent.definition.model.model.as_deref();
     if let Some(model) = model.filter(|model| OTHERS.iter().any(|other| model.to_ascii_lowercase().starts_with(other)))
     {
-        let found = format!("{}, which is no model of Google", quoted(model));
+        let found = format!("{}, which is not a Google model", quoted(model));
         let allowed = "a model of Gemini, or no model: the configured one".to_owned();
         warnings.push(agent.place.error(&Field::Model.portable(), found, allowed));
     }
 }
 
-/// What Gemini CLI's own agents mean and gavel's do not.
+/// Warns if an agent file of Gemini CLI means something else in gavel.
 fn gemini_cli(agent: &Read, warnings: &mut Vec<DefinitionError>) {
     let is_theirs = agent.place.file.replace('\\', "/").contains(".gemini/agents/");
     if is_theirs && !agent.place.places.has(&Field::Tools.portable()) {

@@ -1,4 +1,4 @@
-//! What each step of a flow gives to its agent.
+//! Checks what each step of a flow passes to its agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use super::super::{Flow, Input, InputType, Step};
 use super::{Folder, Place};
 use crate::domain::templates::Template;
 
-/// Each step gives every argument its agent requires, of the right type and no others. Returns a warning for each input of the flow
-/// that no step takes.
+/// Checks that each step passes every required argument of its agent, with matching types and no others. Returns a
+/// warning for each input of the flow that no step uses.
 pub(super) fn check(
     flow: &Flow,
     inputs: &BTreeMap<String, Input>,
@@ -26,10 +26,10 @@ pub(super) fn check(
         for name in named(step) {
             used.extend(inputs.get_key_value(&name).map(|(name, _)| name.as_str()));
         }
-        // One that is blank, which was told of, might have named any input.
+        // A blank template, which already has an error, might have used any input.
         all_known &= step.input.values().all(|text| !text.is_empty());
         let Some(takes) = folder.takes(&step.agent) else {
-            // Unknown or wrong, and told of; what it would have taken nobody knows.
+            // The agent is unknown or invalid and already has an error, so its inputs are unknown.
             all_known = false;
             continue;
         };
@@ -61,7 +61,7 @@ pub(super) fn check(
             let earlier = source.as_deref().and_then(|name| earlier.get(name));
             let given = source.as_deref().and_then(|name| inputs.get_key_value(name));
             match (earlier, given, template) {
-                // A step's output goes before an input of the flow; both cannot have one name.
+                // A step's output takes precedence over an input of the flow; both having the same name is an error.
                 (Some(earlier), ..) => {
                     let text = input.kind != InputType::String && gives_text(&earlier.agent, folder);
                     if text {
@@ -76,7 +76,8 @@ pub(super) fn check(
                         errors.push(place.error(&path, found, takes_it));
                     }
                 }
-                // What is more than one placeholder, or none, becomes text; that a placeholder names nothing was told.
+                // A template that is not exactly one placeholder becomes text. An unknown placeholder already has an
+                // error.
                 (None, None, Some(text)) if source.is_none() && !text.is_empty() && input.kind != InputType::String => {
                     errors.push(place.error(&path, format!("the text {}", quoted(text)), takes_it));
                 }
@@ -104,8 +105,8 @@ pub(super) fn check(
     unused.map(warning).collect()
 }
 
-/// Does an agent certainly come to a text? Without an output it says words, with `processOutput` they are made of the output; a
-/// flow comes to what its last step does, which is not looked for here.
+/// Whether an agent always returns text: without an output it answers with text, and `processOutput` formats the output
+/// as text. A flow returns the result of its last step, which is not checked here.
 fn gives_text(agent: &str, folder: &Folder) -> bool {
     folder.agents.get(agent).is_some_and(|agent| {
         let definition = &agent.definition;
@@ -113,21 +114,21 @@ fn gives_text(agent: &str, folder: &Folder) -> bool {
     })
 }
 
-/// The name of a template that is one placeholder and nothing else: it hands on the value as it is.
+/// The name in a template that is exactly one placeholder, which passes the value on unchanged.
 fn only_placeholder(text: &str) -> Option<String> {
     let name = text.strip_prefix("${")?.strip_suffix('}')?;
     let (template, errors) = Template::read(text);
     (errors.is_empty() && template.names().eq([name])).then(|| name.to_owned())
 }
 
-/// Every name in the templates of a step.
+/// All names in the templates of a step.
 fn named(step: &Step) -> Vec<String> {
     let templates = step.input.values().map(|text| Template::read(text).0);
     let names = templates.flat_map(|template| template.names().map(str::to_owned).collect::<Vec<_>>());
     names.collect()
 }
 
-/// May a value of one input be handed on as another?
+/// Whether a value of one input can be passed on as another.
 fn fits(given: &Input, taken: &Input) -> bool {
     given.kind == taken.kind
         || matches!(

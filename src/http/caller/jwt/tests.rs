@@ -45,7 +45,7 @@ fn public_key(id: Option<&str>, key: &[u8]) -> VerifyingKey {
     }
 }
 
-/// One set now, another when asked for a newer one.
+/// Returns one set at first, and another when asked for a newer one.
 struct Rotating {
     now: Arc<KeySet>,
     then: Arc<KeySet>,
@@ -139,7 +139,7 @@ async fn a_good_token_names_user_tenant_and_roles() {
     );
 }
 
-/// Why a token is refused, as the log has it at debug level: claim, what it is, what was expected.
+/// Why a token is rejected, as in the debug log: claim, value found, value expected.
 async fn misfit(tokens: &Tokens, token: &str) -> (String, String, String) {
     match tokens.verified(token).await {
         Err(Refusal::Token(misfit)) => (misfit.claim, misfit.found, misfit.expected),
@@ -148,7 +148,7 @@ async fn misfit(tokens: &Tokens, token: &str) -> (String, String, String) {
     }
 }
 
-/// Each is refused, and the operator reads which claim it was and what was expected there.
+/// Each token is rejected, and the log names the claim and the expected value.
 #[tokio::test]
 async fn a_claim_that_is_off_refuses_the_token_and_is_named_with_what_was_expected() {
     let with = |name: &str, value: Value| {
@@ -215,7 +215,7 @@ async fn a_claim_that_is_off_refuses_the_token_and_is_named_with_what_was_expect
     }
 }
 
-/// A key that the issuer does not have, or no longer: the operator reads which one was named, and which there are.
+/// If the issuer has no such key, the log names the token's key and the existing ones.
 #[tokio::test]
 async fn a_signature_of_an_unknown_key_names_the_keys_there_are() {
     let (claim, found, expected) = misfit(&fixed(vec![ed_key(Some("old"))]), &ed(Some("new"))).await;
@@ -261,7 +261,7 @@ async fn another_signature_or_none_refuses_the_token() {
     }
 }
 
-/// One issuer is named by one text (RFC 7519, section 4.1.1).
+/// An issuer is one text (RFC 7519, section 4.1.1).
 #[tokio::test]
 async fn a_list_of_issuers_is_no_issuer() {
     let mut list = claims();
@@ -269,7 +269,7 @@ async fn a_list_of_issuers_is_no_issuer() {
     assert!(refused(&shared(), &hs256(&list)).await);
 }
 
-/// A secret that leaked is replaced: who logged in with its tokens is out with it.
+/// Replacing a leaked secret ends all logins that used its tokens.
 #[test]
 fn with_another_secret_logins_of_the_old_one_count_no_more() {
     let another = tokens(SharedSecret::new(b"another secret of thirty-two byte").unwrap());
@@ -277,7 +277,7 @@ fn with_another_secret_logins_of_the_old_one_count_no_more() {
     assert_eq!(shared().fingerprint(), shared().fingerprint());
 }
 
-/// A public key is public: whoever signs by it as if it were a secret proves nothing.
+/// A public key is public: a signature made with it as a shared secret proves nothing.
 #[tokio::test]
 async fn a_public_key_is_no_shared_secret() {
     let confused = Header {
@@ -305,7 +305,7 @@ async fn a_key_that_is_not_known_yet_is_asked_for_once() {
     assert!(rotated.verify(&ed(Some("new"))).await.is_ok());
 }
 
-/// Issuers put a new key in the place of the old one, and some give their keys no names.
+/// Some issuers replace a key under the same name, and some keys have no names.
 #[tokio::test]
 async fn a_key_that_was_replaced_under_its_name_or_without_one_is_found() {
     for id in [Some("k"), None] {
@@ -313,7 +313,7 @@ async fn a_key_that_was_replaced_under_its_name_or_without_one_is_found() {
         let asked = Arc::clone(&rotating.asked);
         assert!(tokens(rotating).verify(&ed(id)).await.is_ok(), "{id:?}");
         assert_eq!(asked.load(Ordering::Relaxed), 1);
-        // The other way round, the old key verifies nothing any more.
+        // Conversely, a replaced key verifies nothing.
         let withdrawn = Rotating::new(vec![public_key(id, &OTHER_PUBLIC)], vec![public_key(id, &OTHER_PUBLIC)]);
         assert!(refused(&tokens(withdrawn), &ed(id)).await, "{id:?}");
     }

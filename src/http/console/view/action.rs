@@ -1,4 +1,4 @@
-//! One action: the question, the answers one can give, and what became of it.
+//! One action: the approval request, the possible decisions, and the outcome.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use crate::domain::address::Recipients;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::http::routes::Route;
 
-/// What a card is made of.
+/// The data of a card.
 pub(in crate::http::console) struct Card<'a> {
     pub(in crate::http::console) action: &'a Action,
-    /// The tool as it is now.
+    /// The current definition of the tool.
     pub(in crate::http::console) tool: Option<Arc<Tool>>,
     pub(in crate::http::console) visitor: &'a Visitor,
     pub(in crate::http::console) now_us: i64,
 }
 
-/// Where it stands.
+/// Where a card is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http::console) enum Place {
-    /// Among others.
+    /// In a list.
     List,
     /// On a page of its own.
     Own,
 }
 
-/// Did the tool itself tell of the error? Of a call that never began, gavel did.
+/// Whether the tool itself reported the error; errors of a call that never started come from gavel.
 fn is_tools_own(action: &Action) -> bool {
     const TOOLS_OWN: [FailureCode; 4] = [
         FailureCode::ToolError,
@@ -43,7 +43,7 @@ fn is_tools_own(action: &Action) -> bool {
     action.started_at.is_some() && TOOLS_OWN.iter().any(|own| code == Some(own.as_str()))
 }
 
-/// A question, with the answers where it still waits.
+/// An approval request, with the decision forms while it is pending.
 pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
     html! {
@@ -60,7 +60,7 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     }
 }
 
-/// An action in doubt.
+/// An in-doubt action.
 pub(in crate::http::console) fn doubt(card: &Card<'_>) -> Markup {
     html! {
         article.card.doubt aria-labelledby={ "a-" (card.action.id) } {
@@ -102,19 +102,19 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
             @if let Some(account) = &action.details.account {
                 div { dt { "From account" } dd { bdi { (words::text(account)) } } }
             }
-            div { dt { "Asked by" } dd { "the agent " bdi { (words::text(&action.agent)) } } }
-            div { dt { "Asked" } dd { (words::at(action.created_at, card.visitor.zone)) " " small { (words::relative(action.created_at, card.now_us)) } } }
+            div { dt { "Requested by" } dd { "the agent " bdi { (words::text(&action.agent)) } } }
+            div { dt { "Requested" } dd { (words::at(action.created_at, card.visitor.zone)) " " small { (words::relative(action.created_at, card.now_us)) } } }
             @if let Some(at) = action.started_at.filter(|_| action.status == ActionStatus::InDoubt) {
-                div { dt { "Begun" } dd { (words::at(at, card.visitor.zone)) } }
+                div { dt { "Started" } dd { (words::at(at, card.visitor.zone)) } }
             }
             @if let Some(at) = action.expires_at.filter(|_| action.waits(card.now_us)) {
-                div { dt { "Answer by" } dd { (words::at(at, card.visitor.zone)) " " small { (words::relative(at, card.now_us)) } } }
+                div { dt { "Decide by" } dd { (words::at(at, card.visitor.zone)) " " small { (words::relative(at, card.now_us)) } } }
             }
         }
     }
 }
 
-/// What is odd about it, in plain sight.
+/// Shows what could mislead the approver.
 fn warnings(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
     let fits = room::must_see_fits(&action.details, place.room());
@@ -125,7 +125,7 @@ fn warnings(card: &Card<'_>, place: Place) -> Markup {
     html! {
         @if changed || !fits || card.tool.is_none() || !action.details.warnings.is_empty() {
             div.warnings role="note" {
-                p { b { "Look twice" } }
+                p { b { "Check carefully" } }
                 ul {
                     @if fits {
                         @for warning in &action.details.warnings { li { (words::text(&words::placed(warning))) } }
@@ -133,10 +133,10 @@ fn warnings(card: &Card<'_>, place: Place) -> Markup {
                         li { (too_much(card, place)) }
                     }
                     @if changed {
-                        li { "The tool has changed since this was asked: approved, it will not run." }
+                        li { "The tool has changed since this request: even if approved, the action will not be executed." }
                     }
                     @if card.tool.is_none() {
-                        li { "The tool is not offered by its server now; approved, it may fail." }
+                        li { "The server does not offer this tool now; if approved, the action may fail." }
                     }
                 }
             }
@@ -144,7 +144,7 @@ fn warnings(card: &Card<'_>, place: Place) -> Markup {
     }
 }
 
-/// That this page cannot show all that an approver must have seen.
+/// The notice that this page cannot show everything an approver must see.
 fn too_much(card: &Card<'_>, place: Place) -> Markup {
     let details = &card.action.details;
     let recipients = details
@@ -153,11 +153,11 @@ fn too_much(card: &Card<'_>, place: Place) -> Markup {
         .map_or(0, |recipients| recipients.all().len());
     let own = card.action.approval.filter(|_| place == Place::List);
     html! {
-        "This page has no room for all that you must see to approve this: it has "
+        "This page cannot show everything that you must see to approve this action: "
         (words::count(details.warnings.len() as u64, "warning")) " and " (words::count(recipients as u64, "recipient"))
-        ". So it cannot be approved here. "
+        ". It cannot be approved here. "
         @if let Some(id) = own { a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "Its own page" } " has more room. " }
-        code { "gavel approvals list" } " and " code { "GET /api/agent/approvals/pending" } " show all of it."
+        code { "gavel approvals list" } " and " code { "GET /api/agent/approvals/pending" } " show everything."
     }
 }
 
@@ -169,7 +169,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
     let recipients = action.details.recipients.as_ref();
     html! {
         @if !action.details.reason.is_empty() {
-            p.why { b { "Why it needs an approval: " } (words::beginning(&action.details.reason, place.room().must_see())) }
+            p.why { b { "Why it requires approval: " } (words::beginning(&action.details.reason, place.room().must_see())) }
         }
         @if let Some(recipients) = recipients {
             p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " @if fits { (people(recipients, card.tool.as_deref())) } @else { (first(recipients)) } }
@@ -180,7 +180,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
             summary { "Exactly what is sent" }
             (arguments::raw(&fit.arguments))
             @if let Some(tool) = card.tool.as_ref().filter(|tool| !tool.description.is_empty()) {
-                p { "What the tool says of itself: " q { (words::beginning(&tool.description, room::TEXT)) } }
+                p { "The tool's own description: " q { (words::beginning(&tool.description, room::TEXT)) } }
             }
         }
         @if let Some(thread) = action.thread.filter(|_| card.visitor.may_read(&action.user)) {
@@ -189,7 +189,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
     }
 }
 
-/// Addresses, each after the name of the argument that it stands in; in the order in which the tool's settings name these.
+/// Addresses, each after the name of its argument, in the order of the tool's settings.
 pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
     let paths = tool.map(|tool| tool.recipients.as_slice()).unwrap_or_default();
     let mut arguments: Vec<_> = recipients.by_argument().collect();
@@ -236,18 +236,18 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
                     summary.button { "Always for these recipients…" }
                     (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
                         p {
-                            "Approves this, and from now on " (words::code(&action.tool)) " may go out for "
-                            b { bdi { (words::text(&action.user)) } } " without asking, whatever it says, to exactly "
-                            (people(recipients, card.tool.as_deref())) ". One more recipient, one less, or one of them in another field asks again. It can be taken back under Always allowed."
+                            "Approves this action. From now on, " (words::code(&action.tool)) " for "
+                            b { bdi { (words::text(&action.user)) } } " needs no approval, whatever its content, if it goes to exactly "
+                            (people(recipients, card.tool.as_deref())) ". One recipient more or less, or a recipient in another field, requires approval again. You can revoke this under Always allowed."
                         }
-                        button.yes type="submit" aria-describedby=(what) { "Approve, and always for these" }
+                        button.yes type="submit" aria-describedby=(what) { "Approve and always allow" }
                     }))
                 }
             }
             details {
                 summary.button { "Reject…" }
                 (form(Resolution::Reject, html! {
-                    label for={ "r-" (action.id) } { "Why? The agent is told. May be left empty." }
+                    label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
                     textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
                     button.no type="submit" aria-describedby=(what) { "Reject" }
                 }))
@@ -256,7 +256,7 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
     }
 }
 
-/// How a person settles a doubt: two steps, since nobody asks again.
+/// The forms that settle an in-doubt action: two steps, because gavel does not ask for confirmation.
 fn settle(card: &Card<'_>) -> Markup {
     let action = card.action;
     let path = format!("/console/actions/{}", action.id);
@@ -272,22 +272,22 @@ fn settle(card: &Card<'_>) -> Markup {
     html! {
         @if action.thread.is_none() {
             p {
-                "If its run " (words::code(&action.root.to_string())) " is paused, say what happened when you resume it: "
-                code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If it is over, say it here."
+                "If its run " (words::code(&action.root.to_string())) " is paused, report what happened when you resume it: "
+                code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If the run has ended, report it here."
             }
         }
         div.answers {
             details {
                 summary.button { "It happened…" }
                 (form("yes", html! {
-                    p { "You have looked, and it had its effect. It will count as done." }
+                    p { "You have checked that the action had its effect. It will count as done." }
                     button.yes type="submit" { "Yes, it happened" }
                 }))
             }
             details {
                 summary.button { "It did not happen…" }
                 (form("no", html! {
-                    p { "You have looked, and nothing was done. It will count as failed, and is not sent again." }
+                    p { "You have checked that nothing was done. The action will count as failed and is not sent again." }
                     button.no type="submit" { "No, it did not happen" }
                 }))
             }
@@ -295,7 +295,7 @@ fn settle(card: &Card<'_>) -> Markup {
     }
 }
 
-/// Where it is, in words.
+/// The state of an action, as text.
 pub(super) fn state(action: &Action) -> Markup {
     let by = html! {
         @if let Some(by) = &action.resolved_by { " by " b { bdi { (words::text(by)) } } }
@@ -308,42 +308,42 @@ pub(super) fn state(action: &Action) -> Markup {
     };
     html! {
         @match action.status {
-            ActionStatus::Planned => "Not judged yet.",
+            ActionStatus::Planned => "Not decided yet.",
             ActionStatus::AwaitingConfirmation => "It expired and was not executed.",
-            ActionStatus::Approved => { (approval) "; it has not begun yet." },
+            ActionStatus::Approved => { (approval) "; not started yet." },
             ActionStatus::Executing => { (approval) ", and still running." },
             ActionStatus::Completed => {
                 (approval)
                 @if let Some(by) = &action.settled_by {
-                    ", and begun; its answer was lost, and " b { bdi { (words::text(by)) } } " says that it happened."
+                    ", and started; its result was lost, and " b { bdi { (words::text(by)) } } " reported that it happened."
                 } @else { ", and done." }
             },
             ActionStatus::Failed => {
                 (approval) ", and it failed"
                 @if let Some(code) = &action.error_code { " (" (words::code(code)) ")" }
-                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { bdi { (words::text(action.settled_by.as_deref().unwrap_or("a person"))) } } " says that it did not happen." }
+                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { bdi { (words::text(action.settled_by.as_deref().unwrap_or("a person"))) } } " reported that it did not happen." }
                 @else {
-                    // An error of the tool's own says nothing of what it did before.
+                    // After an error of the tool itself, the effect is unknown.
                     @if is_tools_own(action) {
-                        ". Whether a part of it was done, its server may say."
+                        ". It may have been executed in part; check with its server."
                     } @else { ": it had no effect." }
-                    @if let Some(words) = &action.error_message { " It said: " q { (words::beginning(&in_words(words), room::TEXT)) } }
+                    @if let Some(words) = &action.error_message { " The error: " q { (words::beginning(&in_words(words), room::TEXT)) } }
                 }
             },
             ActionStatus::InDoubt => {
-                (approval) ", and begun; its answer was lost, so it is not known whether it happened. It is not sent again. "
-                "Look where its effect would be seen, and say what you found."
+                (approval) ", and started; its result was lost, so its outcome is unknown. It is not sent again. "
+                "Check where its effect would be visible, and report what you found."
             },
             ActionStatus::Rejected => {
-                "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not run."
+                "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not executed."
             },
-            ActionStatus::Expired if action.resolution.is_some() => { (approval) ", and it could not begin in time. It was not run." },
-            ActionStatus::Expired => "Nobody answered in time, or the run was over first. It was not run.",
+            ActionStatus::Expired if action.resolution.is_some() => { (approval) ", but it could not start in time. It was not executed." },
+            ActionStatus::Expired => "The approval expired, or the run ended first. It was not executed.",
         }
     }
 }
 
-/// The first of those whom it goes to.
+/// The first recipients, and how many more there are.
 pub(super) fn first(recipients: &Recipients) -> Markup {
     const MOST: usize = 3;
     let all = recipients.all();
@@ -353,7 +353,7 @@ pub(super) fn first(recipients: &Recipients) -> Markup {
     }
 }
 
-/// What became of what was just answered, as the store has it.
+/// The message about the action that the visitor just decided, from the stored action.
 pub(in crate::http::console) fn flash(action: &Action, visitor: &Visitor, late: bool) -> Markup {
     let others = action.resolved_by.as_deref().is_some_and(|by| by != visitor.name);
     let good = matches!(
@@ -370,9 +370,9 @@ pub(in crate::http::console) fn flash(action: &Action, visitor: &Visitor, late: 
                 b { (words::text(&words::name(&action.tool))) }
                 @if let Some(recipients) = &action.details.recipients { " to " (first(recipients)) }
                 ": "
-                @if late && others { "your answer came too late. " }
-                @else if late { "this was settled before. " }
-                @if action.status == ActionStatus::AwaitingConfirmation { "it still waits for an answer." }
+                @if late && others { "your decision came too late. " }
+                @else if late { "this was decided before. " }
+                @if action.status == ActionStatus::AwaitingConfirmation { "it still waits for approval." }
                 @else { (state(action)) }
                 @if let Some(link) = link { " " a href=(link) { "See it" } }
             }

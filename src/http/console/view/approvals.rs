@@ -1,4 +1,4 @@
-//! The list of what waits, and the page of one question.
+//! The list of pending approval requests, and the page of one request.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -7,19 +7,19 @@ use super::super::{STYLE_HASH, nothing};
 use super::{address, head, next, words};
 use crate::http::routes::Route;
 
-/// Which questions are asked for.
+/// The filter of the list.
 pub(in crate::http::console) struct Filter {
     pub(in crate::http::console) user: Option<String>,
     pub(in crate::http::console) tool: Option<String>,
 }
 
-/// What the list is made of.
+/// The data of the list.
 pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) visitor: &'a Visitor,
     pub(in crate::http::console) filter: &'a Filter,
     pub(in crate::http::console) flash: Option<Markup>,
     pub(in crate::http::console) cards: Vec<Markup>,
-    /// What the list has, in short, and the token of this page: a frame looks whether it is still so.
+    /// Hash of the shown requests, and the token of this page: a frame checks whether they changed.
     pub(in crate::http::console) seen: &'a str,
     pub(in crate::http::console) page: Option<&'a str>,
     /// The token of the next page.
@@ -28,7 +28,7 @@ pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) more_doubts: bool,
 }
 
-/// The page.
+/// Renders the page.
 pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
     let filtered = listed.filter.user.is_some() || listed.filter.tool.is_some();
     let pairs = [
@@ -40,31 +40,31 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
         @if let Some(flash) = &listed.flash { (flash) }
         h1 { "Approvals" }
         p.lead {
-            @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for an approval. " }
-            @else { "Actions of agents, for you, that wait for an approval. " }
-            "An approved action runs once, exactly as it is shown."
+            @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for approval. " }
+            @else { "Actions of agents, for you, that wait for approval. " }
+            "An approved action is executed once, exactly as shown."
         }
         (filter(listed, filtered))
         (watch(listed))
         section aria-labelledby="waiting" {
             h2 #waiting {
-                "Waiting for an answer"
+                "Waiting for approval"
                 @if !listed.cards.is_empty() {
                     " " span.count { (listed.cards.len()) @if listed.next.is_some() { "+" } }
                 }
             }
             @if listed.cards.is_empty() {
-                (nothing(if filtered { "Nothing of this waits for an answer." } else { "Nothing waits for an answer." }))
+                (nothing(if filtered { "No action that matches the filter waits for approval." } else { "No action waits for approval." }))
             }
             @for card in &listed.cards { (card) }
             @if listed.next.is_some() { (next(Route::ConsoleApprovals.path(), &pairs)) }
         }
         @if !listed.doubts.is_empty() {
             section aria-labelledby="doubts" {
-                h2 #doubts { "In doubt " span.count { (listed.doubts.len()) @if listed.more_doubts { "+" } } }
-                p { "These actions were sent, and their outcome is unknown. gavel does not repeat them: check what happened, and settle them." }
+                h2 #doubts { "Outcome unknown " span.count { (listed.doubts.len()) @if listed.more_doubts { "+" } } }
+                p { "These actions were sent, and gavel received no result. It does not repeat them: check what happened, and settle them." }
                 @for doubt in &listed.doubts { (doubt) }
-                @if listed.more_doubts { p { "There are more; they come up as these are settled." } }
+                @if listed.more_doubts { p { "There are more; they appear when these are settled." } }
             }
         }
     }
@@ -93,7 +93,7 @@ fn field(name: &str, label: &str, value: Option<&str>) -> Markup {
     }
 }
 
-/// The page of one question.
+/// Renders the page of one approval request.
 pub(in crate::http::console) fn one(flash: Option<Markup>, card: &Markup) -> Markup {
     html! {
         @if let Some(flash) = flash { (flash) }
@@ -102,7 +102,7 @@ pub(in crate::http::console) fn one(flash: Option<Markup>, card: &Markup) -> Mar
     }
 }
 
-/// Looks now and then whether the list is still as it was, without taking a word from somebody who writes in it.
+/// A frame that checks periodically whether the list changed, without interrupting an approver who is writing.
 fn watch(listed: &Listed<'_>) -> Markup {
     let path = address(
         Route::ConsoleNews.path(),
@@ -116,7 +116,7 @@ fn watch(listed: &Listed<'_>) -> Markup {
     html! { iframe.news src=(path) title="Changes of this list" {} }
 }
 
-/// What is new since a list was opened.
+/// Changes since a list was opened.
 pub(in crate::http::console) enum News {
     None,
     Changed,
@@ -124,10 +124,10 @@ pub(in crate::http::console) enum News {
     Unknown,
 }
 
-/// Seconds between two looks.
+/// Seconds between two checks.
 const LOOK: u32 = 15;
 
-/// The page in the frame.
+/// Renders the page inside the frame.
 pub(in crate::http::console) fn news(news: &News, filter: &Filter) -> Markup {
     let list = address(
         Route::ConsoleApprovals.path(),
@@ -142,9 +142,9 @@ pub(in crate::http::console) fn news(news: &News, filter: &Filter) -> Markup {
                 p role="status" {
                     @match news {
                         News::None => {},
-                        News::Changed => { "This list has changed since you opened it. " a href=(list) target="_top" { "Show it as it is now" } },
+                        News::Changed => { "This list has changed since you opened it. " a href=(list) target="_top" { "Show the current list" } },
                         News::LoggedOut => { "You are logged out. " a href=(list) target="_top" { "Log in" } },
-                        News::Unknown => { "Whether this list has changed is not known; gavel looks again in " (LOOK) " seconds." },
+                        News::Unknown => { "It is unknown whether this list has changed; gavel checks again in " (LOOK) " seconds." },
                     }
                 }
             }

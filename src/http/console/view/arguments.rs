@@ -1,4 +1,4 @@
-//! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
+//! Renders the arguments of a call for people: named by the tool's schema, the most important ones first.
 
 use std::borrow::Cow;
 
@@ -13,19 +13,19 @@ use crate::domain::hypertext;
 use crate::domain::schema::resolved;
 use crate::domain::tool::Tool;
 
-/// Text that is longer, or has more lines, is shown whole by a control of its own.
+/// Longer text, or text with more lines, is shown in full only behind a control.
 const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
-/// Of which so much stands before the control.
+/// Characters shown before that control.
 const BEGINNING: usize = 800;
-/// HTML that is read out, in bytes of the page.
+/// Most bytes of HTML converted to text, as rendered on the page.
 const MOST_READ: usize = 256 * 1024;
-/// A title of a schema, in characters: it is looked at for each value.
+/// Most characters of a schema title; the title is read for each value.
 const MOST_TITLE: usize = 120;
-/// Values inside of values; what lies deeper is shown as JSON.
+/// Deepest level of nested values; deeper ones are shown as JSON.
 const DEEPEST: usize = 6;
 
-/// The schema that references lead into, whether nothing of the arguments was cut off, and where their reader is.
+/// The root schema for references, whether the arguments are complete, and the reader's time zone.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     root: &'a Value,
@@ -33,8 +33,8 @@ struct Whole<'a> {
     zone: Tz,
 }
 
-/// All arguments of a call. Where they are not `whole`, HTML among them is not read out: what was cut off could make it read
-/// otherwise.
+/// Renders all arguments of a call. If they are not `whole`, HTML in them is not converted to text: the missing part
+/// could change its meaning.
 pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool, zone: Tz) -> Markup {
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
@@ -62,7 +62,8 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool, zon
     )
 }
 
-/// Of whole days the end is the day after the last one (`times` in `mcp.json`), which nobody reads it as.
+/// The end of an all-day event is the day after its last day (`times` in `mcp.json`), which readers would
+/// misunderstand.
 fn last_day(tool: &Tool, name: &str, value: &Value) -> Option<Markup> {
     let end = tool
         .times
@@ -92,7 +93,7 @@ fn object(
     let schema = resolved(schema, root);
     let mut names: Vec<&String> = fields.keys().collect();
     names.sort_by_key(|name| rank(name));
-    // One that the tool does not know of, or that reads as another one.
+    // An argument that the schema lacks, or that has the same label as another one.
     let unclear = |name: &str| {
         let stranger = schema["properties"].is_object() && schema["properties"].get(name).is_none();
         let label = words::name(name).to_lowercase();
@@ -114,7 +115,8 @@ fn object(
     }
 }
 
-/// What the schema calls it. The title is the server's word, so the name itself stands beside it where the two differ.
+/// The label of an argument. A title comes from the server, so the argument's name is shown beside a title that
+/// differs.
 fn label(name: &str, schema: &Value, root: &Value, unclear: bool) -> Markup {
     let own = words::name(name);
     let title = resolved(schema, root)["title"]
@@ -156,27 +158,27 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Marku
     }
 }
 
-/// HTML as its recipient reads it, and more, and below it the markup. What is misleading about it is among the call's warnings.
+/// HTML as its recipient reads it, with its markup below. Misleading parts are among the call's warnings.
 fn hypertext(text: &str, whole: Whole<'_>) -> Markup {
-    // Its words can be more than its markup: a reference to a character that cannot be seen becomes a note.
+    // The text can be longer than the markup: a reference to an invisible character becomes a note.
     let read = whole.whole.then(|| hypertext::read_out(text)).flatten();
     match read.filter(|read| words::length(&read.text) <= MOST_READ) {
         Some(read) if !text.is_empty() => html! {
             (string(&read.text, whole.zone))
             p {
                 small {
-                    @if read.odd.is_empty() { "Programs that show HTML show this, and no plain text that is sent beside it." }
-                    @else { "These are the words of HTML, which programs that show it show in place of any plain text." }
-                    " Each link stands with where it leads to."
+                    @if read.suspicious.is_empty() { "Programs that display HTML show this text, not the plain text that is sent with it." }
+                    @else { "This is the text of the HTML, which programs that display HTML show in place of any plain text." }
+                    " Each link is followed by its target."
                 }
             }
-            details.whole open[!read.odd.is_empty()] {
+            details.whole open[!read.suspicious.is_empty()] {
                 summary { "The HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
                 div.prose dir="auto" { (words::text(text)) }
             }
         },
         None => html! {
-            p { small { "This is HTML that is too long or too intricate to be read out here; this is the markup." } }
+            p { small { "This HTML is too long or too complex to be converted to text here; this is the markup." } }
             (string(text, whole.zone))
         },
         Some(_) => string(text, whole.zone),
@@ -209,7 +211,7 @@ fn string(text: &str, zone: Tz) -> Markup {
     }
 }
 
-/// A time in words, with what the reader's clock says then and what was written beside it.
+/// A time as text, in the reader's time zone, with the original value.
 fn time(text: &str, zone: Tz) -> Option<Markup> {
     let said = if let Ok(at) = DateTime::parse_from_rfc3339(text) {
         let said = at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string();
@@ -230,7 +232,7 @@ fn time(text: &str, zone: Tz) -> Option<Markup> {
     Some(html! { (said) " " small { (words::code(text)) } })
 }
 
-/// An address as it was written; where it goes to, if that reads otherwise, and an international domain in both of its forms.
+/// An address as written, its canonical form if that differs, and both forms of an international domain.
 fn address(text: &str) -> Option<Markup> {
     if !text.contains('@') || text.contains('\n') {
         return None;
@@ -246,7 +248,7 @@ fn address(text: &str) -> Option<Markup> {
     })
 }
 
-/// JSON, as it is.
+/// Unformatted JSON.
 pub(super) fn raw(value: &Value) -> Markup {
     let text = serde_json::to_string_pretty(value).map_or(Cow::Borrowed(""), Cow::Owned);
     html! { pre.raw tabindex="0" { (words::text(&text)) } }
@@ -305,7 +307,7 @@ mod tests {
         assert_eq!(labels, ["To", "Cc", "Subject", "About", "Body"], "{page}");
     }
 
-    /// nobody reads the end of whole days as the day after the last one.
+    /// readers must not take the day after the last one for the end of an all-day event.
     #[test]
     fn the_last_of_whole_days_is_told() {
         let mut tool = tool(json!({"type": "object"}));
@@ -380,7 +382,7 @@ mod tests {
         assert!(page.contains("the end</div></details>"), "{page}");
     }
 
-    /// Promise 4: whoever approves reads what whoever gets it reads, and where each link goes.
+    /// Promise 4: the approver reads the same text as the recipient, and the target of each link.
     #[test]
     fn html_is_read_out_and_shown_as_it_is() {
         let schema = json!({"properties": {"html_body": {"type": "string", "contentMediaType": "text/html"}}});
@@ -396,20 +398,26 @@ mod tests {
             "{text}"
         );
         let text = shown(schema.clone(), json!({"html_body": "<p>Hi <b>Ann</b></p>"}));
-        assert!(text.contains("Programs that show HTML show this"), "{text}");
+        assert!(
+            text.contains("Programs that display HTML show this text, not"),
+            "{text}"
+        );
         let moved =
             "<table><tr><td>not</td></tr><thead><tr><td>I will</td></tr></thead></table><img src=//a.example/x>";
         let text = shown(schema.clone(), json!({ "html_body": moved }));
         assert!(text.contains("<details class=\"whole\" open>"), "{text}");
-        assert!(!text.contains("Programs that show HTML show this"), "{text}");
+        assert!(
+            !text.contains("Programs that display HTML show this text, not"),
+            "{text}"
+        );
         let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
         assert!(
-            text.contains("too long or too intricate to be read out") && text.contains("&lt;b&gt;"),
+            text.contains("too long or too complex to be converted") && text.contains("&lt;b&gt;"),
             "{text}"
         );
     }
 
-    /// a name that reads as another one's is told apart.
+    /// arguments with the same label show their names.
     #[test]
     fn arguments_that_read_alike_show_their_names() {
         let schema = json!({"properties": {"to": {}, "reply_to": {}}});

@@ -1,4 +1,4 @@
-//! Grants.
+//! The list of grants.
 
 use maud::{Markup, html};
 
@@ -11,7 +11,7 @@ use crate::domain::action::Grant;
 use crate::domain::ids::GrantId;
 use crate::http::routes::Route;
 
-/// The page.
+/// Renders the page.
 pub(in crate::http::console) fn grants(
     visitor: &Visitor,
     grants: &[Grant],
@@ -24,13 +24,13 @@ pub(in crate::http::console) fn grants(
             div.flash.bad[grant.revoked_at.is_none()] role="status" {
                 p {
                     b { (words::text(&words::name(&grant.tool))) ": " }
-                    @if grant.revoked_at.is_some() { "taken back. From now on it asks again." } @else { "still holds." }
+                    @if grant.revoked_at.is_some() { "revoked. From now on it requires approval again." } @else { "still in effect." }
                 }
             }
         }
         h1 { "Always allowed" }
-        p.lead { "What may be done without asking: this tool, to exactly these recipients." }
-        @if grants.is_empty() { (nothing("There is none.")) }
+        p.lead { "Actions that need no approval: each tool, to exactly these recipients." }
+        @if grants.is_empty() { (nothing("There are no grants.")) }
         @for grant in grants { (one(visitor, grant)) }
         @if more.is_some() { (next(Route::ConsoleGrants.path(), &[("page_token", more)])) }
     }
@@ -46,7 +46,7 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
             }
             dl.about {
                 div { dt { "For" } dd { bdi { (words::text(&grant.user_id)) } } }
-                div { dt { "Given by" } dd { bdi { (words::text(&grant.created_by)) } } }
+                div { dt { "Granted by" } dd { bdi { (words::text(&grant.created_by)) } } }
                 div { dt { "Since" } dd { (words::written(&grant.created_at, visitor.zone)) } }
                 div {
                     dt { "Used" }
@@ -55,7 +55,7 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                         @if let Some(last) = &grant.last_used_at { ", last " (words::written(last, visitor.zone)) }
                     }
                 }
-                @if let Some(at) = &grant.revoked_at { div { dt { "Taken back" } dd { (words::written(at, visitor.zone)) } } }
+                @if let Some(at) = &grant.revoked_at { div { dt { "Revoked" } dd { (words::written(at, visitor.zone)) } } }
             }
             p.reach {
                 b { "Goes to " }
@@ -69,7 +69,7 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 div.answers {
                     form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {
                         (token(visitor))
-                        button.no type="submit" aria-describedby=(title) { "Take back" }
+                        button.no type="submit" aria-describedby=(title) { "Revoke" }
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! The login.
+//! The login page.
 
 use maud::{Markup, html};
 
@@ -6,27 +6,27 @@ use super::super::form::FIELD;
 use super::words;
 use crate::http::routes::Route;
 
-/// What is asked for.
+/// The required credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http::console) enum Wants {
-    /// A service's key, and who acts.
+    /// A service's key, and the acting user.
     Key,
     /// A user's token.
     Token,
 }
 
-/// What the form is made of.
+/// The data of the form.
 pub(in crate::http::console) struct LoginForm<'a> {
     pub(in crate::http::console) wants: Wants,
     pub(in crate::http::console) form_token: &'a str,
-    /// Where it leads.
+    /// The address after the login.
     pub(in crate::http::console) next: Option<&'a str>,
-    /// Who was named before.
+    /// The user entered before.
     pub(in crate::http::console) user: &'a str,
     pub(in crate::http::console) problem: Option<&'a str>,
 }
 
-/// The page.
+/// Renders the page.
 pub(in crate::http::console) fn form(form: &LoginForm<'_>) -> Markup {
     let label = match form.wants {
         Wants::Key => "API key",
@@ -46,7 +46,7 @@ pub(in crate::http::console) fn form(form: &LoginForm<'_>) -> Markup {
                     label for="user" { "Your name" }
                     input #user type="text" name="user" value=(form.user) autocomplete="username" autocapitalize="off"
                         spellcheck="false" aria-describedby="user-hint";
-                    p.hint #user-hint { "Who acts, as agents know you (" code { "X-Gavel-User" } "). With a key that is yours alone, and with one for approvers, it may be left empty." }
+                    p.hint #user-hint { "The acting user, as agents know you (" code { "X-Gavel-User" } "). Optional with a personal key and with a key for approvers." }
                 }
                 button.yes type="submit" { "Log in" }
             }

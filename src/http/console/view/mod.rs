@@ -1,5 +1,5 @@
-//! What pages look like. Every text of somebody else's goes through [`words::text`], which shows what cannot be seen; maud escapes
-//! all of it.
+//! Renders pages. All external text goes through [`words::text`], which makes invisible characters visible; maud
+//! escapes all of it.
 
 pub(super) mod action;
 pub(super) mod approvals;
@@ -20,14 +20,14 @@ use crate::domain::ids::DEFAULT_TENANT;
 use crate::http::routes::Route;
 use crate::surfaces::chat::request::FieldError;
 
-/// A whole page.
+/// Renders a page.
 pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             (head(title, style, None))
             body {
-                a.skip href="#main" { "To the content" }
+                a.skip href="#main" { "Skip to the content" }
                 header.bar {
                     a.brand href=(Route::ConsoleApprovals.path()) { "gavel" }
                     @if let Some(visitor) = visitor {
@@ -76,25 +76,25 @@ fn who(visitor: &Visitor) -> Markup {
     }
 }
 
-/// What ties a form to the browser it is shown in.
+/// The token that binds a form to the browser that displays it.
 fn token(visitor: &Visitor) -> Markup {
     html! {
         @if let Some(token) = &visitor.form_token { input type="hidden" name=(FIELD) value=(token); }
     }
 }
 
-/// Leads the browser to ask once more, with its cookies.
+/// A page that makes the browser repeat the request with its cookies.
 pub(super) fn again(path: &str, style: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             (head("One moment", style, Some(&format!("0;url={path}"))))
-            body { main #main { p { a href=(path) { "Go on to the page" } } } }
+            body { main #main { p { a href=(path) { "Continue to the page" } } } }
         }
     }
 }
 
-/// That something did not go.
+/// Renders an error.
 pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup {
     html! {
         h1 { (title) }
@@ -102,16 +102,16 @@ pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup
         @if !errors.is_empty() {
             ul { @for error in errors { li { (words::text(&error.pointer)) ": " (words::text(&error.detail)) } } }
         }
-        p { a href=(Route::ConsoleApprovals.path()) { "To the approvals" } }
+        p { a href=(Route::ConsoleApprovals.path()) { "Back to the approvals" } }
     }
 }
 
-/// A button to the next page of a list.
+/// A link to the next page of a list.
 fn next(path: &str, pairs: &[(&str, Option<&str>)]) -> Markup {
     html! { p.next { a href=(address(path, pairs)) { "Next page" } } }
 }
 
-/// A path with the parameters that there are.
+/// A path with the parameters that are present.
 fn address(path: &str, pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in pairs {

@@ -1,5 +1,5 @@
-//! How much of a call fits a page. What is shown is bounded by what it becomes there: a character that cannot be seen is one in an
-//! argument and ninety on a page.
+//! Limits how much of a call a page shows. The limits count rendered bytes: an invisible character is one character in
+//! an argument and up to a hundred bytes on a page.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -8,49 +8,49 @@ use super::words;
 use crate::domain::action::Details;
 use crate::domain::address::Recipients;
 
-/// What a card has room for, in bytes of the page.
+/// The room of a card, in rendered bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// For the arguments. They are shown up to three times: read out, whole, and as JSON.
+    /// For the arguments. They are shown up to three times: formatted, in full, and as JSON.
     arguments: usize,
-    /// For what an approver must have seen: why it needs approval, the warnings and the recipients.
+    /// For what an approver must see: the reason for approval, the warnings and the recipients.
     must_see: usize,
 }
 
 impl Room {
-    /// For what an approver must have seen, in bytes of the page.
+    /// Room for what an approver must see, in rendered bytes.
     pub(super) fn must_see(self) -> usize {
         self.must_see
     }
 }
 
-/// In a list, of at most forty cards: a page of at most 8 MiB.
+/// For a list of at most forty cards: a page of at most 8 MiB.
 pub(super) const IN_LIST: Room = Room {
     arguments: 32 * 1024,
     must_see: 16 * 1024,
 };
 
-/// On a page of its own.
+/// For a page with one card.
 pub(super) const ALONE: Room = Room {
     arguments: 1024 * 1024,
     must_see: 256 * 1024,
 };
 
-/// For any other text of others, such as a tool's description or an error.
+/// For other external text, such as a tool's description or an error.
 pub(super) const TEXT: usize = 16 * 1024;
 
-/// Bytes around a value, and for each level that it is indented in the JSON.
+/// Rendered bytes around a value, and for each level of indentation in the JSON.
 const AROUND: usize = 160;
 const LEVEL: usize = 4;
 
-/// Bytes around an address.
+/// Rendered bytes around an address.
 const ADDRESS: usize = 40;
 
-/// Cuts that are named one by one, each place in so many characters.
+/// Most cuts that are listed, and most characters of each place.
 const MOST_CUTS: usize = 10;
 const PLACE: usize = 120;
 
-/// Does all that an approver must have seen fit?
+/// Whether everything that an approver must see fits.
 pub(super) fn must_see_fits(details: &Details, room: Room) -> bool {
     let mut left = room.must_see;
     let texts = std::iter::once(&details.reason).chain(&details.warnings);
@@ -63,7 +63,7 @@ pub(super) fn must_see_fits(details: &Details, room: Room) -> bool {
             .is_none_or(|recipients| take_recipients(&mut left, recipients))
 }
 
-/// Do these fit?
+/// Whether the recipients fit.
 pub(super) fn recipients_fit(recipients: &Recipients, room: Room) -> bool {
     take_recipients(&mut room.must_see.clone(), recipients)
 }
@@ -74,14 +74,14 @@ fn take_recipients(left: &mut usize, recipients: &Recipients) -> bool {
     })
 }
 
-/// The arguments as far as they fit, and where they were cut.
+/// The arguments as far as they fit, and the places where they were cut.
 pub(super) struct Fit {
     pub(super) arguments: Value,
     pub(super) cuts: Vec<String>,
 }
 
-/// Cuts arguments to what a page has room for. The small ones are shown whole, whatever their place: a long text takes
-/// nothing from them.
+/// Cuts arguments to the room of a page. Small ones are shown in full, wherever they are: a long text takes no room
+/// from them.
 pub(super) fn fit(arguments: &Value, room: Room) -> Fit {
     let mut cutter = Cutter {
         left: room.arguments,
@@ -102,12 +102,12 @@ pub(super) fn fit(arguments: &Value, room: Room) -> Fit {
 }
 
 impl Fit {
-    /// That not all of it is shown; nothing where it is.
+    /// The notice that not everything is shown; empty if everything is.
     pub(super) fn note(&self) -> Markup {
         html! {
             @if !self.cuts.is_empty() {
                 div.warnings role="note" {
-                    p { b { "Not all of the arguments is shown here." } " " code { "gavel approvals list" } " and " code { "GET /api/agent/approvals/pending" } " have all of it." }
+                    p { b { "Not all of the arguments are shown here." } " " code { "gavel approvals list" } " and " code { "GET /api/agent/approvals/pending" } " show all of them." }
                     ul {
                         @for cut in self.cuts.iter().take(MOST_CUTS) { li { (words::text(cut)) } }
                         @if self.cuts.len() > MOST_CUTS { li { (self.cuts.len() - MOST_CUTS) " more places" } }
@@ -198,7 +198,7 @@ fn take(left: &mut usize, bytes: usize) -> bool {
     }
 }
 
-/// About what a value takes on a page.
+/// Approximate rendered bytes of a value.
 fn length(value: &Value) -> usize {
     match value {
         Value::String(text) => words::length(text),
@@ -235,7 +235,7 @@ mod tests {
         assert!((20_000..33_000).contains(&left), "{left}");
     }
 
-    /// What is shown is bounded, whatever the arguments are made of.
+    /// The output is limited for any arguments.
     #[test]
     fn no_arguments_become_more_than_there_is_room_for() {
         let deep = (0..60).fold(json!("x"), |inner, _| json!({"a": inner}));

@@ -1,4 +1,4 @@
-//! Threads, and one as it was: what was said, what was asked, who answered, what came of it.
+//! The list of threads, and one thread: messages, approval requests, decisions and outcomes.
 
 use maud::{Markup, html};
 
@@ -10,12 +10,12 @@ use crate::domain::action::{Action, ActionStatus};
 use crate::domain::thread::{MessageKind, MessageRole, Thread, ThreadMessage, ThreadSummary};
 use crate::http::routes::Route;
 
-/// The list of them.
+/// Renders the list of threads.
 pub(in crate::http::console) fn threads(visitor: &Visitor, threads: &[ThreadSummary], more: Option<&str>) -> Markup {
     html! {
         h1 { "Threads" }
-        p.lead { "What was said to the agents that answer, the latest first." }
-        @if threads.is_empty() { (nothing("Nothing was said yet.")) }
+        p.lead { "Conversations with agents, the latest first." }
+        @if threads.is_empty() { (nothing("There are no threads yet.")) }
         @for thread in threads { (summary(visitor, thread)) }
         @if more.is_some() { (next(Route::ConsoleThreads.path(), &[("page_token", more)])) }
     }
@@ -32,27 +32,28 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
             div.heading {
                 h2 #(title) dir="auto" {
                     a href={ (Route::ConsoleThreads.path()) "/" (thread.thread_id) } {
-                        @match &thread.title { Some(title) => (words::beginning(title, TEXT)), None => "Nothing of it is kept" }
+                        @match &thread.title { Some(title) => (words::beginning(title, TEXT)), None => "Content not stored" }
                     }
                 }
             }
             dl.about {
-                @if !own { div { dt { "Whose" } dd { bdi { (words::text(&thread.user_id)) } } } }
+                @if !own { div { dt { "User" } dd { bdi { (words::text(&thread.user_id)) } } } }
                 div { dt { "With" } dd { "the agent " bdi { (words::text(&thread.agent_id)) } } }
-                div { dt { "Last" } dd { (words::written(&thread.updated_at, visitor.zone)) } }
-                @if let Some(run) = &thread.latest_run { div { dt { "Its latest run" } dd { (words::name(run.state)) } } }
+                div { dt { "Updated" } dd { (words::written(&thread.updated_at, visitor.zone)) } }
+                @if let Some(run) = &thread.latest_run { div { dt { "Latest run" } dd { (words::name(run.state)) } } }
             }
         }
     }
 }
 
-/// A line, with the actions that it asks about, or that nobody was asked about after it, as they are now.
+/// A message with the current state of its actions: those it requests approval for, or those after it that required no
+/// approval.
 pub(in crate::http::console) struct Line<'a> {
     pub(in crate::http::console) message: &'a ThreadMessage,
     pub(in crate::http::console) actions: Vec<&'a Action>,
 }
 
-/// The page.
+/// Renders the page of a thread.
 pub(in crate::http::console) fn thread(visitor: &Visitor, thread: &Thread, lines: &[Line<'_>]) -> Markup {
     let first = lines.first().map_or(1, |line| line.message.number);
     let path = format!("/console/threads/{}", thread.thread_id);
@@ -62,7 +63,7 @@ pub(in crate::http::console) fn thread(visitor: &Visitor, thread: &Thread, lines
             bdi { (words::text(&thread.user_id)) } " and the agent " bdi { (words::text(&thread.agent_id)) }
             ", since " (words::written(&thread.created_at, visitor.zone)) ", last " (words::written(&thread.updated_at, visitor.zone))
         }
-        @if first > 1 { p.next { a href={ (path) "?before=" (first) } { "What was said before" } } }
+        @if first > 1 { p.next { a href={ (path) "?before=" (first) } { "Earlier messages" } } }
         ol.thread {
             @for line in lines { (one(visitor, thread, line)) }
         }
@@ -85,10 +86,10 @@ fn one(visitor: &Visitor, thread: &Thread, line: &Line<'_>) -> Markup {
             @for asked in &line.actions {
                 p.state {
                     @if (message.kind, message.role) == (MessageKind::Message, MessageRole::User) { b { (words::text(&words::name(&asked.tool))) } ": " }
-                    @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for an answer." }
+                    @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for approval." }
                     @else { (action::state(asked)) }
                     @if let Some(id) = asked.approval {
-                        " " a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "See the question" }
+                        " " a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "See the approval request" }
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Words of others, so that they cannot lie about themselves; names, times and numbers for people.
+//! Renders external text so that it cannot mislead, and formats names, times and numbers for people.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::domain::text::is_hidden;
 
-/// Text of anybody's. What a reader would not see, or what turns the writing direction, is shown by its number.
+/// External text. Invisible characters, and those that change the writing direction, are shown by their code point.
 pub(in crate::http::console) fn text(text: &str) -> Markup {
     let text = text.replace("\r\n", "\n");
     html! {
@@ -21,13 +21,13 @@ pub(in crate::http::console) fn text(text: &str) -> Markup {
     }
 }
 
-/// The beginning of a text, in at most so many bytes of a page, and how many more characters it has.
+/// The beginning of a text, in at most `most` rendered bytes, and how many more characters it has.
 pub(in crate::http::console) fn beginning(whole: &str, most: usize) -> Markup {
     let (shown, more) = cut(whole, most);
     html! { (text(shown)) @if more > 0 { " … " small { "(" (count(more as u64, "more character")) ")" } } }
 }
 
-/// As much of a text as becomes at most so many bytes of a page, and how many characters are left out.
+/// The longest prefix of a text with at most `most` rendered bytes, and how many characters are left out.
 pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
     let mut length = 0;
     for (at, c) in text.char_indices() {
@@ -39,7 +39,7 @@ pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
     (text, 0)
 }
 
-/// Bytes that a text becomes on a page, at most.
+/// Most rendered bytes of a text.
 pub(super) fn length(text: &str) -> usize {
     text.chars().map(shown_length).sum()
 }
@@ -48,7 +48,7 @@ fn shown_length(c: char) -> usize {
     match c {
         '&' | '<' | '>' => 5,
         '"' => 6,
-        // With what it is, in words.
+        // Includes the span element and its description.
         '\u{200c}' | '\u{200d}' | '\u{2028}' | '\u{2029}' => 100,
         c if c != '\n' && c != '\t' && is_hidden(c) => 100,
         c => c.len_utf8(),
@@ -81,8 +81,8 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// Does a reader take the text for another because of this character? The two joiners belong to the writing of some scripts, and one
-/// selector to symbols; none of those stands beside a letter of ASCII.
+/// Whether this character can mislead a reader. The two joiners belong to some scripts and one variation selector
+/// belongs to symbols; none of them belongs next to an ASCII letter.
 fn lies(before: Option<char>, c: char, after: Option<char>) -> bool {
     let is_joiner = |c| matches!(c, '\u{200c}' | '\u{200d}');
     let is_seen = |c: char| !c.is_ascii() && !is_joiner(c) && (!is_hidden(c) || c == '\u{fe0f}');
@@ -99,10 +99,10 @@ fn hidden(c: char) -> &'static str {
     match c {
         '\u{202e}' | '\u{202b}' | '\u{2067}' | '\u{200f}' => "turns the writing direction to the left",
         '\u{202d}' | '\u{202a}' | '\u{2066}' | '\u{200e}' => "turns the writing direction to the right",
-        '\u{202c}' | '\u{2068}' | '\u{2069}' | '\u{61c}' => "is about the writing direction",
+        '\u{202c}' | '\u{2068}' | '\u{2069}' | '\u{61c}' => "affects the writing direction",
         '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => "has no width",
         c if c.is_control() => "is a control character",
-        _ => "cannot be seen",
+        _ => "is invisible",
     }
 }
 
@@ -129,17 +129,17 @@ pub(in crate::http::console) fn name(identifier: &str) -> String {
     }
 }
 
-/// `gmail_send` and its kind, exactly.
+/// A tool or server name, verbatim.
 pub(super) fn code(words: &str) -> Markup {
     html! { code { bdi { (text(words)) } } }
 }
 
-/// A moment, for people and for machines.
+/// A time in microseconds, readable for people and machines.
 pub(super) fn at(us: i64, zone: Tz) -> Markup {
     moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default(), zone)
 }
 
-/// A moment as the surfaces write it.
+/// A time in the format of the surfaces.
 pub(super) fn written(rfc3339: &str, zone: Tz) -> Markup {
     match DateTime::parse_from_rfc3339(rfc3339) {
         Ok(at) => moment(at.to_utc(), zone),
@@ -182,7 +182,7 @@ pub(super) fn count(number: u64, unit: &str) -> String {
     format!("{number} {unit}{ending}")
 }
 
-/// What begins with the place of an argument (`/to/0: …`), with the argument by its name.
+/// Replaces the argument path at the beginning of a text (`/to/0: …`) by the argument's name.
 pub(in crate::http::console) fn placed(text: &str) -> Cow<'_, str> {
     let Some((pointer, rest)) = text.split_once(": ").filter(|(place, _)| place.starts_with('/')) else {
         return Cow::Borrowed(text);
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(shown(fine), fine);
         }
         assert_eq!(shown("a\r\nb"), "a\nb");
-        // One joiner behind another is no writing.
+        // Repeated joiners are not valid writing.
         assert!(shown("می\u{200c}\u{200c}خ").contains("U+200C"));
     }
 

@@ -1,4 +1,4 @@
-//! The choice of a time zone.
+//! The page that chooses a time zone.
 
 use chrono_tz::{TZ_VARIANTS, Tz};
 use maud::{Markup, html};
@@ -7,19 +7,19 @@ use super::super::session::Visitor;
 use super::{token, words};
 use crate::http::routes::Route;
 
-/// The page.
+/// Renders the page.
 pub(in crate::http::console) fn offered(visitor: &Visitor, now_us: i64) -> Markup {
     html! {
         h1 { "Time zone" }
-        p.lead { "It is " (words::at(now_us, visitor.zone)) ". All times are shown so in this browser." }
+        p.lead { "It is " (words::at(now_us, visitor.zone)) ". This browser shows all times in this zone." }
         form method="post" action=(Route::ConsoleZone.path()) {
             (token(visitor))
-            label for="zone" { "Where you are" }
+            label for="zone" { "Your location" }
             select #zone name="zone" {
                 (choice(Tz::UTC, visitor.zone))
                 @for zone in TZ_VARIANTS.iter().filter(|zone| is_place(**zone)) { (choice(*zone, visitor.zone)) }
             }
-            button type="submit" { "Show times so" }
+            button type="submit" { "Use this time zone" }
         }
     }
 }
@@ -29,7 +29,7 @@ fn choice(zone: Tz, chosen: Tz) -> Markup {
     html! { option value=(name) selected[zone == chosen] { (name.replace('_', " ")) } }
 }
 
-/// A city of a continent or an ocean; other names are old ones of these, or no places.
+/// Whether a zone is a city of a continent or an ocean; other names are old names of these, or not places.
 fn is_place(zone: Tz) -> bool {
     const PARTS: [&str; 10] = [
         "Africa/",

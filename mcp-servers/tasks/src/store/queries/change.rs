@@ -13,7 +13,7 @@ macro_rules! change_on {
             if let Some(claim) = claim
                 && let Some(kept) = kept_answer(&mut transaction, user, claim, now).await?
             {
-                // The answer stands, however this ends.
+                // The answer is valid whether or not the rollback succeeds.
                 if let Err(error) = transaction.rollback().await {
                     tracing::warn!(%error, "a transaction that changed nothing could not be rolled back");
                 }
@@ -120,7 +120,7 @@ macro_rules! change_on {
                     &serde_json::json!({ "task": task, "already_done": false }),
                 ));
             }
-            // Done before, or gone since it was found.
+            // Completed before, or deleted since it was found.
             Ok(match by_id(transaction, user, &found.id).await? {
                 Ok(task) => Answer::of(
                     &serde_json::json!({ "task": task, "already_done": true }),

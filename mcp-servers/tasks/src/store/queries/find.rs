@@ -1,10 +1,10 @@
-//! Which task is meant.
+//! Finds the target task.
 
 macro_rules! find_on {
     () => {
-        /// The one task that is meant. A title is first the whole description, in each of
-        /// `rounds` (open, done), then a part of it. So a title that names a finished task
-        /// exactly never falls through to another task, and completing twice completes one.
+        /// The target task. A title is compared first with whole descriptions, in each of `rounds` (open, done), then
+        /// with parts of them. So a title that names a finished task exactly never falls through to another task, and
+        /// completing twice completes one.
         async fn find(
             transaction: &mut Transaction<'_, Db>,
             user: &UserId,

@@ -1,9 +1,9 @@
-//! Idempotency keys and the answers kept under them.
+//! Idempotency keys and their stored answers.
 
 macro_rules! keys_on {
     () => {
-        /// The answer kept under the key, or none and the key is ours. A call with the same key
-        /// that is still running is waited for.
+        /// The answer stored under the key; `None` if this call now owns the key. Waits for a running call with the
+        /// same key.
         async fn kept_answer(
             transaction: &mut Transaction<'_, Db>,
             user: &UserId,

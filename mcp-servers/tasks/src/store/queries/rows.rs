@@ -1,4 +1,4 @@
-//! From rows to tasks.
+//! Converts rows to tasks.
 
 macro_rules! rows_on {
     ($row:ty) => {

@@ -1,4 +1,4 @@
-//! Bodies that have to arrive in time.
+//! Request bodies with a time limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::Sleep;
 
-/// From a request's head to the end of its body.
+/// The time from a request's head to the end of its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body that is an error when it has not arrived in time: whoever sends a byte now and then must not keep a place.
+/// A body that fails when it has not arrived in time: a client that sends single bytes must not keep a connection slot.
 pub(super) struct Timed<B> {
     body: B,
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Why there is no body.
+/// Why the body cannot be read.
 #[derive(Debug)]
 pub(super) enum BodyFault<E> {
     Late,
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// A byte now and then, without end.
+    /// Sends single bytes without end.
     struct Dripping(tokio::time::Interval);
 
     impl Body for Dripping {
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Promise 5: who sends a byte now and then is not waited for for ever.
+    /// Promise 5: a client that sends single bytes is not awaited forever.
     #[tokio::test]
     async fn a_body_that_does_not_end_in_time_is_an_error_and_one_that_does_is_whole() {
         let dripping = Dripping(tokio::time::interval(Duration::from_millis(10)));

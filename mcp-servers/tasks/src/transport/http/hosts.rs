@@ -1,12 +1,11 @@
-//! Under which names the server may be reached. It keeps web pages from getting at a local server
+//! The host names under which the server may be reached. The check prevents web pages from reaching a local server
 //! through its user's browser (DNS rebinding).
 
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Allows `hosts`, loopback names when none are given, every name for `*`. A browser's `Origin` has to
-/// be one of them too.
+/// Allows `hosts`, loopback names if there are none, every name for `*`. A browser's `Origin` must be one of them too.
 pub(super) fn allow(config: StreamableHttpServerConfig, hosts: &[String]) -> StreamableHttpServerConfig {
     if hosts.iter().any(|host| host == "*") {
         return config.disable_allowed_hosts();

@@ -1,4 +1,4 @@
-//! MCP over streamable HTTP: stateless, one JSON answer to one POST.
+//! MCP over streamable HTTP: stateless, one JSON answer per POST.
 
 mod body;
 mod hosts;
@@ -28,7 +28,7 @@ use crate::settings::{HttpSettings, Settings, Wire};
 use crate::store::Store;
 
 const MAX_REQUEST_BYTES: usize = 256 * 1024;
-/// More connections wait until one of these ends.
+/// Further connections wait until one of these ends.
 const MAX_CONNECTIONS: usize = 1024;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Opens the database and the listener. `args.http` names the address; port 0 takes a free one.
+    /// Opens the database and the listener. `args.http` has the address; port 0 uses a free port.
     pub async fn bind(args: Args) -> anyhow::Result<Self> {
         Self::bind_with(Settings::try_from(args)?).await
     }
@@ -65,7 +65,7 @@ impl HttpServer {
             .collect();
         ensure!(
             !matches!(identity, Identity::Single(_)) || addresses.iter().all(|address| address.ip().is_loopback()),
-            "--insecure-user serves whoever connects, so it listens on loopback addresses alone, \
+            "--insecure-user serves every client, so it listens only on loopback addresses, \
              not on {address}"
         );
         let listener = TcpListener::bind(&addresses[..])
@@ -83,13 +83,13 @@ impl HttpServer {
         })
     }
 
-    /// The address it listens on.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is cancelled; then takes no more connections, lets running calls finish
-    /// for up to ten seconds, and closes the database.
+    /// Serves until `stop` is cancelled. Then it accepts no more connections, lets running calls finish for up to ten
+    /// seconds, and closes the database.
     pub async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self {
             listener,
@@ -126,7 +126,7 @@ impl HttpServer {
             match accepted {
                 Ok((stream, place)) => connections.open(stream, place),
                 Err(error) => {
-                    // Out of file descriptors, most likely: give connections time to end.
+                    // Most likely out of file descriptors: give connections time to end.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -141,7 +141,7 @@ impl HttpServer {
     }
 }
 
-/// The connections that are open.
+/// The open connections.
 struct Connections {
     routes: Arc<Routes>,
     graceful: GracefulShutdown,
@@ -150,7 +150,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Serves a connection, which keeps its place until it ends.
+    /// Serves a connection, which keeps its slot until it ends.
     fn open(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
@@ -174,7 +174,7 @@ impl Connections {
         });
     }
 
-    /// Lets running calls finish for a while, then ends what is left.
+    /// Lets running calls finish for a while, then ends the remaining ones.
     async fn drain(self) {
         let drained = tokio::time::timeout(DRAIN_TIMEOUT, self.graceful.shutdown()).await;
         if drained.is_err() {
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise 5, bounded memory: who comes when all places are taken waits, and is served when one is free.
+    /// Promise 5, bounded memory: a client beyond the connection limit waits, and is served when a slot is free.
     #[tokio::test]
     async fn a_connection_beyond_the_last_place_waits_for_one() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! The paths: `/mcp`, `/healthz`, and nothing else.
+//! The paths: only `/mcp` and `/healthz`.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What could not be kept for later. Of a decision's close only its id is, for recovery to close it; a run that nobody
-//! heard of is kept whole, since whoever finds it would begin it.
+//! Ops that could not be queued for a retry. For the close of a decision only its id is kept, and recovery closes it.
+//! For an abandoned run the whole op is kept, since a worker that finds the run would start it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use super::op::Op;
 use super::runs::{Abandoned, RunOp};
 use crate::domain::ids::DecisionId;
 
-/// What is left to do.
+/// The remaining ops.
 #[derive(Default)]
-pub(super) struct Lost(Mutex<AllLeft>);
+pub(super) struct PendingCleanup(Mutex<AllLeft>);
 
 #[derive(Default)]
 struct AllLeft {
@@ -19,17 +19,17 @@ struct AllLeft {
     runs: BTreeSet<Abandoned>,
 }
 
-/// For a decision, in the order in which it is done: what was not answered is told as such in the end.
+/// What remains to do for a decision, in execution order: marking it unanswered comes last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     /// Its row may be open.
     Lose,
-    /// Its row may tell of an answer that nobody got.
+    /// Its row may show an answer that the caller did not receive.
     Unsay,
 }
 
-impl Lost {
-    /// Notes what `op` leaves to be done, if anything. A decision may be noted twice.
+impl PendingCleanup {
+    /// Notes what remains to be done because of `op`, if anything. A decision may be noted twice.
     pub(super) fn note(&self, op: &Op) {
         let (decision, left) = match op {
             Op::Close(decision) if decision.opened => {
@@ -44,25 +44,25 @@ impl Lost {
                         tracing::error!(run = %run.run, "the end of a run could not be recorded; another process continues the run when its lease expires");
                         meters::lost().increment(1);
                     }
-                    // Its caller was told that it was not begun.
+                    // Its caller received the answer that the run did not start.
                     RunOp::Abandon(run) => drop(self.lock().runs.insert(run.clone())),
                     _ => {}
                 }
                 return;
             }
-            Op::Abandon(decision, _) | Op::Lose(decision) => (*decision, Left::Lose),
-            Op::Unsay(decision) => (*decision, Left::Unsay),
+            Op::Abandon(decision, _) | Op::CloseLost(decision) => (*decision, Left::Lose),
+            Op::MarkUnanswered(decision) => (*decision, Left::Unsay),
             _ => return,
         };
         self.lock().decisions.insert((decision, left));
     }
 
-    /// Takes it all.
+    /// Removes and returns all remaining ops.
     pub(super) fn take(&self) -> impl Iterator<Item = Op> {
         let AllLeft { decisions, runs } = std::mem::take(&mut *self.lock());
         let decisions = decisions.into_iter().map(|(decision, left)| match left {
-            Left::Lose => Op::Lose(decision),
-            Left::Unsay => Op::Unsay(decision),
+            Left::Lose => Op::CloseLost(decision),
+            Left::Unsay => Op::MarkUnanswered(decision),
         });
         let runs = runs.into_iter().map(|run| Op::Run(Box::new(RunOp::Abandon(run))));
         decisions.chain(runs)
@@ -80,25 +80,25 @@ mod tests {
 
     #[test]
     fn what_nobody_heard_of_is_not_forgotten_in_a_long_outage() {
-        let lost = Lost::default();
+        let lost = PendingCleanup::default();
         let (open, unheard) = (DecisionId::new(), DecisionId::new());
         lost.note(&Op::Abandon(open, None));
-        lost.note(&Op::Lose(open));
-        // Whatever else is noted of it, and when.
-        lost.note(&Op::Unsay(unheard));
-        lost.note(&Op::Lose(unheard));
-        lost.note(&Op::Beat);
+        lost.note(&Op::CloseLost(open));
+        // Regardless of what else is noted about it, and when.
+        lost.note(&Op::MarkUnanswered(unheard));
+        lost.note(&Op::CloseLost(unheard));
+        lost.note(&Op::RenewLease);
         let left: Vec<_> = lost.take().collect();
-        let told =
-            matches!(left[..], [Op::Lose(a), Op::Lose(b), Op::Unsay(c)] if (a, b, c) == (open, unheard, unheard));
+        let told = matches!(left[..], [Op::CloseLost(a), Op::CloseLost(b), Op::MarkUnanswered(c)] if (a, b, c) == (open, unheard, unheard));
         assert!(told, "{}", left.len());
         assert_eq!(lost.take().count(), 0);
     }
 
-    /// Promise 1: "not begun" was said, so it is made true as soon as the store is back, however many records wait.
+    /// Promise 1: the answer "not started" must become true. So the run is abandoned as soon as the store is
+    /// available, however many records wait.
     #[test]
     fn a_run_that_nobody_heard_of_is_abandoned_after_a_long_outage_too() {
-        let lost = Lost::default();
+        let lost = PendingCleanup::default();
         let abandoned = Abandoned {
             run: RunId::new(),
             scope: Some("scope".into()),

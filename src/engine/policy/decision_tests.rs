@@ -52,7 +52,7 @@ fn ruled(
     policy: &Policy,
     to: Option<&Recipients>,
     grants: &[Grant],
-) -> Ruling {
+) -> Decision {
     ruled_on("agent", tool, side_effect, approval, policy, to, grants)
 }
 
@@ -64,7 +64,7 @@ fn ruled_on(
     policy: &Policy,
     to: Option<&Recipients>,
     grants: &[Grant],
-) -> Ruling {
+) -> Decision {
     rule(&Question {
         facts: Facts {
             server: "google",
@@ -120,7 +120,7 @@ fn the_strictest_wins_in_every_combination() {
                         for granted in [false, true] {
                             let grants = if granted { vec![grant(&["bo@x.org"])] } else { vec![] };
                             let policy = policy(rules, broken);
-                            let ruling = ruled_on(surface, tool, side_effect, approval, &policy, Some(&to), &grants);
+                            let decision = ruled_on(surface, tool, side_effect, approval, &policy, Some(&to), &grants);
                             let lifted = tool == Some(ApprovalDefault::NotRequired) && surface != "thread";
                             let default = approval == Approval::SideEffects && side_effect && !lifted;
                             let asked = tool == Some(ApprovalDefault::Required)
@@ -135,10 +135,10 @@ fn the_strictest_wins_in_every_combination() {
                                 Effect::Allow
                             };
                             assert_eq!(
-                                ruling.effect, expected,
-                                "{surface} {tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {ruling:?}"
+                                decision.effect, expected,
+                                "{surface} {tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {decision:?}"
                             );
-                            assert_eq!(ruling.reason.is_empty(), expected == Effect::Allow);
+                            assert_eq!(decision.reason.is_empty(), expected == Effect::Allow);
                             seen += 1;
                         }
                     }
@@ -155,8 +155,8 @@ fn a_ruling_names_what_decided_it() {
     let to = set(&["bo@x.org"]);
     let none = Policy::default();
     let by = |tool, approval, policy: &Policy, grants: &[Grant]| {
-        let ruling = ruled(tool, true, approval, policy, Some(&to), grants);
-        let by: Vec<_> = ruling.by.iter().map(ToString::to_string).collect();
+        let decision = ruled(tool, true, approval, policy, Some(&to), grants);
+        let by: Vec<_> = decision.by.iter().map(ToString::to_string).collect();
         by.join(", ")
     };
     assert_eq!(by(None, Approval::Never, &none, &[]), "");
@@ -185,7 +185,7 @@ fn a_ruling_names_what_decided_it() {
         by(None, Approval::SideEffects, &both, &[grant(&["bo@x.org"])]),
         "grant g"
     );
-    let ruling = ruled(
+    let decision = ruled(
         None,
         true,
         Approval::SideEffects,
@@ -194,14 +194,14 @@ fn a_ruling_names_what_decided_it() {
         &[],
     );
     assert!(
-        ruling
+        decision
             .reason
             .starts_with("denied by the policy: because 1 (rule \"r1\"); it cannot be evaluated for this call: ")
-            && ruling.reason.ends_with("(rule \"broken\")"),
+            && decision.reason.ends_with("(rule \"broken\")"),
         "{}",
-        ruling.reason
+        decision.reason
     );
-    assert_eq!(ruling.checks.len(), 4);
+    assert_eq!(decision.checks.len(), 4);
 }
 
 /// DESIGN.md section 6: a grant is of user, tool and exact recipient set.
@@ -230,10 +230,14 @@ fn a_grant_is_leave_for_exactly_what_it_names() {
         .unwrap()
         .recipients;
     assert_eq!(hidden.all(), set(&both).all());
-    let ruling = ruled(None, true, Approval::SideEffects, &none, Some(&hidden), &[grant(&both)]);
-    assert_eq!(ruling.effect, Effect::RequireApproval, "the same, in another argument");
-    let ruling = ruled(None, true, Approval::SideEffects, &none, None, &[grant(&both)]);
-    assert_eq!(ruling.effect, Effect::RequireApproval, "a tool without recipients");
+    let decision = ruled(None, true, Approval::SideEffects, &none, Some(&hidden), &[grant(&both)]);
+    assert_eq!(
+        decision.effect,
+        Effect::RequireApproval,
+        "the same, in another argument"
+    );
+    let decision = ruled(None, true, Approval::SideEffects, &none, None, &[grant(&both)]);
+    assert_eq!(decision.effect, Effect::RequireApproval, "a tool without recipients");
 }
 
 fn effects() -> impl Strategy<Value = Vec<Effect>> {
@@ -358,8 +362,8 @@ proptest! {
     fn a_grant_covers_no_other_definition(people in people()) {
         let to = set_of(&people);
         let other = Grant { digest: "another".into(), recipients: to.clone(), ..grant(&[]) };
-        let ruling = ruled(None, true, Approval::SideEffects, &Policy::default(), Some(&to), &[other]);
-        prop_assert_eq!(ruling.effect, Effect::RequireApproval);
+        let decision = ruled(None, true, Approval::SideEffects, &Policy::default(), Some(&to), &[other]);
+        prop_assert_eq!(decision.effect, Effect::RequireApproval);
     }
 
     /// whoever is added, wherever, was not granted.

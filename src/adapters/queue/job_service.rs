@@ -1,5 +1,5 @@
-//! What a worker does with a job: runs it as a task of its own. So a worker that ends takes no run with it, a panic ends
-//! one job, and what a run waits for does not wake the worker, who would ask the database each time.
+//! Runs each job of a worker in a separate task. So the end of a worker ends no run, and a panic ends only one job.
+//! Wake-ups of a run do not wake the worker, which would query the database each time.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -21,25 +21,25 @@ use crate::domain::ids::RunId;
 use crate::ports::BoxFuture;
 use crate::ports::run_queue::RunWorker;
 
-/// What apalis hands over: a job as it is stored.
+/// A job as apalis delivers it, in its stored form.
 type Job = Task<Vec<u8>>;
 
-/// Where jobs are worked on. Outlives a worker.
+/// The context in which jobs run. Outlives a worker.
 #[derive(Clone)]
-pub(super) struct Work {
+pub(super) struct JobContext {
     pub(super) worker: Arc<dyn RunWorker>,
-    /// One for each job that may run at once. A job keeps its own when its worker has ended.
+    /// One permit for each job that may run at once. A job keeps its permit when its worker ends.
     pub(super) slots: Arc<Semaphore>,
     pub(super) running: TaskTracker,
-    /// Takes the id of each job that has ended.
+    /// Receives the id of each job that has ended.
     pub(super) finished: UnboundedSender<String>,
-    /// No further job is begun.
+    /// Cancelled when no further job may start.
     pub(super) stop: CancellationToken,
 }
 
-impl Work {
-    pub(super) fn hands(&self) -> Hands {
-        Hands {
+impl JobContext {
+    pub(super) fn job_service(&self) -> JobService {
+        JobService {
             work: self.clone(),
             slots: PollSemaphore::new(Arc::clone(&self.slots)),
             slot: None,
@@ -52,8 +52,8 @@ impl Work {
         let ended = match working.await {
             Ok(()) => Ended::Done,
             Err(_) => {
-                // The panic's own words were printed where it happened.
-                tracing::error!(%run, "a worker panicked; the run's row says how far it came");
+                // The panic message was already printed by the panic hook.
+                tracing::error!(%run, "a worker panicked; the run's row shows its last recorded state");
                 Ended::Panicked
             }
         };
@@ -65,25 +65,25 @@ impl Work {
     fn has_ended(&self, job: String, ended: Ended) {
         meters::jobs(ended).increment(1);
         if self.finished.send(job).is_err() {
-            // Only after a shutdown that did not wait for this job. It will come to another worker.
+            // Only after a shutdown that did not wait for this job. Another worker gets it.
             tracing::debug!("a job ended too late to be removed");
         }
     }
 }
 
-/// One worker's hands.
-pub(super) struct Hands {
-    work: Work,
+/// The job service of one worker.
+pub(super) struct JobService {
+    work: JobContext,
     slots: PollSemaphore,
     slot: Option<OwnedSemaphorePermit>,
 }
 
-impl Service<Job> for Hands {
+impl Service<Job> for JobService {
     type Response = ();
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<(), Infallible>>;
 
-    /// Is there a place? Nothing is fetched before.
+    /// Ready when there is a free slot. No job is fetched before that.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         if self.work.stop.is_cancelled() {
             return Poll::Pending;
@@ -97,7 +97,7 @@ impl Service<Job> for Hands {
     fn call(&mut self, job: Job) -> Self::Future {
         let id = job.task_id().map(ToString::to_string).unwrap_or_default();
         let Some(run) = std::str::from_utf8(&job.args).ok().and_then(RunId::parse) else {
-            tracing::error!(job = id, "a job that names no run was taken from the queue");
+            tracing::error!(job = id, "a job in the queue holds no valid run id; it will be removed");
             self.work.has_ended(id, Ended::Unreadable);
             return Box::pin(std::future::ready(Ok(())));
         };
@@ -106,22 +106,22 @@ impl Service<Job> for Hands {
             .running
             .spawn(self.work.clone().run(run, id, self.slot.take()));
         Box::pin(async move {
-            // It catches its own panics, and nobody aborts it.
+            // The task catches its own panics and is never aborted.
             running.await.ok();
             Ok(())
         })
     }
 }
 
-/// Takes jobs as they are stored: apalis's own way ends the whole worker over a job that cannot be read.
-impl<B: Backend<Task = Job>> IntoWorkerService<B, Hands> for Work {
+/// Accepts jobs in their stored form: apalis's own decoding ends the whole worker when it cannot decode a job.
+impl<B: Backend<Task = Job>> IntoWorkerService<B, JobService> for JobContext {
     type Task = Job;
     type Backend = B;
 
-    fn into_service(self, backend: B) -> WorkerService<B, Hands> {
+    fn into_service(self, backend: B) -> WorkerService<B, JobService> {
         WorkerService {
             backend,
-            service: self.hands(),
+            service: self.job_service(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Check {
 
 /// What all checks come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ruling {
+pub struct Decision {
     /// The answer.
     pub effect: Effect,
     /// What decided it; empty where nothing asked for leave.
@@ -56,16 +56,16 @@ pub struct Ruling {
 
 /// Rules on a call.
 #[must_use]
-pub fn rule(question: &Question<'_>) -> Ruling {
+pub fn rule(question: &Question<'_>) -> Decision {
     let mut checks = Vec::new();
-    own_word(question, &mut checks);
+    defaults(question, &mut checks);
     rules(question, &mut checks);
     grants(question, &mut checks);
     decide(checks)
 }
 
 /// What the tool, the definition and the side effects say.
-fn own_word(question: &Question<'_>, checks: &mut Vec<Check>) {
+fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
     let tool = question.facts.tool;
     let mut says = |by, says, reason| checks.push(Check { by, says, reason });
     match question.tool {
@@ -134,7 +134,7 @@ fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-fn decide(checks: Vec<Check>) -> Ruling {
+fn decide(checks: Vec<Check>) -> Decision {
     let of = |says: Effect| checks.iter().filter(move |check| check.says == says);
     let permits = |check: &&Check| matches!(check.by, DecidedBy::Rule(_) | DecidedBy::Tool);
     let is_grant = |check: &&Check| matches!(check.by, DecidedBy::Grant(_));
@@ -159,7 +159,7 @@ fn decide(checks: Vec<Check>) -> Ruling {
         Effect::RequireApproval => joined(&deciding),
         Effect::Deny => format!("denied by the policy: {}", joined(&deciding)),
     };
-    Ruling {
+    Decision {
         effect,
         by: deciding.iter().map(|check| check.by.clone()).collect(),
         reason,
@@ -180,5 +180,5 @@ fn joined(checks: &[&Check]) -> String {
 }
 
 #[cfg(test)]
-#[path = "ruling_tests.rs"]
+#[path = "decision_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What goes on beside the calls of a connection.
+//! Tasks that run alongside the calls of a connection.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-/// Messages that nobody waits for (a cancellation, an answer to the server) may take this long.
+/// Time limit for messages that no caller waits for (a cancellation, an answer to the server).
 const ASIDE: Duration = Duration::from_secs(5);
 
-/// What those who use a connection tell its link, and where they leave what they do not wait for.
+/// Signals from the users of a connection to its link, and the tasks that they do not wait for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Beside {
-    /// The server says that its tools have changed.
+pub(super) struct SideTasks {
+    /// The server reported that its tools have changed.
     pub(super) changed: Arc<Notify>,
-    /// The server should be looked after.
+    /// The server should be checked.
     pub(super) suspect: Arc<Notify>,
-    /// The server asked to be left alone until then.
+    /// The server asked not to be called before this time.
     rests: Arc<Mutex<Option<Instant>>>,
     tasks: TaskTracker,
 }
 
-impl Beside {
+impl SideTasks {
     /// The shutdown waits for `tasks`.
     pub(super) fn new(tasks: &TaskTracker) -> Self {
         Self {
@@ -31,26 +31,26 @@ impl Beside {
         }
     }
 
-    /// The server asks to be left alone for so long.
+    /// The server asks not to be called for this long.
     pub(super) fn rest(&self, pause: Duration) {
         *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
     }
 
-    /// Until when it is left alone, if that is still to come.
+    /// Until when the server must not be called, if that is in the future.
     pub(super) fn rests(&self) -> Option<Instant> {
         let until = *self.rests.lock().unwrap_or_else(PoisonError::into_inner);
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Does this for at most five seconds; also called where a future is dropped. Without a runtime there is no
-    /// connection left that it could be done over.
+    /// Runs this for at most five seconds. May be called while a future is dropped. Without a runtime there is no
+    /// connection left to use.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         let bounded = async {
             if tokio::time::timeout(ASIDE, work).await.is_err() {
-                tracing::debug!("a message beside a call was not delivered in time");
+                tracing::debug!("a message outside of a call was not delivered in time");
             }
         };
         self.tasks.spawn_on(bounded, &runtime);
@@ -61,13 +61,13 @@ impl Beside {
 mod tests {
     use super::*;
 
-    /// A cancellation is not lost because the process ends: who waits for the tracker waits for it.
+    /// A cancellation is not lost when the process ends: the shutdown waits for it.
     #[tokio::test]
     async fn what_is_left_to_be_done_is_waited_for() {
         let tasks = TaskTracker::new();
         let (begun, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (go, tell) = (begun.clone(), done.clone());
-        Beside::new(&tasks).spawn(async move {
+        SideTasks::new(&tasks).spawn(async move {
             go.notified().await;
             tell.notify_one();
         });

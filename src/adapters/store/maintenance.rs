@@ -1,6 +1,5 @@
-//! The store's housekeeper: renews the lease, recovers what dead processes left, prunes what expired.
-//! All of it goes through the writer's queue. While the database is away its beats are the probe that
-//! finds it back.
+//! The store's maintenance: renews the lease, recovers records of dead processes, deletes expired rows. Everything goes
+//! through the writer's queue. While the database is unavailable, the heartbeats probe it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +11,17 @@ use super::op::{Done, Op, Ticket};
 use super::queue::Queue;
 use super::writer::Shared;
 
-/// How often it looks whether there is something to do, and between two probes while the database is away.
+/// How often due work is checked, and the pause between two probes while the database is unavailable.
 const TICK: Duration = Duration::from_millis(250);
-/// Between two rounds of pruning.
+/// Time between two rounds of pruning.
 const PRUNE: Duration = Duration::from_secs(600);
 
-/// Runs until `stop`. The lease was taken when the store connected, so it begins with a pause.
+/// Runs until `stop`. It starts with a pause, since the store takes the lease when it connects.
 pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationToken) {
     let tick = TICK.min(shared.lease / 5);
     let mut beat = Every::new(shared.lease / 5);
     let mut sweep = Every::new((shared.lease / 3).min(Duration::from_secs(3)));
-    // At the first tick too: a process may never live as long as the period.
+    // Also at the first tick: a process may live for less than this period.
     let mut prune = Every::new(PRUNE);
     prune.again();
     loop {
@@ -31,13 +30,13 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
             () = stop.cancelled() => return,
         }
         if (beat.due() || shared.state.reason().is_some())
-            && let Err(error) = queue.ask(Op::Beat).await
+            && let Err(error) = queue.ask(Op::RenewLease).await
         {
-            // The state has said so already; here it is only what the probe found.
+            // `State` has already logged the outage; this is only the probe's result.
             tracing::debug!(%error, "no heartbeat");
             continue;
         }
-        for op in shared.lost.take() {
+        for op in shared.pending_cleanup.take() {
             queue.hand_over(Ticket::silent(op));
         }
         if sweep.due() {
@@ -45,7 +44,8 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
         }
         if prune.due() {
             match queue.ask(Op::Prune).await {
-                // There may be more. The next tick takes it, so that beats and others' records come in between.
+                // There may be more rows. The next tick prunes them, so that heartbeats and other records are written
+                // in between.
                 Ok(Done::Pruned(true)) => prune.again(),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "nothing was pruned"),
@@ -59,16 +59,16 @@ pub(super) async fn recover(queue: &Queue) {
     match queue.ask(Op::Sweep).await {
         Ok(Done::Swept(0, 0)) => {}
         Ok(Done::Swept(decisions, calls)) => {
-            tracing::warn!(decisions, calls, "closed what dead processes left open");
+            tracing::warn!(decisions, calls, "closed open records of dead processes");
             meters::recovered_decisions().increment(decisions);
             meters::recovered_calls().increment(calls);
         }
         Ok(_) => {}
-        Err(error) => tracing::debug!(%error, "no recovery now"),
+        Err(error) => tracing::debug!(%error, "recovery failed"),
     }
 }
 
-/// Something to be done now and then.
+/// A periodic task.
 struct Every {
     period: Duration,
     last: Option<Instant>,
@@ -90,7 +90,7 @@ impl Every {
         due
     }
 
-    /// Due at the next look.
+    /// Makes it due at the next check.
     fn again(&mut self) {
         self.last = None;
     }

@@ -1,4 +1,5 @@
-//! Answers to what rmcp asks (handshake and lists), mended where they bend the protocol and their meaning is certain.
+//! Answers to rmcp's requests (handshake and lists), repaired if they deviate from the protocol and their meaning is
+//! certain.
 
 use rmcp::model::{ProtocolVersion, RequestId};
 use serde::Deserialize;
@@ -8,28 +9,28 @@ use serde_json::{Map, Value, json};
 use super::message::{self, Envelope, Message, Says};
 use crate::domain::surrogates;
 
-/// Stands for a code that is missing or no number.
+/// Replaces a missing or non-numeric code.
 const NO_CODE: i64 = -32603;
 
 /// What a message on the way to rmcp is.
 pub(super) enum Read {
     Answer(Box<Message>),
-    /// A result for another request, in words.
+    /// A result for another request, with a description.
     Foreign(String),
-    /// None to this request.
+    /// Not an answer to this request.
     Other,
 }
 
 /// Reads the answer to the request `id`.
 ///
 /// # Errors
-/// It is one, and its meaning is not certain: a sentence that names the member.
+/// It is the answer, but its meaning is uncertain: a message that names the member.
 pub(super) fn answer(json: &[u8], id: &RequestId) -> Result<Read, String> {
     let json = json.trim_ascii();
     let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
     match json.first() {
         Some(b'{') => one(json, id),
-        // Several messages as one list, as the protocol of March 2025 has them.
+        // Several messages as one list, as in the protocol of March 2025.
         Some(b'[') => {
             let messages: Vec<&RawValue> = serde_json::from_slice(json).unwrap_or_default();
             for message in messages.iter().filter(|message| message.get().starts_with('{')) {
@@ -44,12 +45,12 @@ pub(super) fn answer(json: &[u8], id: &RequestId) -> Result<Read, String> {
 }
 
 fn unreadable(error: &serde_json::Error) -> String {
-    format!("the answer is no JSON-RPC message: {}", message::fault(error))
+    format!("the answer is not a JSON-RPC message: {}", message::fault(error))
 }
 
 fn one(json: &[u8], id: &RequestId) -> Result<Read, String> {
-    let mended = surrogates::mended(json);
-    let envelope: Envelope<'_> = serde_json::from_slice(&mended).map_err(|error| unreadable(&error))?;
+    let repaired = surrogates::repaired(json);
+    let envelope: Envelope<'_> = serde_json::from_slice(&repaired).map_err(|error| unreadable(&error))?;
     if !envelope.is_answer() {
         return match envelope.method {
             Some(_) => Ok(Read::Other),
@@ -70,7 +71,7 @@ fn one(json: &[u8], id: &RequestId) -> Result<Read, String> {
         Says::Nothing(why) => Err(why),
         Says::Result(result) => match serde_json::from_str(result.get()) {
             Ok(result) => built(&json!({"jsonrpc": "2.0", "id": id, "result": whole(result)})),
-            // It nests too deeply for a tree.
+            // It is nested too deeply for a tree.
             Err(_) => message::read(json)
                 .map(|message| Read::Answer(Box::new(message)))
                 .map_err(|error| error.to_string()),
@@ -78,7 +79,7 @@ fn one(json: &[u8], id: &RequestId) -> Result<Read, String> {
     }
 }
 
-/// A message that says nothing: is it meant for this request?
+/// For a message without content: is it meant for this request?
 fn nothing(envelope: &Envelope<'_>, id: &RequestId) -> Result<Read, String> {
     match (envelope.id, envelope.says()) {
         (Some(_), Says::Nothing(why)) if is_ours(envelope.id, id) => Err(why),
@@ -86,7 +87,7 @@ fn nothing(envelope: &Envelope<'_>, id: &RequestId) -> Result<Read, String> {
     }
 }
 
-/// Servers leave the id out, send null, or write a number as text.
+/// Servers omit the id, send null, or write a number as text.
 fn is_ours(raw: Option<&RawValue>, id: &RequestId) -> bool {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else {
         return true;
@@ -102,7 +103,7 @@ fn built(message: &Value) -> Result<Read, String> {
     Ok(Read::Answer(Box::new(message)))
 }
 
-/// A result of a handshake with the members that gavel goes by, each as the protocol has it; any other as it came.
+/// A handshake result with the members that gavel uses, each in the protocol's form. Any other result is unchanged.
 pub(super) fn whole(mut result: Value) -> Value {
     if is_empty(&result) {
         result = json!({});
@@ -130,7 +131,7 @@ pub(super) fn whole(mut result: Value) -> Value {
     if says("protocolVersion") || says("serverInfo") || says("capabilities") {
         let version = members.get("protocolVersion").filter(|version| !is_empty(version));
         return json!({
-            // A server that names none speaks the one that it was asked for.
+            // A server that names no version uses the requested one.
             "protocolVersion": version.cloned().unwrap_or(json!(ProtocolVersion::LATEST_WITH_INITIALIZE)),
             "capabilities": capabilities(members),
             "serverInfo": software(members.get("serverInfo")),
@@ -139,7 +140,7 @@ pub(super) fn whole(mut result: Value) -> Value {
     result
 }
 
-/// Is it nothing, as PHP writes an empty object?
+/// Is it empty, as PHP writes an empty object?
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }

@@ -1,4 +1,4 @@
-//! A definition, inputs and settings made into a run (D-R1 to D-R3).
+//! Builds a run from a definition, inputs and settings (D-R1 to D-R3).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Agents, Bundle, Place, Round, Settings};
+use super::{AgentContext, Agents, DefinitionSnapshot, Round, Settings};
 use crate::domain::definition::{Approval, Definition, Field};
 use crate::domain::journal::{Entry, Target};
 use crate::domain::templates::{MOST_RENDERED, RenderError, Template};
@@ -20,27 +20,27 @@ use crate::ports::model::Declaration;
 use crate::ports::runs::StoredRun;
 use crate::ports::tools::Catalog;
 
-/// How long a run waits for servers its grant names. Longer than a request does: nobody may be waiting, and a run that
-/// is taken up at the start of a process finds none connected.
+/// How long a run waits for the servers of its tools. Longer than for a request: often no caller waits, and right after
+/// a process starts no server is connected.
 const SERVER_WAIT: Duration = Duration::from_secs(15);
 
-/// What a run is made of, once it is clear that it can be made.
+/// The parts of a run that can be built.
 pub(super) struct Parts {
-    pub(super) bundle: Arc<Bundle>,
+    pub(super) bundle: Arc<DefinitionSnapshot>,
     pub(super) definition: Arc<Definition>,
     pub(super) settings: Settings,
     pub(super) input: Map<String, Value>,
     toolset: Arc<Toolset>,
     system: Arc<str>,
-    /// What the model is told first; a flow tells its steps.
+    /// The first message to the model; for a flow, its steps have one instead.
     task: Option<String>,
     output_due: bool,
 }
 
-/// Why a run cannot be put together.
+/// Why a run cannot be built.
 pub(super) struct Unable {
     pub(super) ending: Ending,
-    /// More of it, for operators alone.
+    /// Further details, for operators only.
     pub(super) detail: Option<Arc<str>>,
 }
 
@@ -50,23 +50,29 @@ impl From<Ending> for Unable {
     }
 }
 
-/// Reads what was kept of a run, where its caller does not know it, and finds its tools: all of them, unless it goes on without those
-/// that are not there.
+/// Reads the stored parts of a run, unless its caller knows them, and finds its tools. All tools must be available,
+/// unless the run tolerates missing ones.
 ///
 /// # Errors
-/// [`Ending::Unable`], or [`Ending::TooLong`] with the text that is, in words for whoever triggered it.
+/// [`Ending::Unable`], or [`Ending::TooLong`] with the text that is too long; in words for the caller that triggered
+/// it.
 pub(super) async fn parts(
     agents: &Agents,
     stored: &StoredRun,
-    known: Option<&Arc<Bundle>>,
-    goes_on: bool,
+    known: Option<&Arc<DefinitionSnapshot>>,
+    tolerate_missing_tools: bool,
 ) -> Result<Parts, Unable> {
     let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
-    let bundle =
-        Bundle::read_once(&stored.snapshot, known).map_err(|error| unable("its definition cannot be read", &error))?;
+    let bundle = DefinitionSnapshot::read_once(&stored.snapshot, known)
+        .map_err(|error| unable("its definition cannot be read", &error))?;
     let member = bundle
         .get(&stored.agent)
-        .ok_or_else(|| Ending::Unable(format!("its definition does not hold {:?}", stored.agent.as_ref())))?
+        .ok_or_else(|| {
+            Ending::Unable(format!(
+                "its stored definitions do not contain {:?}",
+                stored.agent.as_ref()
+            ))
+        })?
         .clone();
     let settings: Settings =
         serde_json::from_str(stored.settings.get()).map_err(|error| unable("its settings cannot be read", &error))?;
@@ -76,7 +82,7 @@ pub(super) async fn parts(
     agents.models.of(&definition).map_err(Ending::Unable)?;
     let contract = match (&definition.output, &member.output_schema) {
         (Some(output), Some(schema)) => Some(Arc::new(
-            OutputContract::new(output, schema).map_err(|error| unable("its output schema is none", &error))?,
+            OutputContract::new(output, schema).map_err(|error| unable("its output schema is invalid", &error))?,
         )),
         _ => None,
     };
@@ -89,7 +95,7 @@ pub(super) async fn parts(
     let toolset = if settings.flow(&definition).is_some() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
-        toolset(agents, &bundle, &definition, &verdicts, goes_on).await?
+        toolset(agents, &bundle, &definition, &verdicts, tolerate_missing_tools).await?
     };
     let (mut system, mut task) = (String::new(), None);
     if let Some(prompt) = &definition.prompt {
@@ -111,13 +117,13 @@ pub(super) async fn parts(
     })
 }
 
-/// Exactly the tools and agents that are granted; without one of them the agent is another one, and does not begin to run.
+/// Exactly the granted tools and agents. If one is missing, the agent would not be the same, so the run does not start.
 async fn toolset(
     agents: &Agents,
-    bundle: &Bundle,
+    bundle: &DefinitionSnapshot,
     definition: &Definition,
     verdicts: &[VerdictFunction],
-    goes_on: bool,
+    tolerate_missing_tools: bool,
 ) -> Result<Arc<Toolset>, Unable> {
     let is_agent = |name: &str| bundle.get(name).is_some();
     let called = definition.calls(is_agent).into_iter();
@@ -136,24 +142,25 @@ async fn toolset(
     if let Some(clash) = clash(&tools.catalog(), definition, is_agent) {
         return Err(Ending::Unable(clash).into());
     }
-    // Reasons hold what servers say of themselves, and are for operators: what is told here is read by users, and by the model.
+    // The reasons contain the servers' own text, so they are for operators only: users and the model read the error
+    // below.
     for missing in &toolset.missing {
-        tracing::warn!(agent = %definition.name, tool = %missing.name, reason = %missing.reason, "a tool that an agent needs is not there");
+        tracing::warn!(agent = %definition.name, tool = %missing.name, reason = %missing.reason, "a tool that an agent needs is unavailable");
     }
-    if toolset.missing.is_empty() || goes_on {
+    if toolset.missing.is_empty() || tolerate_missing_tools {
         return Ok(Arc::new(toolset));
     }
     let missing: Vec<_> = toolset.missing.iter().map(|one| one.name.as_str()).collect();
     Err(Unable {
         ending: Ending::Unable(format!(
-            "tools that it needs are not there: {}; `gavel doctor` says why",
+            "tools that it needs are unavailable: {}; `gavel doctor` shows the reason",
             missing.join(", ")
         )),
         detail: toolset.shortage().map(Arc::from),
     })
 }
 
-/// An agent as its caller's model sees it (D-3, D-4).
+/// An agent as a function, for the model that may call it (D-3, D-4).
 fn declaration(definition: &Definition) -> Declaration {
     Declaration {
         name: definition.name.clone(),
@@ -163,14 +170,14 @@ fn declaration(definition: &Definition) -> Declaration {
 }
 
 impl Parts {
-    /// The first entries of a new run's journal: the task. A flow has none, its steps have.
+    /// The first entries of a new run's journal: the task. A flow has none; its steps have.
     pub(super) fn task(&self, now_us: i64) -> Vec<Entry> {
         let words = self.task.iter();
         let told = words.map(|words| Entry::User(context::message(words, now_us, self.settings.zone, &[])));
         told.collect()
     }
 
-    /// The run. `journal` is what has happened, tools of earlier processes not found yet.
+    /// Builds the run. The tools in `journal` that earlier processes used are looked up again.
     pub(super) fn run(
         self,
         agents: &Arc<Agents>,
@@ -209,7 +216,7 @@ impl Parts {
             intended: Vec::new(),
             fault_detail: None,
             log: Some(log),
-            agent: Some(Place {
+            agent: Some(AgentContext {
                 agents: Arc::clone(agents),
                 bundle: self.bundle,
                 definition: self.definition,
@@ -223,13 +230,16 @@ impl Parts {
     }
 }
 
-/// The task, and what is told of its round after it.
+/// The task, followed by the text about the current round.
 fn with_round(words: String, round: Option<&Round>, definition: &Definition) -> Result<String, Ending> {
     let Some(round) = round else { return Ok(words) };
-    let words = words + &told(round);
+    let words = words + &round_message(round);
     match words.len() {
         length if length > MOST_RENDERED => {
-            let what = format!("with what the round before came to {}", RenderError::TooLong(length));
+            let what = format!(
+                "with the result of the previous round, {}",
+                RenderError::TooLong(length)
+            );
             Err(too_long(Field::Query, definition, &what))
         }
         _ => Ok(words),
@@ -244,21 +254,21 @@ fn too_long(field: Field, definition: &Definition, what: &str) -> Ending {
     ))
 }
 
-/// What is told of a round after the task.
-fn told(round: &Round) -> String {
+/// The text about the current round, which follows the task.
+fn round_message(round: &Round) -> String {
     let mut words = format!(
         "\n\nThis is round {} of at most {}. When nothing is left to improve, end with exit_loop.",
         round.number, round.of
     );
     if let Some(before) = &round.before {
-        words.push_str("\nThe round before came to this:\n<result>\n");
+        words.push_str("\nThe result of the previous round:\n<result>\n");
         words.push_str(before);
         words.push_str("\n</result>");
     }
     words
 }
 
-/// A text with the inputs put in: words as they are, everything else as JSON, an optional one that is absent as nothing.
+/// A text with its inputs inserted: strings unchanged, other values as JSON, absent optional inputs as nothing.
 fn rendered(field: Field, text: &str, definition: &Definition, input: &Map<String, Value>) -> Result<String, Ending> {
     let value = |name: &str| match input.get(name) {
         Some(value) => Some(flow::text(value)),
@@ -276,11 +286,11 @@ fn rendered(field: Field, text: &str, definition: &Definition, input: &Map<Strin
     }
 }
 
-/// Tools of an earlier process are tools again where they are what they were.
+/// Resolves tools that an earlier process used, if they are unchanged.
 fn find_tools(entry: &mut Entry, toolset: &Toolset) {
     let Entry::ModelTurn { calls, .. } = entry else { return };
     for call in calls {
-        if let Target::Gone(tool) = &call.target
+        if let Target::Unresolved(tool) = &call.target
             && let Some(found) = toolset.find(tool)
         {
             call.target = Target::Tool(Arc::clone(found));

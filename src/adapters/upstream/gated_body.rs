@@ -1,4 +1,4 @@
-//! A request body that tells whether it was taken, and cannot be taken once it was given up.
+//! A request body that records whether the HTTP client has taken it, and that cannot be taken after it was given up.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::ports::runs::Hold;
 const WAITING: u8 = 0;
 /// The HTTP client has the body.
 const TAKEN: u8 = 1;
-/// Nobody may take it any more.
+/// The caller gave up: the body can no longer be taken.
 const GIVEN_UP: u8 = 2;
 
-/// Has the HTTP client taken the body? Until then nothing of it, and nothing a server could act on,
-/// has left the process.
+/// Has the HTTP client taken the body? Until then neither the body nor anything else that a server could act on has
+/// left the process.
 ///
-/// A connection may be driven by another thread than the one that gives up. So taking and giving up
-/// are one exchange each out of the same first state: whichever comes second learns of the other.
+/// A connection may be driven by a different thread than the one that gives up. Taking and giving up are therefore
+/// atomic exchanges from the same initial state: the second one sees the first.
 #[derive(Clone, Debug, Default)]
-pub(in crate::adapters) struct Taken {
+pub(in crate::adapters) struct SendGate {
     state: Arc<AtomicU8>,
-    /// Without this lease it is not taken.
+    /// If set, the body is taken only while this lease is held.
     hold: Option<Hold>,
 }
 
-impl Taken {
-    /// Of a body that is sent under this lease.
+impl SendGate {
+    /// For a body that is sent under this lease.
     pub(in crate::adapters) fn under(hold: Option<&Hold>) -> Self {
         Self {
             hold: hold.cloned(),
@@ -42,7 +42,7 @@ impl Taken {
         self.state.load(Ordering::Acquire) == TAKEN
     }
 
-    /// Makes sure that the body is not taken from now on; tells whether it was before.
+    /// Prevents the body from being taken from now on. Returns whether it had already been taken.
     pub(in crate::adapters) fn give_up(&self) -> bool {
         self.leave_waiting(GIVEN_UP) == Err(TAKEN)
     }
@@ -67,33 +67,33 @@ impl Taken {
 /// Why a body was not handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::adapters) enum NotForSending {
-    /// Nobody waits for the answer.
+    /// The caller no longer waits for the answer.
     #[error("given up before it was sent")]
     GivenUp,
-    /// The run that it belongs to may be another process's by now.
-    #[error("the lease of the run was over before it was sent")]
+    /// Another process may own the run by now.
+    #[error("the lease of the run expired before the request was sent")]
     LeaseLost,
-    /// A body with the same [`Taken`] is already on its way.
+    /// A body with the same [`SendGate`] has already been sent.
     #[error("sent already")]
     Sent,
 }
 
 /// A request body in one piece.
-pub(in crate::adapters) struct Watched {
+pub(in crate::adapters) struct GatedBody {
     bytes: Option<Bytes>,
-    taken: Taken,
+    gate: SendGate,
 }
 
-impl Watched {
-    pub(in crate::adapters) fn new(bytes: Bytes, taken: &Taken) -> Self {
+impl GatedBody {
+    pub(in crate::adapters) fn new(bytes: Bytes, gate: &SendGate) -> Self {
         Self {
             bytes: Some(bytes),
-            taken: taken.clone(),
+            gate: gate.clone(),
         }
     }
 }
 
-impl Body for Watched {
+impl Body for GatedBody {
     type Data = Bytes;
     type Error = NotForSending;
 
@@ -101,7 +101,7 @@ impl Body for Watched {
         let Some(bytes) = self.bytes.take() else {
             return Poll::Ready(None);
         };
-        Poll::Ready(Some(self.taken.take().map(|()| Frame::data(bytes))))
+        Poll::Ready(Some(self.gate.take().map(|()| Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -126,36 +126,36 @@ mod tests {
     use crate::ports::clock::SystemClock;
     use crate::ports::runs::Lease;
 
-    /// What a client gets that asks for the body; `None` is its end.
-    fn poll(body: &mut Watched) -> Option<Result<Bytes, NotForSending>> {
+    /// Polls the body as an HTTP client does; `None` is its end.
+    fn poll(body: &mut GatedBody) -> Option<Result<Bytes, NotForSending>> {
         match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(frame) => frame.map(|frame| frame.map(|data| data.into_data().unwrap())),
             Poll::Pending => panic!("a body in one piece is always there"),
         }
     }
 
-    fn body(taken: &Taken) -> Watched {
-        Watched::new(Bytes::from_static(b"x"), taken)
+    fn body(gate: &SendGate) -> GatedBody {
+        GatedBody::new(Bytes::from_static(b"x"), gate)
     }
 
     #[test]
     fn a_body_is_taken_once_and_what_was_given_up_not_at_all() {
-        let taken = Taken::default();
-        let (mut one, mut other) = (body(&taken), body(&taken));
-        assert!(!taken.get());
+        let gate = SendGate::default();
+        let (mut one, mut other) = (body(&gate), body(&gate));
+        assert!(!gate.get());
         assert_eq!(poll(&mut one), Some(Ok(Bytes::from_static(b"x"))));
         assert_eq!(poll(&mut one), None);
         assert_eq!(poll(&mut other), Some(Err(NotForSending::Sent)));
-        assert!(taken.get() && taken.give_up() && taken.get());
+        assert!(gate.get() && gate.give_up() && gate.get());
 
-        let taken = Taken::default();
-        let mut late = body(&taken);
-        assert!(!taken.give_up() && !taken.give_up());
+        let gate = SendGate::default();
+        let mut late = body(&gate);
+        assert!(!gate.give_up() && !gate.give_up());
         assert_eq!(poll(&mut late), Some(Err(NotForSending::GivenUp)));
-        assert!(!taken.get() && !taken.give_up());
+        assert!(!gate.get() && !gate.give_up());
     }
 
-    /// Promise 3: a client that took long to connect sends nothing for a run that may be another process's by then.
+    /// Promise 3: a client that was slow to connect sends nothing for a run whose lease has expired.
     #[test]
     fn a_body_is_not_taken_once_the_lease_of_its_run_has_run_out() {
         let lease = Lease {
@@ -164,30 +164,30 @@ mod tests {
         };
         for (length, ours) in [(Duration::from_secs(60), true), (Duration::ZERO, false)] {
             let hold = Hold::new(lease, length, Arc::new(SystemClock), Instant::now());
-            let taken = Taken::under(Some(&hold));
-            let got = poll(&mut body(&taken));
+            let gate = SendGate::under(Some(&hold));
+            let got = poll(&mut body(&gate));
             assert_eq!(got.unwrap().is_ok(), ours);
-            assert_eq!(taken.get(), ours);
+            assert_eq!(gate.get(), ours);
         }
     }
 
-    /// Promise 3: "not sent" is said only of what is not sent, also when both happen at once on two threads.
+    /// Promise 3: "not sent" is reported only for a body that is not sent, even if both happen at once on two threads.
     #[test]
     fn giving_up_and_taking_at_the_same_moment_agree() {
         const ROUNDS: usize = 2000;
-        let bodies: Vec<_> = (0..ROUNDS).map(|_| Taken::default()).collect();
+        let bodies: Vec<_> = (0..ROUNDS).map(|_| SendGate::default()).collect();
         let start = Barrier::new(2);
         let (sent, given_up): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
             let driver = scope.spawn(|| {
-                let each = bodies.iter().map(|taken| {
+                let each = bodies.iter().map(|gate| {
                     start.wait();
-                    matches!(poll(&mut body(taken)), Some(Ok(_)))
+                    matches!(poll(&mut body(gate)), Some(Ok(_)))
                 });
                 each.collect()
             });
-            let caller = bodies.iter().map(|taken| {
+            let caller = bodies.iter().map(|gate| {
                 start.wait();
-                taken.give_up()
+                gate.give_up()
             });
             let caller = caller.collect();
             (driver.join().unwrap(), caller)

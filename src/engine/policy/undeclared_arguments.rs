@@ -18,18 +18,18 @@ const MOST_SCHEMAS: usize = 256;
 
 /// What a call of a tool that reaches people gives beyond what its schema names.
 #[derive(Default)]
-pub(super) struct Unnamed {
+pub(super) struct UndeclaredArguments {
     /// What it must not give, each with its place and what is allowed.
     pub(super) errors: Vec<String>,
     /// Places of what the schema lets pass without a name, and that may be one more address: leave for good is not for these.
-    pub(super) loose: Vec<String>,
+    pub(super) uncovered: Vec<String>,
 }
 
-pub(super) fn unnamed(tool: &Tool, arguments: &Value) -> Unnamed {
+pub(super) fn undeclared_arguments(tool: &Tool, arguments: &Value) -> UndeclaredArguments {
     search(&tool.input.value(), &tool.recipients, arguments)
 }
 
-fn search(root: &Value, recipients: &[ArgumentPath], arguments: &Value) -> Unnamed {
+fn search(root: &Value, recipients: &[ArgumentPath], arguments: &Value) -> UndeclaredArguments {
     // Where a path meets what it cannot read, the call is refused for that.
     let texts = recipients
         .iter()
@@ -38,7 +38,7 @@ fn search(root: &Value, recipients: &[ArgumentPath], arguments: &Value) -> Unnam
     let mut search = Search {
         root,
         read: texts.map(|(place, _)| place).collect(),
-        found: Unnamed::default(),
+        found: UndeclaredArguments::default(),
     };
     search.walk(&[root], arguments, "");
     search.found
@@ -48,7 +48,7 @@ struct Search<'a> {
     root: &'a Value,
     /// The places of the addresses that the tool's recipients are.
     read: HashSet<String>,
-    found: Unnamed,
+    found: UndeclaredArguments,
 }
 
 impl<'a> Search<'a> {
@@ -95,8 +95,8 @@ impl<'a> Search<'a> {
             };
             let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
             let may_be_address = || names_address(name) || self.may_be_address(value, &place);
-            if !own && self.found.loose.len() < MOST_ERRORS && may_be_address() {
-                self.found.loose.push(place.clone());
+            if !own && self.found.uncovered.len() < MOST_ERRORS && may_be_address() {
+                self.found.uncovered.push(place.clone());
             }
             if is_named {
                 self.walk(&of, value, &place);
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn found(schema: Value, arguments: &Value) -> Unnamed {
+    fn found(schema: Value, arguments: &Value) -> UndeclaredArguments {
         let recipients = ["to", "people[].email", "message.to"].map(|path| ArgumentPath::parse(path).unwrap());
         search(&schema, &recipients, arguments)
     }
@@ -211,7 +211,7 @@ mod tests {
     /// leave for good covers no further recipients, wherever a schema leaves room for them.
     #[test]
     fn an_address_that_a_schema_lets_pass_without_a_name_is_found() {
-        for (schema, arguments, loose) in [
+        for (schema, arguments, uncovered) in [
             (
                 json!({"type": "object"}),
                 json!({"to": "a@x.org", "bcc": ["eve@x.org"], "body": "Hi"}),
@@ -260,7 +260,7 @@ mod tests {
             ),
         ] {
             let found = found(schema, &arguments);
-            assert_eq!(found.loose, loose, "{arguments}");
+            assert_eq!(found.uncovered, uncovered, "{arguments}");
             assert!(found.errors.is_empty(), "{arguments}: {:?}", found.errors);
         }
     }

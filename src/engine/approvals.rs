@@ -15,7 +15,7 @@ use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::domain::journal::{CallResult, Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
 use crate::domain::templates::Text;
 use crate::domain::text::{capped, numbered};
@@ -77,19 +77,19 @@ fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recip
 }
 
 /// A call as one reads of it in a sentence: its tool, and what it was called with.
-pub(super) fn told(journal: &[Entry], id: ActionId) -> String {
+pub(super) fn render_call(journal: &[Entry], id: ActionId) -> String {
     let proposed = journal.iter().flat_map(Entry::calls).find(|call| call.id == id);
     let name = proposed.map(tool_name).unwrap_or_default();
-    let judged = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Judged {
+    let decided = journal.iter().rev().find_map(|entry| match entry {
+        Entry::Decided {
             call,
-            judgement: Judgement::Allow { arguments, .. } | Judgement::RequireApproval { arguments, .. },
+            decision: PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. },
         } if *call == id => Some(arguments),
         _ => None,
     });
     let recipients = asked_for(journal, id).and_then(|(_, details)| details.recipients);
     let tool = proposed.and_then(tool).map(AsRef::as_ref);
-    match judged.map(|arguments| in_short(tool, arguments, recipients.as_ref())) {
+    match decided.map(|arguments| in_short(tool, arguments, recipients.as_ref())) {
         Some(with) if !with.is_empty() => format!("{name} ({with})"),
         _ => name.to_string(),
     }
@@ -106,7 +106,7 @@ pub(super) enum Answer<'a> {
 /// What was answered for a call, if anything was.
 pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
     let settled = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Settled {
+        Entry::ApprovalResolved {
             call,
             approved,
             by,
@@ -135,10 +135,10 @@ pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
 /// The arguments that leave is asked for, and what a person should know.
 pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details)> {
     journal.iter().rev().find_map(|entry| match entry {
-        Entry::Judged {
+        Entry::Decided {
             call,
-            judgement:
-                Judgement::RequireApproval {
+            decision:
+                PolicyDecision::RequireApproval {
                     arguments,
                     reason,
                     warnings,
@@ -165,9 +165,9 @@ pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValu
 /// The account that a person was shown with the question, if they were asked and one was named.
 pub(super) fn account(journal: &[Entry], id: ActionId) -> Option<&str> {
     journal.iter().rev().find_map(|entry| match entry {
-        Entry::Judged {
+        Entry::Decided {
             call,
-            judgement: Judgement::RequireApproval { account, .. },
+            decision: PolicyDecision::RequireApproval { account, .. },
         } if *call == id => account.as_deref(),
         _ => None,
     })
@@ -176,10 +176,10 @@ pub(super) fn account(journal: &[Entry], id: ActionId) -> Option<&str> {
 /// Is a person to be asked for it, as it was judged last?
 pub(super) fn waits(journal: &[Entry], id: ActionId) -> bool {
     let last = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+        Entry::Decided { call, decision } if *call == id => Some(decision),
         _ => None,
     });
-    matches!(last, Some(Judgement::RequireApproval { .. })) && !has_result(id, journal)
+    matches!(last, Some(PolicyDecision::RequireApproval { .. })) && !has_result(id, journal)
 }
 
 /// The servers of calls that a person has approved and that have no result. One that was rejected needs none.
@@ -195,7 +195,7 @@ pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str
     });
     open.filter_map(|call| match &call.target {
         Target::Tool(tool) => Some(Arc::clone(&tool.server)),
-        Target::Gone(tool) => Some(Arc::clone(&tool.server)),
+        Target::Unresolved(tool) => Some(Arc::clone(&tool.server)),
         Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
     })
     .collect()
@@ -204,11 +204,11 @@ pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str
 /// The grant by which nobody is asked for a call, as it was judged last: one that counted before may have been taken back since.
 pub(super) fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
     let last = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+        Entry::Decided { call, decision } if *call == id => Some(decision),
         _ => None,
     });
     match last {
-        Some(Judgement::Allow {
+        Some(PolicyDecision::Allow {
             by: Some(DecidedBy::Grant(grant)),
             ..
         }) => GrantId::parse(grant),
@@ -233,7 +233,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
             .granted(tenant, user, &tool.server, &tool.name)
             .await
         {
-            Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::leave)),
+            Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::to_policy)),
             Err(error) => {
                 tracing::warn!(run_id = %run.record.id, %error, "grants cannot be read, so the call needs an approval")
             }
@@ -386,7 +386,7 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
 
 /// The line by which a thread remembers an action: what was called, and the id of what came of it.
 fn executed(journal: &[Entry], id: ActionId, result: &CallResult) -> Option<Arc<str>> {
-    let action = told(journal, id);
+    let action = render_call(journal, id);
     let words = match &result.outcome {
         Ok(data) => {
             let mut words = Text::Executed.with(&[("action", &action)]);
@@ -426,12 +426,12 @@ fn result_id(data: &RawValue) -> Option<String> {
 }
 
 /// Takes what people have answered into the journal.
-pub(super) fn hear(run: &mut Run, actions: &[Action]) {
+pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     for action in actions {
         let asked = asked_for(&run.journal, action.id).filter(|_| !has_result(action.id, &run.journal));
         let asked = asked.map(|(arguments, _)| arguments.get() == action.arguments.get());
         let known = run.journal.iter().rev().find_map(|entry| match entry {
-            Entry::Settled { call, approved, .. } if *call == action.id => Some(*approved),
+            Entry::ApprovalResolved { call, approved, .. } if *call == action.id => Some(*approved),
             _ => None,
         });
         let approved = match action.status {
@@ -448,7 +448,7 @@ pub(super) fn hear(run: &mut Run, actions: &[Action]) {
         };
         // What was approved expires as well, where it could not begin in time.
         if asked.is_some() && known.is_none_or(|known| known && !approved) {
-            run.push(Entry::Settled {
+            run.push(Entry::ApprovalResolved {
                 call: action.id,
                 approved,
                 by: action
@@ -475,7 +475,7 @@ pub(super) fn hear(run: &mut Run, actions: &[Action]) {
 /// nobody can be asked about them now, so to wait would be for ever.
 fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
     let proposed = run.journal.iter().flat_map(Entry::calls);
-    let gone = proposed.filter(|call| matches!(call.target, Target::Gone(_)));
+    let gone = proposed.filter(|call| matches!(call.target, Target::Unresolved(_)));
     let unasked = gone.filter(|call| {
         asked_for(&run.journal, call.id).is_some()
             && !has_result(call.id, &run.journal)
@@ -498,7 +498,7 @@ fn tool(call: &Proposed) -> Option<&Arc<Tool>> {
 fn acts(call: &Proposed) -> bool {
     match &call.target {
         Target::Tool(tool) => tool.side_effect,
-        Target::Gone(tool) => tool.side_effect,
+        Target::Unresolved(tool) => tool.side_effect,
         Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
     }
 }
