@@ -1,8 +1,7 @@
 //! The MCP bridge under the published conformance suite (`scripts/mcp-conformance` runs it).
 //!
-//! The suite starts this program with the URL of its server as the last argument. It connects,
-//! lists, and calls every tool once, or those calls that the suite asks for; what is right or wrong
-//! about that, the suite sees on its side of the wire.
+//! The suite starts this program with the URL of its server as the last argument. The program connects, lists tools,
+//! and calls every tool once, or makes the calls that the suite requests. The suite judges the result on its side.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,7 +44,7 @@ async fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// The calls to make: those of the suite's context, else one of each tool.
+/// The calls to make: those in the suite's context, otherwise one call of each tool.
 fn calls(catalog: &Catalog) -> Result<Vec<(String, Value)>, String> {
     let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_else(|_| "{}".to_owned());
     let context: Value = serde_json::from_str(&context).map_err(|error| error.to_string())?;
@@ -66,7 +65,7 @@ fn calls(catalog: &Catalog) -> Result<Vec<(String, Value)>, String> {
     Ok(calls)
 }
 
-/// Simple arguments. One scenario wants another tool's schema sent back as it was received.
+/// Simple arguments. One scenario requires another tool's schema, unchanged.
 fn arguments(catalog: &Catalog, schema: &Value) -> Value {
     let mut out = Map::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {

@@ -1,8 +1,8 @@
-//! Measures the store alone. Not a test: it asserts nothing about time.
+//! Measures only the store. It is not a test: it asserts nothing about time.
 //!
 //! ```text
-//! cargo run --release --example store_bench -- write sqlite:/tmp/b.db 100000 64   # closes, in flight
-//! cargo run --release --example store_bench -- list  sqlite:/tmp/b.db 1000000     # fills, then first pages
+//! cargo run --release --example store_bench -- write sqlite:/tmp/b.db 100000 64   # closes decisions, 64 at once
+//! cargo run --release --example store_bench -- list  sqlite:/tmp/b.db 1000000     # inserts, then reads first pages
 //! ```
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ async fn open(url: &str) -> anyhow::Result<Arc<Store>> {
     .await?)
 }
 
-/// Closes `count` decisions of one call each, `in_flight` at a time.
+/// Closes `count` decisions with one call each, `in_flight` at a time.
 async fn write(url: &str, count: usize, in_flight: usize) -> anyhow::Result<()> {
     let store = open(url).await?;
     let tools = tools();
@@ -65,7 +65,7 @@ async fn write(url: &str, count: usize, in_flight: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Fills up to `count` decisions, then times the first page of many questions.
+/// Inserts decisions up to `count`, then measures the first page of many queries.
 async fn list(url: &str, count: usize) -> anyhow::Result<()> {
     let store = open(url).await?;
     let tenant = TenantId::parse("default").unwrap();
@@ -188,7 +188,7 @@ fn tools() -> Vec<Arc<Tool>> {
                 tenant_users: false,
                 recipients: Vec::new(),
                 ungrantable: Vec::new(),
-                one_line: Vec::new(),
+                single_line: Vec::new(),
                 times: None,
                 ready: None,
                 digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
@@ -197,7 +197,7 @@ fn tools() -> Vec<Arc<Tool>> {
         .collect()
 }
 
-/// One decision of 10,000 users and 100,000 conversations; one in a hundred fails, one in 10,000 is in doubt.
+/// One decision, spread over 10,000 users and 100,000 conversations. One in a hundred fails; one in 10,000 is in doubt.
 fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
     let created_at = 1_795_132_800_000_000 + i64::try_from(n).unwrap() * 1000;
     let tool = &tools[n % tools.len()];
@@ -263,7 +263,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
     }
 }
 
-/// Users come in no order: a multiplicative hash.
+/// Spreads users in no order, by a multiplicative hash.
 fn spread(n: usize) -> usize {
     n.wrapping_mul(2_654_435_761) >> 7
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz/: what the tests read, one file each.
+"""Writes the seeds of fuzz/ from the inputs of the tests, one file each.
 
-  scripts/seeds.py FOLDER SHARED
+  scripts/seeds.py DIRECTORY SHARED
 
-FOLDER/TARGET/N are the files. SHARED is where the recorded data of others is; what is not there is left out.
+The files are DIRECTORY/TARGET/N. SHARED is the directory of recorded third-party data; missing data is skipped.
 """
 import json
 import pathlib

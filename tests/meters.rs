@@ -33,7 +33,7 @@ fn the_operations_page_lists_each_meter_and_no_other() {
         .collect();
     assert!(counted.len() > 15, "the metrics were not found: {counted:?}");
     let page = fs::read_to_string(root().join("docs/operations.md")).unwrap();
-    let (_, section) = page.split_once("\n## Meters\n").unwrap();
+    let (_, section) = page.split_once("\n## Metrics\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
     let listed = names(section, "\n| `gavel_", "`");
     assert_eq!(listed, counted);

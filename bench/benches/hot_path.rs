@@ -1,7 +1,7 @@
-//! The pure functions that every decision passes: `cargo bench --package gavel-bench`.
+//! The pure functions that every decision uses: `cargo bench --package gavel-bench`.
 //!
-//! What a release spends here for one decision with one tool call is one `chat_request`, one
-//! `arguments` of each kind and three `next_*`; the rest of its time is I/O.
+//! A decision with one tool call uses one `chat_request`, one `arguments` of each kind and three `next_*`; the rest of
+//! its time is I/O.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn arguments_checked(bencher: Bencher<'_, '_>) {
     bencher.bench(|| schema.check(black_box(&arguments), Effort::Quick).unwrap());
 }
 
-/// A run in which the model has called one unknown function and been answered, `turns` times.
+/// A run in which the model has called an unknown function and received the error, `turns` times.
 fn journal(turns: u32) -> Vec<Entry> {
     let mut journal = vec![Entry::User("What are my tasks?".to_owned())];
     for turn in 1..=turns {

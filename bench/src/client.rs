@@ -22,7 +22,7 @@ impl Connection {
         let (sender, connection) = handshake(TokioIo::new(to.connect().await?)).await?;
         #[allow(clippy::disallowed_methods, reason = "aborted when the connection is dropped")]
         let driver = tokio::spawn(async move {
-            // An error here shows as the error of the request that was under way.
+            // An error here shows as the error of the request in flight.
             let _ = connection.await;
         });
         Ok(Self {
@@ -32,7 +32,7 @@ impl Connection {
         })
     }
 
-    /// Whether another request can be sent; waits until the last one has left.
+    /// Whether another request can be sent; waits until the last one has been sent.
     pub(crate) async fn ready(&mut self) -> bool {
         self.sender.ready().await.is_ok()
     }
@@ -65,7 +65,7 @@ impl Connection {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(extra.iter().cloned());
-        // The answer to the last one has been read, and the connection may still have to notice.
+        // The last response has been read, and the connection may not have noticed yet.
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let status = response.status();

@@ -1,4 +1,4 @@
-//! The two that are measured: how each is started, and what its replies must say.
+//! The two measured servers: how each is started, and which replies are valid.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::precise;
 use crate::process::Process;
 use crate::stand_ins::{CONFIRMED, StandIns, TOOL};
 
-/// How long a start may take.
+/// The longest time of a start.
 const START: Duration = Duration::from_secs(30);
 
-/// Who is measured.
+/// A measured server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Gavel,
@@ -49,28 +49,28 @@ impl Who {
     }
 }
 
-/// What both need to start.
+/// Settings that both need to start.
 pub(crate) struct Setting {
     /// The gavel binary.
     pub(crate) gavel: PathBuf,
-    /// The system prompt that gavel sends, for the bare server to send as much.
+    /// The system prompt that gavel sends; the bare server sends the same.
     pub(crate) prompt: PathBuf,
     /// For databases and logs; removed at the end.
     pub(crate) directory: PathBuf,
 }
 
-/// One that runs.
+/// A running server.
 pub(crate) struct Contender {
     pub(crate) who: Who,
     pub(crate) at: Loopback,
     pub(crate) process: Process,
-    /// From its start to its first good answer.
+    /// From its start to its first valid response.
     pub(crate) started_in: Duration,
     database: PathBuf,
 }
 
 impl Contender {
-    /// Starts `who` on a fresh database and waits for the first good answer.
+    /// Starts `who` on a new database and waits for the first valid response.
     pub(crate) async fn start(who: Who, setting: &Setting, upstream: &StandIns) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().tempdir_in(&setting.directory)?.keep();
         let database = directory.join("data.db");
@@ -112,7 +112,7 @@ impl Contender {
             precise::sleep(Duration::from_millis(1)).await?;
         }
         bail!(
-            "no good answer within {START:?}; the last: {last}\n{}",
+            "no valid response within {START:?}; the last: {last}\n{}",
             process.log_end()
         )
     }
@@ -144,7 +144,7 @@ fn gavel(setting: &Setting, upstream: &StandIns, at: Loopback, database: &Path) 
     }}});
     std::fs::write(&servers, config.to_string())?;
     let mut command = Command::new(&setting.gavel);
-    // Nothing of the user's own configuration counts.
+    // The user's own configuration has no effect.
     command
         .arg("serve")
         .current_dir(directory)
@@ -175,12 +175,12 @@ fn bare(setting: &Setting, upstream: &StandIns, at: Loopback, database: &Path) -
     Ok(command)
 }
 
-/// Where decisions are asked for.
+/// The address for decisions.
 pub(crate) fn chat() -> Uri {
     Uri::from_static("/v1/chat")
 }
 
-/// A request nobody else makes: each is of its own user, since a user's requests are limited.
+/// A unique request: each is of its own user, because requests are limited per user.
 pub(crate) fn question(number: u64) -> Bytes {
     Bytes::from(format!(
         r#"{{"message":"What are my tasks?","user_id":"user-{number}","conversation_id":"conversation-{number}"}}"#
@@ -196,7 +196,7 @@ struct Reply<'a> {
     response: &'a str,
 }
 
-/// Whether this is the right answer to [`question`] `number`.
+/// Checks that this is the valid response to [`question`] `number`.
 pub(crate) fn check(number: u64, status: StatusCode, body: &[u8]) -> Result<(), String> {
     let wrong = |what: &str| {
         let body = String::from_utf8_lossy(&body[..body.len().min(400)]);

@@ -1,5 +1,5 @@
-//! A closed loop: each connection sends its next request when its last one is answered, and every
-//! reply is checked.
+//! A closed loop: each connection sends its next request after the response to the last one, and every response is
+//! checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::contender::{chat, check, question};
 use crate::loopback::Loopback;
 use crate::stats;
 
-/// How long one reply may take.
+/// The longest time of one response.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// After this many errors there is nothing to measure.
+/// After this many errors the measurement stops.
 const MOST_ERRORS: u64 = 200;
 
-/// Numbers that make each request of this process its own.
+/// Numbers that make each request of this process unique.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// How much load, and for how long: both bounds hold.
+/// The load and its duration: both limits apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) connections: usize,
@@ -30,15 +30,15 @@ pub(crate) struct Load {
     pub(crate) requests: u64,
 }
 
-/// What came of it.
+/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Milliseconds of the good replies, sorted.
+    /// Milliseconds of the valid responses, sorted.
     pub(crate) latencies_ms: Vec<f64>,
     pub(crate) errors: u64,
-    /// Errors by kind, each with how often.
+    /// The number of errors by kind.
     pub(crate) kinds: BTreeMap<String, u64>,
-    /// From the first request to the last reply.
+    /// From the first request to the last response.
     pub(crate) wall: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Outcome {
         self.latencies_ms.len()
     }
 
-    /// Good replies a second.
+    /// Valid responses per second.
     pub(crate) fn rate(&self) -> f64 {
         self.good() as f64 / self.wall.as_secs_f64()
     }
@@ -57,7 +57,7 @@ impl Outcome {
     }
 }
 
-/// Puts the load on `to` and waits until every request sent is answered.
+/// Applies the load to `to` and waits until every sent request is answered.
 pub(crate) async fn put(load: Load, to: Loopback) -> Outcome {
     let left = Arc::new(AtomicU64::new(load.requests));
     let errors = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! Addresses on this machine. Nothing here listens on or connects to anything else.
+//! Addresses on this machine. Nothing here listens on or connects to another machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,11 +10,11 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 pub(crate) struct Loopback(SocketAddr);
 
 impl Loopback {
-    /// Refuses every address that leaves the machine.
+    /// Rejects every address that is not on this machine.
     pub(crate) fn new(address: SocketAddr) -> anyhow::Result<Self> {
         ensure!(
             address.ip().is_loopback(),
-            "{address} is not a loopback address; nothing else is measured or called"
+            "{address} is not a loopback address; only loopback servers are measured or called"
         );
         Ok(Self(address))
     }
@@ -31,7 +31,7 @@ impl Loopback {
         format!("http://{}", self.0)
     }
 
-    /// Connects without Nagle's delay, which would add 40 ms to answers in two pieces.
+    /// Connects without Nagle's delay, which would add 40 ms to responses in two pieces.
     pub(crate) async fn connect(self) -> std::io::Result<TcpStream> {
         let stream = TcpStream::connect(self.0).await?;
         stream.set_nodelay(true)?;
@@ -39,7 +39,7 @@ impl Loopback {
     }
 }
 
-/// Listens on `port` (0: any free one) with a backlog that a thousand clients at once do not fill.
+/// Listens on `port` (0: any free one) with a backlog large enough for a thousand concurrent clients.
 pub(crate) fn listen(port: u16) -> anyhow::Result<(TcpListener, Loopback)> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -51,7 +51,7 @@ pub(crate) fn listen(port: u16) -> anyhow::Result<(TcpListener, Loopback)> {
     Ok((listener, at))
 }
 
-/// A port that was free a moment ago, for a child that must be told its port.
+/// A port that was free a moment ago, for a child that needs a fixed port.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())

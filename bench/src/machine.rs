@@ -1,13 +1,13 @@
-//! The machine the figures come from, and who else was using it.
+//! The machine of the figures, and how much other processes used it.
 
 use anyhow::ensure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-/// File descriptors that a thousand clients, their upstream calls and their timers take here.
+/// File descriptors that a thousand clients, their upstream calls and their timers need here.
 const DESCRIPTORS: u64 = 8192;
 
-/// Where and when.
+/// The machine and the time of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpus: usize,
@@ -71,7 +71,7 @@ pub(crate) fn raise_descriptors() -> anyhow::Result<()> {
     let hard = limit.maximum.unwrap_or(u64::MAX);
     ensure!(
         hard >= DESCRIPTORS,
-        "a thousand requests in flight take {DESCRIPTORS} open files here, and {hard} are allowed: see ulimit -Hn"
+        "a thousand requests in flight need {DESCRIPTORS} open files here, and {hard} are allowed: see ulimit -Hn"
     );
     if limit.current.is_some_and(|soft| soft < DESCRIPTORS) {
         setrlimit(

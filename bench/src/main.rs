@@ -1,15 +1,14 @@
 //! Measures gavel beside a bare server that does the same raw I/O and nothing else.
 //!
-//! Both are child processes; the model and the MCP server they call are scripted stand-ins in this
-//! process, and so is the load. Machines differ, so most targets are ratios of the two, taken in
-//! turns in one run. Everything listens on and talks to 127.0.0.1 only, and is bounded in time and
-//! count.
+//! Both are child processes. Their model and MCP server are scripted stand-ins in this process, which also generates
+//! the load. Machines differ, so most targets are ratios of the two, measured in turns in one run. Everything listens
+//! on and connects to 127.0.0.1 only, and is bounded in time and count.
 //!
 //! - [`stand_ins`]: the model and the MCP server.
-//! - [`bare`]: the bare server (a verb of this binary).
-//! - [`contender`]: how gavel and the bare server are started, and what a good reply is.
+//! - [`bare`]: the bare server (a command of this binary).
+//! - [`contender`]: how gavel and the bare server are started, and which replies are valid.
 //! - [`load`]: the closed loop that checks every reply.
-//! - [`phases`]: what is measured.
+//! - [`phases`]: the measurements.
 //! - [`report`]: targets, table, JSON.
 #![allow(clippy::print_stdout, reason = "the report is what this program prints")]
 
@@ -43,7 +42,7 @@ struct Cli {
 enum Verb {
     /// Measure gavel and the bare server, and print a table with the targets
     ///
-    /// Exit code: 0 all targets met, 1 something did not work, 2 wrong usage, 3 a target was missed.
+    /// Exit code: 0 all targets met, 1 an error occurred, 2 invalid usage, 3 a target was missed.
     Run(phases::Args),
     /// The bare server (started by `run`)
     #[command(hide = true)]

@@ -1,7 +1,7 @@
-//! A sleep that is right to about a tenth of a millisecond.
+//! A sleep that is accurate to about a tenth of a millisecond.
 //!
-//! The runtime's own timer rounds up to whole milliseconds, which would blur an overhead of one. So
-//! one thread waits for the next deadline with the kernel's precision and wakes whoever it is for.
+//! The runtime's own timer rounds up to whole milliseconds, which would hide an overhead of one. So one thread waits
+//! for the next deadline with the kernel's precision and wakes its sleeper.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// Somebody who sleeps. The greatest is the one to wake first, as a heap wants it.
+/// A sleeping task. The greatest is the one to wake first, as a heap requires.
 struct Sleeper {
     until: Instant,
     wake: oneshot::Sender<()>,
@@ -45,7 +45,8 @@ static CLOCK: LazyLock<mpsc::Sender<Sleeper>> = LazyLock::new(|| {
 /// Sleeps for `duration`; zero returns at once.
 ///
 /// # Errors
-/// The thread that wakes could not be started.
+///
+/// The waking thread could not be started.
 pub(crate) async fn sleep(duration: Duration) -> std::io::Result<()> {
     if duration.is_zero() {
         return Ok(());
@@ -71,7 +72,7 @@ fn watch(bedtime: &mpsc::Receiver<Sleeper>) {
         let now = Instant::now();
         while sleeping.peek().is_some_and(|next| next.until <= now) {
             if let Some(sleeper) = sleeping.pop() {
-                // Who does not wait any more need not be woken.
+                // The sleeper may have been dropped.
                 let _ = sleeper.wake.send(());
             }
         }

@@ -1,4 +1,4 @@
-//! A child process that is measured: its CPU time and memory, children included.
+//! A measured child process: its CPU time and memory, including its children.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-/// How long a child may take to stop before it is killed.
+/// The time after which a child that does not stop is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ticks a second of the times in /proc: `USER_HZ`, which is 100 on every architecture Linux has.
+/// Ticks per second of the times in /proc: `USER_HZ`, which is 100 on every architecture of Linux.
 const TICKS: f64 = 100.0;
 
 /// A child that is killed when dropped.
@@ -38,7 +38,7 @@ impl Process {
         Ok(Self { child, pid, log })
     }
 
-    /// Fails with the end of its log when the process is gone.
+    /// Fails with the end of its log if the process has ended.
     pub(crate) fn check_alive(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("it ended ({status}):\n{}", self.log_end());
@@ -46,13 +46,13 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of what it wrote.
+    /// The last lines of its output.
     pub(crate) fn log_end(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned()
     }
 
-    /// CPU-seconds used so far by it and its children, those that ended included.
+    /// CPU-seconds used so far by it and its children, including ended ones.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.tree().iter().map(|stat| stat.ticks as f64 / TICKS).sum()
     }
@@ -69,6 +69,7 @@ impl Process {
     /// Asks it to stop and waits.
     ///
     /// # Errors
+    ///
     /// It had to be killed.
     pub(crate) async fn stop(mut self) -> anyhow::Result<ExitStatus> {
         kill_process(self.pid, Signal::TERM)?;
@@ -105,7 +106,7 @@ impl Process {
 struct Stat {
     pid: i32,
     parent: i32,
-    /// User and system time of it and of its children that have ended.
+    /// User and system time of it and of its ended children.
     ticks: u64,
 }
 
@@ -115,13 +116,13 @@ fn all() -> Vec<Stat> {
     };
     entries
         .flatten()
-        // A process that has ended in between has no file any more.
+        // A process that has ended in between no longer has a file.
         .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok())
         .filter_map(|text| parse(&text))
         .collect()
 }
 
-/// Reads `/proc/PID/stat` (proc_pid_stat(5)); the name in brackets may itself hold brackets and spaces.
+/// Reads `/proc/PID/stat` (proc_pid_stat(5)); the name in brackets may itself contain brackets and spaces.
 fn parse(text: &str) -> Option<Stat> {
     let (head, tail) = text.rsplit_once(')')?;
     let pid = head.split_once(' ')?.0.parse().ok()?;

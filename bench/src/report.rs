@@ -1,4 +1,4 @@
-//! Figures beside their targets (DESIGN.md section 12), as a table for people and as JSON.
+//! Figures beside their targets (DESIGN.md section 12), as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,26 +9,26 @@ use crate::load::Outcome;
 use crate::machine::Machine;
 use crate::stats::median;
 
-/// Cores that others may use before the figures are doubted.
+/// Cores that other processes may use before the figures count as unreliable.
 const NOISE: f64 = 0.2;
 
-/// What a figure should be.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     AtMost(f64),
     AtMostTimesBare(f64),
     AtLeastTimesBare(f64),
-    /// Only told.
+    /// Reported only.
     None,
 }
 
-/// One thing measured, a value for each pass.
+/// One measured value per pass.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) gavel: Vec<f64>,
-    /// Empty where there is nothing to compare with.
+    /// Empty if there is nothing to compare with.
     pub(crate) bare: Vec<f64>,
     pub(crate) target: Target,
 }
@@ -61,14 +61,14 @@ impl fmt::Display for Target {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub(crate) struct Report {
     machine: Machine,
     quick: bool,
     phases: Vec<(String, Vec<Figure>)>,
-    /// Errors by kind, with who made them and how often.
+    /// The number of errors by kind and server.
     errors: BTreeMap<String, u64>,
-    /// Cores that other processes used, at most, during a measurement.
+    /// The maximum of cores that other processes used during a measurement.
     others: f64,
 }
 
@@ -83,7 +83,7 @@ impl Report {
         }
     }
 
-    /// A new phase begins, which is said at once: all of them take minutes.
+    /// Starts a new phase and prints it at once, because all phases take minutes.
     pub(crate) fn phase(&mut self, name: &str) {
         eprintln!("measuring {name}");
         self.phases.push((name.to_owned(), Vec::new()));
@@ -95,7 +95,7 @@ impl Report {
         }
     }
 
-    /// What went wrong during one load, and how busy others were.
+    /// Records the errors of one load, and how much other processes used the machine.
     pub(crate) fn note(&mut self, who: &str, outcome: &Outcome, faults: u64, others: f64) {
         for (kind, times) in &outcome.kinds {
             *self.errors.entry(format!("{who}: {kind}")).or_default() += times;
@@ -109,7 +109,7 @@ impl Report {
         self.others = self.others.max(others);
     }
 
-    /// Whether every reply was good.
+    /// Whether every response was valid.
     pub(crate) fn works(&self) -> bool {
         self.errors.is_empty()
     }
@@ -229,7 +229,7 @@ fn spread(values: &[f64]) -> String {
     }
 }
 
-/// Three digits that count.
+/// Three significant digits.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),

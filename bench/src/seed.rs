@@ -1,5 +1,4 @@
-//! A record of many decisions, made in the database itself: gavel lays out the tables, one statement
-//! fills each.
+//! A log of many decisions, created directly in the database: gavel creates the tables, one statement fills each.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,11 +8,11 @@ use anyhow::{Context, ensure};
 use rusqlite::{Connection, named_params};
 use tokio::process::Command;
 
-/// How long ago the first decision was made.
+/// The age of the first decision, in days.
 const DAYS: i64 = 90;
 
-/// Numbers `0..:count` with a time each, spread evenly over [`DAYS`], and an id as UUIDv7 makes it.
-/// `k` scatters the number, so that neighbours differ.
+/// Numbers `0..:count` with a time each, spread evenly over [`DAYS`], and a UUIDv7 id. `k` scatters the number, so that
+/// neighbors differ.
 const NUMBERS: &str = "
     WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < :count),
     timed AS (SELECT n, n * 7919 % :count AS k, :first + n * :step AS at FROM counted),
@@ -47,7 +46,7 @@ const CALLS: &str = "
         CASE WHEN k % 100 = 0 THEN 'TOOL_ERROR' END, CASE WHEN k % 100 = 0 THEN 'no such task' END
     FROM made WHERE k % 100 < 60";
 
-/// Makes `database` with `count` decisions, the last one made just now.
+/// Creates `database` with `count` decisions, the last one made just now.
 pub(crate) async fn seed(gavel: &Path, database: &Path, count: u32) -> anyhow::Result<()> {
     migrate(gavel, database).await?;
     let (path, count) = (database.to_owned(), i64::from(count));
@@ -72,13 +71,13 @@ async fn migrate(gavel: &Path, database: &Path) -> anyhow::Result<()> {
 
 fn fill(path: &Path, count: i64) -> anyhow::Result<()> {
     let database = Connection::open(path)?;
-    // Should the machine fail now, the file is thrown away.
+    // If the machine fails now, the file is discarded.
     database.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144;")?;
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
     let span = DAYS * 24 * 3600 * 1_000_000;
     let step = span / count;
     for insert in [DECISIONS, CALLS] {
-        // SQLite takes the common table expression before the INSERT.
+        // SQLite expects the common table expression before the INSERT.
         database.execute(
             &format!("{NUMBERS} {insert}"),
             named_params! {":count": count, ":first": now - step * (count - 1), ":step": step},

@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A whole answer.
+/// A complete response.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Serves until `stop`; connections end with it.
+/// Serves until `stop`, which also ends its connections.
 pub(crate) async fn serve<F, A>(listener: TcpListener, stop: CancellationToken, answer: F)
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + 'static,
@@ -33,7 +33,7 @@ where
             }
         };
         if stream.set_nodelay(true).is_err() {
-            continue; // the client is gone already
+            continue; // the client has disconnected already
         }
         let answer = answer.clone();
         let service = service_fn(move |request| {
@@ -43,7 +43,7 @@ where
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         let stop = stop.clone();
         connections.spawn(async move {
-            // A client that hangs up in mid-request is the client's business.
+            // A client may disconnect within a request.
             let _ = stop.run_until_cancelled(connection).await;
         });
     }
@@ -51,7 +51,7 @@ where
     connections.wait().await;
 }
 
-/// An answer with a body.
+/// A response with a body.
 pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
@@ -61,7 +61,7 @@ pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl I
     response
 }
 
-/// An answer without one.
+/// A response without a body.
 pub(crate) fn empty(status: StatusCode) -> Answer {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;

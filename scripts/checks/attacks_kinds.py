@@ -1,4 +1,4 @@
-"""The attacks, in their order. Each is a class: what is set up for it, what it does, what is checked."""
+"""The attacks, in their order. Each is a class with its setup, its requests and its checks."""
 
 import asyncio
 import html
@@ -13,21 +13,21 @@ from attacks_rig import IN_TIME, Answer, NoAnswer, talk
 
 
 class Attack:
-    """What an attack sets up, with nothing in it."""
+    """The base of all attacks, with an empty setup."""
 
     seconds = 10           # how long it lasts
-    waits_for_end = False  # it lasts until `run` returns, two minutes at most
-    log = None             # bytes that gavel's log may have
+    waits_for_end = False  # whether it lasts until `run` returns, two minutes at most
+    log = None             # the most bytes in gavel's log
     tools = ()             # granted to chat messages, beside `lookup`
     children = {}          # stdio servers: the kind of each
-    agents = {}            # files of agents
-    threads_by = "helper"  # who answers in threads
+    agents = {}            # agent files, by name
+    threads_by = "helper"  # the agent that answers in threads
     policy = ""            # the operator's policy
     project = "attack"
-    notes = ()             # what is printed below the row
+    notes = ()             # printed below the row
 
     def __init__(self):
-        self.arguments = {}  # what the model calls tools with, by key
+        self.arguments = {}  # arguments of the model's tool calls, by key
         self.servers = {}    # hostile servers over HTTP: tools, calls, stream
         self.prepare()
 
@@ -38,10 +38,10 @@ class Attack:
         """The attacker; cancelled at the end."""
 
     async def beside(self, watch):
-        """What the other tenant does beside its chats; cancelled at the end."""
+        """Further requests of the other tenant; cancelled at the end."""
 
     async def check(self, watch, folder):
-        """Looked at before gavel is stopped. Returns what is wrong."""
+        """Checks before gavel is stopped. Returns the failures."""
         return []
 
 
@@ -50,7 +50,7 @@ def tool(name, schema=None, **more):
 
 
 def takes(schema):
-    """Arguments whose `x` is by this schema."""
+    """Arguments whose `x` has this schema."""
     return {"type": "object", "properties": {"x": schema}}
 
 
@@ -70,7 +70,7 @@ def agent(name, query="${query}", system="Do it.", **more):
 
 
 class SchemasListed(Attack):
-    """Tools, listed again and again, whose schemas double by references, go round in circles, are deep or huge."""
+    """Tools, listed repeatedly, whose schemas double by references, are circular, deep or huge."""
 
     name = "schemas-listed"
     tools = ("fine", "doubling_0", "circle", "chain", "output")
@@ -101,13 +101,13 @@ class SchemasListed(Attack):
         self.notes = [f"{name}: {away[name][:110]}" for name in self.tools if name in away]
         expected = {"doubling_0": "schemas for one value", "circle": "circle", "chain": "allowed",
                     "output": "output schema"}
-        wrong = [f"{name} is not left out for its schema: {away.get(name)}" for name, words in expected.items()
+        wrong = [f"{name} is not omitted for its schema: {away.get(name)}" for name, words in expected.items()
                  if words not in away.get(name, "")]
         return wrong + (["the valid tool is unavailable"] if "fine" in away else [])
 
 
 class SchemasHeavy(Attack):
-    """Schemas within the estimate with large values, 30 calls at once, and the same as the output of agents."""
+    """Large values for schemas within the cost estimate, 30 calls at once, and the same as the output of agents."""
 
     name = "schemas-heavy"
     seconds = 15
@@ -156,7 +156,7 @@ class SchemasHeavy(Attack):
 
 
 class Patterns(Attack):
-    """512 KiB of patterns in one list of tools, and patterns that look ahead in 2,000 texts, 20 calls at once."""
+    """512 KiB of patterns in one tool list, and patterns with lookahead over 2,000 texts, 20 calls at once."""
 
     name = "patterns"
     tools = ("patient", "many_0", "many_16")
@@ -179,7 +179,7 @@ class Patterns(Attack):
         ready = (await watch.ann.ask("GET", "/readyz")).json()
         away = {one["tool"]: one["reason"] or "" for one in ready["tools_unavailable"]}
         self.notes = [f"{name}: {reason[:110]}" for name, reason in away.items()]
-        return [] if list(away) == ["many_16"] else [f"not only the tools beyond 256 KiB are left out: {away}"]
+        return [] if list(away) == ["many_16"] else [f"the omitted tools are not exactly those beyond 256 KiB: {away}"]
 
 
 class ServerRequests(Attack):
@@ -199,7 +199,7 @@ class ServerRequests(Attack):
         await attacker.always(10, lambda number, turn: attacker.chat("[[call flood n=1]]", f"m{number}"), pause=0.05)
 
     async def beside(self, watch):
-        """Which servers were down for their flood; they are connected again after a while."""
+        """Records which servers were down for their flood; they are reconnected after a while."""
         self.down = {}
         while True:
             ready = (await watch.ann.ask("GET", "/readyz")).json()
@@ -213,7 +213,7 @@ class ServerRequests(Attack):
 
 
 class Bodies(Attack):
-    """1,500 half bodies of one user, of a known length and chunked, and connections that begin with HTTP/2."""
+    """1,500 incomplete bodies of one user, of a known length and chunked, and connections that start with HTTP/2."""
 
     name = "bodies"
     seconds = 38
@@ -233,7 +233,7 @@ class Bodies(Attack):
             preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"
             answer = await attacker.counted(self.answered(attacker.port, preface), 5)
             if answer and answer.status != 505:
-                raise ValueError(f"HTTP/2 is answered {answer.status}")
+                raise ValueError(f"HTTP/2 is answered with {answer.status}")
         await asyncio.gather(attacker.always(1_500, body, pause=8), attacker.always(4, http_2, pause=0.3))
 
     async def answered(self, port, *pieces):
@@ -258,7 +258,7 @@ class Streams(Attack):
         await attacker.always(1_000, stream, pause=2)
 
     async def last(self, client, path, body, user):
-        """The answer, or how a stream ends."""
+        """The response, or the last line of a stream."""
         data = json.dumps(body).encode()
         answer = Answer(await talk(client.port, client.head("POST", path, user, length=len(data)), data))
         if answer.status != 200:
@@ -277,7 +277,7 @@ class Streams(Attack):
 
 
 class Templates(Attack):
-    """Definitions that name a 900 KB input as often as is allowed, flows whose steps multiply it, 20 runs at once."""
+    """Definitions that use a 900 KB input as often as allowed, flows whose steps multiply it, 20 runs at once."""
 
     name = "templates"
     seconds = 15
@@ -314,7 +314,7 @@ class Templates(Attack):
 
 
 class Answers(Attack):
-    """250 calls at once to a server that answers 15 MB each, as JSON and as events."""
+    """250 calls at once to a server that answers each with 15 MB, as JSON and as events."""
 
     name = "answers"
     seconds = 15
@@ -331,7 +331,7 @@ class Answers(Attack):
 
 
 class Console(Attack):
-    """Calls with 1 MiB of arguments that wait for approval, and their pages in the console, fetched again and again."""
+    """Calls with 1 MiB of arguments that wait for approval, and their console pages, fetched repeatedly."""
 
     name = "console"
     seconds = 15
@@ -389,7 +389,7 @@ class Console(Attack):
 
 
 class Readers(Console):
-    """60 connections that ask for the list of 1 MiB calls that wait, and read nothing of it."""
+    """60 connections that request the list of waiting 1 MiB calls, and read nothing of it."""
 
     name = "readers"
     seconds = 20
@@ -406,7 +406,7 @@ class Readers(Console):
 
 
 async def held(port, head, attacker):
-    """Sends a request and reads nothing until gavel closes the connection or is told to stop."""
+    """Sends a request and reads nothing until gavel closes the connection or is stopped."""
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.setblocking(False)
@@ -463,7 +463,7 @@ class Definitions(Attack):
 
 
 class Policy(Attack):
-    """A policy whose conditions take almost as many steps as are allowed, calls with large arguments, 30 at once."""
+    """A policy whose conditions take almost the maximum number of steps, calls with large arguments, 30 at once."""
 
     name = "policy"
     tools = ("refund", "wide", "texts")
@@ -490,7 +490,7 @@ class Policy(Attack):
 
 
 class Labels(Attack):
-    """20,000 requests that vary what could become a label of a metric: models, tools, users, agents, paths, methods."""
+    """20,000 requests that vary possible metric labels: models, tools, users, agents, paths, methods."""
 
     name = "labels"
     waits_for_end = True
@@ -527,7 +527,7 @@ class Labels(Attack):
 
 
 class Background(Attack):
-    """300 slow runs in the background of one tenant; a run of the other tenant is done soon after its model is."""
+    """300 slow background runs of one tenant; a run of the other tenant ends soon after its model has answered."""
 
     name = "background"
     seconds = 20
@@ -552,7 +552,7 @@ class Background(Attack):
             self.notes = [f"the other tenant's background runs, of 1 s of the model: longest {longest:.1f} s"]
 
     async def done(self, ann):
-        """How long a run in the background takes."""
+        """The duration of a background run."""
         begun = time.monotonic()
         run = await ann.trigger("helper", {"query": "[[slow 1]]"}, "b", headers={"prefer": "respond-async"})
         if run.status != 202:

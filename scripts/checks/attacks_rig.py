@@ -1,4 +1,4 @@
-"""What all attacks use: an HTTP client, processes, the looks at gavel while an attack runs, the attacker's tally."""
+"""Shared parts of the attacks: an HTTP client, processes, the checks of gavel during an attack, the attacker's tally."""
 
 import asyncio
 import collections
@@ -14,12 +14,12 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
-# The time to drain that gavel is given. Answers that are cut short and connections take up to 5 s each after it.
+# Gavel's drain time. After it, interrupted answers and connections take up to 5 s each.
 DRAIN = 3
 AFTER_DRAIN = 10
 # The longest chat, from the constitution below.
 CHAT_SECONDS = 12
-# Longest answers that count as being in time; the machine may be busy.
+# The longest time of an answer that counts as in time; the machine may be busy.
 IN_TIME = CHAT_SECONDS + 8
 KEYS = {"mallory": ("attack", ["operator", "approver"]), "ann": ("honest", [])}
 
@@ -52,7 +52,7 @@ class Answer:
             return None
 
     def label(self):
-        """In a few words: the status, and the code, outcome or state that says why."""
+        """A short summary: the status, and the code, outcome or state that explains it."""
         body = self.json()
         if not isinstance(body, dict):
             return str(self.status)
@@ -81,9 +81,9 @@ def unchunked(raw):
 
 
 async def talk(port, *pieces, pause=0, until=None):
-    """Sends the pieces over a connection of its own and returns all that is answered until it is closed.
+    """Sends the pieces over a new connection and returns everything received until it is closed.
 
-    It reads while it sends, since a request may be refused before all of it was sent. `until` may end it earlier.
+    It reads while it sends, because a request may be refused before it is complete. `until` may end it earlier.
     """
     loop = asyncio.get_running_loop()
     peer = socket.socket()
@@ -125,7 +125,7 @@ def request_head(port, method, path, headers, length):
 
 
 class Client:
-    """Asks gavel as the holder of one key."""
+    """Sends requests as the holder of one key."""
 
     def __init__(self, port, name):
         self.port, self.name = port, name
@@ -156,7 +156,7 @@ class Client:
 
 
 class Attacker(Client):
-    """An attack's own requests, each with a deadline, counted by what was answered."""
+    """An attack's own requests, each with a deadline, counted by their answers."""
 
     def __init__(self, port):
         super().__init__(port, "mallory")
@@ -164,7 +164,7 @@ class Attacker(Client):
         self.longest, self.at_stop, self.stopping = 0, 0, False
 
     async def counted(self, request, deadline=IN_TIME):
-        """Waits for an answer and returns it; `None` when there was none."""
+        """Waits for an answer and returns it, or `None` if there is none."""
         begun = time.monotonic()
         answer = None
         try:
@@ -174,7 +174,7 @@ class Attacker(Client):
             label = f"NONE {error or 'timeout'}"
         took = time.monotonic() - begun
         if self.stopping:
-            # What is under way when gavel is told to stop may be cut off, and what comes later is refused.
+            # A request in progress at the shutdown may be cut off, and a later one is refused.
             self.at_stop += 1
             await asyncio.sleep(0.2)
             return answer
@@ -188,7 +188,7 @@ class Attacker(Client):
         return await self.counted(super().ask(method, path, data, timeout=deadline + 10, **more), deadline)
 
     async def always(self, count, make, pause=0.0):
-        """So many workers, each with its number, which do the same until the attack ends."""
+        """Runs this many workers, each with its number, which repeat the same until the attack ends."""
         async def worker(number):
             turn = 0
             while True:
@@ -203,7 +203,7 @@ class Attacker(Client):
 
 
 async def be_attacker(attack, port):
-    """Runs an attack until standard input ends, and prints its tally. A line says that gavel is being stopped."""
+    """Runs an attack until standard input ends, and prints its tally. An input line means that gavel is being stopped."""
     os.nice(5)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -225,7 +225,7 @@ def failure(task):
 
 
 class Processes:
-    """Processes that are ended, each by its id, whatever happens."""
+    """Processes that are always ended, each by its id."""
 
     def __init__(self):
         self.all = []
@@ -271,7 +271,7 @@ HELPER = "---\nname: helper\ndescription: Helps.\napproval: never\ntools: [looku
 
 
 def start_gavel(processes, binary, folder, attack, model, hostile):
-    """The release build with a database of its own, the honest server, and those of the attack."""
+    """Starts the release build with a new database, the honest server, and those of the attack."""
     port = free_port()
     servers = {"honest": {"url": f"{model}/honest", "gavel": {"tools": {"lookup": {"sideEffect": False}}}}}
     for name in attack.servers:
@@ -291,7 +291,7 @@ def start_gavel(processes, binary, folder, attack, model, hostile):
         "GAVEL_MCP_CONFIG": str(folder / "mcp.json"), "GAVEL_CONSTITUTION": str(folder / "constitution.md"),
         "GAVEL_AUTH_MODE": "api_key", "GAVEL_AUTH_KEYS": auth_keys(), "GAVEL_DRAIN_SECONDS": str(DRAIN),
         "GAVEL_RUNS_AGENT": attack.threads_by, "GAVEL_AGENTS": str(folder / "agents"),
-        # The limits that are tried are those behind it.
+        # The attacks test the limits behind the rate limit.
         "GAVEL_RATE_LIMIT_PER_MINUTE": "1000000", "GAVEL_RATE_LIMIT_BURST": "1000000",
     }
     if attack.policy:
@@ -302,7 +302,7 @@ def start_gavel(processes, binary, folder, attack, model, hostile):
 
 
 class Watch:
-    """Looks at gavel while an attack runs: `/livez`, its memory, and the chats of another tenant."""
+    """Checks gavel during an attack: `/livez`, its memory, and the chats of another tenant."""
 
     def __init__(self, process, port):
         self.process, self.port = process, port
@@ -317,7 +317,7 @@ class Watch:
             self.problems.append(problem)
 
     def every(self, seconds, look):
-        """Begins a look each time, also where the one before has not ended."""
+        """Starts a check each time, even if the previous one has not ended."""
         async def loop():
             for number in range(1_000_000):
                 task = asyncio.ensure_future(look(number))
@@ -329,7 +329,7 @@ class Watch:
     def ended(self, task):
         self.under_way.discard(task)
         if not task.cancelled() and task.exception():
-            self.tell(f"a look broke down: {failure(task)}")
+            self.tell(f"a check failed: {failure(task)}")
 
     async def finish(self, *loops):
         for loop in loops:
@@ -372,7 +372,7 @@ class Watch:
         await self.serve(answer, wrong)
 
     async def serve(self, request, wrong):
-        """Counts a request of the other tenant; `wrong` says what is wrong with its answer."""
+        """Counts a request of the other tenant; `wrong` returns the problem with its answer."""
         begun = time.monotonic()
         try:
             problem = wrong(await request)
@@ -386,7 +386,7 @@ class Watch:
 
 
 def ends_by_sigterm(process):
-    """Sends SIGTERM. Returns how many seconds it took, and the exit status or `None` where it did not end."""
+    """Sends SIGTERM. Returns the seconds until the end, and the exit status or `None` if the process did not end."""
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)
     try:

@@ -1,18 +1,18 @@
 """The stand-ins of the attacks: a scripted Gemini with the honest MCP server, hostile servers and children.
 
-    attacks_servers.py model FOLDER      Gemini, and the honest server at /honest
-    attacks_servers.py hostile FOLDER    one server for each entry of FOLDER/servers.json, at /NAME
-    attacks_servers.py child KIND        a server over stdio that floods with requests of a kind
+    attacks_servers.py model DIRECTORY      Gemini, and the honest server at /honest
+    attacks_servers.py hostile DIRECTORY    one server for each entry of DIRECTORY/servers.json, at /NAME
+    attacks_servers.py child KIND           a server over stdio that floods with requests of a kind
 
-The first two print their port and end with their standard input. The model does what the last word in double brackets
-of a request says, until there is a function response behind it:
+The first two print their port and end with their standard input. The model follows the last command in double brackets
+in a request, until a function response follows it:
 
-    [[call TOOL KEY]]      calls the tool once; KEY names arguments in FOLDER/arguments.json, or is n=NUMBER
+    [[call TOOL KEY]]      calls the tool once; KEY names arguments in DIRECTORY/arguments.json, or is n=NUMBER
     [[again TOOL KEY]]     calls it in every turn
     [[text KEY]]           answers that text
-    [[slow SECONDS]]       takes its time
+    [[slow SECONDS]]       answers after this time
 
-It looks for words only and parses nothing, so that the requests of an attacker keep it from nobody.
+It only searches for these commands and parses nothing, so that an attacker's requests do not slow it down for others.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class Model:
 
 
 class Server:
-    """An MCP server over streamable HTTP. `calls` says how calls are answered, `stream` what its own stream holds."""
+    """An MCP server over streamable HTTP. `calls` is how calls are answered, `stream` the content of its own stream."""
 
     def __init__(self, tools, calls="echo", stream=None):
         self.tools = json.dumps({"tools": tools}).encode()
@@ -150,7 +150,7 @@ class Server:
             length = len(begin) + len(LARGE) + len(end)
             head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
             writer.write(head.encode() + begin)
-            # In pieces, so that what gavel does not read is kept nowhere.
+            # In pieces, so that data that gavel does not read is not buffered.
             for at in range(0, len(LARGE), PIECE):
                 writer.write(LARGE[at:at + PIECE])
                 await writer.drain()

@@ -1,4 +1,4 @@
-"""What schemathesis does not know by itself: a body of lines, each of them JSON, and which questions wait for an answer."""
+"""Hooks for schemathesis: bodies of JSON lines, and the ids of the waiting approval requests."""
 
 import itertools
 import json
@@ -7,13 +7,13 @@ import os
 import jsonschema_rs
 import schemathesis
 
-# By the kind of line.
+# Validators by the kind of line.
 VALIDATORS = {}
 
 
 @schemathesis.deserializer("application/x-ndjson")
 def lines(ctx, response):
-    """Checks every line against the schema of a line, and hands out the last one, the decision or the end of the run."""
+    """Checks every line against its schema, and returns the last one, the decision or the end of the run."""
     document = ctx.operation.schema.raw_schema
     path = ctx.operation.path
     if path.startswith(("/api/runs/", "/api/agent/runs/")):
@@ -29,12 +29,12 @@ def lines(ctx, response):
     return read[-1] if read else {"type": "heartbeat"}
 
 
-# Each of them in turn: the first answer counts, and what comes after it is the same one or too late.
+# Each of them in turn: the first answer counts, and a later one is the same or too late.
 APPROVALS = itertools.cycle(os.environ["APPROVAL_IDS"].split())
 
 
 @schemathesis.hook
 def before_call(ctx, case, kwargs):
-    """Has a right answer be one to a question that waits, which the configuration cannot say of a body."""
+    """Makes a valid resolution name a waiting approval request, because the configuration cannot set fields of a body."""
     if case.operation.path == "/api/agent/approvals/resolve" and case.meta.generation.mode.is_positive:
         case.body = {**case.body, "approvalId": next(APPROVALS)}

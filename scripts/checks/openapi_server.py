@@ -1,4 +1,4 @@
-"""An MCP server over stdio that never answers a call of its one tool: what became of it is in doubt."""
+"""An MCP server over stdio that never answers a call of its one tool, so that the call is in doubt."""
 
 import json
 import sys

@@ -6,7 +6,7 @@ use super::output::printable;
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| row.iter().map(|cell| one_line(cell)).collect())
+        .map(|row| row.iter().map(|cell| single_line(cell)).collect())
         .collect();
     let widths: Vec<usize> = (0..heads.len())
         .map(|column| {
@@ -29,7 +29,7 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
 
 /// The first `most` characters; an ellipsis marks omitted text.
 pub(super) fn clipped(text: &str, most: usize) -> String {
-    let text = one_line(text);
+    let text = single_line(text);
     if text.chars().count() <= most {
         return text;
     }
@@ -38,7 +38,7 @@ pub(super) fn clipped(text: &str, most: usize) -> String {
     clipped
 }
 
-fn one_line(text: &str) -> String {
+fn single_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 

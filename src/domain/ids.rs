@@ -133,7 +133,7 @@ macro_rules! external_id {
         pub struct $name(String);
 
         impl $name {
-            /// Accepts 1..=256 bytes without invisible characters that are not all blank.
+            /// Accepts 1..=256 bytes with at least one visible character and without invisible ones.
             ///
             /// # Errors
             /// [`IdError`] names the problem.

@@ -64,14 +64,14 @@ pub struct Tool {
     pub tenant_users: bool,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that a grant cannot cover (`ungrantable` of `mcp.json`).
-    pub ungrantable: Vec<ArgumentPath>,
-    /// Paths of the arguments that must be a single line (`oneLine` of `mcp.json`).
-    pub one_line: Vec<ArgumentPath>,
+    /// Paths of the arguments that a grant cannot cover (`alwaysAsk` of `mcp.json`).
+    pub always_ask: Vec<ArgumentPath>,
+    /// Paths of the arguments that must be a single line (`singleLine` of `mcp.json`).
+    pub single_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
-    /// The tool of the same server that checks whether this tool can be called for a user (`ready` of `mcp.json`).
-    pub ready: Option<Arc<str>>,
+    /// The tool of the same server that checks whether this tool can be called for a user (`preflight` of `mcp.json`).
+    pub preflight: Option<Arc<str>>,
     /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
     /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
     /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` if present. Excludes everything in
@@ -103,7 +103,7 @@ impl Tool {
         });
         let groups: [Vec<&ArgumentPath>; 3] = [
             self.recipients.iter().collect(),
-            self.one_line.iter().collect(),
+            self.single_line.iter().collect(),
             times.collect(),
         ];
         let named = |path: &&ArgumentPath| path.argument() == argument;

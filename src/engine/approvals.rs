@@ -519,7 +519,7 @@ mod tests {
         let path = |text: &str| ArgumentPath::parse(text).unwrap();
         let tool = tool_with("send", "{}", |tool| {
             tool.recipients = vec![path("to"), path("cc")];
-            tool.one_line = vec![path("subject")];
+            tool.single_line = vec![path("subject")];
             tool.times = Some(Times {
                 start: path("start"),
                 end: Some(path("end")),

@@ -32,10 +32,10 @@ pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)
         identity_argument: None,
         tenant_users: false,
         recipients: Vec::new(),
-        ungrantable: Vec::new(),
-        one_line: Vec::new(),
+        always_ask: Vec::new(),
+        single_line: Vec::new(),
         times: None,
-        ready: None,
+        preflight: None,
         digest: "0".into(),
     };
     change(&mut tool);

@@ -196,10 +196,10 @@ fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
         identity_argument: None,
         tenant_users: false,
         recipients: Vec::new(),
-        ungrantable: Vec::new(),
-        one_line: Vec::new(),
+        always_ask: Vec::new(),
+        single_line: Vec::new(),
         times: None,
-        ready: None,
+        preflight: None,
         digest: format!("digest of {name}").into(),
     })
 }

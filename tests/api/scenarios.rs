@@ -19,45 +19,45 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    /// C-US1-1, C-US4-1, C-FR-001, C-FR-002, C-FR-007
+    /// C-US1-1, C-US4-1, C-FR-001, C-FR-002, C-FR-007: adding a task creates it, confirms it and logs the decision.
     adding_a_task_does_it_confirms_it_and_logs_it
-    /// C-US1-2
+    /// C-US1-2: the reply lists the user's tasks.
     showing_tasks_lists_them
-    /// C-US1-3, C-US6-1
+    /// C-US1-3, C-US6-1: to complete a task by name, the model lists the tasks first and completes the match.
     completing_by_name_lists_first_and_completes_the_match
-    /// C-US1-4
+    /// C-US1-4: a reminder for tomorrow becomes a task with a date.
     a_reminder_for_tomorrow_becomes_a_task_with_a_date
-    /// C-US2-1, C-US2-2, C-US2-3, C-US2-4, C-US4-2, C-FR-003
+    /// C-US2-1, C-US2-2, C-US2-3, C-US2-4, C-US4-2, C-FR-003: small talk is answered without a tool.
     small_talk_is_answered_without_a_tool
-    /// C-US3-1, C-US3-2, C-US3-3, C-US4-3, C-SC-4, C-FR-004
+    /// C-US3-1, C-US3-2, C-US3-3, C-US4-3, C-SC-4, C-FR-004: an unclear message gets a question, and no tool is called.
     an_unclear_message_gets_a_question_and_no_tool_call
-    /// C-US5-1, C-US5-2, C-SC-5, C-FR-005
+    /// C-US5-1, C-US5-2, C-SC-5, C-FR-005: an out-of-scope request is refused with the reason.
     what_is_out_of_scope_is_refused_with_the_reason
-    /// C-US5-3, C-FR-006
+    /// C-US5-3, C-FR-006: a request over the rate limit gets a logged refusal.
     over_the_rate_limit_is_a_logged_refusal
-    /// C-US6-2
+    /// C-US6-2: the model and the user receive a tool's failure.
     a_failing_tool_is_told_to_the_model_and_the_person
-    /// C-EC-5
+    /// C-EC-5: a tool that fails within a sequence leaves earlier effects in place, and the failure is reported.
     a_tool_that_fails_in_mid_sequence_leaves_what_was_done_and_is_told
-    /// C-US6-3
+    /// C-US6-3: "the first one" is the first task of the list.
     the_first_one_is_the_first_of_the_list
-    /// C-EC-1, C-FR-010, C-SC-7
+    /// C-EC-1, C-FR-010, C-SC-7: while Gemini is down, the answer is friendly and logged.
     while_gemini_is_down_the_answer_is_friendly_and_logged
-    /// C-EC-1, C-FR-010, C-SC-7
+    /// C-EC-1, C-FR-010, C-SC-7: a Gemini that hangs or is unreachable gets a friendly answer, and a record.
     a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record
-    /// C-EC-2, C-FR-012
+    /// C-EC-2, C-FR-012: malformed model output runs nothing.
     malformed_model_output_runs_nothing
-    /// C-EC-3, C-FR-011, C-SC-6
+    /// C-EC-3, C-FR-011, C-SC-6: an endless tool loop ends after five iterations.
     an_endless_tool_loop_ends_at_five_iterations
-    /// C-EC-4
+    /// C-EC-4: a very long message or history is a logged decision, and is not sent to the model.
     a_very_long_message_or_history_is_a_logged_decision_and_is_not_sent_to_the_model
-    /// C-FR-009
+    /// C-FR-009: a tool outside the allowlist does not run, whatever the model outputs.
     a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says
-    /// C-FR-008
+    /// C-FR-008: two users do not see each other's tasks.
     two_users_do_not_see_each_others_tasks
-    /// C-SC-2
+    /// C-SC-2: if the model takes two seconds, the answer comes within three.
     a_model_that_takes_two_seconds_leaves_the_answer_within_three
-    /// C, "Tests that must exist": determinism
+    /// C, "Tests that must exist": the same input gives the same decision, except for ids and times.
     the_same_input_leads_to_the_same_decision_but_for_ids_and_times
 }
 

@@ -11,7 +11,7 @@ use super::harness::{Place, Running};
 #[test]
 fn each_meter_of_the_operations_page_has_a_line_from_the_start() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
-    let (_, section) = page.split_once("\n## Meters\n").unwrap();
+    let (_, section) = page.split_once("\n## Metrics\n").unwrap();
     let (table, text) = section.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
     let listed: Vec<_> = table
         .lines()

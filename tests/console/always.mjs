@@ -1,5 +1,5 @@
-// A person who allows a question's recipients for good, in a real Chromium, and finds that under Always allowed. Told what to do as
-// JSON; a failed assertion ends it with an error.
+// A user creates a grant for the recipients of an approval request, in a real Chromium, and finds it under Always allowed. The input
+// is JSON; a failed assertion ends the script with an error.
 import assert from 'node:assert/strict';
 import { logsIn, opens } from './person.mjs';
 
@@ -10,7 +10,7 @@ await page.goto(`${told.url}/console/approvals`);
 assert.equal(new URL(page.url()).pathname, '/console/login');
 await logsIn(page, told);
 
-// It takes two steps, and the second one says what it does.
+// It takes two steps, and the second one explains the effect.
 const mail = page.getByRole('article', { name: 'Gmail send' });
 const always = mail.getByRole('button', { name: 'Approve and always allow' });
 assert.equal(await always.isVisible(), false, 'nobody allows anything for good by one click');

@@ -1,5 +1,5 @@
-// A person at the console, in a real Chromium: logs in, reads, approves one question, rejects another; and pages on other origins
-// that try to show the console in a frame, or to press its buttons. Told what to do as JSON; a failed assertion ends it with an error.
+// A user of the console, in a real Chromium: logs in, reads, approves one request, rejects another. Pages on other origins try to
+// show the console in a frame, or to press its buttons. The input is JSON; a failed assertion ends the script with an error.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -30,7 +30,7 @@ const shot = async name => {
   await page.emulateMedia({ colorScheme: 'light' });
 };
 
-// Without a login there is nothing to see.
+// Without a login no content is visible.
 await page.goto(`${told.url}/console/approvals`);
 assert.equal(new URL(page.url()).pathname, '/console/login');
 await shot('login');
@@ -41,7 +41,7 @@ await logsIn(page, told);
 assert.match(await page.title(), /^\(2\) Approvals/);
 assert.equal(await page.evaluate(() => document.cookie), '', 'no script sees the cookie');
 
-// The e-mail, as a person reads it.
+// The e-mail, as a user reads it.
 const mail = page.getByRole('article', { name: 'Gmail send' });
 const text = await mail.innerText();
 for (const seen of ['Ann Lee <ann@example.org>', 'bob@bücher.example', 'bob@xn--bcher-kva.example', 'archive@example.org',
@@ -64,11 +64,11 @@ await meeting.getByText('Reject…').click();
 await shot('answers');
 await page.goto(`${told.url}/console/approvals`);
 
-// By keyboard: past the header, to what one came for.
+// By keyboard: past the header, to the content.
 await page.keyboard.press('Tab');
 assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
 
-// Another origin: not in a frame, not by a form; on the same machine too, where the browser sends the cookie along.
+// Another origin: not in a frame, not by a form; on the same machine too, where the browser sends the cookie.
 const evil = createServer((_, answer) => answer.writeHead(200, { 'content-type': 'text/html' }).end(
   `<iframe src="${told.url}/console/approvals"></iframe><a href="${told.url}/console/grants">A link in a mail</a>
    <form method="post" action="${told.url}/console/approvals/${told.approval}">
@@ -82,7 +82,7 @@ for (const host of ['127.0.0.1', 'localhost']) {
   await other.getByRole('button', { name: 'Win a prize' }).click();
   await other.waitForURL(`${told.url}/**`);
   assert.ok(!(await other.content()).includes('and done'));
-  // A link leads where it says, although the browser leaves a strict cookie at home at first.
+  // A link reaches its target, although the browser does not send a strict cookie at first.
   await other.goto(`http://${host}:${evil.address().port}/`);
   await other.getByText('A link in a mail').click();
   await other.getByRole('heading', { name: 'Always allowed' }).waitFor();
@@ -92,7 +92,7 @@ evil.close();
 await page.reload();
 assert.match(await page.title(), /^\(2\) Approvals/, 'nothing was approved from elsewhere');
 
-// One yes, one no with its reason.
+// One approval, one rejection with its reason.
 await mail.getByRole('button', { name: 'Approve once' }).click();
 await page.getByRole('status').filter({ hasText: /Gmail send to .*: Approved by/ }).filter({ hasText: 'and done.' }).waitFor();
 await meeting.getByText('Reject…').click();

@@ -1,7 +1,7 @@
-// A person at the console, in a real Chromium: `told` says where it is, who they are, and whether their browser runs scripts.
+// A user of the console, in a real Chromium: `told` has the address, the user, and whether the browser runs scripts.
 import { createRequire } from 'node:module';
 
-// A page of a new browser, and whatever happens there that should not.
+// A page of a new browser, and the unexpected events on it.
 export const opens = async told => {
   const require = createRequire(`${told.modules}/`);
   const { chromium } = require('playwright-core');
@@ -15,7 +15,7 @@ export const opens = async told => {
   return { browser, context, page, problems };
 };
 
-// From the page of the login on.
+// Starts at the login page.
 export const logsIn = async (page, told) => {
   await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill(told.credential);
   if (told.user) await page.getByLabel('Your name').fill(told.user);

@@ -52,7 +52,7 @@ fn our_settings_stand_under_gavel() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {
         "identity": {"argument": "user_id"}, "connection": "per_user", "tenantUsers": true, "trustHints": true, "maxConcurrent": 4, "pin": true,
         "tools": {"send": {"sideEffect": true, "approval": "required", "timeoutMs": 900, "idempotency": "key",
-                           "recipients": ["to", "cc"], "oneLine": ["subject"], "ungrantable": ["folder"],
+                           "recipients": ["to", "cc"], "singleLine": ["subject"], "alwaysAsk": ["folder"],
                            "times": {"start": "start", "end": "event.end", "zone": "zone", "allowPast": "past"}}}
     }}}})
     .to_string();
@@ -69,8 +69,8 @@ fn our_settings_stand_under_gavel() {
     assert_eq!(send.idempotency, Some(Idempotency::Key));
     let paths: Vec<_> = send.recipients.iter().map(ToString::to_string).collect();
     assert_eq!(paths, ["to", "cc"]);
-    assert_eq!(send.one_line[0].to_string(), "subject");
-    assert_eq!(send.ungrantable[0].to_string(), "folder");
+    assert_eq!(send.single_line[0].to_string(), "subject");
+    assert_eq!(send.always_ask[0].to_string(), "folder");
     let times = send.times.as_ref().unwrap();
     assert_eq!(times.start.to_string(), "start");
     assert_eq!(times.end.as_ref().unwrap().to_string(), "event.end");
@@ -213,7 +213,7 @@ fn a_server_with_an_identity_is_told_users_with_their_tenant() {
 /// A server that is off until its settings are given may use them in its entry without a default.
 #[test]
 fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
-    let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}, "gavel": {"needs": [["GITHUB_TOKEN"]]}},
+    let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}, "gavel": {"requiredEnv": [["GITHUB_TOKEN"]]}},
                                   "b": {"command": "x"}}}"#;
     let config = McpConfig::from_json(text, &env).unwrap();
     let off = config.servers[0].off.as_deref();
@@ -225,7 +225,7 @@ fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
 #[test]
 fn paths_that_are_none_are_mistakes_with_their_place() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"send": {
-        "recipients": ["to", "cc[0]"], "oneLine": [""], "times": {"begin": "start", "end": "events[].end"},
+        "recipients": ["to", "cc[0]"], "singleLine": [""], "times": {"begin": "start", "end": "events[].end"},
     }}}}}});
     let issues = McpConfig::from_json(&text.to_string(), &env).unwrap_err();
     let told: Vec<_> = issues.iter().map(ToString::to_string).collect();
@@ -234,7 +234,7 @@ fn paths_that_are_none_are_mistakes_with_their_place() {
         told,
         [
             format!("{at}/recipients/1: `cc[0]`; allowed: a path such as to, message.cc or attendees[].email"),
-            format!("{at}/oneLine/0: ``; allowed: a path such as to, message.cc or attendees[].email"),
+            format!("{at}/singleLine/0: ``; allowed: a path such as to, message.cc or attendees[].email"),
             format!("{at}/times/begin: unknown key; allowed: start, end, zone, allowPast"),
             format!("{at}/times/end: `events[].end`; allowed: a path to one argument, such as start or event.start"),
             format!("{at}/times: needs a `start`"),
@@ -245,8 +245,7 @@ fn paths_that_are_none_are_mistakes_with_their_place() {
 /// DESIGN.md section 10: a server with missing settings is off, and names them.
 #[test]
 fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
-    let text =
-        json!({"mcpServers": {"mail": {"command": "x", "gavel": {"needs": [["ID", "SECRET", "KEY"], ["ACCOUNT"]]}}}});
+    let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": [["ID", "SECRET", "KEY"], ["ACCOUNT"]]}}}});
     let off = |set: &[&str]| {
         let env = |name: &str| match set.iter().find(|set| set.trim_end_matches('=') == name) {
             Some(set) if set.ends_with('=') => Some(String::new()),
@@ -267,7 +266,7 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
     assert_eq!(off(&["ID", "SECRET_FILE", "KEY"]), None);
     assert_eq!(off(&["ACCOUNT"]), None);
     for wrong in [json!("ID"), json!(["ID"]), json!([[]]), json!([[1]])] {
-        let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"needs": wrong}}}});
+        let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": wrong}}}});
         assert_eq!(
             issues(&text.to_string())[0].pointer,
             "/mcpServers/mail/gavel/needs",
@@ -281,7 +280,7 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
 #[test]
 fn what_a_server_needs_may_stand_in_its_entry() {
     let off = |value: &str| {
-        let text = json!({"mcpServers": {"mail": {"command": "x", "env": {"ACCOUNT_FILE": value}, "gavel": {"needs": [["ACCOUNT"]]}}}});
+        let text = json!({"mcpServers": {"mail": {"command": "x", "env": {"ACCOUNT_FILE": value}, "gavel": {"requiredEnv": [["ACCOUNT"]]}}}});
         let config = McpConfig::from_json(&text.to_string(), &|name| {
             (name == "DIR").then(|| "/run/keys".to_owned())
         });

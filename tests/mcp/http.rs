@@ -83,10 +83,10 @@ fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel
         identity_argument: None,
         tenant_users: false,
         recipients: Vec::new(),
-        ungrantable: Vec::new(),
-        one_line: Vec::new(),
+        always_ask: Vec::new(),
+        single_line: Vec::new(),
         times: None,
-        ready: None,
+        preflight: None,
         digest: tool.digest.clone(),
     })
 }

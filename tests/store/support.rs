@@ -228,10 +228,10 @@ pub(crate) fn tool(name: &str) -> Arc<Tool> {
         identity_argument: None,
         tenant_users: false,
         recipients: Vec::new(),
-        ungrantable: Vec::new(),
-        one_line: Vec::new(),
+        always_ask: Vec::new(),
+        single_line: Vec::new(),
         times: None,
-        ready: None,
+        preflight: None,
         digest: "d1gest".into(),
     })
 }

@@ -1,6 +1,6 @@
-//! The bare server: the raw I/O of one decision with one tool call (two pooled model calls, one pooled
-//! MCP call, two rows durable before the reply) and nothing else. No grant, schema, limit, retry,
-//! trace or error handling: what is left is what the machine asks for.
+//! The bare server: only the raw I/O of one decision with one tool call (two pooled model calls, one pooled MCP call,
+//! two rows durable before the reply). It has no grant, schema, limit, retry, trace or error handling, so it shows the
+//! cost of the machine itself.
 
 mod pool;
 mod rows;

@@ -1,4 +1,4 @@
-//! Kept-alive connections to one upstream; the one used last is used next.
+//! Kept-alive connections to one upstream; the last used one is used next.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,13 +22,13 @@ impl Pool {
         }
     }
 
-    /// Posts JSON and returns the body of a good answer.
+    /// Posts JSON and returns the body of a successful response.
     pub(super) async fn post(&self, uri: &Uri, body: Bytes) -> anyhow::Result<Bytes> {
         let mut connection = match self.take() {
             Some(idle) => idle,
             None => Connection::open(self.to).await?,
         };
-        // The upstream may have closed it meanwhile.
+        // The upstream may have closed it since.
         if !connection.ready().await {
             connection = Connection::open(self.to).await?;
         }

@@ -1,5 +1,5 @@
-//! Rows into SQLite by one thread: what has queued up goes into one transaction, and whoever waits is
-//! told after the commit. WAL with `synchronous = NORMAL`, as gavel writes read-only decisions.
+//! Writes rows to SQLite with one thread: all queued rows go into one transaction, and their senders are notified after
+//! the commit. WAL with `synchronous = NORMAL`, as gavel writes read-only decisions.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-/// Most rows of one transaction.
+/// The most rows of one transaction.
 const BATCH: usize = 256;
 
 const SCHEMA: &str = "
@@ -34,7 +34,7 @@ pub(super) struct Row {
     pub(super) arguments: String,
     pub(super) result: String,
     pub(super) tool_us: i64,
-    /// Told when the row is committed; dropped when it is not.
+    /// Notified when the row is committed; dropped if it is not.
     pub(super) committed: oneshot::Sender<()>,
 }
 
@@ -74,7 +74,7 @@ fn write(database: &Connection, first: Row, queue: &mpsc::Receiver<Row>) -> rusq
     }
     transaction.commit()?;
     for row in batch {
-        // Nobody waits any more when the client has gone.
+        // The client may have disconnected.
         let _ = row.committed.send(());
     }
     Ok(())

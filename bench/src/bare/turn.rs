@@ -60,7 +60,7 @@ struct Usage {
 
 #[derive(Deserialize)]
 struct Candidate<'a> {
-    /// Echoed as it came.
+    /// Echoed unchanged.
     #[serde(borrow)]
     content: &'a RawValue,
 }
@@ -95,7 +95,7 @@ struct RpcAnswer<'a> {
 }
 
 impl Bare {
-    /// Asks the MCP server for its tools once.
+    /// Requests the tools from the MCP server once.
     pub(super) async fn start(
         model: Loopback,
         mcp: Loopback,

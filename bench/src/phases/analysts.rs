@@ -1,4 +1,4 @@
-//! The first page of filtered lists over a large record, through the HTTP API.
+//! The first page of filtered lists over a large decision log, through the HTTP API.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::contender::{Contender, Who};
 use crate::report::{Figure, Target};
 use crate::seed::seed;
 
-/// How often each list is asked for; the first time nothing of it is cached in gavel.
+/// How often each list is requested; for the first request nothing is cached in gavel.
 const TIMES: usize = 20;
 
-/// Lists with a filter each, whose rows are many, few, or spread thinly over the whole record.
+/// Lists with one filter each, whose matching rows are many, few, or spread thinly over the whole log.
 const LISTS: [(&str, &str); 12] = [
     ("/v1/decisions", ""),
     ("/v1/decisions", r#"outcome_category = "ERROR:TOOL_INVOCATION""#),
@@ -44,7 +44,7 @@ pub(super) async fn measure(rig: &mut Rig) -> anyhow::Result<()> {
     let database = directory.path().join("data.db");
     seed(&rig.setting.gavel, &database, count)
         .await
-        .context("the record could not be made")?;
+        .context("the decision log could not be created")?;
     rig.upstream.set_latency(Duration::ZERO);
     let gavel = Contender::start_on(Who::Gavel, &rig.setting, &rig.upstream, database).await?;
     let mut connection = Connection::open(gavel.at).await?;
@@ -87,7 +87,7 @@ fn query(filter: &str) -> String {
     query
 }
 
-/// A list that has rows, or the time says nothing.
+/// A list must have rows, or its time means nothing.
 fn check(status: StatusCode, body: &[u8]) -> anyhow::Result<()> {
     let shown = || String::from_utf8_lossy(&body[..body.len().min(400)]).into_owned();
     ensure!(status == StatusCode::OK, "{status}: {}", shown());

@@ -1,4 +1,4 @@
-//! What is added to one decision at low load: the whole time less that of the two model calls.
+//! The time added to one decision at low load: the total time minus that of the two model calls.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::load::Load;
 use crate::report::{Figure, Target};
 
 const LATENCY: Duration = Duration::from_millis(50);
-/// Of the two model calls, which wait for each other.
+/// Of the two model calls, which run one after the other.
 const MODEL_MS: f64 = 100.0;
 
 pub(super) async fn measure(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Many at once, each waiting for a slow model.
+//! Many requests at once, each waiting for a slow model.
 
 use std::time::Duration;
 

@@ -6,12 +6,12 @@ use super::rig::{Measured, Rig, Running, figures};
 use crate::load::Load;
 use crate::report::{Figure, Target};
 
-/// After a start, until what it took has been given back.
+/// Time after a start for the release of memory.
 const SETTLE: Duration = Duration::from_secs(1);
 
 const LATENCY: Duration = Duration::from_millis(500);
 
-/// Before any load but the first answer.
+/// Before any load except the first response.
 pub(super) async fn idle(rig: &mut Rig, both: &[Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("memory");
     tokio::time::sleep(SETTLE).await;
@@ -28,7 +28,7 @@ pub(super) async fn idle(rig: &mut Rig, both: &[Running; 2]) -> anyhow::Result<(
     Ok(())
 }
 
-/// The most that is seen while a thousand requests are in flight.
+/// The maximum while a thousand requests are in flight.
 pub(super) async fn in_flight(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("memory: 1,000 connections, 500 ms a model call");
     let load = Load {

@@ -1,4 +1,4 @@
-//! What is measured, in this order: start, low load, saturation, many at once, memory, analysts.
+//! The measurements, in this order: start, low load, saturation, many at once, memory, analysts.
 
 mod analysts;
 mod low;
@@ -28,51 +28,51 @@ pub(crate) struct Args {
     /// The gavel binary, built with --release
     #[arg(long, env = "GAVEL_BIN", default_value = "target/release/gavel")]
     gavel: PathBuf,
-    /// The constitution that gavel has built in; the bare server sends as much
+    /// Gavel's built-in constitution; the bare server sends the same
     #[arg(long, default_value = "constitution.md")]
     prompt: PathBuf,
     /// How often each phase is measured, gavel and the bare server in turns; medians count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     passes: u8,
-    /// Decisions in the record that analysts ask
+    /// Number of decisions in the log that analysts query
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=5_000_000))]
     decisions: u32,
     /// Measure only these phases
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Phase>,
-    /// One short pass of each phase: shows that it works, the figures are worth little
+    /// One short pass of each phase: shows that it works, the figures mean little
     #[arg(long)]
     quick: bool,
-    /// Print JSON in place of the table
+    /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
 }
 
-/// One thing to measure.
+/// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Phase {
-    /// From the start of the process to the first good answer, on an empty database
+    /// From the start of the process to the first valid response, on an empty database
     Start,
-    /// One connection, 50 ms a model call: what is added to the model's own time
+    /// One connection, 50 ms per model call: the time added to that of the model
     Low,
-    /// 64 connections, 0 ms a model call: throughput, CPU time
+    /// 64 connections, 0 ms per model call: throughput, CPU time
     Saturation,
-    /// 256 connections, 300 ms a model call: the slowest replies
+    /// 256 connections, 300 ms per model call: the slowest responses
     Many,
     /// Idle, and with 1,000 requests in flight
     Memory,
-    /// The first page of filtered lists over a large record
+    /// The first page of filtered lists over a large decision log
     Analysts,
 }
 
-/// How long each phase takes.
+/// The duration of each phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) passes: u8,
     pub(crate) starts: u8,
     /// Requests of the low-load phase in a pass.
     pub(crate) singles: u64,
-    /// Of a pass at saturation or with many at once.
+    /// The duration of a pass at saturation or with many at once.
     pub(crate) window: Duration,
     pub(crate) decisions: u32,
 }
@@ -103,7 +103,7 @@ impl Pace {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     ensure!(
         !cfg!(debug_assertions),
-        "this is a debug build, whose figures say nothing: build with --release"
+        "this is a debug build, whose figures mean nothing: build with --release"
     );
     let directory = tempfile::Builder::new().prefix("gavel-bench-").tempdir()?;
     let setting = Setting {

@@ -1,4 +1,4 @@
-//! What all phases use: the stand-ins, both contenders, and one way to put load on one of them.
+//! Shared parts of all phases: the stand-ins, both servers, and one way to apply load to one of them.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::machine::{busy_seconds, own_seconds};
 use crate::report::Report;
 use crate::stand_ins::StandIns;
 
-/// How often memory is looked at.
+/// The interval of memory samples.
 const SAMPLE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Rig {
@@ -21,23 +21,23 @@ pub(crate) struct Rig {
     pub(crate) report: Report,
 }
 
-/// One contender that runs, with the good replies it has given.
+/// One running server, with the number of its valid responses.
 pub(super) struct Running {
     pub(super) contender: Contender,
     good: i64,
 }
 
-/// What a load did to a contender.
+/// The effect of a load on a server.
 pub(super) struct Measured {
     pub(super) outcome: Outcome,
-    /// CPU-seconds of the contender and its children.
+    /// CPU-seconds of the server and its children.
     pub(super) cpu: f64,
-    /// The most memory seen, in MiB.
+    /// The maximum memory, in MiB.
     pub(super) peak_mib: f64,
 }
 
 impl Rig {
-    /// Starts both; they run side by side and are measured in turns, so that a slow minute of the machine hits both.
+    /// Starts both. They run side by side and are measured in turns, so that a slow minute of the machine affects both.
     pub(super) async fn start_both(&self) -> anyhow::Result<[Running; 2]> {
         let [gavel, bare] = Who::BOTH;
         let start = async |who| {
@@ -47,14 +47,14 @@ impl Rig {
         Ok([start(gavel).await?, start(bare).await?])
     }
 
-    /// Stops both, and checks that every good reply left its rows.
+    /// Stops both, and checks that every valid response left its rows.
     pub(super) async fn stop_both(&mut self, both: [Running; 2]) -> anyhow::Result<()> {
         for running in both {
             let name = running.contender.who.name();
             let (decisions, calls) = running.contender.rows().context("rows cannot be counted")?;
             ensure!(
                 decisions >= running.good && calls >= running.good,
-                "{name} gave {} good replies and has {decisions} decisions and {calls} tool calls on record",
+                "{name} gave {} valid responses and has {decisions} decisions and {calls} tool calls in its log",
                 running.good
             );
             running.contender.stop().await?;
@@ -62,10 +62,11 @@ impl Rig {
         Ok(())
     }
 
-    /// Puts `load` on one of them while the model takes `latency` for each call.
+    /// Applies `load` to one of them while the model takes `latency` for each call.
     ///
     /// # Errors
-    /// It ended, or it answered without having asked the model twice and the tool once.
+    ///
+    /// The server ended, or it responded without having called the model twice and the tool once.
     pub(super) async fn load(
         &mut self,
         running: &mut Running,
@@ -97,7 +98,7 @@ impl Rig {
         let good = outcome.good() as u64;
         ensure!(
             seen.model_calls >= 2 * good && seen.tool_calls >= good,
-            "{name} gave {good} good replies with {} model calls and {} tool calls: it does not do the job",
+            "{name} gave {good} valid responses with {} model calls and {} tool calls: it does not do the work",
             seen.model_calls,
             seen.tool_calls
         );

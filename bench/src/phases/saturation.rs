@@ -1,4 +1,4 @@
-//! As much as it can: 64 connections and a model that answers at once.
+//! Maximum throughput: 64 connections and a model that answers at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! From the start of the process to the first good answer, on an empty database.
+//! From the start of the process to the first valid response, on an empty database.
 
 use std::time::Duration;
 

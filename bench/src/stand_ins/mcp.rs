@@ -1,5 +1,5 @@
-//! An MCP server over streamable HTTP that answers in plain JSON and keeps no session. It speaks both
-//! eras: `server/discover` (2026-07-28) and `initialize` (2025-11-25 and older).
+//! An MCP server over streamable HTTP that answers in plain JSON and keeps no session. It supports both eras:
+//! `server/discover` (2026-07-28) and `initialize` (2025-11-25 and older).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -49,9 +49,9 @@ impl Mcp {
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer {
         match *request.method() {
             Method::POST => {}
-            // A session's end. There is none, which is no fault of the client's.
+            // The end of a session. There is none, which is not a client error.
             Method::DELETE => return empty(StatusCode::OK),
-            // No stream from the server is offered.
+            // The server offers no stream.
             _ => return empty(StatusCode::METHOD_NOT_ALLOWED),
         }
         let body = match request.into_body().collect().await {
@@ -124,7 +124,7 @@ const FOUND_TASKS: &str = concat!(
     r#"{"id":"93de-book-the-train","description":"book the train","status":"open"}]}}"#,
 );
 
-/// The five tools of the constitution's whitelist, of which one is scripted.
+/// The five tools of the constitution's allowlist, one of which is scripted.
 fn tools() -> Value {
     let task = json!({"type": "string", "description": "The task's id"});
     let text = json!({"type": "string", "description": "What is to be done"});

@@ -1,4 +1,4 @@
-//! The model and the MCP server that both contenders call: scripted, checking, on loopback.
+//! The model and the MCP server that both servers call: scripted, checking their requests, on loopback.
 
 mod mcp;
 mod model;
@@ -24,12 +24,12 @@ pub(crate) struct StandIns {
     stop: CancellationToken,
 }
 
-/// What the stand-ins have seen so far.
+/// The number of requests to the stand-ins so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) model_calls: u64,
     pub(crate) tool_calls: u64,
-    /// Requests that a real model or server would have refused.
+    /// Requests that a real model or server would have rejected.
     pub(crate) faults: u64,
 }
 
@@ -67,7 +67,7 @@ impl StandIns {
         })
     }
 
-    /// How long the model takes for each call from now on.
+    /// Sets the time that the model takes for each call from now on.
     pub(crate) fn set_latency(&self, latency: Duration) {
         self.model.set_latency(latency);
     }

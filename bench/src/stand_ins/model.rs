@@ -1,5 +1,5 @@
-//! A model that speaks Gemini's wire, unary and streamed (SSE): it calls [`TOOL`] on a first turn and
-//! confirms once the tool's result has come back together with its own signature.
+//! A model that speaks Gemini's wire format, unary and streamed (SSE). It calls [`TOOL`] on a first turn, and confirms
+//! once the tool's result has returned together with the model's own signature.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -40,7 +40,7 @@ impl Model {
         self.faults.load(Relaxed)
     }
 
-    /// Answers one request, `latency` after its head came in.
+    /// Answers one request, `latency` after its head has arrived.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer {
         let came = Instant::now();
         let latency = Duration::from_micros(self.latency_us.load(Relaxed));
@@ -72,7 +72,7 @@ impl Model {
     }
 }
 
-/// Whether a path asks for a stream; `None`: it asks for nothing this model does.
+/// Whether a path requests a stream; `None` if this model does not serve it.
 fn method(path: &str) -> Option<bool> {
     match path.rsplit_once(':')?.1 {
         "generateContent" => Some(false),
@@ -118,16 +118,16 @@ struct Part<'a> {
     function_response: Option<&'a RawValue>,
 }
 
-/// What the model does next.
+/// The model's next turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
-    /// Calls the tool under the name it was declared with.
+    /// Calls the tool under its declared name.
     Call(String),
-    /// Ends in words.
+    /// Ends with text.
     Confirm,
 }
 
-/// The turn that a request asks for, or why a real model would refuse it.
+/// The turn for a request, or the reason why a real model would reject it.
 fn next_turn(body: &[u8]) -> Result<Turn, &'static str> {
     let ask: Ask<'_> = serde_json::from_slice(body).map_err(|_| "the body is no generateContent request")?;
     let last = ask.contents.last().ok_or("contents is empty")?;

@@ -169,10 +169,10 @@ fn tool(
         identity_argument,
         tenant_users: server.gavel.tells_tenants(),
         recipients: settings.recipients,
-        ungrantable: settings.ungrantable,
-        one_line: settings.one_line,
+        always_ask: settings.always_ask,
+        single_line: settings.single_line,
         times: settings.times,
-        ready: settings.ready,
+        preflight: settings.preflight,
         digest: Arc::from(digest),
     }))
 }

@@ -404,10 +404,10 @@ mod tests {
             identity_argument: None,
             tenant_users: false,
             recipients: Vec::new(),
-            ungrantable: Vec::new(),
-            one_line: Vec::new(),
+            always_ask: Vec::new(),
+            single_line: Vec::new(),
             times: None,
-            ready: None,
+            preflight: None,
             digest: "0".into(),
         }
     }

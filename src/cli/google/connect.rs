@@ -32,11 +32,11 @@ pub(in crate::cli) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   gavel google connect ann
-  opens a browser here, and listens on 127.0.0.1 (client type: Desktop app)
+    opens a browser here, and listens on 127.0.0.1 (client type: Desktop app)
   GOOGLE_CALLBACK_URL=https://gavel.example/oauth/google/callback gavel google connect ann
-  prints an address for Ann's own browser, which returns to `gavel serve`
+    prints an address for Ann's own browser, which returns to `gavel serve`
 
-The user who opens the address chooses the account, so give the address only to that user. It is valid once, for ten minutes.";
+Any person who opens the address can connect an account, so give it only to that user. It is valid once, for ten minutes.";
 
 /// How long an authorization is valid.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);

@@ -318,10 +318,10 @@ impl Judge {
             identity_argument: None,
             tenant_users: false,
             recipients: settings.recipients,
-            ungrantable: settings.ungrantable,
-            one_line: settings.one_line,
+            always_ask: settings.always_ask,
+            single_line: settings.single_line,
             times: settings.times,
-            ready: None,
+            preflight: None,
             digest: Arc::from(""),
         });
         self.tools.insert(key, Arc::clone(&tool));

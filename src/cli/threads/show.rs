@@ -86,7 +86,7 @@ async fn read(record: &Record, args: &Args) -> anyhow::Result<Value> {
 
 /// Messages are indented deeper than gavel's own lines, so that no message can imitate those.
 fn text(thread: &Value, actions: &[Value]) -> String {
-    let word = |field: &str| one_line(&thread[field]);
+    let word = |field: &str| single_line(&thread[field]);
     let mut text = format!(
         "{} and the agent {}, since {} UTC\n",
         word("userId"),
@@ -102,11 +102,11 @@ fn text(thread: &Value, actions: &[Value]) -> String {
             (Some(MessageKind::ApprovalRequest), _) => "approval request".to_owned(),
             (Some(MessageKind::Approval | MessageKind::Settlement), _) => "answer".to_owned(),
             (Some(MessageKind::Action), _) => "action".to_owned(),
-            (Some(MessageKind::Message) | None, _) => one_line(&message["kind"]),
+            (Some(MessageKind::Message) | None, _) => single_line(&message["kind"]),
         };
         let said = output::printable(message["text"].as_str().unwrap_or_default());
         let said = said.trim_end().replace('\n', "\n    ");
-        let when = at(&one_line(&message["createdAt"]));
+        let when = at(&single_line(&message["createdAt"]));
         text.push_str(&format!("\n{when}  {who}\n    {said}\n"));
         for action in actions
             .iter()
@@ -133,12 +133,16 @@ fn stands_at(action: &Value, message: &Value, line: Option<(MessageKind, Message
 fn state(action: &Value) -> String {
     let code = match &action["errorCode"] {
         code if code.is_null() || *code == action["state"] => String::new(),
-        code => format!(" ({})", one_line(code)),
+        code => format!(" ({})", single_line(code)),
     };
-    format!("{}: {}{code}", one_line(&action["tool"]), one_line(&action["state"]))
+    format!(
+        "{}: {}{code}",
+        single_line(&action["tool"]),
+        single_line(&action["state"])
+    )
 }
 
-fn one_line(value: &Value) -> String {
+fn single_line(value: &Value) -> String {
     output::printable(value.as_str().unwrap_or_default()).replace(['\n', '\t'], " ")
 }
 

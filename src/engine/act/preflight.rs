@@ -28,7 +28,7 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
     let shared: &Run = run;
     let waiting = calls.iter().filter_map(|call| match &call.target {
         Target::Tool(tool) => {
-            let name = tool.ready.as_deref()?;
+            let name = tool.preflight.as_deref()?;
             approvals::waits(&shared.journal, call.id).then_some((call, tool, name))
         }
         _ => None,

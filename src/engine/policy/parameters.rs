@@ -50,7 +50,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Resu
             .warnings
             .extend(undeclared_arguments.uncovered.into_iter().map(uncovered));
     }
-    for path in &tool.ungrantable {
+    for path in &tool.always_ask {
         match path.values(arguments) {
             Ok(found) => {
                 parameters.ungrantable |= !found.is_empty();
@@ -64,7 +64,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Resu
             Err(error) => errors.push(error),
         }
     }
-    for path in &tool.one_line {
+    for path in &tool.single_line {
         errors.extend(not_one_line(path, arguments));
     }
     if let Some(times) = &tool.times {

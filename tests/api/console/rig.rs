@@ -101,9 +101,9 @@ impl Office {
     /// The `mcp.json` with this server.
     pub(crate) fn mcp(&self) -> Value {
         let entry = json!({"url": self.server.url, "gavel": {"tools": {
-            "gmail_send": {"recipients": ["to", "cc", "bcc"], "oneLine": ["subject"]},
+            "gmail_send": {"recipients": ["to", "cc", "bcc"], "singleLine": ["subject"]},
             "calendar_event_create": {
-                "recipients": ["attendees[].email"], "oneLine": ["title"],
+                "recipients": ["attendees[].email"], "singleLine": ["title"],
                 "times": {"start": "start", "end": "end", "zone": "timeZone"},
             },
         }}});

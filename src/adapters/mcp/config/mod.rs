@@ -105,7 +105,7 @@ pub struct Settings {
     pub pin: bool,
     /// Alternative lists of required variables. The server is off unless all variables of one list are set. Empty: none
     /// are required.
-    pub needs: Vec<Vec<String>>,
+    pub required_env: Vec<Vec<String>>,
     /// Settings of single tools. They override hints.
     pub tools: BTreeMap<String, ToolSettings>,
 }
@@ -146,13 +146,13 @@ pub struct ToolSettings {
     /// Paths of the arguments that name recipients.
     pub recipients: Vec<ArgumentPath>,
     /// Paths of the arguments that a grant does not cover.
-    pub ungrantable: Vec<ArgumentPath>,
+    pub always_ask: Vec<ArgumentPath>,
     /// Paths of the arguments that must be a single line.
-    pub one_line: Vec<ArgumentPath>,
+    pub single_line: Vec<ArgumentPath>,
     /// The arguments that contain times.
     pub times: Option<Times>,
     /// The tool that reports whether this one can be called for a user.
-    pub ready: Option<Arc<str>>,
+    pub preflight: Option<Arc<str>>,
 }
 
 /// An error or a warning about one place of the file.

@@ -100,6 +100,13 @@ fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
+/// Old and new names of the keys of `tools.NAME`.
+const RENAMED_OF_TOOLS: [(&str, &str); 3] = [
+    ("oneLine", "singleLine"),
+    ("ungrantable", "alwaysAsk"),
+    ("ready", "preflight"),
+];
+
 struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     /// Pointer to the servers.
@@ -150,7 +157,7 @@ impl Reader<'_> {
         let exclude = self.strings(entry, "excludeTools", at).unwrap_or_default();
         let off = match disabled || !enabled {
             true => Some("disabled in mcp.json".to_owned()),
-            false => self.lacks(&gavel.needs, entry),
+            false => self.lacks(&gavel.required_env, entry),
         };
         // An entry that is off may use unset variables.
         self.expanded.clear();
@@ -300,13 +307,13 @@ impl Reader<'_> {
             expose_errors: false,
             max_concurrent: DEFAULT_CONCURRENT,
             pin: false,
-            needs: Vec::new(),
+            required_env: Vec::new(),
             tools: BTreeMap::new(),
         };
         let at = &format!("{at}/gavel");
         let gavel = match entry.get("gavel") {
             None => return settings,
-            Some(Value::Object(gavel)) => gavel,
+            Some(Value::Object(gavel)) => &self.renamed(gavel, &[("needs", "requiredEnv")], at),
             Some(_) => {
                 self.wrong(at, "must be an object");
                 return settings;
@@ -322,12 +329,12 @@ impl Reader<'_> {
                 "exposeErrors",
                 "maxConcurrent",
                 "pin",
-                "needs",
+                "requiredEnv",
                 "tools",
             ],
             at,
         );
-        settings.needs = self.needs(gavel, at);
+        settings.required_env = self.required_env(gavel, at);
         settings.identity = self.identity(gavel, at);
         settings.connection = match self.string(gavel, "connection", at).as_deref() {
             None | Some("shared") => Connection::Shared,
@@ -363,8 +370,29 @@ impl Reader<'_> {
         settings
     }
 
-    fn needs(&mut self, gavel: &Map<String, Value>, at: &str) -> Vec<Vec<String>> {
-        let Some(value) = gavel.get("needs") else {
+    /// Moves the values of keys that had another name to their name now, with a warning for each.
+    fn renamed(&mut self, object: &Map<String, Value>, names: &[(&str, &str)], at: &str) -> Map<String, Value> {
+        let mut object = object.clone();
+        for (old, new) in names {
+            let Some(value) = object.remove(*old) else { continue };
+            let pointer = format!("{at}/{old}");
+            match object.contains_key(*new) {
+                true => self.wrong(
+                    &pointer,
+                    format!("is the old name of `{new}`, which is set as well; remove `{old}`"),
+                ),
+                false => {
+                    let message = format!("`{old}` is now `{new}`; rename it, since the next release rejects `{old}`");
+                    self.warnings.push(issue(&pointer, message));
+                    object.insert((*new).to_owned(), value);
+                }
+            }
+        }
+        object
+    }
+
+    fn required_env(&mut self, gavel: &Map<String, Value>, at: &str) -> Vec<Vec<String>> {
+        let Some(value) = gavel.get("requiredEnv") else {
             return Vec::new();
         };
         let names = |list: &Value| -> Option<Vec<String>> {
@@ -374,14 +402,14 @@ impl Reader<'_> {
         let lists = value.as_array().and_then(|lists| lists.iter().map(names).collect());
         lists.unwrap_or_else(|| {
             let message = "must list alternatives, each a list of variables, such as [[\"ID\", \"SECRET\"], [\"KEY\"]]";
-            self.wrong(&format!("{at}/needs"), message);
+            self.wrong(&format!("{at}/requiredEnv"), message);
             Vec::new()
         })
     }
 
     /// The required variables that are missing both in gavel's environment and in the entry's `env`. If one alternative
     /// is partly set, only its missing variables.
-    fn lacks(&self, needs: &[Vec<String>], entry: &Map<String, Value>) -> Option<String> {
+    fn lacks(&self, required: &[Vec<String>], entry: &Map<String, Value>) -> Option<String> {
         let in_entry = |name: &str| {
             let text = entry.get("env")?.get(name)?.as_str()?;
             // Unset variables in it are reported where the value is used.
@@ -392,14 +420,14 @@ impl Reader<'_> {
             values.any(|value| !value.is_empty())
         };
         let is_set = |name: &&String| given(name) || given(&format!("{name}_FILE"));
-        let missing: Vec<Vec<&str>> = needs
+        let missing: Vec<Vec<&str>> = required
             .iter()
             .map(|all| all.iter().filter(|name| !is_set(name)).map(String::as_str).collect())
             .collect();
         if missing.is_empty() || missing.iter().any(Vec::is_empty) {
             return None;
         }
-        let begun = needs
+        let begun = required
             .iter()
             .zip(&missing)
             .find(|(all, missing)| missing.len() < all.len());
@@ -449,6 +477,7 @@ impl Reader<'_> {
             self.wrong(at, "must be an object");
             return None;
         };
+        let tool = &self.renamed(tool, &RENAMED_OF_TOOLS, at);
         self.only(
             tool,
             &[
@@ -457,10 +486,10 @@ impl Reader<'_> {
                 "timeoutMs",
                 "idempotency",
                 "recipients",
-                "oneLine",
+                "singleLine",
                 "times",
-                "ungrantable",
-                "ready",
+                "alwaysAsk",
+                "preflight",
             ],
             at,
         );
@@ -491,10 +520,10 @@ impl Reader<'_> {
             timeout: self.millis(tool, "timeoutMs", at),
             idempotency,
             recipients: self.paths(tool, "recipients", at),
-            ungrantable: self.paths(tool, "ungrantable", at),
-            one_line: self.paths(tool, "oneLine", at),
+            always_ask: self.paths(tool, "alwaysAsk", at),
+            single_line: self.paths(tool, "singleLine", at),
             times: self.times(tool, at),
-            ready: self.string(tool, "ready", at).map(Arc::from),
+            preflight: self.string(tool, "preflight", at).map(Arc::from),
         })
     }
 

@@ -94,7 +94,7 @@ impl Expected {
     /// Its effect, in the form in which the database returns it ([`found`]).
     fn fingerprint(&self, dialect: Dialect) -> String {
         if dialect == Dialect::Sqlite {
-            return one_line(self.statement);
+            return single_line(self.statement);
         }
         // The bits of pg_trigger.tgtype.
         let bit = |word: &str| match word {
@@ -110,7 +110,7 @@ impl Expected {
         let function = self.statement.rsplit(' ').next().unwrap_or_default();
         let body = functions().find(|text| text.starts_with(function)).unwrap_or_default();
         let body = body.split("$$").nth(1).unwrap_or_default();
-        one_line(&format!("{kind} on {} plpgsql {body}", function.trim_end_matches("()")))
+        single_line(&format!("{kind} on {} plpgsql {body}", function.trim_end_matches("()")))
     }
 
     /// SQL that recreates it, whether or not it exists.
@@ -134,7 +134,7 @@ fn functions() -> impl Iterator<Item = &'static str> {
     })
 }
 
-fn one_line(text: &str) -> String {
+fn single_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -158,7 +158,7 @@ async fn found(conn: &mut Conn) -> Result<Vec<(String, String, String)>, sqlx::E
     };
     let mut found = Vec::new();
     conn.fetch(&sql.into(), vec![], &mut |row| {
-        found.push((row.text(0)?, row.text(1)?, one_line(&row.text(2)?)));
+        found.push((row.text(0)?, row.text(1)?, single_line(&row.text(2)?)));
         Ok(ControlFlow::Continue(()))
     })
     .await?;

@@ -283,10 +283,10 @@ mod tests {
             identity_argument: None,
             tenant_users: false,
             recipients: paths(&["to", "cc"]),
-            ungrantable: Vec::new(),
-            one_line: paths(&["subject"]),
+            always_ask: Vec::new(),
+            single_line: paths(&["subject"]),
             times: None,
-            ready: None,
+            preflight: None,
             digest: "0".into(),
         }
     }
