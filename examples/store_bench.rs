@@ -187,10 +187,10 @@ fn tools() -> Vec<Arc<Tool>> {
                 identity_argument: None,
                 tenant_users: false,
                 recipients: Vec::new(),
-                ungrantable: Vec::new(),
+                always_ask: Vec::new(),
                 single_line: Vec::new(),
                 times: None,
-                ready: None,
+                preflight: None,
                 digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
             })
         })

@@ -216,7 +216,7 @@ pub(crate) async fn a_called_agent_that_waits_is_waited_for(db: TestDb) {
     assert_eq!((rig.tools.calls("send"), rig.model.asked().len()), (1, 4));
 }
 
-/// of fifty concurrent answers exactly one wins, and every other caller receives the winner's.
+/// of fifty concurrent answers exactly one wins, and the other callers learn whose it was.
 pub(crate) async fn of_fifty_who_answer_at_once_one_wins(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model

@@ -431,7 +431,7 @@ async fn a_login_that_another_site_sends_is_refused() {
         let own = [("sec-fetch-site", "same-origin"), ("origin", "null")];
         let landed = browser.post_with("/console/login", &own, &fields).await;
         landed.leads_to("/console/approvals");
-        // A link from another site arrives without the cookie, and the page asks to try again.
+        // A link from another site arrives without the cookie, so the page reloads itself.
         let again = elsewhere
             .get_with("/console/approvals", &[("sec-fetch-site", "cross-site")])
             .await;
