@@ -30,7 +30,7 @@ fn code(path: &Path) -> String {
 }
 
 #[test]
-fn arrows_between_layers_point_one_way() {
+fn dependencies_between_layers_point_one_way() {
     let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("domain", &["domain"][..]),
         ("ports", &["domain", "ports"][..]),
@@ -90,7 +90,7 @@ fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
 }
 
 #[test]
-fn each_library_stays_in_its_place() {
+fn each_library_is_used_only_in_its_modules() {
     let places: [(&str, &[&str]); 9] = [
         ("actix_web", &["http", "app"]),
         ("reqwest", &["adapters", "cli"]),
@@ -302,7 +302,7 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
 
 /// Promise 2: there is one path to a side effect. Code that calls a tool creates a `CallRequest`.
 #[test]
-fn only_act_and_the_operators_own_hand_call_a_tool() {
+fn only_act_and_the_operators_commands_call_a_tool() {
     let mut makers: Vec<_> = rust_files(&root().join("src"))
         .into_iter()
         .filter(|path| layer(path) != "adapters" && code(path).contains("CallRequest"))
@@ -353,7 +353,7 @@ fn banned_crates_are_not_in_the_lock_file() {
 /// The crates of the job queue use sqlx's macros. By default those connect to the database in DATABASE_URL and fail to
 /// compile, and a build machine may well have that variable set for gavel.
 #[test]
-fn nothing_is_compiled_against_a_database() {
+fn no_build_connects_to_a_database() {
     assert_eq!(option_env!("SQLX_OFFLINE"), Some("true"), "see .cargo/config.toml");
 }
 
@@ -411,7 +411,7 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
 /// Log lines are read in a hurry: "it goes on without leave" was once logged for an action that was *not* executed.
 /// These words are ambiguous or name no actor.
 #[test]
-fn no_line_of_the_log_uses_words_with_two_meanings() {
+fn no_log_line_uses_ambiguous_words() {
     let call = regex::Regex::new(r#"(?s)tracing::(?:error|warn|info|debug|trace)!\((.*?)\);"#).unwrap();
     let text = regex::Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).unwrap();
     let words = [

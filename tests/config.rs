@@ -92,7 +92,7 @@ fn shown(resolved: &Resolved) -> String {
 }
 
 #[test]
-fn nothing_given_is_a_service_for_this_machine_with_the_demo_model() {
+fn without_settings_gavel_serves_this_machine_with_the_demo_model() {
     let resolved = Given::default().resolved();
     let config = &resolved.config;
     assert_eq!(config.listen, "127.0.0.1:8080".parse().unwrap());
@@ -111,7 +111,7 @@ fn nothing_given_is_a_service_for_this_machine_with_the_demo_model() {
 }
 
 #[test]
-fn a_flag_goes_before_the_environment_before_dotenv_before_the_file_before_the_default() {
+fn precedence_is_flag_environment_dotenv_file_default() {
     let file = Some("\nlisten = \"127.0.0.1:3\"\n");
     let environment = &[("GAVEL_LISTEN", "127.0.0.1:2")];
     let dotenv = "GAVEL_LISTEN=127.0.0.1:4\n";
@@ -179,7 +179,7 @@ fn a_dotenv_file_is_read_as_other_programs_read_it() {
 
 /// The environment and the dotenv file are two layers: a secret in a file from one does not conflict with the other.
 #[test]
-fn a_secret_of_the_environment_goes_before_another_form_of_it_in_dotenv() {
+fn a_secret_in_the_environment_takes_precedence_over_its_file_in_dotenv() {
     let config = Given {
         environment: &[("GEMINI_API_KEY", "k")],
         dotenv: "GEMINI_API_KEY_FILE=nowhere-to-be-found",
@@ -212,7 +212,7 @@ fn a_line_of_dotenv_that_cannot_be_read_is_named_and_not_shown() {
 }
 
 #[test]
-fn a_wrong_or_unknown_variable_of_dotenv_is_named_with_its_place() {
+fn an_invalid_or_unknown_variable_of_dotenv_is_reported_with_its_location() {
     let wrong = Given {
         dotenv: "GAVEL_LISTEN=here",
         ..Given::default()
@@ -291,7 +291,7 @@ fn project_and_location_mean_vertex_even_with_a_key() {
 
 /// X-1: key and Vertex AI may both be configured: one is the default, and definitions may name the other.
 #[test]
-fn the_other_provider_is_there_where_both_are_set_up() {
+fn the_other_provider_is_available_if_both_are_configured() {
     let vertex = [("VERTEX_AI_PROJECT_ID", "p"), ("VERTEX_AI_LOCATION", "eu")];
     let key = [("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9/")];
     let express = [("VERTEX_AI_API_KEY", "v")];
@@ -323,7 +323,7 @@ fn the_other_provider_is_there_where_both_are_set_up() {
 }
 
 #[test]
-fn a_key_alone_means_the_developer_api_with_a_current_flash_model() {
+fn a_key_without_vertex_selects_the_developer_api_with_a_current_flash_model() {
     for variable in ["GEMINI_API_KEY", "GOOGLE_API_KEY"] {
         let config = env(&[(variable, "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9/")]).config();
         match config.model.provider {
@@ -340,7 +340,7 @@ fn a_key_alone_means_the_developer_api_with_a_current_flash_model() {
 }
 
 #[test]
-fn two_different_keys_are_told_of() {
+fn two_different_keys_cause_a_warning() {
     let same = env(&[("GEMINI_API_KEY", "a"), ("GOOGLE_API_KEY", "a")]).resolved();
     assert_eq!(same.warnings, [""; 0]);
     let differ = env(&[("GEMINI_API_KEY", "a"), ("GOOGLE_API_KEY", "b")]).resolved();
@@ -361,13 +361,13 @@ fn demo_by_name_overrides_all_credentials() {
 }
 
 #[test]
-fn the_demo_model_never_stands_in_for_a_real_one_that_was_asked_for() {
+fn the_demo_model_never_replaces_a_requested_real_one() {
     insta::assert_snapshot!(env(&[("GEMINI_MODEL", "gemini-3.8-flash")]).refusal());
     insta::assert_snapshot!(env(&[("GEMINI_BASE_URL", "http://127.0.0.1:9")]).refusal());
 }
 
 #[test]
-fn away_from_loopback_callers_and_the_demo_model_must_be_named() {
+fn outside_loopback_callers_and_the_demo_model_must_be_configured() {
     insta::assert_snapshot!(env(&[("GAVEL_LISTEN", "0.0.0.0:80")]).refusal());
     let keys = format!(r#"[{{"name": "app", "sha256": "{}"}}]"#, "ab".repeat(32));
     let named = [
@@ -381,13 +381,13 @@ fn away_from_loopback_callers_and_the_demo_model_must_be_named() {
 }
 
 #[test]
-fn half_of_vertex_is_refused_and_says_which_half_is_missing() {
+fn incomplete_vertex_settings_are_refused_and_the_missing_part_is_named() {
     insta::assert_snapshot!(env(&[("VERTEX_AI_PROJECT_ID", "p"), ("GEMINI_API_KEY", "k")]).refusal());
     insta::assert_snapshot!(toml("[vertex]\nlocation = \"eu\"").refusal());
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_each_with_its_place_and_what_is_allowed() {
+fn all_errors_are_reported_at_once_with_location_and_allowed_values() {
     let file = r#"
 workers = 0
 max_in_flight = "many"
@@ -427,13 +427,13 @@ fn an_unknown_key_names_the_nearest_one() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_names_the_line() {
+fn an_error_in_the_toml_syntax_names_the_line() {
     insta::assert_snapshot!(toml("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"\n").refusal());
     insta::assert_snapshot!(toml("\n\n[records\n").refusal());
 }
 
 #[test]
-fn an_unknown_variable_of_ours_is_told_of_and_stops_nothing() {
+fn an_unknown_gavel_variable_causes_only_a_warning() {
     let resolved = env(&[
         ("GAVEL_LISTN", "x"),
         ("GAVEL_COLOUR", "x"),
@@ -445,7 +445,7 @@ fn an_unknown_variable_of_ours_is_told_of_and_stops_nothing() {
 }
 
 #[test]
-fn a_secret_may_stand_in_a_file_of_its_own() {
+fn a_secret_may_be_in_a_separate_file() {
     let readable = &[("/run/key", "k-1\n"), ("etc/key", "k-2\r\n")];
     let key = |given: Given<'_>| {
         let resolved = given.resolved();
@@ -480,7 +480,7 @@ fn a_secret_may_stand_in_a_file_of_its_own() {
 }
 
 #[test]
-fn a_secret_that_is_given_twice_or_cannot_be_read_is_refused() {
+fn a_secret_given_twice_or_unreadable_is_refused() {
     let environment = &[
         ("GEMINI_API_KEY", CANARY),
         ("GEMINI_API_KEY_FILE", "/run/key"),
@@ -526,7 +526,7 @@ fn api_keys_come_from_the_file_or_as_json_from_the_environment() {
 }
 
 #[test]
-fn a_wrong_api_key_entry_is_named_by_its_line_and_never_printed() {
+fn an_invalid_api_key_entry_is_reported_by_line_and_never_printed() {
     let hash = "0a".repeat(32);
     let file = format!(
         "[auth]\nmode = \"api_key\"\n[[auth.keys]]\nname = \"app\"\nsha256 = \"{CANARY}\"\n[[auth.keys]]\nsha = \"{hash}\"\n\
@@ -562,7 +562,7 @@ fn tokens_need_an_issuer_an_audience_and_one_kind_of_key() {
 }
 
 #[test]
-fn settings_of_a_mode_that_is_not_used_are_told_of() {
+fn settings_of_an_unused_mode_cause_a_warning() {
     let keys = format!(
         r#"[{{"name": "app", "sha256": "{}", "roles": ["aproover"]}}]"#,
         "ab".repeat(32)
@@ -577,7 +577,7 @@ fn settings_of_a_mode_that_is_not_used_are_told_of() {
 
 /// A setting without an effect so far is reported, but only if it is given.
 #[test]
-fn settings_that_are_not_used_yet_are_told_of() {
+fn settings_without_an_effect_cause_a_warning() {
     let token = toml("[github]\ntoken = \"t\"").resolved();
     assert_eq!(
         token.warnings,
@@ -595,14 +595,14 @@ fn hashed_records_need_a_key() {
 }
 
 #[test]
-fn plain_http_to_another_machine_is_told_of() {
+fn plain_http_to_another_machine_causes_a_warning() {
     let resolved = env(&[("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://gateway:80")]).resolved();
     insta::assert_snapshot!(resolved.warnings.join("\n"));
 }
 
 /// A database on another machine receives passwords and users' texts.
 #[test]
-fn a_database_elsewhere_without_tls_is_told_of() {
+fn a_remote_database_without_tls_causes_a_warning() {
     let resolved = env(&[("DATABASE_URL", "postgres://u:pw-canary@db/gavel")]).resolved();
     assert_eq!(resolved.warnings.len(), 1, "{:?}", resolved.warnings);
     assert!(
@@ -757,7 +757,7 @@ fn any_environment() -> impl Strategy<Value = Vec<(String, String)>> {
 proptest! {
     /// Any input gives a configuration, or an error that explains why there is none.
     #[test]
-    fn every_environment_is_taken_or_refused_in_words(environment in any_environment()) {
+    fn every_environment_gives_a_configuration_or_an_explained_error(environment in any_environment()) {
         let borrowed: Vec<_> = environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         match env(&borrowed).resolve() {
             Ok(resolved) => prop_assert_eq!(resolved.origins.len(), SETTINGS.len()),
@@ -772,7 +772,7 @@ proptest! {
 
     /// No file content causes a panic, and every error names a line of the file.
     #[test]
-    fn every_file_is_taken_or_refused_by_line(text in "([a-z_]{1,8}( = (1|\"x\"|\\[1\\]|\\{a = 1\\})|\\.mode = true)?\n|\\[\\[?[a-z.]{1,9}\\]\\]?\n){0,6}") {
+    fn every_file_gives_a_configuration_or_errors_with_lines(text in "([a-z_]{1,8}( = (1|\"x\"|\\[1\\]|\\{a = 1\\})|\\.mode = true)?\n|\\[\\[?[a-z.]{1,9}\\]\\]?\n){0,6}") {
         if let Err(errors) = toml(&text).resolve() {
             prop_assert!(!errors.is_empty());
             for error in errors {

@@ -186,7 +186,7 @@ outputConfig:
 }
 
 #[test]
-fn an_unknown_field_that_resembles_nothing_is_told_all_names() {
+fn an_unknown_field_without_a_similar_name_lists_all_names() {
     // A field that belongs in a group is reported with that location.
     let grouped = self::errors(&with("provider: gemini"));
     assert_eq!(grouped[0].allowed, "did you mean `modelConfig.provider`?");
@@ -200,7 +200,7 @@ fn an_unknown_field_that_resembles_nothing_is_told_all_names() {
 }
 
 #[test]
-fn what_is_no_front_matter_is_said_with_its_line() {
+fn invalid_front_matter_is_reported_with_its_line() {
     assert_eq!(errors("Be kind.")[0].line, Some(1));
     assert_eq!(errors("---\nname: a\nno end")[0].field, "front matter");
     assert_eq!(errors("---\nname: a\nb: [1, 2\n---\nx")[0].field, "front matter");
@@ -221,7 +221,7 @@ fn what_is_no_front_matter_is_said_with_its_line() {
 /// D-R4, C-EC-002: for a text of 1 MiB full of errors, the first ones are reported with their lines, and the rest are
 /// counted. The cost of an error does not grow with the others, or this would take minutes.
 #[test]
-fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
+fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
     let told = |text: &str, form: Form, mistakes: usize| {
         assert!(text.len() <= 1 << 20, "{}", text.len());
         let mut errors = Definition::read(text.as_bytes(), form, "x").expect_err("the definition is invalid");
@@ -353,7 +353,7 @@ fn one_field_under_two_names_must_have_one_value() {
 
 /// D-7: a placeholder that cannot be filled is an error before any run.
 #[test]
-fn each_placeholder_is_an_input() {
+fn each_placeholder_must_be_an_input() {
     let inputs = "inputConfig: {inputs: {topic: {description: d, type: string}}}\n";
     assert_eq!(
         read(&with(&format!("{inputs}query: About ${{topic}}")))
@@ -414,7 +414,7 @@ fn the_content_hash_depends_on_the_content_and_on_nothing_else() {
 
 /// D-8: stored as a protobuf float, so 0.1 is written back as 0.1.
 #[test]
-fn the_portable_form_writes_what_people_wrote() {
+fn the_portable_format_keeps_numbers_as_written() {
     let definition = read(&with("modelConfig: {temp: 0.1, thinkingBudget: -1}\ntimeout_mins: 5"));
     let json = definition.to_json();
     assert_eq!(json["modelConfig"], json!({"temp": 0.1, "thinkingBudget": -1}));
@@ -445,7 +445,7 @@ fn words() -> impl Strategy<Value = String> {
 proptest! {
     /// D: the portable format reads back as the same definition, value for value.
     #[test]
-    fn the_portable_form_reads_back_as_itself(
+    fn the_portable_format_reads_back_unchanged(
         (id, title, about, persona) in (name(), proptest::option::of(words()), words(), words()),
         tools in proptest::collection::btree_set(name(), 0..4),
         (temp, top_p, budget) in (proptest::option::of(0.0..=2.0f32), proptest::option::of(0.0..=1.0f32), proptest::option::of(-1..i32::MAX)),

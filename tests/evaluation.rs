@@ -221,7 +221,7 @@ async fn models_that_misbehave_fail_most_cases() {
 
 /// Each of these falsifies one decision's data; the runner must detect it.
 #[tokio::test]
-async fn a_broken_invariant_decides_the_exit_whatever_the_scores() {
+async fn a_broken_invariant_determines_the_exit_status_whatever_the_scores() {
     type Spoil = fn(&mut Observed);
     let spoils: [(&str, Spoil); 4] = [
         ("records", |observed| observed.records = Some(0)),
@@ -277,7 +277,7 @@ impl Subject for Trespasser {
 }
 
 #[tokio::test]
-async fn a_bystanders_tasks_are_watched() {
+async fn changes_to_other_users_tasks_are_detected() {
     let cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "talk-hi").collect();
     let subject = Trespasser(InMemory::of(ModelKind::Demo, 0));
     let report = evaluation::run(&cases, &subject, &options(), &|_| {}).await;
@@ -398,7 +398,7 @@ async fn an_empty_evaluation_proves_nothing() {
 }
 
 #[tokio::test]
-async fn progress_is_told_for_each_case_and_no_more_run_at_once_than_allowed() {
+async fn progress_is_reported_for_each_case_and_concurrency_is_limited() {
     let cases = shipped();
     let subject = InMemory::of(ModelKind::Demo, 0);
     let told = Mutex::new(Vec::new());
@@ -414,7 +414,7 @@ async fn progress_is_told_for_each_case_and_no_more_run_at_once_than_allowed() {
 }
 
 #[tokio::test]
-async fn the_report_counts_what_the_cases_say() {
+async fn the_report_counts_the_results_of_the_cases() {
     let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
     let succeeded = report.cases.iter().filter(|case| case.succeeded()).count();
     assert_eq!(
@@ -435,7 +435,7 @@ async fn the_report_counts_what_the_cases_say() {
 
 /// C-SC-1: if the rate is not met, the table and the sentence both show which cases it counts.
 #[tokio::test]
-async fn the_rate_of_clear_requests_says_which_cases_it_counts() {
+async fn the_rate_of_clear_requests_names_the_cases_it_counts() {
     let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
     let table = render::table(&report);
     let of = |rate: Rate| format!("{}/{}", rate.succeeded, rate.total);
@@ -471,7 +471,7 @@ async fn the_rate_of_clear_requests_says_which_cases_it_counts() {
 }
 
 #[test]
-fn a_share_is_never_rounded_up_to_what_is_asked_for() {
+fn a_share_is_never_rounded_up_to_the_required_one() {
     let percent = |succeeded, total| Rate { succeeded, total }.percent();
     assert_eq!(percent(8996, 10_000), "89.9 %");
     assert_eq!(percent(9, 10), "90.0 %");
@@ -514,7 +514,7 @@ async fn the_table_holds_no_control_characters() {
 }
 
 #[test]
-fn a_wrong_case_is_told_with_its_place_all_at_once() {
+fn invalid_cases_are_reported_all_at_once_with_their_location() {
     let text = "kind: cler
 cases:
   - id: a
@@ -557,7 +557,7 @@ cases:
 }
 
 #[test]
-fn a_directory_is_read_whole_and_an_id_stands_once() {
+fn a_directory_is_read_completely_and_an_id_is_unique() {
     let folder = tempfile::tempdir().unwrap();
     let errors = evaluation::load(folder.path()).unwrap_err();
     assert_eq!(errors[0].field, "cases");

@@ -24,7 +24,7 @@ fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
 
 /// DESIGN.md section 9, `/metrics`: the code and the table in docs/operations.md must name the same metrics.
 #[test]
-fn the_operations_page_lists_each_meter_and_no_other() {
+fn the_operations_page_lists_each_metric_and_no_other() {
     let counted: BTreeSet<String> = rust_files(&root().join("src"))
         .iter()
         // Cookies have names of this kind, too.
@@ -50,7 +50,7 @@ fn memory() -> u64 {
 
 /// Promise 5, bounded memory: even if `/metrics` is never read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_measured_does_not_pile_up_while_nobody_reads_it() {
+async fn measurements_do_not_accumulate_while_metrics_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
     let servers = folder.path().join("mcp.json");

@@ -35,17 +35,17 @@ macro_rules! contract {
 }
 
 contract! {
-    delivery::a_job_that_names_no_run_stands_in_nobody_s_way,
+    delivery::a_job_that_names_no_run_blocks_no_other,
     delivery::a_panic_ends_that_job_only,
     delivery::a_pushed_run_is_worked_on_at_once,
-    delivery::a_run_that_was_pushed_by_another_process_is_found,
-    delivery::a_thousand_runs_come_once_each_and_leave_nothing,
+    delivery::a_run_pushed_by_another_process_is_found,
+    delivery::a_thousand_runs_are_each_delivered_once_and_leave_nothing,
     delivery::two_queues_share_the_work,
-    faults::a_database_that_is_locked_is_told_of_and_comes_back,
-    faults::a_worker_that_ends_is_replaced,
-    killed::an_idle_worker_costs_next_to_nothing,
-    killed::the_jobs_of_a_killed_process_come_to_another,
-    leaving::names_of_workers_that_are_gone_do_not_pile_up,
+    faults::a_locked_database_is_reported_and_recovers,
+    faults::a_worker_that_ends_with_an_error_is_replaced,
+    killed::an_idle_worker_costs_almost_nothing,
+    killed::another_process_gets_the_jobs_of_a_killed_one,
+    leaving::names_of_ended_workers_do_not_accumulate,
     leaving::shutdown_is_bounded,
-    leaving::shutdown_lets_what_runs_end_and_leaves_the_rest_to_others,
+    leaving::shutdown_finishes_runs_in_progress_and_leaves_the_rest_to_other_processes,
 }

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_reply_is_found() {
+    fn an_invalid_reply_is_detected() {
         let good = format!(
             r#"{{"decision_id":"d","conversation_id":"conversation-7","decision_type":"INVOKE_TOOL",
                 "outcome_category":"SUCCESS:TASK_COMPLETED","response":"{CONFIRMED}"}}"#

@@ -246,7 +246,7 @@ fn runtime() -> Runtime {
 
 /// promises 3, 5 and 7: any script ends within the limits and leaves a complete journal.
 #[test]
-fn any_script_ends_in_bounds_with_a_whole_record() {
+fn any_script_ends_within_limits_with_a_complete_journal() {
     let runtime = runtime();
     let mut rig = Some(runtime.block_on(Rig::new(&[boss().as_str(), HELPER, ROUNDS])));
     let mut runner = TestRunner::new(ProptestConfig {

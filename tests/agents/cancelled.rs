@@ -52,7 +52,7 @@ async fn cancelled_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notif
 
 /// each run ends as `cancelled` and keeps the text it had produced. A call that may have had its effect is
 /// in doubt.
-pub(crate) async fn a_cancelled_run_and_those_it_called_keep_what_they_have(db: TestDb) {
+pub(crate) async fn a_cancelled_run_and_its_called_runs_keep_their_results(db: TestDb) {
     let rig = Rig::on(db, &[BOSS, HELPER]).await;
     rig.tools.script("send", [Does::Never]);
     rig.model.script(
@@ -121,7 +121,7 @@ async fn a_cancelled_flow_has_the_output_of_the_steps_that_were_done() {
 /// a run that is cancelled while no process works on it ends, with all its called runs, when a worker claims
 /// it.
 #[tokio::test]
-async fn a_run_that_is_cancelled_while_its_process_is_dead_is_cancelled_when_it_is_taken_up() {
+async fn a_run_cancelled_while_its_process_is_dead_ends_when_a_worker_claims_it() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
     rig.tools.script("send", [Does::Never]);
     rig.model
@@ -148,7 +148,7 @@ async fn a_run_that_is_cancelled_while_its_process_is_dead_is_cancelled_when_it_
 
 /// a cancelled run whose tools no longer exist ends as cancelled, not as failed.
 #[tokio::test]
-async fn a_cancelled_run_whose_tools_are_gone_is_cancelled_and_not_failed() {
+async fn a_cancelled_run_whose_tools_no_longer_exist_is_cancelled_not_failed() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
     rig.tools.script("send", [Does::Never]);
     rig.model.script("boss", [call("send", json!({})).saying("I send.")]);
@@ -191,7 +191,7 @@ async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {
 /// Promise 7: a process that stops at the end of its drain time records this in the journals of its runs and of their
 /// called runs. The next worker does not count it as a crash.
 #[tokio::test]
-async fn a_run_that_is_cut_short_in_order_has_not_crashed() {
+async fn a_run_interrupted_by_an_orderly_shutdown_has_not_crashed() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
     rig.model
         .script("boss", [call("helper", json!({"query": "help"})), words("All done.")]);
@@ -217,7 +217,7 @@ async fn a_run_that_is_cut_short_in_order_has_not_crashed() {
 
 /// Promise 3: a call that is interrupted is in doubt, even if the shutdown was orderly.
 #[tokio::test]
-async fn a_call_that_is_cut_short_in_order_is_in_doubt() {
+async fn a_call_interrupted_by_an_orderly_shutdown_is_in_doubt() {
     let rig = Rig::new(&[HELPER]).await;
     rig.tools.script("send", [Does::Never]);
     rig.model.script("helper", [call("send", json!({}))]);
@@ -246,7 +246,7 @@ async fn cut_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) {
 /// DESIGN.md section 8: a process that stops releases its run between two steps. The next worker does not ask the model
 /// again for a turn that is recorded.
 #[tokio::test]
-async fn a_run_that_stops_between_two_steps_is_gone_on_with_where_it_stands() {
+async fn a_run_that_stops_between_two_steps_resumes_at_the_next_step() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
     let halt = Halt::default();
     let fires = halt.between_steps.clone();

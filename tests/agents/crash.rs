@@ -285,7 +285,7 @@ fn go() -> serde_json::Value {
 }
 
 /// One agent whose tools only read, take a key, or may be repeated.
-pub(crate) async fn a_run_that_dies_anywhere_ends_as_if_nothing_had_been(db: TestDb) {
+pub(crate) async fn a_run_whose_process_dies_at_any_write_ends_as_if_undisturbed(db: TestDb) {
     let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
     let rig = Rig::on(db, &[clerk(output).as_str()]).await;
     let prepare = |rig: &Rig| {
@@ -308,7 +308,7 @@ pub(crate) async fn a_run_that_dies_anywhere_ends_as_if_nothing_had_been(db: Tes
 
 /// An agent that calls another agent; both have effects.
 #[tokio::test]
-async fn a_run_with_a_sub_agent_that_dies_anywhere_ends_as_if_nothing_had_been() {
+async fn a_run_with_a_sub_agent_whose_process_dies_at_any_write_ends_as_if_undisturbed() {
     let rig = Rig::new(&[BOSS, clerk("").as_str()]).await;
     let prepare = |rig: &Rig| {
         rig.model.script(
@@ -360,14 +360,14 @@ fn prepare_flow(rig: &Rig) {
 }
 
 /// A pipeline that contains a loop.
-pub(crate) async fn a_flow_that_dies_anywhere_ends_as_if_nothing_had_been(db: TestDb) {
+pub(crate) async fn a_flow_whose_process_dies_at_any_write_ends_as_if_undisturbed(db: TestDb) {
     let rig = Rig::on(db, &[clerk("").as_str(), FLOW, LOOP]).await;
     dies_everywhere(rig, 20, prepare_flow, async |rig| rig.begin("flow", go(), None).await).await;
 }
 
 /// A flow that resumes at an interrupted step.
 #[tokio::test]
-async fn a_resumed_flow_that_dies_anywhere_ends_as_if_nothing_had_been() {
+async fn a_resumed_flow_whose_process_dies_at_any_write_ends_as_if_undisturbed() {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [clerk]\n";
     let rig = Rig::new(&[clerk("runConfig: { max_turns: 2 }").as_str(), flow]).await;
     let prepare = |rig: &Rig| {
@@ -385,7 +385,7 @@ async fn a_resumed_flow_that_dies_anywhere_ends_as_if_nothing_had_been() {
 
 /// Every process that continues the run dies too, at each of its writes.
 #[tokio::test]
-async fn a_run_whose_every_process_dies_comes_to_its_end_all_the_same() {
+async fn a_run_ends_normally_even_if_every_process_dies() {
     let rig = Rig::new(&[clerk("").as_str(), FLOW, LOOP]).await;
     prepare_flow(&rig);
     let begun = rig.begin("flow", go(), None).await;
@@ -500,7 +500,7 @@ async fn a_run_that_dies_after_its_soft_stop_has_no_more_steps() {
 /// Promise 7: a run that recovered from text in place of its required output reports that, even if it also recovered
 /// from a crash.
 #[tokio::test]
-async fn a_last_chance_is_what_a_run_came_back_from_even_after_a_crash() {
+async fn a_run_reports_recovery_from_a_missing_output_even_after_a_crash() {
     let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
     let rig = Rig::new(&[clerk(output).as_str()]).await;
     let script = [
@@ -518,7 +518,7 @@ async fn a_last_chance_is_what_a_run_came_back_from_even_after_a_crash() {
 
 /// DESIGN.md section 8: a process that lost its lease but is still alive sends nothing more.
 #[tokio::test]
-async fn a_process_that_has_lost_its_run_sends_nothing() {
+async fn a_process_that_lost_its_lease_sends_nothing() {
     let rig = Rig::new(&[clerk("").as_str()]).await;
     rig.model.script("clerk", [call("send", json!({})), words("Sent.")]);
     let lost = rig.begin("clerk", go(), None).await;
@@ -533,7 +533,7 @@ async fn a_process_that_has_lost_its_run_sends_nothing() {
 
 /// Promise 3: an answered call of any kind is not repeated. A read that was not answered may be repeated.
 #[tokio::test]
-async fn what_was_answered_is_not_asked_for_again() {
+async fn an_answered_call_is_not_repeated_after_a_crash() {
     let rig = Rig::new(&[clerk("").as_str()]).await;
     rig.tools
         .script("read", [Does::Answers(json!("first")), Does::Answers(json!("second"))]);
@@ -581,7 +581,7 @@ async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
 
 /// Promise 7: a run with an unreadable journal fails with an error that says so, and is not claimed again.
 #[tokio::test]
-async fn a_run_whose_journal_cannot_be_read_fails_and_says_so() {
+async fn a_run_with_an_unreadable_journal_fails_with_that_reason() {
     let rig = Rig::new(&[ALONE]).await;
     rig.model.answers("alone", |asked| match asked.before {
         0 => call("send", json!({})),

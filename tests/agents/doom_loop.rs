@@ -29,7 +29,7 @@ const REFUSED: Option<FailureCode> = Some(FailureCode::DoomLoop);
 
 /// X-11: the third identical call in a row is refused, and the error asks the model to try something else.
 #[tokio::test]
-async fn the_third_identical_call_in_a_row_is_not_run_and_the_model_is_told_to_try_something_else() {
+async fn the_third_identical_call_in_a_row_is_refused_with_advice_to_the_model() {
     let (rig, run) = played([read(1), read(1), read(1), words("I gave up.")]).await;
     assert_eq!(run.status(), RunStatus::Completed);
     assert_eq!(rig.tools.calls("read"), 2);
@@ -60,7 +60,7 @@ async fn the_fifth_identical_call_in_a_row_ends_the_run_as_failed() {
 
 /// X-13: a call of another tool or with other arguments resets the counter.
 #[tokio::test]
-async fn another_tool_or_other_arguments_set_the_counter_back() {
+async fn another_tool_or_other_arguments_reset_the_counter() {
     let look = || call("look", json!({"n": 1}));
     let (rig, run) = played([
         read(1),
@@ -107,7 +107,7 @@ async fn identical_calls_of_one_turn_count_one_by_one() {
 
 /// X-12: calls after the one that ends the run are not started.
 #[tokio::test]
-async fn five_identical_calls_in_one_turn_end_the_run_and_what_comes_after_them_does_not_run() {
+async fn five_identical_calls_in_one_turn_end_the_run_and_later_calls_do_not_run() {
     let mut turn = call("look", json!({}));
     for _ in 0..5 {
         turn = turn.and("read", json!({}));
@@ -148,7 +148,7 @@ async fn refused_calls_count_as_well() {
 
 /// X-12: repeating the same invalid output ends the run as well.
 #[tokio::test]
-async fn the_same_wrong_output_again_and_again_ends_the_run() {
+async fn repeating_the_same_invalid_output_ends_the_run() {
     let rig = Rig::new(&[r#"
 name: reporter
 description: Reports.

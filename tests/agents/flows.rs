@@ -84,7 +84,7 @@ async fn called(rig: &Rig, run: &Outcome) -> Vec<Outcome> {
 /// X-2: each step sees the outputs of earlier steps by name and with their types. A value that `input` omits comes from
 /// the step or the input of the same name.
 #[tokio::test]
-async fn each_step_of_a_pipeline_sees_the_outputs_of_those_before() {
+async fn each_step_of_a_pipeline_sees_the_outputs_of_earlier_steps() {
     let rig = pipeline("").await;
     let run = rig.run("article", whales()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Good."));
@@ -115,7 +115,7 @@ async fn each_step_of_a_pipeline_sees_the_outputs_of_those_before() {
 
 /// X-2: the output of the last step is the output of the flow, structured if the step's output is.
 #[tokio::test]
-async fn the_last_output_is_that_of_the_pipeline() {
+async fn the_output_of_the_last_step_is_the_output_of_the_pipeline() {
     let rig = Rig::new(&[
         FINDER,
         r#"
@@ -167,7 +167,7 @@ async fn a_failing_step_fails_the_pipeline_and_nothing_after_it_runs() {
 /// X-2, X-6: an interrupted step pauses the flow. After a resume the step continues its own conversation, and completed
 /// steps are not repeated.
 #[tokio::test]
-async fn a_resumed_pipeline_goes_on_with_the_step_that_was_cut_short() {
+async fn a_resumed_pipeline_continues_at_the_interrupted_step() {
     let finder = FINDER.to_owned() + "runConfig: { max_turns: 2 }";
     let rig = Rig::new(&[finder.as_str(), WRITER, CRITIC, article("").as_str()]).await;
     let read = |n: u32| call("read", json!({"n": n}));
@@ -203,7 +203,7 @@ async fn a_resumed_pipeline_goes_on_with_the_step_that_was_cut_short() {
 
 /// X-6: the step limit of a flow counts the steps of all its agents together.
 #[tokio::test]
-async fn the_limit_of_a_flow_counts_over_its_steps() {
+async fn the_step_limit_of_a_flow_covers_all_its_steps() {
     let rig = pipeline("runConfig: { max_turns: 2 }").await;
     let run = rig.run("article", whales()).await;
     assert_eq!(
@@ -230,7 +230,7 @@ async fn the_tokens_of_a_flow_are_those_of_its_steps() {
 /// C-FR-007: a flow reports the tokens of its steps, including an interrupted one. In the log, each token is counted
 /// once, by the decision of the run that used it.
 #[tokio::test]
-async fn a_flow_tells_the_tokens_of_its_steps_and_the_log_tells_each_once() {
+async fn a_flow_reports_the_tokens_of_its_steps_and_the_log_counts_each_once() {
     let rig = pipeline("").await;
     rig.model.script("writer", [words("Costly.").costing(100)]);
     let run = rig.run("article", whales()).await;
@@ -294,7 +294,7 @@ promptConfig: { query: "${query}", systemPrompt: drafter }
 /// X-3: a loop runs at most the configured number of rounds, by default three. Each round sees the outputs of the round
 /// before.
 #[tokio::test]
-async fn a_loop_goes_round_as_often_as_its_definition_says() {
+async fn a_loop_runs_the_number_of_rounds_of_its_definition() {
     for (more, rounds) in [("", 3), ("max_iterations: 2", 2)] {
         let rig = Rig::new(&[DRAFTER, CRITIC, polished(more).as_str()]).await;
         rig.model
@@ -350,7 +350,7 @@ flow_type: loop
 
 /// X-3: a loop without steps repeats its own agent, which sees the result of the previous round.
 #[tokio::test]
-async fn an_agent_that_goes_round_sees_what_the_round_before_came_to() {
+async fn a_looping_agent_sees_the_result_of_the_previous_round() {
     let rig = Rig::new(&[improver("max_iterations: 3").as_str()]).await;
     rig.model.answers("improver", |asked| match asked.task() {
         task if task.contains("round 1 of at most 3") => words("good"),
@@ -375,7 +375,7 @@ async fn an_agent_that_goes_round_sees_what_the_round_before_came_to() {
 
 /// X-3, D-5, D-6: with an output schema, each round submits an output, and the last one is formatted.
 #[tokio::test]
-async fn an_agent_with_an_output_goes_round_and_ends_with_a_formatted_one() {
+async fn a_looping_agent_with_an_output_schema_ends_with_a_formatted_output() {
     let more = r#"
 outputConfig: { outputName: text, description: Text., schema: { type: object, properties: { t: { type: string } }, required: [t] } }
 processOutput: "<<${t}>>"
@@ -398,7 +398,7 @@ processOutput: "<<${t}>>"
 
 /// X-3: the step limit of a looping agent covers all its rounds.
 #[tokio::test]
-async fn the_limit_of_an_agent_that_goes_round_counts_over_its_rounds() {
+async fn the_step_limit_of_a_looping_agent_covers_all_rounds() {
     let rig = Rig::new(&[improver("max_iterations: 9\nrunConfig: { max_turns: 4 }").as_str()]).await;
     rig.model.answers("improver", |asked| match asked.before {
         0 => call("read", json!({})),
@@ -418,7 +418,7 @@ async fn the_limit_of_an_agent_that_goes_round_counts_over_its_rounds() {
 
 /// X-3, DESIGN.md section 2: the token limit of a looping agent covers all its rounds.
 #[tokio::test]
-async fn the_tokens_of_an_agent_that_goes_round_are_those_of_all_rounds() {
+async fn the_token_limit_of_a_looping_agent_covers_all_rounds() {
     let rig = Rig::new(&[improver("max_iterations: 9\nrunConfig: { max_tokens: 100 }").as_str()]).await;
     rig.model.answers("improver", |_| words("a round").costing(60));
     let run = rig.run("improver", json!({"query": "it"})).await;
@@ -432,7 +432,7 @@ async fn the_tokens_of_an_agent_that_goes_round_are_those_of_all_rounds() {
 /// X-2, promise 3: a step with an in-doubt call pauses the flow, which lists the call. The flow continues after a
 /// person has settled it.
 #[tokio::test]
-async fn a_step_in_doubt_pauses_the_pipeline_until_a_person_has_said_what_happened() {
+async fn an_in_doubt_step_pauses_the_pipeline_until_a_person_settles_it() {
     let rig = pipeline("").await;
     rig.tools.script("send", [Does::LosesTheAnswer]);
     rig.model.script(

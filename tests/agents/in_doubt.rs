@@ -35,7 +35,7 @@ pub(crate) fn go() -> Value {
 }
 
 /// Promise 3: the outcome that a person reports becomes the call's result, and the call is not sent again.
-pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
+pub(crate) async fn a_call_that_a_person_reports_as_happened_is_not_repeated(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for happened in [true, false] {
         rig = rig.afresh();
@@ -85,7 +85,7 @@ pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
 /// DESIGN.md section 5: a call to a tool that takes a key is repeated under that key, and the tool's data shows what
 /// happened.
 #[tokio::test]
-async fn a_call_whose_answer_was_lost_is_repeated_where_the_tool_takes_a_key() {
+async fn a_call_whose_answer_was_lost_is_repeated_if_the_tool_takes_a_key() {
     let rig = Rig::new(&[CLERK]).await;
     rig.tools.script("book", [Does::LosesTheAnswer]);
     rig.model.script("clerk", [call("book", json!({})), words("Booked.")]);
@@ -126,7 +126,7 @@ async fn after_a_death_in(tool: &str, then: impl FnOnce(&Rig)) -> (Rig, Outcome)
 /// Promise 3: an interrupted call is repeated under its key, and only the tool's data settles its outcome. An
 /// unavailable server or an error says nothing about the first call.
 #[tokio::test]
-async fn after_a_crash_only_the_tools_data_settles_a_call_that_was_cut_off() {
+async fn after_a_crash_only_the_tools_data_settles_an_interrupted_call() {
     let (rig, run) = after_a_death_in("book", |_| {}).await;
     assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
     assert_eq!(run.row.recovered_from, Some(StopReason::Crash));
@@ -146,7 +146,7 @@ async fn after_a_crash_only_the_tools_data_settles_a_call_that_was_cut_off() {
 /// Promise 3: a server forgets keys after a time, and the repeated call would then be a second one. A further attempt
 /// states when the first one was made.
 #[tokio::test]
-async fn after_a_crash_a_call_is_not_made_again_under_a_key_that_may_be_forgotten() {
+async fn after_a_crash_a_call_is_not_repeated_under_a_key_that_may_have_expired() {
     for (hours, calls) in [(23, 2), (25, 1)] {
         let later = Duration::from_secs(hours * 3600);
         let rig = Rig::new(&[CLERK]).await;
@@ -173,7 +173,7 @@ async fn after_a_crash_a_call_is_not_made_again_under_a_key_that_may_be_forgotte
 
 /// Promise 3: a read is repeated, and a failing read is never in doubt.
 #[tokio::test]
-async fn after_a_crash_what_only_reads_is_read_again() {
+async fn after_a_crash_a_read_is_repeated() {
     let (rig, run) = after_a_death_in("read", |_| {}).await;
     assert_eq!((run.status(), rig.tools.calls("read")), (RunStatus::Completed, 2));
     let (rig, run) = after_a_death_in("read", |rig| rig.tools.script("read", [Does::Fails("gone")])).await;
@@ -183,7 +183,7 @@ async fn after_a_crash_what_only_reads_is_read_again() {
 
 /// DESIGN.md section 5: a tool that has changed is not called under an old key.
 #[tokio::test]
-async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
+async fn after_a_crash_a_changed_tool_is_not_called_again() {
     let (rig, run) = after_a_death_in("book", |rig| rig.tools.redefine("book")).await;
     assert_eq!(
         (run.status(), run.row.stop_reason),
@@ -195,7 +195,7 @@ async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
 /// R-11, promises 3 and 4: the operator's rules are checked again before an interrupted call is repeated. A call that
 /// they now deny, or that now requires an approval it does not have, is in doubt. A read is reported as not made.
 #[tokio::test]
-async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_made_again() {
+async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_repeated() {
     let rules = |tool: &str, effect: &str| {
         format!("rules:\n  - {{ name: closed, tools: [{tool}], then: {effect}, reason: the office is closed }}\n")
     };
@@ -220,7 +220,7 @@ async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_made_again()
 
 /// X-15, promise 3: a sub-agent that cannot continue is interrupted, and its in-doubt call stops the calling run.
 #[tokio::test]
-async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_caller() {
+async fn an_in_doubt_call_of_a_sub_agent_that_cannot_continue_stops_its_caller() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
     rig.tools.script("send", [Does::Never]);
     rig.model.script(
@@ -246,7 +246,7 @@ async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_cal
 /// DESIGN.md section 6: a run that died within a call, and whose tools are unavailable to the next worker, pauses until
 /// a person settles the call. A resume while they are still unavailable pauses it again, and nothing is lost.
 #[tokio::test]
-async fn a_run_whose_tools_are_away_when_it_is_taken_up_can_be_resumed_when_they_are_back() {
+async fn a_run_paused_because_its_tools_were_unavailable_can_be_resumed_when_they_return() {
     let rig = Rig::new(&[CLERK]).await;
     rig.tools.script("send", [Does::Never]);
     rig.model.script("clerk", [call("send", json!({})), words("Sent.")]);
@@ -301,7 +301,7 @@ sub_agents: [boss]
 
 /// Promise 3, X-15: an in-doubt call within a called agent is reported as that tool call. After a person has settled
 /// it, the agent continues at that point and repeats nothing.
-pub(crate) async fn a_doubt_within_a_called_agent_is_settled_there(db: TestDb) {
+pub(crate) async fn an_in_doubt_call_of_a_called_agent_is_settled_in_that_agent(db: TestDb) {
     let mut rig = Rig::on(db, &[HEAD, BOSS, CLERK]).await;
     for (happened, crash) in [(true, false), (false, false), (true, true), (false, true)] {
         let at = format!("happened: {happened}, crash: {crash}");
@@ -354,7 +354,7 @@ pub(crate) async fn a_doubt_within_a_called_agent_is_settled_there(db: TestDb) {
 
 /// A second in-doubt call, in the resumed run, is settled in the same way.
 #[tokio::test]
-async fn a_called_agent_may_come_into_doubt_again() {
+async fn a_called_agent_may_have_a_second_in_doubt_call() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
     rig.model.script("boss", [call("clerk", go()), words("Done.")]);
     sends_two(&rig);
@@ -372,7 +372,7 @@ async fn a_called_agent_may_come_into_doubt_again() {
 /// an agent that was cancelled within a call cannot continue. The outcome that a person reports is passed to its
 /// caller.
 #[tokio::test]
-async fn a_doubt_of_a_called_agent_that_is_over_is_told_to_its_caller_as_settled() {
+async fn a_settled_call_of_a_called_agent_that_has_ended_is_reported_to_its_caller() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
     rig.model.script("boss", [call("clerk", go()), words("I know.")]);
     rig.model.script("clerk", [call("send", json!({"n": 1}))]);

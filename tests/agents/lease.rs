@@ -26,7 +26,7 @@ async fn goes_on_elsewhere(rig: &Rig, begun: Begun) -> Outcome {
 
 /// A call that started in time keeps its result. Later calls are left to the next holder.
 #[tokio::test]
-async fn after_a_call_that_outlasts_the_lease_nothing_more_is_begun() {
+async fn after_a_call_that_outlasts_the_lease_no_further_call_starts() {
     for agent in ["clerk", "boss"] {
         let rig = Rig::new(&[BOSS, CLERK]).await;
         rig.model.script("boss", [call("clerk", go()), words("Both are sent.")]);
@@ -48,7 +48,7 @@ async fn after_a_call_that_outlasts_the_lease_nothing_more_is_begun() {
 
 /// Even a harmless call is not repeated, because the next holder may have done something else since.
 #[tokio::test]
-async fn a_call_without_an_answer_is_not_repeated_once_the_lease_has_run_out() {
+async fn a_call_without_an_answer_is_not_repeated_after_the_lease_has_expired() {
     let rig = Rig::new(&[CLERK]).await;
     rig.model.script("clerk", [call("put", json!({"x": 1})), words("Put.")]);
     rig.tools.script("put", [Does::LosesTheAnswerAfter(seconds(9))]);
@@ -73,7 +73,7 @@ async fn a_call_without_an_answer_is_not_repeated_once_the_lease_has_run_out() {
 
 /// After a crash too: the worker that claimed the run may have been delayed before it continued.
 #[tokio::test]
-async fn a_call_that_was_cut_off_is_not_repeated_by_who_took_the_run_up_too_long_ago() {
+async fn an_interrupted_call_is_not_repeated_by_a_worker_whose_lease_has_expired() {
     let rig = Rig::new(&[CLERK]).await;
     rig.model.script("clerk", [call("put", json!({"x": 1})), words("Put.")]);
     rig.tools.script("put", [Does::Never]);
@@ -93,7 +93,7 @@ async fn a_call_that_was_cut_off_is_not_repeated_by_who_took_the_run_up_too_long
 
 /// A renewed lease is valid from the instant of the request, not of the answer.
 #[tokio::test]
-async fn a_lease_holds_from_when_it_was_asked_for_less_a_tenth() {
+async fn a_lease_counts_from_its_request_and_ends_a_tenth_early() {
     let rig = Rig::new(&[CLERK]).await;
     let begun = rig.begin("clerk", go(), None).await;
     let hold = rig.hold(begun, seconds(10));

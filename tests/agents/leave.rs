@@ -105,7 +105,7 @@ impl Rig {
 
 /// R-5, R-14: a call that requires approval waits, is approved with its exact arguments, and runs once. The log names
 /// the approver.
-pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
+pub(crate) async fn a_call_that_requires_approval_waits_for_it_and_runs_once(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model
         .script("clerk", [call("send", json!({"to": "bob"})), words("Sent.")]);
@@ -155,7 +155,7 @@ pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
 /// R-13, DESIGN.md section 6: several calls of one turn can wait, and each is resolved separately, in any order. An
 /// approved call runs at once. The model is asked again when all are resolved, and receives each rejection with its
 /// reason.
-pub(crate) async fn several_questions_of_a_turn_are_answered_one_by_one(db: TestDb) {
+pub(crate) async fn several_approval_requests_of_a_turn_are_resolved_separately(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     let turn = call("send", json!({"to": "bob"}))
         .and("read", json!({}))
@@ -195,7 +195,7 @@ pub(crate) async fn several_questions_of_a_turn_are_answered_one_by_one(db: Test
 }
 
 /// X-15: an approval request of a called agent suspends its callers too. They all continue with its resolution.
-pub(crate) async fn a_called_agent_that_waits_is_waited_for(db: TestDb) {
+pub(crate) async fn a_called_agent_that_waits_for_approval_suspends_its_callers(db: TestDb) {
     let rig = Rig::on(db, &[BOSS, CLERK]).await;
     rig.model
         .script("boss", [call("clerk", json!({"query": "send"})), words("All done.")]);
@@ -217,7 +217,7 @@ pub(crate) async fn a_called_agent_that_waits_is_waited_for(db: TestDb) {
 }
 
 /// R-14: of fifty concurrent answers exactly one wins, and the other callers learn whose it was.
-pub(crate) async fn of_fifty_who_answer_at_once_one_wins(db: TestDb) {
+pub(crate) async fn of_fifty_concurrent_answers_exactly_one_wins(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model
         .script("clerk", [call("send", json!({"to": "bob"})), words("Over.")]);
@@ -249,7 +249,7 @@ pub(crate) async fn of_fifty_who_answer_at_once_one_wins(db: TestDb) {
 
 /// DESIGN.md section 6: an approval request without an answer expires in time. The call does not run, and the model
 /// receives that.
-pub(crate) async fn a_question_that_nobody_answers_is_over_in_time(db: TestDb) {
+pub(crate) async fn an_unanswered_approval_request_expires(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("send", json!({"to": "bob"})),
@@ -278,7 +278,7 @@ pub(crate) async fn a_question_that_nobody_answers_is_over_in_time(db: TestDb) {
 
 /// Promise 4: an approved call that did not start in time does not run, even if the process had already read the
 /// approval. If a process dies in between, the rows show what was done.
-pub(crate) async fn leave_that_is_over_before_the_call_begins_does_not_count(db: TestDb) {
+pub(crate) async fn an_approval_that_expires_before_the_call_starts_does_not_count(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     let (mut expired, mut done) = (0, 0);
     for death in [Death::Before, Death::After] {
@@ -329,7 +329,7 @@ approval: always
 
 /// Promises 4 and 7: a read that was put up for approval requires its approval too, and the rows record that the
 /// approval was used.
-pub(crate) async fn what_only_reads_begins_with_its_leave_alone(db: TestDb) {
+pub(crate) async fn a_read_that_requires_approval_starts_only_with_it(db: TestDb) {
     let rig = Rig::on(db, &[READER]).await;
     rig.model.answers("reader", |asked| match asked.before {
         0 => call("read", json!({"n": 1})).and("look", json!({"n": 2})),
@@ -366,7 +366,7 @@ pub(crate) async fn what_only_reads_begins_with_its_leave_alone(db: TestDb) {
 }
 
 /// Promise 7: a read is never in doubt, even if its process died within the call and the journal can no longer be read.
-pub(crate) async fn what_only_reads_is_never_in_doubt(db: TestDb) {
+pub(crate) async fn a_read_is_never_in_doubt(db: TestDb) {
     let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
     rig.model.script("leader", [call("reader", go())]);
     rig.model.script("reader", [call("read", json!({}))]);
@@ -417,7 +417,7 @@ toolConfig: { tools: [mail, letter] }
 
 /// R-11, R-15: reads under a grant follow the same rules: each use is counted. No read starts under a grant that was
 /// revoked while earlier calls ran.
-pub(crate) async fn reading_by_standing_leave_is_counted_and_ends_with_it(db: TestDb) {
+pub(crate) async fn reads_under_a_grant_are_counted_and_stop_when_it_is_revoked(db: TestDb) {
     let rig = Rig::on(db, &[PEEKER]).await;
     let to = |n: u32| json!({"to": "bob@example.com", "n": n});
     rig.model.answers("peeker", move |asked| match asked.before {
@@ -485,7 +485,7 @@ async fn two_letters(rig: &Rig) -> (Begun, GrantId) {
 
 /// R-15, promises 3 and 4: a call that started under a grant and was interrupted by a crash is sent again only while
 /// the grant is active.
-pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_taken_back(db: TestDb) {
+pub(crate) async fn an_interrupted_call_is_not_sent_again_under_a_revoked_grant(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for taken_back in [false, true] {
         rig = rig.afresh();
@@ -520,7 +520,7 @@ pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_tak
 
 /// Promises 3 and 4: a call without an answer is sent again only while everything that allowed it is still valid: the
 /// approval, the unchanged tool, and the run, which another process may have cancelled. Otherwise it is in doubt.
-pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db: TestDb) {
+pub(crate) async fn a_call_is_sent_again_only_while_what_allowed_it_is_still_valid(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for meanwhile in ["nothing", "taken back", "another tool", "cancelled"] {
         rig = rig.afresh();
@@ -555,7 +555,7 @@ pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db:
 }
 
 /// R-17: a call that started and could not be sent is logged as such, not as running, while its neighbor waits.
-pub(crate) async fn what_was_begun_and_not_sent_is_logged_so_while_its_neighbour_waits(db: TestDb) {
+pub(crate) async fn a_call_that_could_not_be_sent_is_logged_as_such_while_its_neighbor_waits(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("send", json!({"to": "bob"})).and("book", json!({})),
@@ -577,7 +577,7 @@ pub(crate) async fn what_was_begun_and_not_sent_is_logged_so_while_its_neighbour
 
 /// R-15, promise 4: after a grant is revoked no call starts under it, not even a later call of the turn that had read
 /// it. The grant counts the calls that it allowed.
-pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db: TestDb) {
+pub(crate) async fn no_call_starts_under_a_revoked_grant(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     let mail = |n: u32| json!({"to": "bob@example.com", "n": n});
     rig.model.answers("mailer", move |asked| match asked.before {
@@ -616,7 +616,7 @@ pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db
 
 /// Promise 4: a tool that changes while another approved call runs is not called: the approval is for the tool as it
 /// was.
-pub(crate) async fn a_tool_that_changes_while_another_runs_is_not_called(db: TestDb) {
+pub(crate) async fn an_approved_tool_that_changes_while_another_runs_is_not_called(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for approved_before in [true, false] {
         rig = rig.afresh();
@@ -661,7 +661,7 @@ pub(crate) async fn a_tool_that_changes_while_another_runs_is_not_called(db: Tes
 
 /// R-15, promise 4: a grant is for the tool as it was. A changed definition may reach other people through other
 /// arguments.
-pub(crate) async fn standing_leave_is_for_the_tool_as_it_was(db: TestDb) {
+pub(crate) async fn a_grant_does_not_cover_a_changed_tool(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     rig.model.answers("mailer", |asked| match asked.before {
         0 => call("mail", json!({"to": "bob@example.com", "n": 1})),
@@ -685,7 +685,7 @@ pub(crate) async fn standing_leave_is_for_the_tool_as_it_was(db: TestDb) {
 
 /// R-15, promise 4: this holds even if the server has not announced the change: it is asked just before the call
 /// starts.
-pub(crate) async fn standing_leave_is_for_the_tool_as_its_server_has_it(db: TestDb) {
+pub(crate) async fn a_grant_does_not_cover_a_tool_that_changed_without_notice(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     rig.model.answers("mailer", |asked| match asked.before {
         0 => call("mail", json!({"to": "bob@example.com", "n": 1})),
@@ -712,7 +712,7 @@ pub(crate) async fn standing_leave_is_for_the_tool_as_its_server_has_it(db: Test
 
 /// R-14, promise 4: an approval covers what the approver was shown. If the row is changed in the database, nothing is
 /// sent.
-pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
+pub(crate) async fn an_approval_does_not_cover_a_row_that_was_changed_in_the_database(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("send", json!({"to": "thief"})),
@@ -760,7 +760,7 @@ pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
 
 /// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, even though the request
 /// could no longer be made: the tool has changed.
-pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db: TestDb) {
+pub(crate) async fn an_answer_that_arrives_while_another_is_read_is_read_too(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("send", json!({"to": "bob"})).and("book", json!({})),
@@ -796,7 +796,7 @@ pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db:
 
 /// DESIGN.md section 6: a process dies before it makes an approval request, and the tool changes. The call gets a
 /// result, because no approver could be asked about it.
-pub(crate) async fn a_run_never_waits_for_what_nobody_was_asked(db: TestDb) {
+pub(crate) async fn a_run_never_waits_for_a_request_that_was_not_made(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("send", json!({"to": "bob"})),
@@ -832,7 +832,7 @@ sub_agents: [reader]
 "#;
 
 /// Promise 7: an approval request ends with its call. Here the agent's time runs out, and its caller continues.
-pub(crate) async fn a_question_goes_with_its_call(db: TestDb) {
+pub(crate) async fn an_approval_request_ends_with_its_call(db: TestDb) {
     let reader = format!("{READER}runConfig: {{ deadline_seconds: 10 }}\n");
     let rig = Rig::on(db, &[LEADER, MIDDLE, reader.as_str()]).await;
     rig.model
@@ -853,7 +853,7 @@ pub(crate) async fn a_question_goes_with_its_call(db: TestDb) {
 
 /// Promise 7: an approval request also ends with its run, or with a calling run, even if the journal can no longer be
 /// read.
-pub(crate) async fn a_question_goes_with_its_run(db: TestDb) {
+pub(crate) async fn an_approval_request_ends_with_its_run(db: TestDb) {
     let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
     rig.model
         .script("leader", [call("middle", go()), call("send", json!({"to": "bob"}))]);
@@ -891,7 +891,7 @@ async fn only_send_is_asked(rig: &Rig, over: &Action) {
 
 /// Promises 3 and 7: a run that is cancelled before its store has confirmed that a call may be sent has sent nothing.
 /// It reports that, whether or not the announcement was written.
-pub(crate) async fn what_was_cancelled_before_it_could_be_sent_is_not_in_doubt(db: TestDb) {
+pub(crate) async fn a_call_cancelled_before_it_could_be_sent_is_not_in_doubt(db: TestDb) {
     let freely = CLERK.replace("clerk", "freely") + "approval: never\n";
     let mut rig = Rig::on(db, &[CLERK, freely.as_str()]).await;
     for (agent, death) in [
@@ -978,7 +978,7 @@ async fn two_hundred_answers_are_not_two_hundred_crashes() {
 
 /// Promise 4: an approval covers the tool as it was. A changed tool under the same name does not run.
 #[tokio::test]
-async fn leave_does_not_cover_a_tool_that_has_changed() {
+async fn an_approval_does_not_cover_a_changed_tool() {
     let rig = Rig::new(&[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("book", json!({"room": 1})),
@@ -1001,7 +1001,7 @@ async fn leave_does_not_cover_a_tool_that_has_changed() {
 }
 
 /// Promise 4: an approved call is not sent again to a tool that has changed; it is in doubt.
-pub(crate) async fn what_was_approved_is_not_sent_again_to_a_tool_that_has_changed(db: TestDb) {
+pub(crate) async fn an_approved_call_is_not_sent_again_to_a_changed_tool(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for changes in [false, true] {
         rig = rig.afresh();
@@ -1037,7 +1037,7 @@ pub(crate) async fn what_was_approved_is_not_sent_again_to_a_tool_that_has_chang
 
 /// R-13, R-16: a server that is unavailable when approvals are resolved discards no resolution. Calls to it fail, the
 /// other resolutions apply, and the run continues.
-pub(crate) async fn a_server_that_is_away_takes_nobodys_word_away(db: TestDb) {
+pub(crate) async fn an_unavailable_server_discards_no_resolution(db: TestDb) {
     let rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
     rig.model.answers("clerk", |asked| match asked.before {
         0 => call("book", json!({"room": 1})).and("send", json!({"to": "bob"})),
@@ -1075,7 +1075,7 @@ pub(crate) async fn a_server_that_is_away_takes_nobodys_word_away(db: TestDb) {
 /// R-7, R-11: a run of a thread is never paused, so that no resume can bypass the limits of threads. If its tools are
 /// unavailable after the answer, the call fails. If a step of its flow is interrupted, the run fails, and nothing ran
 /// without approval.
-pub(crate) async fn a_run_of_a_thread_that_cannot_go_on_has_failed(db: TestDb) {
+pub(crate) async fn a_run_of_a_thread_that_cannot_continue_fails(db: TestDb) {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [short]\n";
     let clerk = format!("{CLERK}approval: never\n");
     let short = CLERK.replace("clerk", "short") + "runConfig: { max_turns: 1 }\n";
@@ -1137,7 +1137,7 @@ impl Rig {
 
 /// DESIGN.md section 6: an in-doubt action can be settled whatever happened to its run: through the resume of a paused
 /// run, else directly. Its row and the log then agree, and nothing stays in doubt for ever.
-pub(crate) async fn a_doubt_can_be_settled_whatever_became_of_its_run(db: TestDb) {
+pub(crate) async fn an_in_doubt_action_can_be_settled_whatever_happened_to_its_run(db: TestDb) {
     let mut rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
     for happened in [true, false] {
         let said = if happened {
@@ -1184,7 +1184,7 @@ pub(crate) async fn a_doubt_can_be_settled_whatever_became_of_its_run(db: TestDb
 
 /// Promise 7: an in-doubt action cannot be settled while its run is in progress, because the end of the run records
 /// what the journal says. After that, the row and the log take the person's report.
-pub(crate) async fn a_doubt_is_settled_when_its_run_is_over(db: TestDb) {
+pub(crate) async fn an_in_doubt_action_can_be_settled_only_after_its_run_has_ended(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.tools.script("send", [Does::LosesTheAnswer]);
     rig.model.script(
@@ -1217,7 +1217,7 @@ pub(crate) async fn a_doubt_is_settled_when_its_run_is_over(db: TestDb) {
 
 /// X-4: a waiting run can be cancelled, and its requested call does not run.
 #[tokio::test]
-async fn a_run_that_waits_is_cancelled_with_its_questions() {
+async fn cancelling_a_waiting_run_cancels_its_approval_requests() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
     rig.model
         .script("boss", [call("clerk", json!({"query": "send"})), words("never")]);
@@ -1237,7 +1237,7 @@ async fn a_run_that_waits_is_cancelled_with_its_questions() {
 
 /// R-14, promise 3: if a process dies at any write, the approved call has its effect once, or is in doubt and never
 /// repeated.
-pub(crate) async fn whoever_dies_an_approved_call_is_never_made_twice(db: TestDb) {
+pub(crate) async fn an_approved_call_is_never_made_twice_whichever_process_dies(db: TestDb) {
     let mut rig = Rig::on(db, &[BOSS, CLERK]).await;
     let mut died = 0;
     for tool in ["book", "send"] {

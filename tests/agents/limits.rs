@@ -49,7 +49,7 @@ fn told_to_stop(asked: &Asked, words: &str) {
 
 /// an agent at the top level may take as many steps as it needs.
 #[tokio::test]
-async fn an_agent_that_nobody_called_may_take_as_many_steps_as_it_needs() {
+async fn a_top_level_agent_may_take_as_many_steps_as_it_needs() {
     let rig = Rig::new(&[worker("{}").as_str()]).await;
     rig.model.answers("worker", |asked| match asked.before {
         600 => words("Done."),
@@ -62,7 +62,7 @@ async fn an_agent_that_nobody_called_may_take_as_many_steps_as_it_needs() {
 
 /// the calls of the last step run; then the model has one more turn, without functions, to sum up.
 #[tokio::test]
-async fn at_the_last_step_the_model_is_told_to_sum_up_and_the_run_is_paused() {
+async fn at_the_step_limit_the_model_sums_up_and_the_run_is_paused() {
     let rig = rig(
         worker("{ max_turns: 2 }"),
         [read(1), read(2), words("I read two of five.")],
@@ -87,7 +87,7 @@ async fn at_the_last_step_the_model_is_told_to_sum_up_and_the_run_is_paused() {
 
 /// a run that ends within its limit is not stopped.
 #[tokio::test]
-async fn who_ends_with_the_last_step_is_completed() {
+async fn a_run_that_ends_at_its_last_step_is_completed() {
     let rig = rig(worker("{ max_turns: 2 }"), [read(1), words("Done.")]).await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 2));
@@ -129,7 +129,7 @@ async fn an_invalid_output_at_the_soft_stop_pauses_the_run() {
 
 /// a call after the soft stop is refused, and the text beside it is kept.
 #[tokio::test]
-async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
+async fn a_call_after_the_soft_stop_is_refused_and_the_text_is_kept() {
     let stubborn = call("send", json!({})).saying("Halfway there, one more thing.");
     let rig = rig(worker("{ max_turns: 1 }"), [read(1), stubborn, words("Never said.")]).await;
     let run = rig.run("worker", go()).await;
@@ -149,7 +149,7 @@ async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
 
 /// if that turn has no text, the last text before it is the summary.
 #[tokio::test]
-async fn a_silent_call_after_the_soft_stop_leaves_the_words_before_it() {
+async fn a_call_without_text_after_the_soft_stop_keeps_the_earlier_text() {
     let rig = rig(
         worker("{ max_turns: 1 }"),
         [read(1).saying("I begin with one."), read(2)],
@@ -174,7 +174,7 @@ async fn a_model_that_cannot_sum_up_leaves_the_run_paused() {
 
 /// if the time ends while the model is answering, it is asked to sum up and has 30 s to do so.
 #[tokio::test]
-async fn when_time_is_up_the_model_has_thirty_seconds_to_sum_up() {
+async fn at_the_time_limit_the_model_has_thirty_seconds_to_sum_up() {
     let script = [
         read(1).after(seconds(40)),
         hangs(),
@@ -193,7 +193,7 @@ async fn when_time_is_up_the_model_has_thirty_seconds_to_sum_up() {
 
 /// a tool that runs when the time ends is cancelled and reported as an error, then the model is asked to sum up.
 #[tokio::test]
-async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
+async fn a_tool_that_outlasts_the_run_is_cancelled_before_the_model_sums_up() {
     let script = [read(1).after(seconds(50)), words("The read did not come back.")];
     let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
     rig.tools.script("read", [Does::Hangs]);
@@ -211,7 +211,7 @@ async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
 
 /// calls that the time limit leaves no time for are not started, and each gets a result.
 #[tokio::test]
-async fn calls_that_were_not_begun_in_time_are_refused() {
+async fn calls_that_cannot_start_in_time_are_refused() {
     let script = [
         call("send", json!({"n": 1}))
             .and("send", json!({"n": 2}))
@@ -245,7 +245,7 @@ async fn calls_that_were_not_begun_in_time_are_refused() {
 
 /// without a summary in the grace period, the run is stopped and keeps its results.
 #[tokio::test]
-async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what_it_has() {
+async fn without_a_summary_in_the_grace_period_the_run_stops_and_keeps_its_results() {
     let script = [
         read(1).saying("I begin.").after(seconds(40)),
         hangs(),
@@ -263,7 +263,7 @@ async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what
 /// the text of a turn that the clock interrupts is kept, at the time limit, in the grace period, or at both.
 /// The model that sums up is shown its own text.
 #[tokio::test]
-async fn the_words_of_a_turn_that_the_clock_cut_are_kept_and_shown_to_the_model_that_sums_up() {
+async fn the_text_of_an_interrupted_turn_is_kept_and_shown_to_the_model_that_sums_up() {
     let begins = || read(1).saying("I begin.").after(seconds(40));
     let cut = |said: &str| hangs().saying(said);
     for (script, summary, own) in [
@@ -307,7 +307,7 @@ async fn the_words_of_a_turn_that_the_clock_cut_are_kept_and_shown_to_the_model_
 /// this also holds at the caller's deadline, for an agent that ends at its limit, and for one with an output
 /// schema.
 #[tokio::test]
-async fn the_words_of_a_turn_are_kept_whatever_clock_cut_it() {
+async fn the_text_of_a_turn_is_kept_whichever_deadline_interrupts_it() {
     let cut = || hangs().saying("I was about");
     let rig = rig(counter("{ deadline_seconds: 60 }"), [cut(), hangs()]).await;
     let run = rig.run("worker", go()).await;
@@ -321,7 +321,7 @@ async fn the_words_of_a_turn_are_kept_whatever_clock_cut_it() {
 
 /// a timeout in the request replaces the timeout in the definition.
 #[tokio::test]
-async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
+async fn a_timeout_in_the_request_replaces_that_of_the_definition() {
     let rig = rig(worker("{ deadline_seconds: 600 }"), [hangs(), words("Short.")]).await;
     let run = rig.run_within("worker", go(), seconds(5)).await;
     assert_eq!(
@@ -345,7 +345,7 @@ async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
 
 /// DESIGN.md section 2: tokens are a limit too.
 #[tokio::test]
-async fn when_the_tokens_are_spent_the_model_sums_up() {
+async fn when_the_tokens_are_exhausted_the_model_sums_up() {
     let script = [
         read(1).costing(600),
         read(2).costing(400),
@@ -361,7 +361,7 @@ async fn when_the_tokens_are_spent_the_model_sums_up() {
 
 /// DESIGN.md section 2: at most 16 calls of one turn run. Identical calls count one by one.
 #[tokio::test]
-async fn more_calls_than_sixteen_in_one_turn_are_refused() {
+async fn calls_beyond_sixteen_in_one_turn_are_refused() {
     let many = (2..=20).fold(read(1), |turn, n| turn.and("read", json!({"n": n})));
     let rig = rig(worker("{}"), [many, words("Done.")]).await;
     rig.run("worker", go()).await;
@@ -399,7 +399,7 @@ async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
 
 /// the counter of identical calls starts at zero too.
 #[tokio::test]
-async fn a_resumed_run_counts_identical_calls_anew() {
+async fn a_resumed_run_resets_the_counter_of_identical_calls() {
     let script = [
         read(1),
         read(1),
@@ -418,7 +418,7 @@ async fn a_resumed_run_counts_identical_calls_anew() {
 /// if a process dies at any write, the next one adds at most the duration of one call to the run, never the
 /// whole time limit.
 #[tokio::test]
-async fn who_dies_after_the_time_is_over_leaves_no_more_of_it() {
+async fn a_crash_after_the_time_limit_adds_no_time_to_the_run() {
     let mut fresh = Rig::new(&[worker("{ deadline_seconds: 100 }").as_str()]).await;
     for write in 1.. {
         fresh = fresh.afresh();

@@ -38,7 +38,7 @@ toolConfig: { tools: [read, complete_task] }
 
 /// X-1, D-R1 to D-R3: prompt, persona, model settings and exactly the granted tools reach the model.
 #[tokio::test]
-async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_the_summary() {
+async fn an_agent_uses_exactly_its_definition_and_its_last_text_is_the_summary() {
     let rig = Rig::new(&[READER]).await;
     rig.model
         .script("reader", [call("read", json!({"path": "a"})), words("It says hello.")]);
@@ -73,7 +73,7 @@ async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_th
 }
 
 /// X-4: the row is `running` before execution starts, then has the result, with times of the clock.
-pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(db: TestDb) {
+pub(crate) async fn a_run_is_recorded_before_it_starts_and_when_it_has_ended(db: TestDb) {
     let rig = Rig::on(db, &[READER]).await;
     rig.model.script(
         "reader",
@@ -110,7 +110,7 @@ pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(
 
 /// X-4: steps and tokens of a running run come from its journal. Those of a flow include all its steps, also the one in
 /// progress.
-pub(crate) async fn what_a_running_run_has_used_up_is_known(db: TestDb) {
+pub(crate) async fn steps_and_tokens_of_a_running_run_are_known(db: TestDb) {
     let flow = "name: flow\ndescription: d\nflow_type: sequential\nsteps: [reader, { name: again, agent: reader }]\n";
     let outer = "name: outer\ndescription: d\nflow_type: sequential\nsteps: [reader, flow]\n";
     let rig = Rig::on(db, &[READER, flow, outer]).await;
@@ -241,7 +241,7 @@ async fn after_five_invalid_outputs_in_a_row_the_run_has_failed() {
 
 /// D-5, DESIGN.md section 2: `complete_task` together with other calls runs none of them.
 #[tokio::test]
-async fn an_output_beside_other_calls_is_taken_for_neither() {
+async fn an_output_beside_other_calls_runs_none_of_them() {
     let rig = Rig::new(&[REPORTER]).await;
     let output = json!({"report": {"title": "T", "count": 2}});
     rig.model.script(
@@ -262,7 +262,7 @@ async fn an_output_beside_other_calls_is_taken_for_neither() {
 
 /// D-5: a run that ends with text gets one last chance, and may only submit its output.
 #[tokio::test]
-async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
+async fn a_run_that_ends_with_text_instead_of_its_output_has_one_last_chance() {
     let rig = Rig::new(&[REPORTER]).await;
     let output = json!({"report": {"title": "T", "count": 2}});
     rig.model
@@ -278,7 +278,7 @@ async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
 
 /// D-5: a run without its required output is not completed.
 #[tokio::test]
-async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
+async fn a_run_that_ends_twice_with_text_instead_of_its_output_fails() {
     let rig = Rig::new(&[REPORTER]).await;
     rig.model
         .script("reporter", [words("All done!"), words("Really, I am done.")]);
@@ -295,7 +295,7 @@ async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
 
 /// D-5: ending with text is allowed once. The last chance counts, even if its output is repaired in between.
 #[tokio::test]
-async fn a_last_chance_may_be_mended_but_not_talked_away() {
+async fn an_invalid_last_chance_may_be_corrected_but_not_replaced_by_text() {
     let rig = Rig::new(&[REPORTER]).await;
     let bad = json!({"report": {"title": "T"}});
     rig.model.script(
@@ -437,7 +437,7 @@ promptConfig: { query: "${names} ${most} ${share} ${strict}", systemPrompt: sort
 
 /// X-4: an agent that cannot start fails and names the reason.
 #[tokio::test]
-async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
+async fn an_agent_with_missing_tools_fails_and_names_them() {
     let rig = Rig::new(&[READER]).await;
     rig.tools.withdraw("read");
     let run = rig.run("reader", json!({"query": "go"})).await;
@@ -451,7 +451,7 @@ async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
 
 /// X-1, promise 2: a tool that is not granted does not run.
 #[tokio::test]
-async fn what_is_not_granted_does_not_run() {
+async fn a_tool_that_is_not_granted_does_not_run() {
     let rig = Rig::new(&[r#"
 name: clerk
 description: Writes.
@@ -469,7 +469,7 @@ toolConfig: { tools: [send] }
 
 /// X-1: side effects run one after another in the model's order. Each is recorded before it starts.
 #[tokio::test]
-async fn the_calls_of_a_turn_run_in_order_and_a_failing_one_is_told() {
+async fn the_calls_of_a_turn_run_in_order_and_a_failure_is_reported() {
     let rig = Rig::new(&[r#"
 name: clerk
 description: Writes.

@@ -106,7 +106,7 @@ async fn an_agent_calls_another_one_like_a_tool() {
 
 /// X-15, D-R4: inputs are checked before the called agent starts.
 #[tokio::test]
-async fn an_agent_that_is_called_wrongly_is_not_begun() {
+async fn an_agent_called_with_invalid_inputs_does_not_start() {
     let rig = rig("", "").await;
     rig.model.script(
         "boss",
@@ -128,7 +128,7 @@ async fn an_agent_that_is_called_wrongly_is_not_begun() {
 
 /// D-R4: of very many invalid arguments the model receives only some, so that its next prompt stays short.
 #[tokio::test]
-async fn of_a_thousand_wrong_arguments_a_model_is_told_few() {
+async fn of_a_thousand_invalid_arguments_the_model_receives_only_some() {
     let rig = rig("", "").await;
     let wrong: Value = (0..1500)
         .map(|n| (format!("{n}{}", "x".repeat(60)), json!(1)))
@@ -147,7 +147,7 @@ async fn of_a_thousand_wrong_arguments_a_model_is_told_few() {
 
 /// X-15: a failing sub-agent is a tool error, not a crash.
 #[tokio::test]
-async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {
+async fn a_failing_sub_agent_is_a_tool_error_to_its_caller() {
     let rig = rig("", "").await;
     rig.model.script("boss", [help(), words("It failed.")]);
     rig.model.script("helper", [fault(FaultKind::Blocked)]);
@@ -164,7 +164,7 @@ async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {
 
 /// X-15, X-6: an interrupted sub-agent is an error that includes its progress. Its limits are its own.
 #[tokio::test]
-async fn a_sub_agent_that_is_cut_short_is_an_error_with_what_it_has() {
+async fn an_interrupted_sub_agent_is_an_error_that_includes_its_progress() {
     let rig = rig("", "runConfig: { max_turns: 1 }").await;
     rig.model.script("boss", [help(), words("It got halfway.")]);
     rig.model
@@ -201,7 +201,7 @@ async fn a_sub_agent_without_a_limit_has_fifty_steps() {
 
 /// X-15, X-8: the caller's deadline applies to the called agent, and the caller sums up the results so far.
 #[tokio::test]
-async fn the_deadline_of_the_caller_reaches_the_called() {
+async fn the_callers_deadline_applies_to_the_called_agent() {
     let rig = rig(
         "runConfig: { deadline_seconds: 60 }",
         "runConfig: { deadline_seconds: 600 }",
@@ -251,7 +251,7 @@ async fn a_sub_agent_with_less_time_than_its_caller_sums_up_by_itself() {
 
 /// X-15: agents call each other at most five levels deep. A deeper call is an error that the model receives.
 #[tokio::test]
-async fn agents_call_each_other_only_so_deep() {
+async fn agents_call_each_other_at_most_five_levels_deep() {
     let definitions: Vec<_> = (0..8)
         .map(|n| {
             let sub = if n < 7 { format!("sub_agents: [a{}]", n + 1) } else { String::new() };
@@ -276,7 +276,7 @@ async fn agents_call_each_other_only_so_deep() {
 
 /// X-15, promise 3: an in-doubt call in a called run stops its callers until a person has settled it.
 #[tokio::test]
-async fn a_call_in_doubt_below_pauses_the_run_above() {
+async fn an_in_doubt_call_in_a_sub_agent_pauses_its_caller() {
     let rig = rig("", "").await;
     rig.tools.script("send", [Does::IsLost]);
     rig.model.script("boss", [help(), words("All is well.")]);
@@ -312,7 +312,7 @@ async fn a_call_in_doubt_below_pauses_the_run_above() {
 
 /// X-15, promise 3: this also holds if the called agent is a flow.
 #[tokio::test]
-async fn a_call_in_doubt_in_a_flow_below_pauses_the_run_above() {
+async fn an_in_doubt_call_in_a_called_flow_pauses_its_caller() {
     let flow = r#"
 name: helper
 description: A flow.
@@ -418,7 +418,7 @@ async fn a_sub_agent_may_be_given_a_time_of_its_own() {
 
 /// X-10: an invalid time is an error that the model receives, and no run starts.
 #[tokio::test]
-async fn a_time_that_is_none_begins_nothing() {
+async fn an_invalid_time_starts_no_run() {
     let rig = rig("", "").await;
     rig.model.script(
         "boss",

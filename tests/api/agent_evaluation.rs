@@ -78,14 +78,14 @@ async fn evaluate(script: Vec<Reply>) -> (Option<i32>, Vec<Value>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_with_the_right_place_is_as_expected() {
+async fn a_report_with_the_correct_place_passes() {
     let (status, lines) = evaluate(investigator(None)).await;
     assert_eq!(lines[0]["wrong"], json!([]), "{:#}", lines[0]);
     assert_eq!((status, &lines[0]["as_expected"]), (Some(0), &json!(true)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_with_another_place_is_not() {
+async fn a_report_with_another_place_fails() {
     let (status, lines) = evaluate(investigator(Some("src/cart.py"))).await;
     assert_eq!((status, &lines[0]["as_expected"]), (Some(1), &json!(false)));
     assert!(
@@ -179,7 +179,7 @@ async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
 /// A case is reported when it is judged, not with the last one. An evaluation that is stopped reports its progress and
 /// leaves nothing behind.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_case_is_told_at_once_and_an_evaluation_that_is_stopped_says_how_far_it_came() {
+async fn a_case_is_reported_at_once_and_a_stopped_evaluation_reports_its_progress() {
     let gemini = Gemini::scripted(helper()).await;
     let folder = folder(&["answer", "stall"], "");
     let mut child = Ended(command(folder.path(), &gemini.url, &[]).spawn().unwrap());
@@ -219,7 +219,7 @@ async fn a_case_is_told_at_once_and_an_evaluation_that_is_stopped_says_how_far_i
 
 /// Cases are refused if their directory is not the one that the tool servers serve.
 #[test]
-fn cases_about_a_folder_are_refused_beside_servers_of_one_s_own() {
+fn cases_about_a_directory_are_refused_with_custom_servers() {
     let folder = folder(&["answer"], "root: .\n");
     std::fs::write(folder.path().join("mcp.json"), r#"{"mcpServers":{}}"#).unwrap();
     let output = command(folder.path(), "http://127.0.0.1:9", &["--mcp-config", "mcp.json"])
@@ -235,7 +235,7 @@ fn cases_about_a_folder_are_refused_beside_servers_of_one_s_own() {
 
 /// Every shipped case can be read, and its agent is shipped too.
 #[test]
-fn the_shipped_cases_are_right() {
+fn the_shipped_cases_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = gavel::evaluation::agents::load(&root.join("evaluation/agents")).unwrap();
     let shipped = gavel::app::agents_in(&root.join("agents"), None)

@@ -242,13 +242,13 @@ macro_rules! killed_within_every_write {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn what_is_approved_is_done_once() {
+            async fn an_approved_call_is_done_once() {
                 let settings = json!({"trustHints": true});
                 at_every_write(($postgres, Write::$write), settings, both_are_done_once).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn what_is_approved_and_takes_no_key_is_never_sent_twice() {
+            async fn an_approved_call_without_a_key_is_never_sent_twice() {
                 let tool = json!({"sideEffect": true, "idempotency": "none"});
                 let settings = json!({"trustHints": true, "tools": {"add_task": tool}});
                 let in_doubt = at_every_write(($postgres, Write::$write), settings, each_is_done_or_in_doubt).await;

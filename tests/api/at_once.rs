@@ -129,7 +129,7 @@ fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
 /// DESIGN.md sections 6 and 8: of fifty concurrent answers to two processes one counts, with one effect at
 /// most. The same answer by the same caller gets the same response, at either process. All others are too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_fifty_answers_to_two_processes_one_counts() {
+async fn of_fifty_concurrent_answers_to_two_processes_one_counts() {
     const WORDS: [&str; 3] = ["approve_once", "reject", "approve_and_always_allow_recipient"];
     let served = Served::on(true, mail()).await;
     // Otherwise the first answer to arrive might always be of one kind.
@@ -203,7 +203,7 @@ impl Served {
 
 /// R-14, DESIGN.md section 6: an in-doubt action is settled once. The same report by the same person gets the same
 /// response. Another report, or another person's, is too late and changes nothing.
-async fn a_second_word_changes_nothing(postgres: bool) {
+async fn a_second_settlement_changes_nothing(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for (sent, (first, others, happened)) in [
         (ANN, [BOSS, KIM], true),
@@ -245,7 +245,7 @@ async fn a_second_word_changes_nothing(postgres: bool) {
 }
 
 /// R-14, DESIGN.md section 6: of twenty concurrent and contradictory settlements, one counts.
-async fn of_twenty_words_one_counts(postgres: bool) {
+async fn of_twenty_concurrent_settlements_one_counts(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for round in 0..4 {
         let (run, path) = served.doubtful().await;
@@ -280,6 +280,6 @@ macro_rules! on_both {
 }
 
 on_both! {
-    a_doubt_that_is_settled_stays_as_the_first_word_has_it => a_second_word_changes_nothing;
-    of_twenty_words_on_a_doubt_one_counts => of_twenty_words_one_counts;
+    a_doubt_that_is_settled_stays_as_the_first_word_has_it => a_second_settlement_changes_nothing;
+    of_twenty_words_on_a_doubt_one_counts => of_twenty_concurrent_settlements_one_counts;
 }

@@ -86,7 +86,7 @@ fn two(first: (&'static str, Value), second: (&'static str, Value)) -> Reply {
 /// the row of every action and the run's response have the model, the tool, the hash of its arguments, the policy
 /// decision, the approval, the execution, the error, and the times of all these.
 #[tokio::test]
-async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_came_of_it() {
+async fn every_action_records_its_proposer_its_approval_and_its_outcome() {
     for setup in both() {
         let calls = two(
             ("add_task", json!({"description": "milk"})),
@@ -163,7 +163,7 @@ async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_
 /// for an approved and a rejected action, a cancelled run and a chat, the audit log has every effect with its
 /// actor. It verifies while gavel runs, from an export, and against a kept head.
 #[tokio::test]
-async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it() {
+async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
     for setup in both() {
         let calls = two(
             ("add_task", json!({"description": "milk"})),
@@ -320,7 +320,7 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
 /// thousands of kept heads, many of the same row, all match their rows. A single mismatch is named, wherever it
 /// is in the list.
 #[tokio::test]
-async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
+async fn among_thousands_of_kept_heads_the_mismatch_is_named() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let path = "/api/projects/shop/agents/seller";
@@ -377,7 +377,7 @@ async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
 
 /// An export is verified with the given key, wherever the database is.
 #[tokio::test]
-async fn an_export_verifies_with_the_key_alone() {
+async fn an_export_can_be_verified_with_the_key_only() {
     const KEY: &str = "0123456789abcdef0123456789abcdef";
     let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
         1 => Reply::call("add_task", json!({"description": "milk"})),
@@ -437,7 +437,7 @@ async fn an_export_verifies_with_the_key_alone() {
 /// Only the owner can read the key that gavel creates beside a SQLite database.
 #[cfg(unix)]
 #[tokio::test]
-async fn the_key_beside_the_database_is_its_owner_s_alone() {
+async fn only_the_owner_can_read_the_key_beside_the_database() {
     use std::os::unix::fs::PermissionsExt;
 
     let app = spawn_app(Setup::stdio_sqlite()).await;
@@ -484,7 +484,7 @@ async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
 /// docs/audit.md, The key: if a key is given, a file beside the database is an older one. If it is emptied or
 /// truncated, it stops neither gavel nor the verification, and nothing is hashed with it.
 #[tokio::test]
-async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
+async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {
     const KEY: &str = "0123456789abcdef0123456789abcdef";
     let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
         1 => Reply::call("add_task", json!({"description": "milk"})),
@@ -556,7 +556,7 @@ async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
 /// An export holds users' texts, as the database does: only its owner can read it, whatever the umask is.
 #[cfg(unix)]
 #[tokio::test]
-async fn an_export_is_its_owner_s_alone() {
+async fn only_the_owner_can_read_an_export() {
     use std::os::unix::fs::PermissionsExt;
 
     let app = spawn_app(Setup::stdio_sqlite()).await;
@@ -573,7 +573,7 @@ async fn an_export_is_its_owner_s_alone() {
 
 /// A lost key beside the database is reported by the log at the next start, by the doctor, and by the verification.
 #[tokio::test]
-async fn a_lost_key_is_cried_out() {
+async fn a_lost_key_is_reported() {
     let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
         1 => Reply::call("add_task", json!({"description": "milk"})),
         _ => Reply::Text("Added."),

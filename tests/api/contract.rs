@@ -147,7 +147,7 @@ impl App {
 /// R, Routes: `summary` is a string in every status, and says what approval is requested, what was done, and why the
 /// run ended.
 #[tokio::test]
-async fn every_state_of_a_run_has_a_summary_that_says_how_it_stands() {
+async fn every_state_of_a_run_has_a_summary_of_it() {
     for setup in both() {
         let model = Reply::from(|request| {
             let contents = request["contents"].as_array().unwrap();
@@ -275,7 +275,7 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
 
 /// R, Routes, R-16: the stream consists of lines of the specified types, and problems of these routes name their class.
 #[tokio::test]
-async fn a_stream_and_a_problem_are_what_a_typed_client_expects() {
+async fn a_stream_and_a_problem_have_the_types_of_the_specification() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Text("Hello, Ann.")])).await;
         let request = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
@@ -325,7 +325,7 @@ async fn a_stream_and_a_problem_are_what_a_typed_client_expects() {
 /// with the next message the model receives, as data, what was requested, the answers with their reasons, and what
 /// was done, with the resulting ids.
 #[tokio::test]
-async fn the_next_message_knows_what_was_asked_answered_and_done() {
+async fn the_next_message_includes_earlier_requests_answers_and_effects() {
     for setup in both() {
         let model = Reply::from(|request| {
             let last = request["contents"].as_array().unwrap().last().unwrap().to_string();
@@ -410,7 +410,7 @@ async fn the_next_message_knows_what_was_asked_answered_and_done() {
 
 /// an expired approval request is no longer pending, even before its expiry is recorded.
 #[tokio::test]
-async fn an_expired_request_is_not_pending_any_more() {
+async fn an_expired_request_is_no_longer_pending() {
     for setup in both() {
         let model = Reply::from(|request| match request["contents"].to_string() {
             said if said.contains("functionResponse") => Reply::Text("Done."),

@@ -323,7 +323,7 @@ async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
 
 /// docs/operations.md, Metrics: an alarm on the store's metric needs it from the start, not from the first failure on.
 #[tokio::test]
-async fn the_store_s_meter_is_there_before_any_trouble() {
+async fn the_stores_metric_exists_before_the_first_failure() {
     let folder = tempfile::tempdir().unwrap();
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
@@ -398,19 +398,19 @@ async fn sigterm_answers_all_that_is_decided(stores: Stores) {
 }
 
 #[tokio::test]
-async fn sigterm_under_load_answers_all_that_is_decided_on_sqlite() {
+async fn sigterm_under_load_answers_every_decision_on_sqlite() {
     sigterm_answers_all_that_is_decided(Stores::sqlite()).await;
 }
 
 #[tokio::test]
-async fn sigterm_under_load_answers_all_that_is_decided_on_postgres() {
+async fn sigterm_under_load_answers_every_decision_on_postgres() {
     sigterm_answers_all_that_is_decided(Stores::postgres().await).await;
 }
 
 /// Promise 1, C-FR-006: a request that outlasts the drain time is interrupted. This is answered and recorded, with what
 /// was done.
 #[tokio::test]
-async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
+async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded() {
     for database in [Database::Sqlite, Database::Postgres] {
         let folder = tempfile::tempdir().unwrap();
         let gemini = Gemini::scripted(vec![Reply::from(|request| {
@@ -473,7 +473,7 @@ async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
 
 /// C-FR-006: a client that disconnects cannot lose a decision.
 #[tokio::test]
-async fn a_client_that_leaves_in_mid_request_loses_no_record() {
+async fn a_client_that_disconnects_within_a_request_loses_no_record() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let app = spawn_app(setup.script(vec![
             Reply::call("add_task", json!({"description": "milk"})),
@@ -508,7 +508,7 @@ async fn a_client_that_leaves_in_mid_request_loses_no_record() {
 
 /// C-FR-006: the same for a stream whose reader disconnects within it.
 #[tokio::test]
-async fn a_reader_that_leaves_a_stream_loses_no_record() {
+async fn a_reader_that_disconnects_from_a_stream_loses_no_record() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let app = spawn_app(setup.script(vec![
             Reply::call("add_task", json!({"description": "milk"})),

@@ -510,7 +510,7 @@ fn every_code_of_a_call_and_of_a_failed_run_is_in_the_list() {
 
 /// docs/operations.md, What is kept: the documented statements delete only old data, while gavel runs.
 #[tokio::test]
-async fn the_sql_that_the_pages_give_deletes_what_is_too_old_on_both_databases() {
+async fn the_documented_sql_deletes_only_old_data_on_both_databases() {
     const LIMIT: i64 = 1_767_225_600_000_000;
     let is_sql = |block: &String| {
         let first = block.split_whitespace().next();

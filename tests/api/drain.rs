@@ -57,7 +57,7 @@ fn message(text: &str) -> Value {
 /// Promise 1, C-FR-006: the client has disconnected, and the service is asked to stop.
 // Two threads, because waiting for the process blocks one while the model answers on the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_decision_whose_client_has_left_outlives_the_stop() {
+async fn a_decision_whose_client_disconnected_survives_the_shutdown() {
     for place in places().await {
         let gemini = Gemini::scripted(vec![Reply::After(
             Duration::from_millis(1500),
@@ -83,7 +83,7 @@ async fn a_decision_whose_client_has_left_outlives_the_stop() {
 
 /// DESIGN.md section 3: a request during the drain is shed and recorded; section 9: `Retry-After`.
 #[tokio::test]
-async fn what_comes_during_the_drain_is_shed_and_recorded_while_the_rest_is_finished() {
+async fn requests_during_the_drain_are_shed_and_recorded_while_others_finish() {
     for place in places().await {
         let gemini = Gemini::scripted(vec![Reply::After(
             Duration::from_millis(2500),
@@ -134,7 +134,7 @@ async fn what_comes_during_the_drain_is_shed_and_recorded_while_the_rest_is_fini
 
 /// Promises 3 and 7: each call of an interrupted turn reports how far it came.
 #[tokio::test]
-async fn calls_of_a_run_that_is_cut_short_tell_the_truth() {
+async fn calls_of_an_interrupted_run_report_their_actual_state() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         // `look` only reads, `act` does not; neither is ever answered. Side effects run one after another.
         let mut server = RawServer::start(|request| match request.method() {

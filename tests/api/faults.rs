@@ -15,7 +15,7 @@ use crate::postgres;
 
 /// DESIGN.md section 5: a request continues without an unavailable server, and the model receives that.
 #[tokio::test]
-async fn without_its_tool_server_gavel_still_answers_and_tells_the_model() {
+async fn without_its_tool_server_gavel_still_answers_and_informs_the_model() {
     let mcp = json!({"mcpServers": {"tasks": {"command": "/no/such/program"}}});
     let script = vec![
         Reply::call("add_task", json!({"description": "milk"})),
@@ -40,7 +40,7 @@ async fn without_its_tool_server_gavel_still_answers_and_tells_the_model() {
 
 /// Promise 1: an effect that cannot be recorded does not run, and the caller receives an error.
 #[tokio::test]
-async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_well() {
+async fn while_the_database_is_locked_no_side_effect_runs_and_later_requests_succeed() {
     let add = || Reply::call("add_task", json!({"description": "milk"}));
     let list = Reply::call("list_tasks", json!({}));
     let last_is_call = |request: &Value| request["contents"].as_array().unwrap().len() > 1;
@@ -86,7 +86,7 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_
 
 /// DESIGN.md section 9: tenants are separate, and a request without a key is rejected.
 #[tokio::test]
-async fn keys_are_asked_for_and_tenants_are_kept_apart() {
+async fn keys_are_required_and_tenants_are_separate() {
     let entry = |name: &str, key: &str, tenant: &str| {
         let hash = Sha256::digest(key)
             .iter()
@@ -129,7 +129,7 @@ async fn keys_are_asked_for_and_tenants_are_kept_apart() {
 
 /// DESIGN.md section 9: a stream has the events of the journal as they happen, and ends with the decision.
 #[tokio::test]
-async fn a_stream_tells_what_happens_and_ends_with_the_decision() {
+async fn a_stream_has_the_events_and_ends_with_the_decision() {
     let script = vec![
         Reply::call("add_task", json!({"description": "milk"})),
         Reply::Text("Added milk."),
@@ -155,7 +155,7 @@ async fn a_stream_tells_what_happens_and_ends_with_the_decision() {
 
 /// With `records.content = none` the database holds no text of a message, and no secret.
 #[tokio::test]
-async fn with_content_none_the_database_holds_none_of_the_words() {
+async fn with_content_none_the_database_holds_no_message_text() {
     let script = vec![
         Reply::call("add_task", json!({"description": "canary-argument"})),
         Reply::Text("canary-response"),
@@ -241,7 +241,7 @@ async fn between(mut client: TcpStream, mut server: TcpStream, cut: Arc<Mutex<Cu
 /// Promises 3 and 7: a commit with an unknown result is not a failure. The call is sent again under its key, which
 /// settles it. If that is not possible, it is in doubt. Exactly one task exists in the end.
 #[tokio::test]
-async fn a_task_whose_commit_was_cut_off_is_there_once_and_not_told_as_failed() {
+async fn a_task_whose_commit_was_cut_off_exists_once_and_is_not_reported_as_failed() {
     for (mode, outcome) in [
         (Cut::Before, None),
         (Cut::After, None),

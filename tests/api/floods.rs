@@ -55,7 +55,7 @@ async fn server(name: &'static str, answer: impl Fn(&Request) -> Option<Answer> 
 
 /// Promise 5: servers that flood gavel with requests do not delay other servers.
 #[tokio::test]
-async fn servers_that_flood_with_requests_take_nothing_from_others() {
+async fn servers_that_flood_gavel_with_requests_do_not_delay_others() {
     let flood = format!("data: {PING}\n\n").repeat(20_000);
     let go: Arc<AtomicBool> = Arc::default();
     let begun = go.clone();

@@ -148,7 +148,7 @@ const ASKED: [&str; 14] = [
 
 /// Promise 2, R-11; C-FR-009: this holds on all three surfaces, with every string.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_obeys_what_a_tool_says_has_no_effect_without_leave() {
+async fn a_model_that_obeys_tool_output_has_no_effect_without_approval() {
     let (Some(mut strings), Some(more)) = (
         crate::strings::made_for("tool_result"),
         crate::strings::made_for("tool_description"),

@@ -72,7 +72,7 @@ fn obeys(names: &[&'static str]) -> Vec<Reply> {
 /// DESIGN.md section 1, promise 2; C-FR-009: descriptions of a server that is not granted reach no model, and its tools
 /// do not run.
 #[tokio::test]
-async fn descriptions_of_a_server_that_is_not_granted_reach_no_model_and_its_tools_do_not_run() {
+async fn tools_of_a_server_that_is_not_granted_are_neither_described_nor_run() {
     let Some(texts) = crate::strings::made_for("tool_description") else {
         return;
     };

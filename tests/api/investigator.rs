@@ -165,7 +165,7 @@ async fn investigate(script: Vec<Reply>) -> (Value, (String, PathBuf, u64)) {
 
 /// D-E, X-1, X-14: a question about this repository is answered with a file and a line that contain the answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_codebase_investigator_finds_what_is_there() {
+async fn the_codebase_investigator_finds_an_existing_function() {
     let (run, (name, path, line)) = investigate(script(false)).await;
     assert_eq!(run["status"], "completed", "{run:#}");
     let report = &run["output"];

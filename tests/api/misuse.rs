@@ -27,7 +27,7 @@ fn pointers(problem: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn each_wrong_body_is_a_problem_that_names_the_place() {
+async fn each_invalid_body_is_a_problem_that_names_the_location() {
     let app = app().await;
     let long = "x".repeat(10_000);
     let table: Vec<(String, &str)> = vec![
@@ -139,7 +139,7 @@ async fn half_a_character_in_any_body_is_replaced_and_the_request_is_answered() 
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_a_bad_request_that_says_where() {
+async fn invalid_utf8_is_a_bad_request_that_names_the_position() {
     let app = app().await;
     for (method, path, body, _) in BODIES {
         let at = body.find("TEXT").unwrap();
@@ -155,7 +155,7 @@ async fn bytes_that_are_no_text_are_a_bad_request_that_says_where() {
 }
 
 #[tokio::test]
-async fn a_body_over_its_limit_is_413_however_it_is_sent() {
+async fn a_body_over_its_limit_is_413_for_every_transfer_encoding() {
     let app = app().await;
     let body = format!(r#"{{"message":"{}","user_id":"u"}}"#, "x".repeat(1 << 20));
     let (status, sized) = problem(&app, body.clone()).await;
@@ -171,7 +171,7 @@ async fn a_body_over_its_limit_is_413_however_it_is_sent() {
 }
 
 #[tokio::test]
-async fn unknown_routes_wrong_methods_and_wrong_ids_are_problems() {
+async fn unknown_routes_disallowed_methods_and_invalid_ids_are_problems() {
     let app = app().await;
     assert_eq!(app.get("/v1/nothing").await.0, 404);
     assert_eq!(app.get("/v1/chat").await.0, 405);

@@ -215,7 +215,7 @@ async fn look(browser: &Browser, method: &str, path: &str, fields: &[Field]) -> 
 /// no route of the API or of the console lets another user, or an approver of another tenant, see or change ann's
 /// data: it answers as for a missing resource. Ann sees all of it by the same routes.
 #[tokio::test]
-async fn nobody_sees_or_touches_what_is_somebody_elses_by_any_route() {
+async fn no_route_shows_or_changes_another_users_data() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let model = Reply::from(|request| {
             let said = request["contents"].as_array().unwrap();

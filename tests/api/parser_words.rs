@@ -127,7 +127,7 @@ async fn sent(app: &App, method: &str, path: &str, kind: &str, body: &[u8]) -> S
 }
 
 #[tokio::test]
-async fn a_malformed_body_is_answered_in_gavels_own_words() {
+async fn a_malformed_body_gets_an_error_in_gavels_own_words() {
     let setup = Setup::stdio_sqlite().agent("workspace.md", WORKSPACE);
     let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
     for (method, path) in routes() {
@@ -142,7 +142,7 @@ async fn a_malformed_body_is_answered_in_gavels_own_words() {
 
 /// D: a definition in any format.
 #[tokio::test]
-async fn a_malformed_definition_is_answered_in_gavels_own_words() {
+async fn a_malformed_definition_gets_an_error_in_gavels_own_words() {
     let app = spawn_app(Setup::stdio_sqlite()).await;
     let path = "/api/projects/shop/agents/seller";
     for (kind, text) in [
@@ -179,7 +179,7 @@ async fn a_malformed_definition_is_answered_in_gavels_own_words() {
 /// DESIGN.md section 2, Verdict functions: errors in a model's output are reported to it in gavel's own words. So are
 /// errors in the output of a tool's server.
 #[tokio::test]
-async fn what_a_model_writes_amiss_is_told_it_in_gavels_own_words() {
+async fn malformed_model_output_is_reported_to_it_in_gavels_own_words() {
     let calls: Vec<(&'static str, Value)> = vec![
         ("request_clarification", json!({})),
         (

@@ -49,7 +49,7 @@ tests:
 
 /// a deny rule denies on every surface, and here the outcome shows it.
 #[tokio::test]
-async fn a_rule_that_denies_keeps_the_call_from_running_and_tells_the_model_why() {
+async fn a_deny_rule_blocks_the_call_and_gives_the_model_the_reason() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let (_folder, path) = policy(DENY);
         let (app, decision) = add(setup.env("GAVEL_POLICY", path), "the password is x").await;
@@ -73,7 +73,7 @@ async fn a_rule_that_denies_keeps_the_call_from_running_and_tells_the_model_why(
 
 /// A rule applies only to the calls it names.
 #[tokio::test]
-async fn a_call_that_no_rule_is_about_runs() {
+async fn a_call_without_a_matching_rule_runs() {
     let (_folder, path) = policy(DENY);
     let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
@@ -83,7 +83,7 @@ async fn a_call_that_no_rule_is_about_runs() {
 /// DESIGN.md section 6: on the chat surface a call that requires approval is denied, even if a rule requires the
 /// approval.
 #[tokio::test]
-async fn a_rule_that_asks_for_leave_denies_where_nobody_can_be_asked() {
+async fn a_rule_that_requires_approval_denies_on_the_chat_surface() {
     let text = "rules:\n- {name: ask, tools: add_task, then: require_approval, reason: tasks are looked at}\n";
     let (_folder, path) = policy(text);
     let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
@@ -145,7 +145,7 @@ async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
 /// an invalid recipient is refused before approval with an error that names the location, and the model can
 /// correct it.
 #[tokio::test]
-async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {
+async fn invalid_recipients_reach_the_model_as_invalid_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let mut mcp = addressed();
     let tasks = format!("sqlite://{}", folder.path().join("tasks.db").display());
@@ -187,7 +187,7 @@ async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {
 
 /// Every error in the file, and every failing test, stops the start.
 #[tokio::test]
-async fn a_policy_that_is_wrong_or_whose_test_fails_stops_the_start() {
+async fn an_invalid_policy_or_a_failing_policy_test_stops_the_start() {
     let refused = async |text: &str| {
         let (folder, path) = policy(text);
         let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
@@ -221,7 +221,7 @@ async fn a_policy_that_is_wrong_or_whose_test_fails_stops_the_start() {
 
 /// The history on both databases: what a user approved, what they rejected, and what ran in a chat.
 #[tokio::test]
-async fn simulate_compares_with_what_people_have_answered() {
+async fn simulate_compares_with_past_approvals_and_rejections() {
     let workspace = "---\nname: workspace\ndescription: Works.\ntools: [add_task]\n---\n\nYou are the workspace.\n";
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let two = vec![

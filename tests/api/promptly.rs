@@ -25,7 +25,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// The median of many: from the approval to the call, and from the approval to the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_approved_call_begins_at_once_and_its_result_is_the_answer() {
+async fn an_approved_call_starts_at_once_and_its_result_is_the_answer() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let called = Arc::new(Mutex::new(None));
         let at = Arc::clone(&called);
@@ -69,7 +69,7 @@ async fn an_approved_call_begins_at_once_and_its_result_is_the_answer() {
 /// DESIGN.md section 6: an approval request is no longer pending from its expiry on, even before the sweep has found
 /// it.
 #[tokio::test]
-async fn what_has_expired_is_pending_no_longer() {
+async fn an_approval_request_is_not_pending_after_its_expiry() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => add("milk"),

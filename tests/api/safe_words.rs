@@ -218,7 +218,7 @@ async fn all_that_callers_get(app: &App) -> Vec<(String, String)> {
 /// however a third-party server reports an error, callers of every surface get a fixed text. The model and the
 /// tool-call log have the server's text.
 #[tokio::test]
-async fn the_words_of_a_server_of_others_reach_the_model_and_the_log_and_no_caller() {
+async fn error_texts_of_a_third_party_server_reach_the_model_and_the_log_but_no_caller() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         for (how, says) in ways() {
             let server = server(says).await;
@@ -244,7 +244,7 @@ async fn the_words_of_a_server_of_others_reach_the_model_and_the_log_and_no_call
 
 /// with `exposeErrors` callers get the first line of the text, and no more.
 #[tokio::test]
-async fn of_a_server_whose_errors_are_exposed_callers_get_the_first_line_alone() {
+async fn callers_get_only_the_first_line_of_an_exposed_error() {
     for (how, says) in ways() {
         let server = server(says).await;
         let settings = json!({"trustHints": true, "exposeErrors": true});

@@ -30,21 +30,21 @@ scenarios! {
     /// C-US2-1, C-US2-2, C-US2-3, C-US2-4, C-US4-2, C-FR-003: small talk is answered without a tool.
     small_talk_is_answered_without_a_tool
     /// C-US3-1, C-US3-2, C-US3-3, C-US4-3, C-SC-4, C-FR-004: an unclear message gets a question, and no tool is called.
-    an_unclear_message_gets_a_question_and_no_tool_call
+    an_unclear_message_gets_a_clarifying_question_and_no_tool_call
     /// C-US5-1, C-US5-2, C-SC-5, C-FR-005: an out-of-scope request is refused with the reason.
-    what_is_out_of_scope_is_refused_with_the_reason
+    an_out_of_scope_request_is_refused_with_the_reason
     /// C-US5-3, C-FR-006: a request over the rate limit gets a logged refusal.
     over_the_rate_limit_is_a_logged_refusal
     /// C-US6-2: the model and the user receive a tool's failure.
-    a_failing_tool_is_told_to_the_model_and_the_person
+    a_failing_tool_is_reported_to_the_model_and_the_user
     /// C-EC-5: a tool that fails within a sequence leaves earlier effects in place, and the failure is reported.
-    a_tool_that_fails_in_mid_sequence_leaves_what_was_done_and_is_told
+    a_tool_that_fails_within_a_sequence_keeps_earlier_effects_and_is_reported
     /// C-US6-3: "the first one" is the first task of the list.
     the_first_one_is_the_first_of_the_list
     /// C-EC-1, C-FR-010, C-SC-7: while Gemini is down, the answer is friendly and logged.
     while_gemini_is_down_the_answer_is_friendly_and_logged
     /// C-EC-1, C-FR-010, C-SC-7: a Gemini that hangs or is unreachable gets a friendly answer, and a record.
-    a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record
+    a_gemini_that_hangs_or_is_unreachable_gets_a_friendly_answer_and_a_record
     /// C-EC-2, C-FR-012: malformed model output runs nothing.
     malformed_model_output_runs_nothing
     /// C-EC-3, C-FR-011, C-SC-6: an endless tool loop ends after five iterations.
@@ -52,7 +52,7 @@ scenarios! {
     /// C-EC-4: a very long message or history is a logged decision, and is not sent to the model.
     a_very_long_message_or_history_is_a_logged_decision_and_is_not_sent_to_the_model
     /// C-FR-009: a tool outside the allowlist does not run, whatever the model outputs.
-    a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says
+    a_tool_outside_the_allowlist_does_not_run_whatever_the_model_says
     /// C-FR-008: two users do not see each other's tasks.
     two_users_do_not_see_each_others_tasks
     /// C-SC-2: if the model takes two seconds, the answer comes within three.
@@ -225,7 +225,7 @@ async fn small_talk_is_answered_without_a_tool(setup: Setup) {
     }
 }
 
-async fn an_unclear_message_gets_a_question_and_no_tool_call(setup: Setup) {
+async fn an_unclear_message_gets_a_clarifying_question_and_no_tool_call(setup: Setup) {
     let ask = json!({"question": "Shall I add it as a task, or find one?", "kind": "UNCLEAR_INTENT"});
     let app = spawn_app(setup.script(vec![Reply::call("request_clarification", ask)])).await;
     for message in ["groceries", "milk and eggs", "that one"] {
@@ -243,7 +243,7 @@ async fn an_unclear_message_gets_a_question_and_no_tool_call(setup: Setup) {
     }
 }
 
-async fn what_is_out_of_scope_is_refused_with_the_reason(setup: Setup) {
+async fn an_out_of_scope_request_is_refused_with_the_reason(setup: Setup) {
     let refuse = json!({"message": "I can only help with your tasks.", "kind": "OUT_OF_SCOPE"});
     let app = spawn_app(setup.script(vec![Reply::call("refuse", refuse)])).await;
     for message in ["what's the weather?", "delete all my data permanently"] {
@@ -279,7 +279,7 @@ async fn over_the_rate_limit_is_a_logged_refusal(setup: Setup) {
     assert_eq!(app.gemini.requests().len(), 2, "the model is not asked");
 }
 
-async fn a_failing_tool_is_told_to_the_model_and_the_person(setup: Setup) {
+async fn a_failing_tool_is_reported_to_the_model_and_the_user(setup: Setup) {
     let script = vec![
         Reply::call("complete_task", json!({"id": "no-such-task"})),
         Reply::from(|request| {
@@ -308,7 +308,7 @@ async fn a_failing_tool_is_told_to_the_model_and_the_person(setup: Setup) {
     assert_eq!(repaired["outcome_category"], "SUCCESS:TASK_COMPLETED", "{repaired}");
 }
 
-async fn a_tool_that_fails_in_mid_sequence_leaves_what_was_done_and_is_told(setup: Setup) {
+async fn a_tool_that_fails_within_a_sequence_keeps_earlier_effects_and_is_reported(setup: Setup) {
     let script = vec![
         Reply::call("list_tasks", json!({})),
         Reply::from(|request| {
@@ -401,7 +401,7 @@ async fn while_gemini_is_down_the_answer_is_friendly_and_logged(setup: Setup) {
     assert_eq!(afterwards["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{afterwards}");
 }
 
-async fn a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record(setup: Setup) {
+async fn a_gemini_that_hangs_or_is_unreachable_gets_a_friendly_answer_and_a_record(setup: Setup) {
     // Reserved but not listening: connections to it are refused.
     let held = TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -511,7 +511,7 @@ async fn a_very_long_message_or_history_is_a_logged_decision_and_is_not_sent_to_
     assert_eq!(app.gemini.requests().len(), 3);
 }
 
-async fn a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says(setup: Setup) {
+async fn a_tool_outside_the_allowlist_does_not_run_whatever_the_model_says(setup: Setup) {
     let script = vec![
         Reply::Calls(vec![
             ("drop_tables", json!({})),

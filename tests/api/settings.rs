@@ -46,7 +46,7 @@ async fn adds_a_task_by(far: &Far, app: &App) -> [Seen; 2] {
 /// P-E, DESIGN.md section 10: project and location take precedence over a key. The service account is exchanged for a
 /// token.
 #[tokio::test]
-async fn vertex_ai_by_its_settings_is_asked_with_the_token_of_a_service_account() {
+async fn vertex_ai_is_called_with_a_service_account_token() {
     let token = r#"{"access_token":"ya29.granted","expires_in":3599,"token_type":"Bearer"}"#;
     let (far, tokens) = (vertex().await, Far::start([json(200, token)]).await);
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ async fn vertex_ai_by_its_settings_is_asked_with_the_token_of_a_service_account(
 
 /// P-E: the same with a key alone, Vertex AI's express mode.
 #[tokio::test]
-async fn vertex_ai_with_a_key_of_its_own_is_asked_with_that_key() {
+async fn vertex_ai_with_its_own_key_is_called_with_that_key() {
     let far = vertex().await;
     let setup = Setup::stdio_sqlite()
         .env("VERTEX_AI_API_KEY", "express-key")
@@ -103,7 +103,7 @@ async fn vertex_ai_with_a_key_of_its_own_is_asked_with_that_key() {
 /// C-FR-006, promise 1, DESIGN.md section 9: beyond `GAVEL_MAX_IN_FLIGHT` a request is shed and recorded as a decision.
 /// A freed slot is given to the next request.
 #[tokio::test]
-async fn beyond_the_places_for_requests_one_is_shed_and_recorded() {
+async fn a_request_beyond_the_slots_is_shed_and_recorded() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let script = vec![Reply::from(|request| {
             match request["contents"].to_string().contains("slow") {
@@ -153,7 +153,7 @@ async fn full() -> (TcpListener, Vec<TcpStream>) {
 
 /// C-EC-1: `GAVEL_MODEL_CONNECT_SECONDS` limits the time for a connection, for each of three attempts.
 #[tokio::test]
-async fn a_connection_that_is_not_made_is_waited_for_as_long_as_was_set() {
+async fn the_connection_timeout_is_the_configured_one() {
     let (listener, _queued) = full().await;
     let gemini = format!("http://{}", listener.local_addr().unwrap());
     let app = |seconds: &'static str| {

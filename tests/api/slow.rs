@@ -63,7 +63,7 @@ async fn line_with(reader: &mut BufReader<TcpStream>, what: &str) -> String {
 
 /// A reader that resumes receives the whole text, and the process stays small while no client reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_hundred_who_hardly_read_cost_little_and_miss_nothing() {
+async fn five_hundred_slow_readers_cost_little_memory_and_miss_nothing() {
     // One after the other, because the measurement covers the whole process.
     for postgres in [false, true] {
         hardly_read(Place::on(postgres).await).await;

@@ -138,7 +138,7 @@ async fn app_on(database: &str) -> App {
 
 /// C-FR-006, C-FR-007: PostgreSQL crashes while requests are in every stage, and restarts.
 #[tokio::test]
-async fn postgres_gone_and_back_hides_no_effect_and_does_nothing_unrecorded() {
+async fn a_restart_of_postgres_hides_no_effect_and_lets_nothing_run_unrecorded() {
     let server = own_postgres().await;
     let app = app_on(&server.database().await).await;
     assert_eq!(tasks(&app.url).await, [""; 0]);
@@ -216,7 +216,7 @@ async fn gavel_started_before_its_postgres_refuses_and_then_works() {
 
 /// A restart of the database between two requests, or an administrator, costs connections, not requests.
 #[tokio::test]
-async fn connections_that_postgres_has_cut_are_replaced_unnoticed() {
+async fn connections_cut_by_postgres_are_replaced_transparently() {
     let server = own_postgres().await;
     let database = server.database().await;
     let app = app_on(&database).await;
@@ -237,7 +237,7 @@ async fn connections_that_postgres_has_cut_are_replaced_unnoticed() {
 }
 
 #[tokio::test]
-async fn while_postgres_is_locked_no_side_effect_runs_and_afterwards_all_is_well() {
+async fn while_postgres_is_locked_no_side_effect_runs_and_later_requests_succeed() {
     let server = own_postgres().await;
     let database = server.database().await;
     let app = app_on(&database).await;
@@ -252,7 +252,7 @@ async fn while_postgres_is_locked_no_side_effect_runs_and_afterwards_all_is_well
 
 /// A trigger that raises PostgreSQL's error for a full disk.
 #[tokio::test]
-async fn while_postgres_is_full_no_side_effect_runs_and_afterwards_all_is_well() {
+async fn while_postgres_is_full_no_side_effect_runs_and_later_requests_succeed() {
     let server = own_postgres().await;
     let database = server.database().await;
     let app = app_on(&database).await;
@@ -274,7 +274,7 @@ async fn while_postgres_is_full_no_side_effect_runs_and_afterwards_all_is_well()
 
 /// A full disk: the operating system refuses every write of the process for a while.
 #[tokio::test]
-async fn while_the_disk_takes_nothing_sqlite_refuses_and_afterwards_all_is_well() {
+async fn while_the_disk_is_full_sqlite_refuses_and_later_requests_succeed() {
     let folder = tempfile::tempdir().unwrap();
     let gemini = Gemini::scripted(model()).await;
     // A write over the limit is then an error instead of a signal that ends the process.

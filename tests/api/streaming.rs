@@ -98,7 +98,7 @@ async fn left(app: &App) -> u64 {
 /// R, Routes: "real streaming, not a finished text cut up". The thread line arrives before any model output, and the
 /// model sends no chunk before the previous one has arrived.
 #[tokio::test]
-async fn each_word_arrives_before_the_model_has_said_the_next_one() {
+async fn each_chunk_arrives_before_the_model_sends_the_next() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
@@ -139,7 +139,7 @@ async fn each_word_arrives_before_the_model_has_said_the_next_one() {
 /// DESIGN.md section 9, Streams: a disconnect does not cancel the run. A client that is cut off within a turn fetches
 /// the run, and receives everything since its last event.
 #[tokio::test]
-async fn who_is_cut_off_in_the_middle_of_a_turn_finds_the_rest_of_it() {
+async fn a_client_cut_off_within_a_turn_can_read_the_rest() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
@@ -193,7 +193,7 @@ async fn who_is_cut_off_in_the_middle_of_a_turn_finds_the_rest_of_it() {
 
 /// R, Routes, docs/threads.md: during a pause the stream sends heartbeats, and then the rest of the run.
 #[tokio::test]
-async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
+async fn a_stream_sends_heartbeats_while_the_model_is_silent() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
@@ -219,7 +219,7 @@ async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
 /// DESIGN.md section 9, Streams: after a delta was sent, a retry of the attempt is announced. The text after the last
 /// `reset` is the complete text, however often the model broke off.
 #[tokio::test]
-async fn what_follows_the_last_reset_is_the_whole_text() {
+async fn the_text_after_the_last_reset_is_complete() {
     for setup in both() {
         let [(first, a), (second, b), (third, c)] = [(); 3].map(|()| Mouth::new());
         let app = spawn_app(setup.script(vec![a, b, c])).await;
@@ -252,7 +252,7 @@ async fn what_follows_the_last_reset_is_the_whole_text() {
 /// Promise 1, DESIGN.md section 9, Streams: if the model fails for good, the text of its last attempt is reset before
 /// the end. No reader keeps a text that is part of no answer.
 #[tokio::test]
-async fn what_a_model_said_that_breaks_off_for_good_is_taken_back_before_the_result() {
+async fn the_text_of_a_failed_last_attempt_is_reset_before_the_result() {
     for setup in both() {
         let attempts = [(); 3].map(|()| Mouth::new());
         let (mouths, script): (Vec<_>, Vec<_>) = attempts.into_iter().unzip();
@@ -291,7 +291,7 @@ async fn what_a_model_said_that_breaks_off_for_good_is_taken_back_before_the_res
 
 /// The stream of a run that becomes unreadable within the turn after a task was added. Returns its last line and
 /// request id; by then the store is readable again and the run has ended.
-async fn a_run_that_cannot_be_told(app: &App, mouth: Mouth) -> (Value, String, Value) {
+async fn stream_of_an_unreadable_run(app: &App, mouth: Mouth) -> (Value, String, Value) {
     let mut told = PlacedEvent::by(app, "Put milk on my list.").await;
     let id = told.answer.headers()["x-request-id"].to_str().unwrap().to_owned();
     let begun = told.line().await;
@@ -336,13 +336,13 @@ fn adds_and_tells(spoken: Reply) -> Vec<Reply> {
 /// R, Routes: if the run cannot be read, the stream ends with a problem as on any other route, instead of the result.
 /// The run itself is not affected.
 #[tokio::test]
-async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() {
+async fn a_stream_of_an_unreadable_run_ends_with_a_problem_and_the_run_continues() {
     for setup in both() {
         let policy = no_leave();
         let (mouth, spoken) = Mouth::new();
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
-        let (problem, id, run) = a_run_that_cannot_be_told(&app, mouth).await;
+        let (problem, id, run) = stream_of_an_unreadable_run(&app, mouth).await;
         assert_eq!(problem["request_id"], json!(id), "{problem}");
         assert!(
             ["run_unreadable", "outcome_unrecorded"].contains(&problem["code"].as_str().unwrap()),
@@ -361,13 +361,13 @@ async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() 
 /// Promise 1, R-14: for a run that exists and has had an effect, the problem does not say that nothing was done or that
 /// the request may be repeated. It names the run.
 #[tokio::test]
-async fn a_stream_that_breaks_off_after_an_effect_does_not_say_that_nothing_was_done() {
+async fn a_stream_that_fails_after_an_effect_does_not_claim_that_nothing_was_done() {
     for setup in both() {
         let policy = no_leave();
         let (mouth, spoken) = Mouth::new();
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
-        let (problem, _, run) = a_run_that_cannot_be_told(&app, mouth).await;
+        let (problem, _, run) = stream_of_an_unreadable_run(&app, mouth).await;
         assert_eq!(problem["run_id"], run["runId"], "{problem}");
         assert!(!problem.to_string().contains("Nothing was done"), "{problem}");
         app.stop().await;
@@ -380,7 +380,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// DESIGN.md section 9, Streams: a reader is not disconnected by a short moment in which the store cannot be read,
 /// neither at the end of a stream nor at its start.
 #[tokio::test]
-async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
+async fn a_reader_survives_a_short_outage_of_the_store() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
@@ -435,7 +435,7 @@ async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
 /// Promise 5: streams are limited per user, so one user cannot block others. A refused stream creates nothing, and
 /// existing streams are unaffected.
 #[tokio::test]
-async fn one_stream_too_many_of_a_user_is_refused_before_anything_is_made_and_others_are_served() {
+async fn a_stream_over_the_user_limit_is_refused_without_effect_and_others_are_served() {
     let [setup, _] = both();
     let (mouth, spoken) = Mouth::new();
     let model = vec![spoken, Reply::Text("Hello, Bob."), Reply::Text("Hello again.")];

@@ -103,7 +103,7 @@ pub(crate) fn refusal(url: &str, table: &str, when: &str) -> [String; 2] {
 /// R-2, R-3, R-4: without tools the answer is the reply. The thread keeps both lines, and the model receives them with
 /// the next message.
 #[tokio::test]
-async fn a_thread_keeps_what_was_said_and_the_model_is_told() {
+async fn a_thread_keeps_its_messages_and_the_model_receives_them() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Text("Hello Ann."), Reply::Text("As I said.")])).await;
         let first = app.say("Hello.").await;
@@ -140,7 +140,7 @@ async fn a_thread_keeps_what_was_said_and_the_model_is_told() {
 /// R-5, R-11, R-14, R-17: a side effect requires approval whatever the definition says. Once approved it is done once,
 /// and the response reports all of it.
 #[tokio::test]
-async fn a_side_effect_waits_for_leave_and_is_done_once() {
+async fn a_side_effect_waits_for_approval_and_is_done_once() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => add("milk"),
@@ -204,7 +204,7 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
 /// Promise 7: if a run has effects and ends without text of its model, the thread shows them to the user. The model
 /// receives them with the next message, so that it does not repeat them.
 #[tokio::test]
-async fn what_a_failed_run_has_done_is_told_to_whoever_reads_of_its_end() {
+async fn effects_of_a_failed_run_are_reported_to_the_user_and_the_model() {
     for setup in both() {
         let policy = no_leave();
         let asked = Arc::new(Mutex::new(String::new()));
@@ -246,7 +246,7 @@ async fn what_a_failed_run_has_done_is_told_to_whoever_reads_of_its_end() {
 /// R-13: if a rejection ends the run, the other approval requests of the turn end too. Calls that were approved before
 /// are done and reported.
 #[tokio::test]
-async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
+async fn a_rejection_that_ends_the_run_ends_its_other_approval_requests() {
     for (mode, status) in [("complete", "completed"), ("fail", "failed")] {
         for setup in both() {
             let model = Reply::Calls(
@@ -293,7 +293,7 @@ async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
 /// DESIGN.md section 1, promise 7: a client that waits for a run that cannot be recorded is answered after a bounded
 /// time. The run resumes where it stopped once it can be recorded.
 #[tokio::test]
-async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
+async fn a_client_never_waits_for_ever_for_a_run_that_cannot_be_recorded() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => add("milk"),
@@ -345,7 +345,7 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
 /// R-11: in threads, a setting of a tool does not replace an approval; only a rule, a grant or a resolution does. For a
 /// triggered run it does. R-17: the record names in each case what decided.
 #[tokio::test]
-async fn a_setting_of_the_tool_lets_nothing_run_unasked_in_a_thread() {
+async fn a_tool_setting_does_not_replace_approval_in_a_thread() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => add("milk"),
@@ -389,7 +389,7 @@ async fn a_setting_of_the_tool_lets_nothing_run_unasked_in_a_thread() {
 /// R-6: a read, or a call that the policy exempts from approval, runs at once. The effect is in the audit log, the
 /// result of each call is recorded, and the thread ends with the answer.
 #[tokio::test]
-async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
+async fn a_call_that_requires_no_approval_runs_at_once_and_is_recorded() {
     const POLICY: &str = "rules:\n  - name: own-list\n    tools: [tasks__add_task]\n    then: allow\n    reason: it is their own list\n\
                           tests:\n  - name: own list\n    call: {tool: tasks__add_task, surface: thread}\n    expect: allow\n";
     for setup in both() {
@@ -464,7 +464,7 @@ async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
 /// DESIGN.md section 9: with an `Idempotency-Key`, a repeated resolve or cancel gets the same response. A different one
 /// under the same key is refused before it has an effect.
 #[tokio::test]
-async fn a_key_of_an_answer_stands_for_that_answer() {
+async fn an_idempotency_key_of_a_resolution_is_bound_to_it() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => Reply::Calls(vec![
@@ -516,7 +516,7 @@ async fn a_key_of_an_answer_stands_for_that_answer() {
 
 /// R-16: a failed or cancelled run has an error code of the closed list.
 #[tokio::test]
-async fn a_run_that_failed_has_a_code_of_its_class() {
+async fn a_failed_run_has_an_error_code_of_its_class() {
     let bad_key = r#"{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid.",
         "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]}}"#;
     let blocked = r#"{"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "m"}"#;
@@ -605,7 +605,7 @@ async fn a_rejection_reaches_the_model_or_ends_the_run() {
 
 /// R-1: another user's thread, run and approval are not found, by every route. An approver may resolve the approval.
 #[tokio::test]
-async fn somebody_elses_thread_run_and_approval_are_not_there() {
+async fn another_users_thread_run_and_approval_are_not_found() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![add("milk"), Reply::Text("Done.")])).await;
         let waiting = app.say("Put milk on my list.").await;
@@ -646,7 +646,7 @@ async fn somebody_elses_thread_run_and_approval_are_not_there() {
 /// R-1, R-2: a user's threads are listed, the latest active first, page by page, each with its first message and its
 /// status. No other user's threads are listed.
 #[tokio::test]
-async fn a_user_finds_their_threads_again() {
+async fn a_user_can_list_their_threads() {
     for setup in both() {
         let model = Reply::from(|request| match request["contents"].to_string().contains("milk") {
             true => add("milk"),
@@ -765,7 +765,7 @@ async fn a_message_that_is_too_long_leaves_a_record() {
 /// R-17, R-18: an effect that is done while its neighbor still waits for approval is completed in the tool-call log
 /// too, as in the audit log.
 #[tokio::test]
-async fn what_is_done_is_told_so_while_the_rest_of_its_turn_waits() {
+async fn a_done_effect_is_logged_while_the_rest_of_its_turn_waits() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => Reply::Calls(vec![
@@ -799,7 +799,7 @@ async fn what_is_done_is_told_so_while_the_rest_of_its_turn_waits() {
 
 /// R-1: a request that is refused before the owner of its thread is checked is not recorded under that thread.
 #[tokio::test]
-async fn what_is_refused_stands_under_nobody_elses_thread() {
+async fn a_refused_request_is_not_recorded_under_another_users_thread() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
         let anns = app.say("Hello.").await;
@@ -914,7 +914,7 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
 
 /// R-4: a waiting message is answered as waiting at once, does not delay other runs, and continues in order.
 #[tokio::test]
-async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
+async fn waiting_messages_delay_no_other_run_and_continue_in_order() {
     for setup in both() {
         let model = Reply::from(|request| match request["contents"].to_string().contains("milk") {
             true if said(request) == 1 => add("milk"),
@@ -974,7 +974,7 @@ async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
 /// R-4, DESIGN.md section 9: a repeated message is answered as the first: at once while its run waits its turn, and
 /// with the end of a run that is first in its thread, however long that is queued.
 #[tokio::test]
-async fn a_message_that_is_sent_again_waits_for_no_other_run() {
+async fn a_repeated_message_waits_for_no_other_run() {
     for setup in both() {
         let model = Reply::from(|request| match request["contents"].to_string() {
             slow if slow.contains("slowly") => Reply::After(Duration::from_secs(2), Box::new(Reply::Text("Done."))),
@@ -1024,7 +1024,7 @@ async fn a_message_that_is_sent_again_waits_for_no_other_run() {
 /// DESIGN.md section 6: an approval request without an answer expires. The call does not run, the agent continues and
 /// reports that, and a late answer is rejected.
 #[tokio::test]
-async fn a_question_that_nobody_answers_ends_by_itself() {
+async fn an_unanswered_approval_request_expires() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => add("milk"),
@@ -1061,7 +1061,7 @@ async fn a_question_that_nobody_answers_ends_by_itself() {
 /// `runs.background`: however many approval requests expire at once, no more of their runs are in progress at once than
 /// other background runs.
 #[tokio::test]
-async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
+async fn runs_whose_approval_requests_expire_together_continue_a_few_at_a_time() {
     const TAKES: Duration = Duration::from_millis(700);
     for setup in both() {
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -1097,7 +1097,7 @@ async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
 /// `GAVEL_MAX_IN_FLIGHT`, `runs.background`: with all slots taken, resolved runs continue all the same, but no more at
 /// once than other background runs.
 #[tokio::test]
-async fn what_is_answered_while_all_places_are_taken_goes_on_a_few_at_a_time() {
+async fn runs_resolved_while_all_slots_are_taken_continue_a_few_at_a_time() {
     const TAKES: Duration = Duration::from_millis(700);
     for setup in both() {
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -1135,7 +1135,7 @@ async fn what_is_answered_while_all_places_are_taken_goes_on_a_few_at_a_time() {
 /// DESIGN.md section 9: a stream that is requested again with its key ends where the run waits now, and not at an
 /// approval request that was resolved since.
 #[tokio::test]
-async fn a_stream_that_is_asked_for_again_goes_on_past_what_was_answered() {
+async fn a_repeated_stream_continues_past_resolved_approval_requests() {
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
             1 => add("milk"),
@@ -1169,7 +1169,7 @@ async fn a_stream_that_is_asked_for_again_goes_on_past_what_was_answered() {
 
 /// R-7: a run of a thread has at most three model calls. One that needs more fails, with an error that says so.
 #[tokio::test]
-async fn three_rounds_are_all_a_run_of_a_thread_has() {
+async fn a_run_of_a_thread_has_at_most_three_model_calls() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::call("list_tasks", json!({}))])).await;
         let over = app.say("Look again and again.").await;
@@ -1181,7 +1181,7 @@ async fn three_rounds_are_all_a_run_of_a_thread_has() {
 
 /// R, Routes: the stream has the thread first, then the model's text as it comes, and at the end the run's response.
 #[tokio::test]
-async fn a_run_is_told_as_it_goes_on() {
+async fn a_run_is_streamed_while_it_is_in_progress() {
     for setup in both() {
         let slow = Reply::After(
             Duration::from_millis(100),
@@ -1216,7 +1216,7 @@ async fn a_run_is_told_as_it_goes_on() {
 /// R, Routes: a reader that joins while the model answers receives all its text from the start, each chunk once, in any
 /// turn.
 #[tokio::test]
-async fn no_word_is_lost_to_who_joins_while_the_model_speaks() {
+async fn a_reader_that_joins_while_the_model_answers_loses_no_text() {
     const WORDS: &[&str] = &["What ", "shall ", "I ", "write?"];
     let words = || Reply::Words(Duration::from_millis(150), WORDS);
     let after_a_call = || vec![Reply::call("list_tasks", json!({})), words()];

@@ -188,7 +188,7 @@ async fn post(process: &Process, route: &str) -> reqwest::Response {
 
 /// C-FR-001: over TLS, Gemini is called with the best protocol that it supports.
 #[tokio::test]
-async fn over_tls_gemini_is_asked_in_the_best_protocol_it_speaks() {
+async fn over_tls_gemini_is_called_with_the_best_protocol_it_supports() {
     let authority = Authority::new("ours");
     for (protocols, version) in [
         (&["h2", "http/1.1"][..], Version::HTTP_2),
@@ -209,7 +209,7 @@ async fn over_tls_gemini_is_asked_in_the_best_protocol_it_speaks() {
 
 /// DESIGN.md section 11: each chunk of a stream is passed on as it arrives.
 #[tokio::test]
-async fn over_http_2_words_are_handed_on_as_they_come() {
+async fn over_http_2_chunks_are_passed_on_as_they_arrive() {
     let authority = Authority::new("ours");
     let gemini = Gemini::serve(&authority, "localhost", &["h2"]).await;
     let folder = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ async fn over_http_2_words_are_handed_on_as_they_come() {
 /// C-EC-1, C-FR-010: an untrusted server in Gemini's place is rejected. The caller gets a fixed text, and the log has
 /// the cause.
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_a_model_that_is_unavailable() {
+async fn an_untrusted_certificate_makes_the_model_unavailable() {
     let (authority, other) = (Authority::new("ours"), Authority::new("another"));
     for (trusted, host, cause) in [
         (&other, "localhost", "UnknownIssuer"),

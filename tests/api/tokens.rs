@@ -130,7 +130,7 @@ async fn says_hi(app: &App, token: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_token_counts_while_its_issuer_publishes_its_key() {
+async fn a_token_is_valid_while_its_issuer_publishes_its_key() {
     let issuer = Issuer::start(0).await;
     issuer.publishes(&[&OLD]);
     let app = app_trusting(&issuer.url).await;
@@ -180,7 +180,7 @@ async fn a_token_counts_while_its_issuer_publishes_its_key() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_was_never_there_is_not_the_callers_fault() {
+async fn an_issuer_that_was_never_available_is_not_reported_as_the_callers_error() {
     let port = free_port();
     let app = app_trusting(&format!("http://127.0.0.1:{port}/keys")).await;
     let authorization = format!("Bearer {}", OLD.token());

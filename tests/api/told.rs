@@ -27,7 +27,7 @@ fn said_by(request: &Value) -> Vec<(String, String)> {
 
 /// before the model has answered, the message is in its thread, and the run exists with the status `planning`.
 #[tokio::test]
-async fn the_message_and_the_run_are_on_record_while_the_model_thinks() {
+async fn the_message_and_the_run_are_recorded_before_the_model_answers() {
     for setup in both() {
         let go = Arc::new(Notify::new());
         let held = Reply::Held(Arc::clone(&go), Box::new(Reply::Text("Hello Ann.")));
@@ -69,7 +69,7 @@ async fn the_message_and_the_run_are_on_record_while_the_model_thinks() {
 /// R-2, promise 1: if the message or its run cannot be stored, the model is not asked, the caller gets an error, and
 /// nothing of either is stored.
 #[tokio::test]
-async fn the_model_is_not_asked_what_is_not_on_record() {
+async fn the_model_is_not_asked_about_an_unrecorded_message() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Text("Hello Ann.")])).await;
         for table in ["thread_message", "agent_run"] {
@@ -90,7 +90,7 @@ async fn the_model_is_not_asked_what_is_not_on_record() {
 /// DESIGN.md section 11: "tomorrow" is meant in the user's time zone, in a thread and in a triggered run. If the time
 /// zone is unknown, the model receives that.
 #[tokio::test]
-async fn the_model_is_told_the_day_of_the_user() {
+async fn the_model_receives_the_users_date() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
         let auckland = chrono::Utc::now().with_timezone(&chrono_tz::Pacific::Auckland);
@@ -134,7 +134,7 @@ async fn the_model_is_told_the_day_of_the_user() {
 /// the model receives the agent's instructions, the earlier messages of the thread as plain turns, the prompt with
 /// the date, and the agent's tools with their schemas.
 #[tokio::test]
-async fn the_model_is_told_who_it_is_what_was_said_and_what_it_can_do() {
+async fn the_model_receives_its_instructions_the_thread_and_its_tools() {
     for setup in both() {
         let model = Reply::from(|request| match request["contents"].to_string().contains("Again?") {
             true => Reply::Text("As I said."),
@@ -213,7 +213,7 @@ async fn kept(calls: Arc<Mutex<Vec<Value>>>) -> RawServer {
 /// a tool's server receives the acting user, the origin, the run, the action, and a key for that call alone. This
 /// holds for calls with and without approval, in threads and elsewhere. The model cannot influence it.
 #[tokio::test]
-async fn a_tools_server_is_told_who_calls_from_where_in_which_run_and_by_which_action() {
+async fn a_tool_server_receives_the_user_origin_run_and_action_of_a_call() {
     const AGENT: &str =
         "---\nname: workspace\ndescription: Works.\napproval: never\ntools: [look, act]\n---\n\nYou work.\n";
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -68,7 +68,7 @@ async fn a_granted_tool_whose_server_is_down_is_unavailable_and_not_denied() {
 
 /// X-6, D-5: the required output exists; tool failures before it do not count.
 #[tokio::test]
-async fn a_run_with_a_valid_output_is_a_success_whatever_failed_on_the_way() {
+async fn a_run_with_a_valid_output_is_a_success_despite_earlier_failures() {
     const COUNTER: &str = "---\nname: helper\ndescription: Counts.\napproval: never\ntools: [look]\noutputConfig: \
                            {outputName: n, description: A count., schema: {type: integer}}\n---\n\nYou count.\n";
     let server = RawServer::start(|request| match request.method() {
@@ -108,7 +108,7 @@ async fn a_run_with_a_valid_output_is_a_success_whatever_failed_on_the_way() {
 
 /// X-4, R, P: a run that a user cancels has the outcome of a refusal, in any state.
 #[tokio::test]
-async fn a_run_that_a_person_cancels_is_a_refusal_of_its_own() {
+async fn a_run_that_a_user_cancels_has_its_own_refusal_outcome() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let model = Reply::from(|request| match said(request) {
             1 if request["contents"].to_string().contains("wait") => Reply::Hang,

@@ -159,7 +159,7 @@ fn table() -> Vec<(&'static str, Reply, &'static str, bool)> {
 }
 
 #[tokio::test]
-async fn every_fault_of_gemini_is_a_named_outcome_with_safe_words_and_a_record() {
+async fn every_fault_of_gemini_has_a_named_outcome_a_fixed_text_and_a_record() {
     for (what, reply, outcome, again) in table() {
         let app = spawn_app(Setup::stdio_sqlite().script(vec![reply])).await;
         let decision = app.chat("add a task to call mom").await;
@@ -195,7 +195,7 @@ async fn a_model_that_hangs_ends_in_a_timeout_within_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_gemini_that_is_not_there_is_unavailable() {
+async fn an_unreachable_gemini_is_unavailable() {
     for url in ["http://127.0.0.1:9", "http://gemini.invalid"] {
         let app = spawn_app(Setup::stdio_sqlite().env("GEMINI_BASE_URL", url)).await;
         let decision = app.chat("hi").await;
@@ -205,7 +205,7 @@ async fn a_gemini_that_is_not_there_is_unavailable() {
 
 /// Promise 3: effects before the fault are reported.
 #[tokio::test]
-async fn a_fault_after_a_tool_ran_says_that_something_was_done() {
+async fn a_fault_after_a_tool_ran_reports_the_effect() {
     let script = vec![
         Reply::call("add_task", json!({"description": "milk"})),
         Reply::error(400, "INVALID_ARGUMENT", json!([])),
@@ -286,7 +286,7 @@ async fn a_verdict_beside_a_call_runs_nothing() {
 
 /// C-EC-1, C-EC-2: responses that start well and fail later, which only a raw socket can send.
 #[tokio::test]
-async fn an_answer_that_breaks_off_or_never_ends_is_a_named_outcome_in_time() {
+async fn a_response_that_breaks_off_or_never_ends_has_a_named_outcome_in_time() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
     let head = |rest: &[u8]| Step::Send([HEAD, rest, b"\r\n\r\n"].concat());
     let begins = || Step::Send(br#"{"candidates":[{"content":{"parts":[{"text":"canary"#.to_vec());
@@ -346,7 +346,7 @@ async fn an_answer_that_breaks_off_or_never_ends_is_a_named_outcome_in_time() {
 
 /// DESIGN.md section 9: after a delta was sent, a retry is announced.
 #[tokio::test]
-async fn a_cut_stream_is_taken_back_repeated_and_recorded_once() {
+async fn a_cut_stream_is_reset_repeated_and_recorded_once() {
     let words = |text: &str, end: &str| {
         event(&format!(
             r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"text":"{text}"}}]}}{end}}}]}}"#

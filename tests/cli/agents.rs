@@ -21,7 +21,7 @@ fn agents(files: &[(&str, &str)]) -> Place {
 
 /// However the path is written: a build that checks `$DIR/x.md` must not pass because DIR ends in a slash.
 #[test]
-fn agents_validate_finds_the_file_however_its_path_is_written() {
+fn agents_validate_finds_the_file_for_any_form_of_its_path() {
     let place = agents(&[("wrong.md", &HELPER.replace("Be kind", "${x}"))]);
     for path in ["agents/wrong.md", "agents//wrong.md", "./agents/./wrong.md"] {
         let text = place.run(&["agents", "validate", path]).ended(2);
@@ -136,7 +136,7 @@ fn agents_validate_knows_the_tools_of_other_programs() {
 
 /// A required field that is null is an error like any other; otherwise the agent would be missing without a reason.
 #[test]
-fn agents_validate_tells_of_a_required_field_that_is_null() {
+fn agents_validate_reports_a_required_field_that_is_null() {
     for (field, line) in [("name: helper", 2), ("description: Helps.", 3)] {
         let name = field.split(':').next().unwrap();
         for value in ["", " null", " ~"] {
@@ -153,7 +153,7 @@ fn agents_validate_tells_of_a_required_field_that_is_null() {
 
 /// D-E, D-5: the built-in schemas exist for every directory; a directory's own schema takes precedence.
 #[test]
-fn the_built_in_schemas_are_found_beside_a_folder() {
+fn the_built_in_schemas_exist_for_every_directory() {
     let example = include_str!("../../agents/codebase_investigator.md");
     let place = agents(&[("codebase_investigator.md", example)]);
     let text = place.run(&["agents", "validate"]).ended(0);
@@ -171,7 +171,7 @@ fn the_built_in_schemas_are_found_beside_a_folder() {
 
 /// A build that checks a directory without agents gets an error.
 #[test]
-fn agents_validate_says_that_a_folder_holds_no_definition() {
+fn agents_validate_reports_a_directory_without_definitions() {
     let place = agents(&[("README.md", "# none"), ("notes.txt", "x")]);
     let text = place.run(&["agents", "validate", "agents"]).ended(0);
     assert!(
@@ -182,7 +182,7 @@ fn agents_validate_says_that_a_folder_holds_no_definition() {
 
 /// All errors of all files are reported at once, each with its location, and the exit status can fail a build.
 #[test]
-fn agents_validate_tells_every_mistake_of_every_file() {
+fn agents_validate_reports_every_error_of_every_file() {
     let place = agents(&[
         ("helper.md", HELPER),
         ("README.md", "# Our agents"),
@@ -228,7 +228,7 @@ fn agents_validate_tells_every_mistake_of_every_file() {
 }
 
 #[test]
-fn agents_validate_says_what_is_wrong_with_a_path() {
+fn agents_validate_explains_an_invalid_path() {
     let place = agents(&[("helper.md", HELPER), ("notes.txt", "x")]);
     let told = place
         .run(&["agents", "validate", "nowhere", "agents/notes.txt"])
@@ -259,7 +259,7 @@ fn agents_validate_says_what_is_wrong_with_a_path() {
 /// DESIGN.md section 4: an agent with missing tools, or whose model has no provider, is listed with the reason and
 /// blocks nothing. `gavel doctor` reports the same.
 #[test]
-fn agents_list_says_which_agents_cannot_run_and_why() {
+fn agents_list_shows_which_agents_cannot_run_and_why() {
     let place = agents(&[
         ("helper.md", HELPER),
         (
@@ -349,7 +349,7 @@ fn agents_list_says_which_agents_cannot_run_and_why() {
 
 /// DESIGN.md section 10: the binary contains its agents; a directory that exists or is configured replaces them.
 #[test]
-fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
+fn agents_come_from_the_directory_or_are_built_in() {
     let built_in = Place::new().run(&["agents", "list", "--offline", "--json"]).json();
     assert_eq!(built_in["place"], "built in");
     assert_eq!(built_in["agents"][0]["name"], "codebase_investigator");
@@ -366,7 +366,7 @@ fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
 /// DESIGN.md section 4: errors in a directory that gavel finds by default are reported with the command that checks it,
 /// and its valid agents are served. A directory that is configured is served completely or not at all.
 #[test]
-fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
+fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
     let boss = "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [wrong]\n";
     let place = agents(&[
         ("helper.md", HELPER),
@@ -461,7 +461,7 @@ fn agents_show_prints_one_agent_and_helps_with_its_name() {
 
 /// D: through every format, by files and pipes, a definition keeps its hash.
 #[test]
-fn agents_convert_goes_through_every_form_and_back() {
+fn agents_convert_round_trips_through_every_format() {
     let place = agents(&[("helper.md", HELPER)]);
     let hash = |file: &str| {
         place.run(&["agents", "validate", file]).ended(0);
@@ -487,7 +487,7 @@ fn agents_convert_goes_through_every_form_and_back() {
 }
 
 #[test]
-fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
+fn agents_convert_writes_nothing_for_an_invalid_definition() {
     let place = agents(&[("wrong.md", "---\nname: a b\n---\nx\n")]);
     let ran = place.run(&["agents", "convert", "agents/wrong.md", "--to", "yaml", "-o", "out.yaml"]);
     assert!(
@@ -504,7 +504,7 @@ fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
 
 /// An existing file is overwritten only on request, and no file gets another format than its extension says.
 #[test]
-fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
+fn agents_convert_overwrites_only_on_request_and_checks_the_extension() {
     let place = agents(&[("helper.md", HELPER), ("other.yaml", "name: mine\n")]);
     let convert = |to: &str, more: &[&str]| {
         let args = ["agents", "convert", "agents/helper.md", "--to", "yaml", "-o", to];
@@ -569,7 +569,7 @@ fn agents_schema_prints_a_json_schema() {
 }
 
 #[test]
-fn the_help_of_agents_teaches_with_examples() {
+fn the_help_of_agents_has_examples() {
     let place = Place::new();
     for verb in ["run", "validate", "list", "show", "convert", "schema"] {
         let help = place.run(&["agents", verb, "--help"]).ended(0);

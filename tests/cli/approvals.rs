@@ -31,7 +31,7 @@ fn waiting(place: &Place, place_of: &[&str]) -> Value {
 /// without a terminal, the approval request is printed in full with the commands that resolve it, and the run
 /// waits.
 #[test]
-fn a_run_that_needs_leave_says_how_to_give_it_and_goes_on_with_the_answer() {
+fn a_run_that_requires_approval_prints_how_to_approve_and_continues_after() {
     let place = place();
     let ran = place.run(&ASK);
     assert_eq!((ran.status, ran.out.as_str()), (6, ""), "{}", ran.err);
@@ -100,7 +100,7 @@ fn a_run_that_waits_is_printed_as_json() {
 
 /// a rejection carries its reason, and nothing runs.
 #[test]
-fn a_rejection_is_told_and_nothing_runs() {
+fn a_rejection_is_printed_and_nothing_runs() {
     let place = place();
     assert_eq!(place.run(&ASK).status, 6);
     let question = waiting(&place, &[]);
@@ -129,7 +129,7 @@ fn a_rejection_is_told_and_nothing_runs() {
 
 /// at a terminal the user is asked, and the run continues in the same process.
 #[test]
-fn the_person_at_the_terminal_is_asked() {
+fn the_user_at_the_terminal_is_asked_for_approval() {
     for (typed, shown, status) in [
         ("y\n", "completed", 0),
         ("maybe\nn not today\n", "completed", 0),
@@ -155,7 +155,7 @@ fn the_person_at_the_terminal_is_asked() {
 
 /// The same against another gavel; a user sees only their own requests.
 #[test]
-fn a_gavel_elsewhere_is_answered_as_well() {
+fn approvals_of_another_gavel_can_be_resolved() {
     let place = place();
     let address = super::runs::free();
     let mut serving = Running::start(place.command(&["--listen", &address], &[]));

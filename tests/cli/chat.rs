@@ -50,7 +50,7 @@ fn one_message_gets_one_decision_and_its_record() {
 }
 
 #[test]
-fn a_conversation_from_a_pipe_keeps_what_was_said_until_it_is_told_to_forget() {
+fn a_conversation_from_a_pipe_keeps_its_messages_until_it_is_cleared() {
     let place = Place::new();
     let said = place.pipe(
         &["chat", "--json"],
@@ -100,7 +100,7 @@ fn ctrl_c_drops_the_line_that_is_typed_and_ends_a_conversation_on_an_empty_one()
 }
 
 #[test]
-fn ctrl_c_gives_up_waiting_for_an_answer_and_goes_on() {
+fn ctrl_c_stops_waiting_for_an_answer_and_continues() {
     let place = Place::new();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::harness::{Place, Running};
 
 #[test]
-fn tail_prints_what_is_there_and_then_what_comes() {
+fn tail_prints_existing_decisions_and_then_new_ones() {
     let place = Place::new();
     place.run(&["chat", "hello"]).ended(0);
     let mut tail = Running::start(place.command(&["decisions", "tail", "--json"], &[]));
@@ -22,7 +22,7 @@ fn tail_prints_what_is_there_and_then_what_comes() {
 
 /// As in the API, whose parameters `--page-size` and `--page-token` are.
 #[test]
-fn the_next_page_is_what_the_tip_says() {
+fn the_hint_prints_the_command_for_the_next_page() {
     let place = Place::new();
     for user in ["ann", "bob", "ann"] {
         place.run(&["chat", "--user", user, "hello"]).ended(0);
@@ -56,7 +56,7 @@ fn the_next_page_is_what_the_tip_says() {
 }
 
 #[test]
-fn migrate_brings_the_schema_and_status_tells_whether_something_is_pending() {
+fn migrate_creates_the_schema_and_status_reports_pending_migrations() {
     let place = Place::new();
     assert!(place.run(&["migrate", "--status"]).ended(1).contains("pending"));
     assert!(

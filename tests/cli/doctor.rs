@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use super::harness::Place;
 
 #[test]
-fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
+fn doctor_advises_on_each_problem() {
     let place = Place::new();
     let healthy = place.run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);
     for part in [
@@ -99,7 +99,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
 }
 
 #[test]
-fn doctor_tells_who_has_its_address() {
+fn doctor_names_the_program_that_uses_its_address() {
     let place = Place::new();
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -128,7 +128,7 @@ fn doctor_tells_who_has_its_address() {
 
 /// Users with the same name in several tenants are one user to a server that does not receive the tenant.
 #[test]
-fn doctor_warns_of_servers_that_know_no_tenants_where_there_are_several() {
+fn doctor_warns_of_servers_without_tenant_support_if_there_are_several_tenants() {
     let place = Place::new();
     let entry = |gavel: serde_json::Value| serde_json::json!({"command": "false", "gavel": gavel});
     let servers = serde_json::json!({"mcpServers": {
@@ -170,7 +170,7 @@ fn doctor_warns_of_servers_that_know_no_tenants_where_there_are_several() {
 }
 
 #[test]
-fn doctor_says_what_it_found_once_and_names_every_server_that_is_away() {
+fn doctor_prints_each_finding_once_and_names_every_unavailable_server() {
     let place = Place::new();
     let servers = serde_json::json!({"mcpServers": {
         "dead": {"command": "no-such-program"},
@@ -202,7 +202,7 @@ fn doctor_says_what_it_found_once_and_names_every_server_that_is_away() {
 
 /// The advice for many errors of one kind is printed once, and it names no missing file.
 #[test]
-fn doctor_says_once_what_to_do_and_names_no_file_that_is_not_there() {
+fn doctor_prints_advice_once_and_names_no_missing_file() {
     let place = Place::new();
     fs::create_dir(place.path().join("agents")).unwrap();
     fs::write(

@@ -85,7 +85,7 @@ const ASKING: [&[&str]; 11] = [
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
 #[test]
-fn what_a_server_says_of_a_refusal_is_printed_escaped() {
+fn a_servers_error_text_is_printed_escaped() {
     let problem = json!({"title": EVIL, "detail": EVIL, "code": EVIL, "errors": [{"pointer": EVIL, "detail": EVIL}]});
     let (url, _) = server(says(400, &problem));
     let place = Place::new();
@@ -103,7 +103,7 @@ fn what_a_server_says_of_a_refusal_is_printed_escaped() {
 }
 
 #[test]
-fn what_a_server_answers_is_printed_escaped_and_its_json_is_the_same() {
+fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
     let call = json!({"tool": EVIL, "server": EVIL, "result": {"success": false, "error": {"code": EVIL, "message": EVIL}}, "parameters": {EVIL: EVIL}});
     let decision = json!({"decision_type": "RESPOND", "outcome_category": EVIL, "response": EVIL, "tool_calls": [call], "model": EVIL, "duration_ms": 1});
     let (url, _) = server(says(200, &decision));
@@ -147,7 +147,7 @@ fn what_a_server_answers_is_printed_escaped_and_its_json_is_the_same() {
 }
 
 #[test]
-fn a_redirect_takes_neither_message_nor_key_elsewhere() {
+fn a_redirect_sends_neither_message_nor_key_to_another_server() {
     let (elsewhere, asked) = server(says(200, &json!({"decision_type": "RESPOND", "response": "evil"})));
     let place = Place::new();
     for status in [302, 308] {
@@ -176,7 +176,7 @@ fn a_redirect_takes_neither_message_nor_key_elsewhere() {
 }
 
 #[test]
-fn an_answer_without_an_end_is_given_up() {
+fn an_endless_response_is_abandoned() {
     let (url, _) = server(Arc::new(|_, stream| {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
         let _ = stream.write_all(head.as_bytes());

@@ -192,7 +192,7 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
 /// DESIGN.md section 10, R-9: with credentials the bundled google server is available, with the tools that the agent of
 /// threads needs. Incomplete credentials are reported, with what is missing.
 #[test]
-fn the_bundled_google_server_is_there_once_it_has_credentials() {
+fn the_bundled_google_server_is_available_once_it_has_credentials() {
     let place = Place::new();
     let half = [("GOOGLE_CLIENT_ID", "id"), ("GOOGLE_CLIENT_SECRET_FILE", "secret")];
     let listed = place.run_with(&["mcp", "list"], &half).ended(0);
@@ -241,7 +241,7 @@ fn the_bundled_google_server_is_there_once_it_has_credentials() {
 
 /// an operator behind a gateway configures the address of Google, and no token is sent anywhere else.
 #[test]
-fn the_bundled_google_server_is_told_where_google_is() {
+fn the_bundled_google_server_uses_the_configured_address_of_google() {
     let place = Place::new();
     let gateway = [
         ("GOOGLE_CLIENT_ID", "id"),

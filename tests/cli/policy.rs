@@ -12,7 +12,7 @@ rules:
     tools: [tasks__add_task]
     when: arguments.description.contains("milk")
     then: deny
-    reason: nobody here drinks milk
+    reason: milk is not ordered here
   - name: look-at-deletes
     tools: [delete_task]
     then: require_approval
@@ -41,7 +41,7 @@ fn place(policy: &str) -> Place {
 
 /// R-10: `check` prints the decision, what decided, and the result of every check.
 #[test]
-fn check_tells_the_answer_what_decided_and_what_every_check_says() {
+fn check_prints_the_decision_its_source_and_every_check() {
     let place = place(POLICY);
     let check = |more: &[&str]| {
         let args = [&["policy", "check", "--policy", "policy.yaml"][..], more].concat();
@@ -50,7 +50,7 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
     let milk = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy milk"}"#]);
     let told = milk.ended(4);
     assert!(
-        told.starts_with("deny, decided by rule no-milk\n  denied by the policy: nobody here drinks milk"),
+        told.starts_with("deny, decided by rule no-milk\n  denied by the policy: milk is not ordered here"),
         "{told}"
     );
     assert!(told.contains("rule look-at-deletes  -     does not apply"), "{told}");
@@ -151,7 +151,7 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
 }
 
 #[test]
-fn check_shows_whom_a_call_reaches_and_what_looks_like_something_else() {
+fn check_shows_the_recipients_of_a_call_and_look_alike_addresses() {
     let place = place("");
     let mcp = json!({"mcpServers": {"tasks": {
         "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"],
@@ -177,7 +177,7 @@ fn check_shows_whom_a_call_reaches_and_what_looks_like_something_else() {
 
 /// R-11: a grant counts, for that user and these recipients only.
 #[test]
-fn check_counts_what_was_allowed_for_good() {
+fn check_applies_grants() {
     let place = place("");
     let mcp = json!({"mcpServers": {"tasks": {
         "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"],
@@ -278,7 +278,7 @@ fn test_runs_the_tests_of_the_file() {
 
 /// `simulate` prints what the policy would have allowed, put up for approval or denied, compared with what happened.
 #[test]
-fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record() {
+fn simulate_shows_changed_decisions_and_pages_through_the_log() {
     let place = place(POLICY);
     for message in ["add a task to buy milk", "add a task to buy bread", "show my tasks"] {
         place.run(&["chat", message]).ended(0);
@@ -305,7 +305,7 @@ fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record(
     );
     let text = simulate(&[]).ended(0);
     assert!(
-        text.contains("nobody here drinks milk") && text.contains("3 calls, 1 would have a different answer"),
+        text.contains("milk is not ordered here") && text.contains("3 calls, 1 would have a different answer"),
         "{text}"
     );
     let later = simulate(&["--since", "2100-01-01", "--json"]).ended(0);
@@ -331,7 +331,7 @@ fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record(
 /// A call that the tool's own schema refused is refused again under any policy. A call that the argument checks refused
 /// is decided again, because the policy sets the maximum number of recipients.
 #[test]
-fn simulate_judges_no_call_again_that_its_schema_refused() {
+fn simulate_skips_calls_that_their_schema_refused() {
     let place = place(POLICY);
     place.run(&["chat", "add a task to buy bread"]).ended(0);
     let database = rusqlite::Connection::open(place.path().join("gavel.db")).unwrap();
@@ -356,7 +356,7 @@ fn simulate_judges_no_call_again_that_its_schema_refused() {
 }
 
 #[test]
-fn simulate_says_how_many_calls_it_cannot_judge() {
+fn simulate_reports_how_many_calls_it_cannot_decide() {
     let place = place(POLICY);
     let none = [("GAVEL_RECORDS_CONTENT", "none")];
     place.run_with(&["chat", "add a task to buy milk"], &none).ended(0);

@@ -69,7 +69,7 @@ fn lines(text: &str) -> Vec<Value> {
 
 /// D-R6, X-14: progress is printed while the agent works; standard output gets only the result.
 #[test]
-fn an_agents_progress_goes_to_standard_error_and_its_result_alone_to_standard_output() {
+fn progress_goes_to_standard_error_and_only_the_result_to_standard_output() {
     let place = agents(&[("helper.md", HELPER)]);
     let ran = place.run(&["agents", "run", "helper", "add", "a", "task", "to", "call", "mom"]);
     for line in [
@@ -137,7 +137,7 @@ fn an_agents_progress_goes_to_standard_error_and_its_result_alone_to_standard_ou
 
 /// D-4, D-R4: inputs have the types of the definition, from any option.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_inputs_are_typed_by_the_definition_and_every_mistake_is_told_before_anything_runs() {
+async fn inputs_are_typed_by_the_definition_and_every_error_is_reported_before_the_run() {
     let place = agents(&[(
         "report.yaml",
         "name: report\ndescription: Reports.\ninputConfig:\n  inputs:\n    year: {description: y, type: integer, required: true}\n    \
@@ -211,7 +211,7 @@ async fn the_inputs_are_typed_by_the_definition_and_every_mistake_is_told_before
 
 /// X-4, X-6: each final status has an exit status for scripts; a paused run prints how to resume it.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_the_command_it_names() {
+async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume_command() {
     let place = agents(&[(
         "short.md",
         "---\nname: short\ndescription: d\ntools: [list_tasks]\nmax_turns: 2\n---\nBe brief.\n",
@@ -291,7 +291,7 @@ async fn ctrl_c_cancels_the_run_and_waits_for_its_end() {
 
 /// Pressing Ctrl-C twice returns the terminal, even if the cancellation gets no answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_twice_leaves_the_run_and_says_where_it_is() {
+async fn ctrl_c_twice_detaches_from_the_run_and_prints_its_id() {
     let place = agents(&[("helper.md", HELPER)]);
     let gemini = Gemini::scripted(vec![Reply::Hang]).await;
     let address = free();
@@ -318,7 +318,7 @@ async fn ctrl_c_twice_leaves_the_run_and_says_where_it_is() {
 
 /// A `--server` that is not a server's URL is a usage error.
 #[test]
-fn a_server_that_is_no_url_of_one_is_a_mistake() {
+fn an_invalid_server_url_is_a_usage_error() {
     let ran = Place::new().run(&["runs", "list", "--server", "ftp://x"]);
     assert!(ran.err.contains("give an http:// or https:// URL"), "{}", ran.err);
     ran.ended(2);
@@ -326,7 +326,7 @@ fn a_server_that_is_no_url_of_one_is_a_mistake() {
 
 /// X-15: progress of a called agent is indented below its caller.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_sub_agent_does_is_told_indented_under_its_caller() {
+async fn progress_of_a_sub_agent_is_indented_below_its_caller() {
     let boss = "---\nname: boss\ndescription: d\nsub_agents: [helper]\n---\nDelegate.\n";
     let place = agents(&[("helper.md", HELPER), ("boss.md", boss)]);
     let gemini = Gemini::scripted(vec![
@@ -358,7 +358,7 @@ async fn what_a_sub_agent_does_is_told_indented_under_its_caller() {
 
 /// DESIGN.md section 4: an agent with missing tools names the setting that is missing, and works once it is set; D-E.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_unavailable_says_what_to_set_and_then_works() {
+async fn an_unavailable_agent_names_the_missing_setting_and_then_works() {
     let place = Place::new();
     let gemini = Gemini::scripted(vec![
         Reply::call("ls", json!({"path": "."})),
@@ -388,7 +388,7 @@ async fn an_agent_that_is_unavailable_says_what_to_set_and_then_works() {
 
 /// X-14, section 9: background runs of another gavel.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_elsewhere_are_begun_listed_watched_and_cancelled() {
+async fn runs_of_another_gavel_can_be_started_listed_watched_and_cancelled() {
     let place = agents(&[("helper.md", HELPER)]);
     let gemini = Gemini::scripted(vec![Reply::Text("Done."), Reply::Hang]).await;
     let address = free();
@@ -447,7 +447,7 @@ async fn runs_elsewhere_are_begun_listed_watched_and_cancelled() {
 /// Promise 3 on the command line: the server is killed while a call is in flight. A follower reconnects when the server
 /// is back, and prints the in-doubt call and how to settle it. The call is not repeated.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt_is_settled() {
+async fn a_run_is_followed_through_a_server_crash_and_its_in_doubt_call_is_settled() {
     let mut raw = RawServer::start(|request| (request.method() == "tools/call").then_some(Answer::Hang)).await;
     let gemini = Gemini::scripted(vec![Reply::call("act", json!({"n": 1})), Reply::Text("It is done.")]).await;
     let place = agents(&[(
@@ -518,7 +518,7 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
 
 /// A process that was started for one run claims no other: it would abandon them at its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_runs_one_agent_takes_up_no_other_run() {
+async fn a_process_started_for_one_run_claims_no_other() {
     let place = agents(&[("helper.md", HELPER)]);
     // Longer than the lease of the dead process, and than the interval of the sweep.
     let later = Reply::After(Duration::from_secs(4), Box::new(Reply::Text("Done.")));
@@ -549,7 +549,7 @@ async fn who_runs_one_agent_takes_up_no_other_run() {
 }
 
 #[test]
-fn the_help_of_runs_teaches_with_examples() {
+fn the_help_of_runs_has_examples() {
     let place = Place::new();
     for verb in ["list", "show", "watch", "cancel", "resume"] {
         let help = place.run(&["runs", verb, "--help"]).ended(0);

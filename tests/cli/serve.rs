@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::harness::{Place, Running};
 
 #[test]
-fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_told() {
+fn without_a_command_it_serves_prints_a_working_curl_and_stops_on_a_signal() {
     let place = Place::new();
     let mut serving = Running::start(place.command(&["--listen", "127.0.0.1:0"], &[]));
     let address = serving.line_with("gavel ").split("http://").nth(1).unwrap().to_owned();
@@ -56,7 +56,7 @@ fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_
 /// DESIGN.md section 9, Callers: a service's key comes from the environment or a file. Without a valid key the error
 /// says how to give one, and no key is ever printed.
 #[test]
-fn a_key_goes_along_to_a_gavel_elsewhere_and_without_one_the_way_out_is_told() {
+fn a_key_is_sent_to_another_gavel_and_a_missing_one_is_explained() {
     let place = Place::new();
     let made = place.run(&["config", "new-key", "--name", "web"]).ended(0);
     let (key, entry) = made.split_once('\n').unwrap();
@@ -113,7 +113,7 @@ fn a_key_goes_along_to_a_gavel_elsewhere_and_without_one_the_way_out_is_told() {
 
 /// DESIGN.md section 10: `GAVEL_LOG_FORMAT`; by default a log that does not go to a terminal is JSON.
 #[test]
-fn a_log_is_one_json_object_a_line_unless_text_is_asked_for() {
+fn a_log_is_one_json_object_per_line_unless_text_is_requested() {
     for (format, json) in [(None, true), (Some("json"), true), (Some("text"), false)] {
         let place = Place::new();
         let environment: Vec<_> = format.map(|format| ("GAVEL_LOG_FORMAT", format)).into_iter().collect();
@@ -149,7 +149,7 @@ fn a_log_is_one_json_object_a_line_unless_text_is_asked_for() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_with_the_way_out() {
+fn a_used_port_is_reported_with_a_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = Place::new().run(&["serve", "--listen", &address]);

@@ -74,7 +74,7 @@ impl Lost {
 /// threads are listed, and a thread shows its messages and the results of its requests. The output is the
 /// same from the database and from another gavel.
 #[tokio::test(flavor = "multi_thread")]
-async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
+async fn threads_are_listed_and_shown_from_the_database_and_from_another_gavel() {
     let lost = Lost::start().await;
     let none = lost.there(&["threads", "list", "--user", "ann"]);
     assert_eq!((none.status, none.err.as_str()), (0, "no threads of the user ann\n"));
@@ -158,7 +158,7 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
 /// Promise 3: in-doubt calls are listed below the approval requests with a hint for settling them that cannot be pasted
 /// unread. A settled call is no longer listed, and was sent once.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_in_doubt_are_listed_and_settled() {
+async fn in_doubt_calls_are_listed_and_settled() {
     let mut lost = Lost::start().await;
     let run = say(&lost.server, "ann", json!({"prompt": "Do it."})).await;
     let approval = run["actions"][0]["approvalId"].as_str().unwrap();

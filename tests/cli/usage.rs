@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::harness::{Place, Ran};
 
 #[test]
-fn the_help_teaches_with_examples() {
+fn the_help_has_examples() {
     let place = Place::new();
     insta::assert_snapshot!(place.run(&["--help"]).ended(0));
     for verb in [
@@ -43,7 +43,7 @@ fn the_help_of_a_server_names_the_command_that_was_typed() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_what_is_right() {
+fn invalid_usage_ends_with_2_and_shows_the_valid_usage() {
     let place = Place::new();
     for args in [
         &["nope"][..],
@@ -88,7 +88,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
 }
 
 #[test]
-fn a_file_that_a_setting_names_and_that_is_wrong_ends_with_2() {
+fn an_invalid_file_named_by_a_setting_ends_with_2() {
     let place = Place::new();
     fs::write(place.path().join("wrong"), "x").unwrap();
     for setting in ["GAVEL_CONSTITUTION", "GAVEL_MCP_CONFIG"] {
@@ -104,7 +104,7 @@ fn a_file_that_a_setting_names_and_that_is_wrong_ends_with_2() {
 
 /// A value that is not a database URL is an error in the configuration; an unavailable database is not.
 #[test]
-fn a_database_url_that_is_wrong_ends_with_2_and_is_not_printed() {
+fn an_invalid_database_url_ends_with_2_and_is_not_printed() {
     let place = Place::new();
     for url in [
         "postgres://u:canary@:bad/x",
@@ -127,7 +127,7 @@ fn a_database_url_that_is_wrong_ends_with_2_and_is_not_printed() {
 }
 
 #[test]
-fn a_wrong_configuration_ends_with_2_and_names_every_mistake() {
+fn an_invalid_configuration_ends_with_2_and_names_every_error() {
     let place = Place::new();
     fs::write(place.path().join("gavel.toml"), "listn = 1\n[rate_limit]\nburst = 0\n").unwrap();
     for verb in [
@@ -199,7 +199,7 @@ fn config_shows_every_value_with_its_origin_and_no_secret() {
 
 /// A new user puts the key into `.env`, as for other programs.
 #[test]
-fn a_file_dotenv_in_the_working_directory_is_read_below_the_environment() {
+fn dotenv_in_the_working_directory_has_lower_precedence_than_the_environment() {
     const KEY: &str = "canary-of-the-file";
     let place = Place::new();
     let root = place.path().display();
@@ -298,7 +298,7 @@ fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_output_pipe_is_not_a_failure() {
     let place = Place::new();
     let mut command = place.command(&["config", "--reference"], &[]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -13,7 +13,7 @@ await logsIn(page, told);
 // It takes two steps, and the second one explains the effect.
 const mail = page.getByRole('article', { name: 'Gmail send' });
 const always = mail.getByRole('button', { name: 'Approve and always allow' });
-assert.equal(await always.isVisible(), false, 'nobody allows anything for good by one click');
+assert.equal(await always.isVisible(), false, 'one click creates no grant');
 await mail.getByText('Always for these recipients…').click();
 const words = await mail.innerText();
 assert.ok(words.includes('may go out for ann without asking') && words.includes('ann@example.org'), words);

@@ -18,7 +18,7 @@ fn read(text: &str) -> Definition {
 
 /// an agent without a flow type is single.
 #[test]
-fn an_agent_that_says_nothing_of_flows_is_single() {
+fn an_agent_without_a_flow_type_is_single() {
     assert_eq!(read("system_prompt: s").flow, Flow::Single);
     assert_eq!(read("system_prompt: s\nflow_type: single").flow, Flow::Single);
     assert_eq!(
@@ -29,7 +29,7 @@ fn an_agent_that_says_nothing_of_flows_is_single() {
 
 /// a step is the name of an agent, or an object with more fields.
 #[test]
-fn a_step_is_the_name_of_an_agent_or_says_more() {
+fn a_step_is_the_name_of_an_agent_or_an_object() {
     let definition =
         read("flow_type: sequential\nsteps:\n- a\n- {name: b2, agent: b, input: {topic: \"On ${a} and ${query}\"}}");
     let plain = Step {
@@ -74,7 +74,7 @@ fn a_sequential_agent_without_steps_is_its_own_only_step() {
 
 /// a loop has three rounds unless its definition sets another number.
 #[test]
-fn a_loop_goes_round_three_times_unless_it_says_otherwise() {
+fn a_loop_has_three_rounds_by_default() {
     let rounds = |definition: &Definition| match &definition.flow {
         Flow::Loop { max_iterations, steps } => (*max_iterations, steps.len()),
         other => panic!("{other:?}"),
@@ -93,7 +93,7 @@ fn a_loop_goes_round_three_times_unless_it_says_otherwise() {
 
 /// In a loop a step sees the outputs of the previous round, so it may name a later step.
 #[test]
-fn a_step_names_what_is_there_by_then() {
+fn a_step_names_only_outputs_that_exist_by_then() {
     let steps = "steps:\n- {agent: a, input: {x: \"${b}\"}}\n- {agent: b, input: {x: \"${a} ${query} ${c}\"}}";
     assert_eq!(
         errors(&format!("flow_type: sequential\n{steps}")),
@@ -111,7 +111,7 @@ fn a_step_names_what_is_there_by_then() {
 }
 
 #[test]
-fn what_does_not_go_together_is_told() {
+fn contradictory_fields_are_reported() {
     assert_eq!(
         errors("steps: [a]\nmax_iterations: 2\nsystem_prompt: s"),
         ["f.yaml:3: steps: found a flow of the type single; allowed: flow_type loop, or nothing here"]
@@ -141,7 +141,7 @@ fn what_does_not_go_together_is_told() {
 }
 
 #[test]
-fn a_wrong_step_is_told_by_its_number() {
+fn an_invalid_step_is_reported_by_its_number() {
     assert_eq!(
         errors(
             "flow_type: sequential\nsteps:\n- a\n- 5\n- {agnt: b}\n- a\n- {name: query, agent: b}\n- {agent: c d, input: {x: 1}}"

@@ -41,7 +41,7 @@ fn names(checked: &Checked) -> Vec<&str> {
 
 /// D-7: twenty errors of many kinds, in files of three formats, give twenty messages: none hides or causes another.
 #[test]
-fn a_folder_with_twenty_mistakes_gets_twenty_precise_errors() {
+fn a_directory_with_twenty_errors_gets_twenty_precise_messages() {
     let checked = folder(&[
         (
             "reviewer.md",
@@ -111,7 +111,7 @@ steps:
 
 /// D-7: no error hides another, within a file or between files, and none causes another.
 #[test]
-fn no_mistake_hides_another() {
+fn no_error_hides_another() {
     let schema = "outputConfig: {outputName: report, description: d, schema: Broken}";
     let checked = folder(&[
         (
@@ -185,7 +185,7 @@ fn no_mistake_hides_another() {
 
 /// A duplicate key is one error, and the rest of the file is read; in every format, and in a schema.
 #[test]
-fn a_key_that_is_given_twice_hides_nothing() {
+fn a_duplicate_key_hides_no_other_error() {
     let checked = folder(&[
         (
             "a.md",
@@ -225,7 +225,7 @@ fn a_key_that_is_given_twice_hides_nothing() {
 
 /// A file that cannot be read causes no errors in the agents that call it, and no error suggests its name.
 #[test]
-fn a_file_that_cannot_be_read_is_nothing_to_name() {
+fn an_unreadable_file_is_never_suggested_as_a_name() {
     let checked = folder(&[
         ("boss.md", &agent("boss", "sub_agents: [lost, losst, helper]")),
         ("helper.md", &agent("helper", "")),
@@ -269,7 +269,7 @@ fn a_placeholder_has_its_own_line() {
 
 /// X-2, D-R4: the input of a step has the type that its agent requires, as far as that is known before a run.
 #[test]
-fn a_step_gives_no_text_where_a_number_is_taken() {
+fn a_step_cannot_pass_text_to_a_number_input() {
     let counts = "inputConfig: {inputs: {n: {description: d, type: integer, required: true}}}\nquery: ${n}";
     let number = "outputConfig: {outputName: o, description: d, schema: {type: integer}}";
     let flow = |name: &str, first: &str, input: &str| {
@@ -320,7 +320,7 @@ fn names_are_unique_over_all_files() {
 
 /// D-5: a schema that is named must exist, and a schema must be valid.
 #[test]
-fn a_named_schema_is_there_and_is_one() {
+fn a_named_schema_must_exist_and_be_valid() {
     let output = |schema: &str| format!("outputConfig: {{outputName: report, description: d, schema: {schema}}}");
     let right = r#"{"type": "object", "properties": {"summary": {"type": "string"}}}"#;
     let checked = folder(&[
@@ -365,7 +365,7 @@ fn a_named_schema_is_there_and_is_one() {
 
 /// X-15: sub-agents and the agents of steps must exist, and none may lead back to its caller.
 #[test]
-fn sub_agents_are_there_and_lead_nowhere_back() {
+fn sub_agents_must_exist_and_not_form_a_cycle() {
     let checked = folder(&[
         ("alone.md", &agent("alone", "sub_agents: [helpr, helper]")),
         ("helper.md", &agent("helper", "")),
@@ -396,7 +396,7 @@ fn sub_agents_are_there_and_lead_nowhere_back() {
 
 /// An invalid agent is not reported as an unknown one.
 #[test]
-fn a_wrong_agent_is_told_of_once_and_not_by_those_that_call_it() {
+fn an_invalid_agent_is_reported_once_and_not_by_its_callers() {
     let checked = folder(&[
         ("a.md", &agent("a", "sub_agents: [b]")),
         ("b.md", &agent("b", "temp: hot")),
@@ -411,7 +411,7 @@ fn a_wrong_agent_is_told_of_once_and_not_by_those_that_call_it() {
 
 /// X-2: a step passes its agent all required inputs, and no unknown ones.
 #[test]
-fn a_step_gives_its_agent_what_that_requires() {
+fn a_step_must_pass_the_required_inputs_of_its_agent() {
     let inputs = "inputConfig: {inputs: {topic: {description: d, type: string, required: true}, depth: {description: d, type: integer}}}\n\
                   query: ${topic} ${depth}";
     let flow = |steps: &str| {
@@ -507,7 +507,7 @@ fn an_agent_that_tools_names_is_checked_as_a_sub_agent() {
 /// D-7: an input that no prompt uses is a warning, and so is an input of a flow that no step uses; each with its own
 /// line.
 #[test]
-fn an_input_that_no_prompt_names_is_warned_of() {
+fn an_unused_input_causes_a_warning() {
     let inputs =
         "inputConfig:\n  inputs:\n    topic: {description: d, type: string}\n    depth: {description: d, type: string}";
     let checked = folder(&[
@@ -532,7 +532,7 @@ fn an_input_that_no_prompt_names_is_warned_of() {
 /// D-6: a definition is data, so its `processOutput` is a template. For any other value the error shows a template with
 /// the definition's own names.
 #[test]
-fn what_is_no_template_of_the_output_is_shown_the_form() {
+fn an_invalid_output_template_error_shows_a_valid_one() {
     let output =
         "outputConfig: {outputName: verdict, description: d, schema: {type: object, properties: {accept: {}}}}";
     let errors = |text: &str| {
@@ -566,7 +566,7 @@ fn what_is_no_template_of_the_output_is_shown_the_form() {
 
 /// X-5, X-8: limits that cannot have an effect are warnings only.
 #[test]
-fn limits_that_cannot_work_are_warned_of() {
+fn limits_without_an_effect_cause_a_warning() {
     let checked = folder(&[
         (
             "a.md",

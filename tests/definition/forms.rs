@@ -34,7 +34,7 @@ proptest! {
     /// D, D-P: converted through the formats in any order, any number of times, a definition stays the same, value for
     /// value.
     #[test]
-    fn any_definition_goes_through_all_four_forms_without_loss(
+    fn any_definition_converts_through_all_four_formats_without_loss(
         given in any::definition(),
         order in Just(FORMS.to_vec()).prop_shuffle(),
         more in prop::collection::vec(proptest::sample::select(FORMS.to_vec()), 0..3),
@@ -89,7 +89,7 @@ fn everything() -> Definition {
 }
 
 #[test]
-fn each_form_is_pretty() {
+fn each_format_is_pretty_printed() {
     let definition = everything();
     let text = |form| String::from_utf8(definition.write(form)).unwrap();
     insta::assert_snapshot!("markdown", text(Form::Markdown));
@@ -213,7 +213,7 @@ fn theirs() -> Theirs {
 
 /// D-P, D-8: another program's message is read by the fixed numbers, and its floats are decimal as people write them.
 #[test]
-fn a_message_of_another_program_is_read_by_the_fixed_numbers_and_its_floats_are_as_people_write_them() {
+fn another_programs_message_is_read_by_the_fixed_numbers_with_decimal_floats() {
     let definition = Definition::read(&theirs().encode_to_vec(), Form::Proto, "x.binpb").unwrap();
     let schema = json!({"type": "object", "maxProperties": u64::MAX});
     assert_eq!(definition.output.as_ref().unwrap().schema, OutputSchema::Inline(schema));
@@ -246,7 +246,7 @@ fn a_message_with_fields_that_gavel_does_not_know_is_refused() {
 
 /// An error in a format without lines is reported without one.
 #[test]
-fn a_wrong_message_is_told_by_field() {
+fn an_invalid_message_is_reported_by_field() {
     let mut given = theirs();
     given.model_config.as_mut().unwrap().temperature = Some(f32::NAN);
     given.run_config.as_mut().unwrap().max_turns = Some(-1);
@@ -266,7 +266,7 @@ fn a_wrong_message_is_told_by_field() {
 
 /// JSON is parsed strictly; a tab, and an emoji as a pair of escapes, are valid JSON.
 #[test]
-fn json_is_read_strictly_and_its_mistakes_have_lines() {
+fn json_is_read_strictly_and_its_errors_have_lines() {
     let right = "{\n\t\"name\": \"a\",\r\n\t\"description\": \"\\ud83d\\ude00\\t!\",\n\t\"system_prompt\": \"x\"\n}\n";
     let definition = Definition::read(right.as_bytes(), Form::Json, "x.json").unwrap();
     assert_eq!(definition.description, "😀\t!");
@@ -297,7 +297,7 @@ fn json_is_read_strictly_and_its_mistakes_have_lines() {
 }
 
 #[test]
-fn yaml_has_its_lines_and_no_number_that_json_has_not() {
+fn yaml_errors_have_lines_and_non_json_numbers_are_refused() {
     let head =
         "name: a\ndescription: b\nsystem_prompt: |\n  c\noutput_config:\n  output_name: r\n  description: d\n  schema:";
     for number in [".inf", "-.inf", ".nan", "1e400"] {
@@ -334,7 +334,7 @@ fn the_line_ends_of_a_checkout_change_nothing() {
 
 /// D-4: newer fields are omitted from the canonical form if they are unused, so recorded hashes stay valid.
 #[test]
-fn a_definition_without_the_newer_fields_keeps_the_hash_it_always_had() {
+fn a_definition_without_newer_fields_keeps_its_hash() {
     let canonical = concat!(
         r#"{"approval":"side_effects","description":"Helps.","inputConfig":{"inputs":{"query":{"description":"#,
         r#""What the agent is asked to do.","required":true,"type":"string"}}},"modelConfig":{},"name":"helper","#,
@@ -430,7 +430,7 @@ fn text_is_kept_as_it_was_written() {
 
 /// D-5: a schema may be given as JSON text in every format, and is read as the schema.
 #[test]
-fn a_schema_may_be_json_text_in_every_form() {
+fn a_schema_may_be_json_text_in_every_format() {
     let with = |schema: Value| json!({"name": "a", "description": "d", "systemPrompt": "s", "outputConfig": {"outputName": "r", "description": "d", "schema": schema}});
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let text = serde_json::to_string_pretty(&schema).unwrap();

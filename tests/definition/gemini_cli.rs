@@ -13,7 +13,7 @@ fn shown(front_matter: &str) -> Vec<String> {
 
 /// Every field that such a file may have for an agent that runs locally and has no servers of its own.
 #[test]
-fn an_agent_file_of_gemini_cli_loads_as_it_is() {
+fn an_agent_file_of_gemini_cli_loads_unchanged() {
     let text = "---\nkind: local\nname: security-auditor\ndisplay_name: Auditor\ndescription: Finds holes.\ntools:\n  - read_file\n  - \
                 grep_search\nmodel: inherit\ntemperature: 0.2\nmax_turns: 10\ntimeout_mins: 7\n---\n\nYou audit.\n\n1. Read.\n\n---\n\n2. Tell.\n";
     let definition = Definition::from_markdown(text, ".gemini/agents/security-auditor.md").unwrap();
@@ -34,7 +34,7 @@ fn an_agent_file_of_gemini_cli_loads_as_it_is() {
 }
 
 #[test]
-fn what_gavel_has_nothing_for_is_named_and_not_dropped() {
+fn unsupported_fields_are_named_and_not_dropped() {
     assert_eq!(
         shown("mcpServers:\n  x: {command: node}\nmcp_servers: {}\npolicy: {}"),
         [
@@ -64,7 +64,7 @@ fn what_gavel_has_nothing_for_is_named_and_not_dropped() {
 
 /// In Gemini CLI, a missing list means every tool; here it means none, and a warning says so.
 #[test]
-fn an_agent_of_theirs_without_a_list_of_tools_is_warned_of() {
+fn an_agent_of_gemini_cli_without_a_tool_list_causes_a_warning() {
     let source = |file: &str| Source {
         file: file.to_owned(),
         form: Form::Markdown,
@@ -83,7 +83,7 @@ fn an_agent_of_theirs_without_a_list_of_tools_is_warned_of() {
 
 /// Their texts contain code, and code contains `${`: each place is reported with its own line.
 #[test]
-fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
+fn a_dollar_brace_in_the_text_is_reported_with_its_line() {
     let error = |body: &str| {
         let text = format!("---\nname: a\ndescription: d\n---\n\n\nYou write shell.\n\n{body}\n");
         let errors = Definition::from_markdown(&text, "a.md").expect_err("these are no inputs");
@@ -107,7 +107,7 @@ fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
 
 /// Real files use the names of other programs; each error says what to write instead.
 #[test]
-fn what_other_programs_write_is_told_in_gavels_words() {
+fn fields_of_other_programs_are_reported_with_gavels_names() {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
     for (front_matter, told) in [
         ("tools: Read, Grep, Glob", "a.md:4: tools: found \"Read, Grep, Glob\"; allowed: a list, here [read_file, grep, glob]".to_owned()),
@@ -153,7 +153,7 @@ fn what_other_programs_write_is_told_in_gavels_words() {
 }
 
 #[test]
-fn turns_in_camel_case_are_turns() {
+fn max_turns_is_accepted_in_camel_case() {
     let text = "---\nname: a\ndescription: d\nmaxTurns: 7\n---\nBe kind.\n";
     assert_eq!(
         Definition::from_markdown(text, "a.md").unwrap().limits.max_turns,
@@ -164,7 +164,7 @@ fn turns_in_camel_case_are_turns() {
 /// An unquoted colon in a description is the most common error in such files, and the parser's own message does not say
 /// how to fix it.
 #[test]
-fn a_colon_in_a_plain_text_is_told_with_the_way_to_write_it() {
+fn an_unquoted_colon_is_reported_with_the_way_to_write_it() {
     let long =
         "description: Use this agent to review. Examples: <example>Context: The user asks. user: \"Look\"</example>";
     for text in [
@@ -191,7 +191,7 @@ fn a_colon_in_a_plain_text_is_told_with_the_way_to_write_it() {
 
 /// A model of another provider would fail at the first run.
 #[test]
-fn a_model_of_another_provider_is_warned_of() {
+fn a_model_of_another_provider_causes_a_warning() {
     let checked = |model: &str| {
         let source = Source {
             file: "a.yaml".to_owned(),

@@ -20,7 +20,7 @@ proptest! {
 
     /// Everything that gavel writes is valid to an editor.
     #[test]
-    fn every_definition_fits_the_schema(given in any::definition()) {
+    fn every_definition_is_valid_under_the_schema(given in any::definition()) {
         let written: Value = serde_json::from_slice(&from_json(&given).write(Form::Json)).unwrap();
         let validator = jsonschema::draft202012::new(&json_schema()).unwrap();
         let errors: Vec<_> = validator.iter_errors(&written).map(|error| error.to_string()).collect();
@@ -42,7 +42,7 @@ fn with(more: Value) -> Value {
 
 /// Every spelling that the reader accepts is valid under the schema.
 #[test]
-fn every_spelling_fits() {
+fn every_accepted_spelling_is_valid_under_the_schema() {
     for more in [
         json!({"$schema": "../agent.schema.json", "kind": "local"}),
         json!({"display_name": "A", "tools": ["ls"], "model": "m", "temperature": 0.1, "max_turns": 3, "timeout_mins": 4}),
@@ -64,7 +64,7 @@ fn every_spelling_fits() {
 
 /// A definition whose shape the reader refuses is invalid under the schema, so an editor marks it.
 #[test]
-fn what_the_reader_refuses_does_not_fit() {
+fn a_refused_definition_is_invalid_under_the_schema() {
     let wrong = [
         json!({"name": "two words"}),
         json!({"name": 5}),
@@ -122,7 +122,7 @@ fn what_the_reader_refuses_does_not_fit() {
 }
 
 #[test]
-fn the_front_matter_may_leave_the_system_prompt_to_the_text_below() {
+fn the_front_matter_may_omit_the_system_prompt_for_the_text_below() {
     let given = json!({"name": "a", "description": "d"});
     assert!(!fits(&json_schema(), &given));
     assert!(fits(&json_schema_of_front_matter(), &given));

@@ -13,7 +13,7 @@ fn shipped() -> PathBuf {
 }
 
 #[test]
-fn the_shipped_folder_is_right_whole() {
+fn every_shipped_definition_is_valid() {
     let loaded = app::agents_in(&shipped(), None).unwrap();
     assert_eq!(loaded.checked.errors, []);
     assert_eq!(loaded.checked.warnings, []);
@@ -22,7 +22,7 @@ fn the_shipped_folder_is_right_whole() {
 
 /// D-E: the shipped `codebase_investigator` matches the reference.
 #[test]
-fn the_codebase_investigator_is_what_the_reference_says() {
+fn the_codebase_investigator_matches_the_reference() {
     let loaded = app::agents_in(&shipped(), None).unwrap();
     let agent = &loaded.checked.agents["codebase_investigator"];
     let definition = &agent.definition;
@@ -47,7 +47,7 @@ fn the_codebase_investigator_is_what_the_reference_says() {
 
 /// D-E, D-5: a report with locations that can be opened is valid; one without lines, or with other fields, is not.
 #[test]
-fn its_schema_asks_for_places_that_can_be_opened() {
+fn the_schema_of_its_report_requires_locations_that_can_be_opened() {
     let loaded = app::agents_in(&shipped(), None).unwrap();
     let schema = loaded.checked.agents["codebase_investigator"]
         .output_schema
@@ -76,7 +76,7 @@ fn its_schema_asks_for_places_that_can_be_opened() {
 
 /// The four formats that docs/agents.md shows side by side are one definition; its other examples are valid too.
 #[test]
-fn the_examples_of_the_documentation_are_right() {
+fn the_examples_of_the_documentation_are_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/agents.md");
     let text = fs::read_to_string(path).unwrap();
     let mut hashes = std::collections::BTreeMap::<String, Vec<_>>::new();

@@ -64,7 +64,7 @@ fn each_field_of_time_has_its_own_unit() {
 }
 
 #[test]
-fn a_sub_agent_and_a_step_have_a_time_of_their_own() {
+fn a_sub_agent_and_a_step_have_their_own_time_limit() {
     let definition = from_json(&json!({
         "name": "a", "description": "d", "systemPrompt": "s",
         "sub_agents": ["b", {"agent": "c", "timeout": 90}, {"agent": "d", "timeout": "5m"}, {"agent": "e"}],
@@ -116,7 +116,7 @@ fn a_sub_agent_and_a_step_have_a_time_of_their_own() {
 
 /// A call as a tool may set the agent's time limit, whatever names the agent's inputs have.
 #[test]
-fn the_declaration_of_an_agent_has_a_timeout_under_a_name_that_no_input_has() {
+fn the_timeout_of_an_agents_declaration_has_a_name_that_no_input_has() {
     let with = |inputs: &[&str]| {
         let described = |name: &&str| ((*name).to_owned(), json!({"description": "d", "type": "string"}));
         let inputs: serde_json::Map<_, _> = inputs.iter().map(described).collect();

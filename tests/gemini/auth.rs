@@ -45,7 +45,7 @@ fn token(name: &str, lives: u64) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn a_service_account_signs_a_claim_and_its_token_goes_on_every_request() {
+async fn a_service_account_signs_a_claim_and_its_token_is_sent_with_every_request() {
     let tokens = Far::start([token("ya29.first", 3599)]).await;
     let far = Far::start([json(200, &said("a")), json(200, &said("b"))]).await;
     let account = serde_json::json!({
@@ -88,7 +88,7 @@ async fn a_service_account_signs_a_claim_and_its_token_goes_on_every_request() {
 }
 
 #[tokio::test]
-async fn a_person_s_refresh_token_is_exchanged_and_the_quota_project_named() {
+async fn a_users_refresh_token_is_exchanged_and_the_quota_project_sent() {
     let mut tokens = Server::new_async().await;
     let grant = tokens
         .mock("POST", "/token")
@@ -113,7 +113,7 @@ async fn a_person_s_refresh_token_is_exchanged_and_the_quota_project_named() {
 }
 
 #[tokio::test]
-async fn the_metadata_server_is_asked_as_it_wants_to_be() {
+async fn the_metadata_server_gets_its_required_header() {
     let metadata = Far::start([token("ya29.machine", 3599)]).await;
     let far = Far::start([json(200, &said("a"))]).await;
     let credentials = Credentials::Metadata {
@@ -196,7 +196,7 @@ async fn a_token_that_an_error_repeats_is_blanked() {
 }
 
 #[tokio::test]
-async fn a_refused_grant_is_told_and_not_repeated_and_nothing_is_sent_to_the_model() {
+async fn a_refused_grant_is_reported_not_repeated_and_the_model_is_not_called() {
     let refused = r#"{"error":"invalid_grant","error_description":"Token of jane@example.com has been revoked."}"#;
     let tokens = Far::start([json(400, refused)]).await;
     let far = Far::start([json(200, &said("a"))]).await;
@@ -212,7 +212,7 @@ async fn a_refused_grant_is_told_and_not_repeated_and_nothing_is_sent_to_the_mod
 }
 
 #[tokio::test]
-async fn a_token_endpoint_in_trouble_is_asked_again_and_a_silent_one_ends_with_the_deadline() {
+async fn a_failing_token_endpoint_is_retried_and_a_silent_one_ends_at_the_deadline() {
     let busy = json(503, "{}");
     let tokens = Far::start([busy.clone(), token("t", 3599)]).await;
     let far = Far::start([json(200, &said("a"))]).await;
@@ -228,7 +228,7 @@ async fn a_token_endpoint_in_trouble_is_asked_again_and_a_silent_one_ends_with_t
 }
 
 #[tokio::test]
-async fn who_waited_for_a_fetch_that_failed_shares_its_failure() {
+async fn callers_that_wait_for_a_failed_fetch_share_its_failure() {
     // The response waits for both callers: it starts after a delay, in which the second caller queues.
     let mut slow = vec![Step::Pause(Duration::from_millis(100))];
     slow.extend(json(400, r#"{"error":"invalid_grant"}"#));

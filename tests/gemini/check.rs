@@ -21,7 +21,7 @@ async fn a_good_key_and_model_are_described() {
 }
 
 #[tokio::test]
-async fn vertex_counts_a_word_instead() {
+async fn vertex_is_checked_by_counting_tokens() {
     let far = Far::start([json(200, r#"{"totalTokens":1}"#)]).await;
     let metadata = Far::start([json(200, r#"{"access_token":"t","expires_in":3599}"#)]).await;
     let endpoint = Endpoint::Vertex {
@@ -39,7 +39,7 @@ async fn vertex_counts_a_word_instead() {
 }
 
 #[tokio::test]
-async fn each_thing_that_can_be_wrong_has_its_own_words() {
+async fn each_problem_has_its_own_message() {
     let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}"#;
     for (status, details, expected) in [
         (400, info, "the credentials do not work: "),

@@ -16,7 +16,7 @@ fn retry_info(delay: &str) -> String {
 
 /// C-EC-1: a transient failure is tried three times in all.
 #[tokio::test]
-async fn what_may_pass_is_tried_three_times_in_all() {
+async fn a_transient_failure_is_tried_three_times_in_all() {
     for status in [408, 429, 500, 502, 503, 504] {
         let failing = json(status, &error(status, "BUSY", ""));
         let far = Far::start([failing.clone(), failing.clone(), json(200, &said("Done."))]).await;
@@ -41,7 +41,7 @@ async fn what_may_pass_is_tried_three_times_in_all() {
 
 /// Each fault names its cause: key, permission, model, quota or the request.
 #[tokio::test]
-async fn what_would_fail_again_is_not_repeated() {
+async fn a_permanent_failure_is_not_retried() {
     let daily = r#"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"RequestsPerDayPerModel"}]}"#;
     let daily = format!("{daily},{}", retry_info("0.001s"));
     let key = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}"#;
@@ -67,7 +67,7 @@ async fn what_would_fail_again_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn the_provider_says_when_to_come_back() {
+async fn the_providers_retry_delay_is_respected() {
     let body = error(429, "RESOURCE_EXHAUSTED", &retry_info("0.08s"));
     let far = Far::start([json(429, &body), json(200, &said("Done."))]).await;
     let begun = Instant::now();
@@ -87,7 +87,7 @@ async fn a_wait_beyond_the_deadline_fails_at_once() {
 
 /// C-EC-2: a malformed function call is requested once more.
 #[tokio::test]
-async fn a_malformed_function_call_is_asked_for_once_more() {
+async fn a_malformed_function_call_is_retried_once() {
     let far = Far::start([json(200, GARBLED), json(200, &said("Done."))]).await;
     let turn = ask(&gemini(&far.url)).await.unwrap();
     assert_eq!(
@@ -104,7 +104,7 @@ async fn a_malformed_function_call_is_asked_for_once_more() {
 
 /// C-EC-2: an empty answer is requested once more. The second answer counts, whatever it is.
 #[tokio::test]
-async fn an_answer_that_says_nothing_is_asked_for_once_more() {
+async fn an_empty_answer_is_retried_once() {
     for (part, says) in [
         (r#"{"text":" \n"}"#, "empty"),
         (r#"{"text":"hm","thought":true}"#, "empty"),
@@ -161,7 +161,7 @@ async fn blocked_and_unknown_answers_are_not_repeated_and_not_run() {
 }
 
 #[tokio::test]
-async fn an_error_whose_body_does_not_come_is_an_error_all_the_same() {
+async fn an_error_without_its_body_is_still_an_error() {
     let head = b"HTTP/1.1 503 X\r\ncontent-length: 100\r\n\r\n{".to_vec();
     let far = Far::start([vec![Step::Send(head), Step::Hang], json(200, &said("Done."))]).await;
     let begun = Instant::now();
@@ -176,7 +176,7 @@ async fn an_error_under_http_200_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_after_words_is_taken_back_and_repeated() {
+async fn a_stream_that_breaks_after_text_is_reset_and_repeated() {
     let broken = |end: Vec<Step>| {
         let mut script = open_stream();
         script.push(event(&format!(r#"{{"candidates":[{{"content":{{"parts":[{{"text":"Hel"}}]}}}}],"usageMetadata":{{"promptTokenCount":{}}}}}"#, 7)));
@@ -204,7 +204,7 @@ async fn a_stream_that_breaks_after_words_is_taken_back_and_repeated() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_before_any_word_is_repeated_without_a_reset() {
+async fn a_stream_that_breaks_before_any_text_is_repeated_without_a_reset() {
     for end in [vec![Step::Reset], vec![end_of_stream()]] {
         let mut script = open_stream();
         script.push(event(r#"{"usageMetadata":{"promptTokenCount":7}}"#));
@@ -217,7 +217,7 @@ async fn a_stream_that_breaks_before_any_word_is_repeated_without_a_reset() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_without_a_reason_after_words_is_cut_and_not_repeated() {
+async fn a_stream_that_ends_without_a_finish_reason_after_text_is_truncated_and_not_repeated() {
     let far = Far::start([events(&[chunk(r#"{"text":"Hel"}"#)]), events(&[said("late")])]).await;
     let (answer, heard) = listen(&gemini(&far.url)).await;
     assert_fault(answer, FaultKind::Malformed, "cut off", 1);
@@ -225,7 +225,7 @@ async fn a_stream_that_ends_without_a_reason_after_words_is_cut_and_not_repeated
 }
 
 #[tokio::test]
-async fn when_a_later_hop_breaks_the_words_of_the_finished_ones_are_said_again() {
+async fn when_a_later_hop_breaks_the_text_of_finished_hops_is_sent_again() {
     let first = reply(r#"{"text":"one "}"#, "CONTINUATION", r#","continuationToken":"t""#);
     let mut broken = open_stream();
     broken.extend([event(&chunk(r#"{"text":"tw"}"#)), Step::Reset]);
@@ -277,7 +277,7 @@ async fn a_stream_that_breaks_after_thoughts_is_reset_and_repeated() {
 
 /// C-EC-1: a refused or broken connection is retried, and then reported as unavailable.
 #[tokio::test]
-async fn a_refused_or_broken_connection_is_tried_again_and_then_unavailable() {
+async fn a_refused_or_broken_connection_is_retried_and_then_unavailable() {
     let far = Far::start([vec![Step::Reset], vec![Step::Close], json(200, &said("Done."))]).await;
     assert_eq!(ask(&gemini(&far.url)).await.unwrap().text(), "Done.");
 
@@ -320,7 +320,7 @@ async fn a_name_that_does_not_exist_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_so_the_key_stays_here() {
+async fn a_redirect_is_not_followed_so_the_key_is_not_sent_elsewhere() {
     let elsewhere = Far::start([json(200, &said("stolen"))]).await;
     let redirect = format!(
         "HTTP/1.1 307 X\r\nlocation: {}/x\r\ncontent-length: 0\r\n\r\n",
@@ -357,7 +357,7 @@ async fn the_breaker_opens_refuses_at_once_and_closes_after_a_good_probe() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_request_says_nothing_against_the_endpoint() {
+async fn a_rejected_request_does_not_count_against_the_endpoint() {
     let config = |url: &str| GeminiConfig {
         breaker: BreakerSettings {
             failures: 1,
@@ -374,7 +374,7 @@ async fn a_refusal_of_the_request_says_nothing_against_the_endpoint() {
 }
 
 #[tokio::test]
-async fn when_the_retry_budget_is_spent_nothing_is_repeated() {
+async fn when_the_retry_budget_is_exhausted_nothing_is_retried() {
     let failing = json(503, &error(503, "UNAVAILABLE", ""));
     let far = Far::start(std::iter::repeat_n(failing, 9)).await;
     let config = developer(&far.url);

@@ -36,7 +36,7 @@ fn hasty() -> Question<'static> {
 
 /// C-EC-1: a hang ends at the deadline, at any point of the exchange.
 #[tokio::test]
-async fn a_hang_ends_at_the_deadline_whatever_it_hangs_in() {
+async fn a_hang_at_any_point_ends_at_the_deadline() {
     let part_of_head = vec![Step::Send(HEAD.to_vec()), Step::Hang];
     let part_of_body = vec![Step::Send([HEAD, b"content-length: 100\r\n\r\n{"].concat()), Step::Hang];
     let slow_head = vec![
@@ -126,7 +126,7 @@ async fn fifty_megabytes_are_not_read() {
 
 /// C-EC-2: a large response within the limit is read completely.
 #[tokio::test]
-async fn a_large_answer_within_the_cap_is_whole() {
+async fn a_large_response_within_the_limit_is_complete() {
     let words = "word ".repeat(MEBI);
     let far = Far::start([json(200, &said(&words)), crate::server::events(&[said(&words)])]).await;
     let gemini = gemini(&far.url);
@@ -158,7 +158,7 @@ async fn deep_nesting_is_refused() {
 }
 
 #[tokio::test]
-async fn a_compressed_answer_that_nobody_asked_for_is_malformed() {
+async fn an_unrequested_compressed_response_is_malformed() {
     let body = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 171, 174, 5, 0, 67, 191, 166, 163, 2, 0, 0, 0,
     ];

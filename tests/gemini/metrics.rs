@@ -48,7 +48,7 @@ fn attempts_retries_faults_and_tokens_are_counted() {
 
 /// Definitions name models, and a metric is kept for each label for ever: thousands of names take bounded memory.
 #[test]
-fn models_that_others_name_take_bounded_room() {
+fn metrics_of_user_chosen_model_names_take_bounded_memory() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {

@@ -239,7 +239,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
 
 /// C-FR-012: every recorded reply is read, and every other file is recognized.
 #[tokio::test]
-async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_is() {
+async fn every_recorded_reply_is_read_and_every_other_file_is_recognized() {
     let Some(recordings) = recordings() else { return };
     let (mut lines, mut with_thoughts) = (Vec::new(), 0);
     for recording in &recordings {
@@ -387,7 +387,7 @@ fn answered(content: &Value) -> Vec<(Value, Value)> {
 
 /// C-FR-002: a second request equals that of a correct client.
 #[tokio::test]
-async fn a_second_request_is_what_a_correct_client_sent() {
+async fn a_second_request_equals_that_of_a_correct_client() {
     let Some(recordings) = recordings() else { return };
     let by_name: BTreeMap<_, _> = recordings
         .iter()

@@ -45,7 +45,7 @@ fn config(url: &str) -> GeminiConfig {
 
 /// DESIGN.md section 7: secrets never reach a log, an error, a trace or a row.
 #[tokio::test]
-async fn nothing_secret_and_nothing_said_reaches_a_log_or_an_error() {
+async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
     let echo = |status: u16| {
         let message = format!("Invalid value at 'x', \\\"{SAID_CANARY}\\\" for key {KEY_CANARY}");
         json(

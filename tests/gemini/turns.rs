@@ -14,7 +14,7 @@ use crate::server::{Far, Step, end_of_stream, event, events, json, open_stream, 
 
 /// C-FR-001: a unary request matches the Developer API.
 #[tokio::test]
-async fn a_unary_request_is_what_the_developer_api_asks_for() {
+async fn a_unary_request_matches_the_developer_api() {
     let mut server = Server::new_async().await;
     let mock = server
         .mock("POST", "/v1beta/models/gemini-3.8-flash:generateContent")
@@ -50,7 +50,7 @@ async fn a_unary_request_is_what_the_developer_api_asks_for() {
 }
 
 #[tokio::test]
-async fn a_definitions_model_and_settings_are_used_and_the_answers_model_is_told() {
+async fn a_definitions_model_and_settings_are_used_and_the_answering_model_is_reported() {
     let far = Far::start([json(
         200,
         &reply(r#"{"text":"a"}"#, "STOP", "").replace(USAGE, r#""modelVersion":"m-001""#),
@@ -161,7 +161,7 @@ async fn calls_come_in_order_with_their_ids_and_are_answered_in_one_content() {
 }
 
 #[tokio::test]
-async fn a_stream_is_heard_as_it_comes_and_joined_for_the_echo() {
+async fn a_stream_is_delivered_as_it_arrives_and_joined_for_the_echo() {
     let far = Far::start([events(&[
         chunk(r#"{"text":"thinking","thought":true}"#),
         chunk(r#"{"text":"Hel"}"#),
@@ -193,7 +193,7 @@ async fn a_stream_is_heard_as_it_comes_and_joined_for_the_echo() {
 
 /// D-R6: requested thoughts arrive as they are produced, separate from the text.
 #[tokio::test]
-async fn thoughts_that_were_asked_for_are_heard_as_they_come_and_apart_from_the_words() {
+async fn requested_thoughts_are_delivered_as_they_arrive_and_separate_from_text() {
     let far = Far::start([events(&[
         chunk(r#"{"text":"The user ","thought":true}"#),
         chunk(r#"{"text":"says hi.","thought":true}"#),
@@ -222,7 +222,7 @@ async fn thoughts_that_were_asked_for_are_heard_as_they_come_and_apart_from_the_
 
 /// D-R6: thoughts are requested only from a model that thinks, and only if they are wanted, with or without a stream.
 #[tokio::test]
-async fn thoughts_are_asked_for_where_the_model_thinks() {
+async fn thoughts_are_requested_only_from_models_that_think() {
     for (model, thoughts, asked) in [
         (None, true, true),
         (None, false, false),
@@ -250,7 +250,7 @@ async fn thoughts_are_asked_for_where_the_model_thinks() {
 }
 
 #[tokio::test]
-async fn words_are_heard_before_the_stream_has_ended() {
+async fn text_is_delivered_before_the_stream_has_ended() {
     let (heard, hears) = tokio::sync::oneshot::channel();
     let mut script = open_stream();
     script.push(event(&chunk(r#"{"text":"early"}"#)));
@@ -310,7 +310,7 @@ async fn a_stream_may_use_bare_line_feeds_arrive_in_any_pieces_or_be_an_array() 
 }
 
 #[tokio::test]
-async fn a_continued_answer_is_one_turn_and_every_hop_is_paid_for() {
+async fn a_continued_answer_is_one_turn_and_every_hop_is_billed() {
     for stream in [false, true] {
         let hop =
             |parts: &str, token: &str| reply(parts, "CONTINUATION", &format!(r#","continuationToken":"{token}""#));
@@ -352,14 +352,14 @@ async fn a_continued_answer_is_one_turn_and_every_hop_is_paid_for() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_never_complete_is_given_up() {
+async fn an_answer_that_never_completes_is_abandoned() {
     let hop = reply(r#"{"text":"a"}"#, "CONTINUATION", r#","continuationToken":"t""#);
     let far = Far::start(std::iter::repeat_n(json(200, &hop), 100)).await;
     assert_fault(ask(&gemini(&far.url)).await, FaultKind::Malformed, "not complete", 16);
 }
 
 #[tokio::test]
-async fn a_long_answer_of_gemini_4_is_streamed_since_a_unary_one_would_be_refused() {
+async fn a_long_answer_of_gemini_4_is_streamed_because_a_unary_one_would_be_refused() {
     let far = Far::start([events(&[said("a")]), json(200, &said("a"))]).await;
     let gemini = gemini(&far.url);
     for (most, method) in [(32_769, ":streamGenerateContent?alt=sse"), (32_768, ":generateContent")] {

@@ -65,7 +65,7 @@ async fn ask(edge: &Running, authorization: &str, body: &'static str) -> Answer 
 }
 
 #[tokio::test]
-async fn every_acting_or_reading_route_asks_for_a_key_and_no_open_one_does() {
+async fn every_protected_route_requires_a_key_and_no_open_one_does() {
     let edge = serve(Setup {
         auth: by_key(),
         ..Setup::default()
@@ -124,7 +124,7 @@ async fn a_key_acts_for_any_user_of_its_tenant() {
 
 /// R-3, DESIGN.md 9: the holder of a user's own key cannot act as another user.
 #[tokio::test]
-async fn a_key_of_a_user_acts_for_that_user_alone() {
+async fn a_key_of_a_user_acts_only_for_that_user() {
     let edge = serve(Setup {
         auth: by_key(),
         ..Setup::default()
@@ -148,7 +148,7 @@ async fn a_key_of_a_user_acts_for_that_user_alone() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_told_nothing_but_that() {
+async fn an_invalid_key_gets_no_further_detail() {
     let edge = serve(Setup {
         auth: by_key(),
         ..Setup::default()
@@ -176,7 +176,7 @@ async fn a_wrong_key_is_told_nothing_but_that() {
 }
 
 #[tokio::test]
-async fn a_token_speaks_for_its_user_and_for_nobody_else() {
+async fn a_token_acts_only_for_its_user() {
     let edge = with_shared_secret().await;
     let good = format!("Bearer {}", token(|_| ()));
     assert_eq!(
@@ -218,7 +218,7 @@ async fn a_user_reads_their_own_rows_and_an_analyst_the_tenants() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_off_is_refused() {
+async fn an_invalid_token_is_refused() {
     let edge = with_shared_secret().await;
     let expired = token(|claims| claims["exp"] = json!(1));
     let foreign = token(|claims| claims["aud"] = json!("another"));
@@ -241,7 +241,7 @@ impl KeySource for Away {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_away_is_503_and_not_the_callers_fault() {
+async fn an_unavailable_issuer_is_503_and_not_a_client_error() {
     let edge = serve(Setup {
         auth: by_token(Arc::new(Away)),
         ..Setup::default()
@@ -255,7 +255,7 @@ async fn an_issuer_that_is_away_is_503_and_not_the_callers_fault() {
 
 /// Details may name hosts; a probe has no credentials and does not need them.
 #[tokio::test]
-async fn readiness_tells_details_only_to_those_who_authenticate() {
+async fn readiness_shows_details_only_to_authenticated_callers() {
     let edge = serve(Setup {
         auth: by_key(),
         ..Setup::default()

@@ -8,7 +8,7 @@ use crate::harness::{ADD, HI, QUOTA, Setup, serve};
 
 /// C-FR-001, C-FR-006: the response is the decision in the log.
 #[tokio::test]
-async fn a_message_gets_the_decision_that_is_on_the_record() {
+async fn a_message_gets_the_decision_that_is_in_the_log() {
     let edge = serve(Setup::default()).await;
     let answer = edge.post_with(&[("x-request-id", "req-1")], HI).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -31,7 +31,7 @@ async fn a_message_gets_the_decision_that_is_on_the_record() {
 
 /// DESIGN.md section 3: 429 and 503 carry the decision, with `Retry-After`.
 #[tokio::test]
-async fn over_quota_and_overload_are_decisions_with_their_status() {
+async fn quota_and_overload_refusals_are_decisions_with_their_status() {
     let quota = QuotaState {
         allowed: false,
         remaining: 0,
@@ -67,7 +67,7 @@ async fn over_quota_and_overload_are_decisions_with_their_status() {
 
 /// C-FR-010, C-EC-1: an unavailable model gives a decision with a friendly text.
 #[tokio::test]
-async fn a_model_that_is_down_is_a_decision_in_friendly_words() {
+async fn an_unavailable_model_gives_a_decision_with_a_friendly_text() {
     let edge = serve(Setup {
         model_fails: true,
         ..Setup::default()
@@ -81,7 +81,7 @@ async fn a_model_that_is_down_is_a_decision_in_friendly_words() {
 
 /// Promise 1: if the decision cannot be made durable, the caller gets an error.
 #[tokio::test]
-async fn a_store_that_is_away_is_503_before_anything_was_asked() {
+async fn an_unavailable_store_is_503_before_the_model_is_asked() {
     let edge = serve(Setup::default()).await;
     *edge.record.away.lock().unwrap() = true;
     let answer = edge.post(HI).await;
@@ -152,7 +152,7 @@ async fn a_key_whose_request_is_running_is_409_with_retry_after() {
 
 /// DESIGN.md section 9: the claim of a dead process gets the recovered outcome.
 #[tokio::test]
-async fn what_recovery_left_in_place_of_an_answer_is_replayed_as_the_problem_it_is() {
+async fn a_recovered_outcome_is_replayed_as_a_problem() {
     let edge = serve(Setup::default()).await;
     let key = [("idempotency-key", "k-1")];
     edge.post_with(&key, HI).await;
@@ -168,7 +168,7 @@ async fn what_recovery_left_in_place_of_an_answer_is_replayed_as_the_problem_it_
 }
 
 #[tokio::test]
-async fn an_idempotency_key_that_is_none_is_named() {
+async fn an_invalid_idempotency_key_is_named() {
     let edge = serve(Setup::default()).await;
     for key in ["", "a b", &"x".repeat(256)] {
         let answer = edge.post_with(&[("idempotency-key", key)], HI).await;
@@ -183,7 +183,7 @@ async fn an_idempotency_key_that_is_none_is_named() {
 
 /// The response is strictly valid under the published schema: a new field fails here.
 #[tokio::test]
-async fn the_answer_is_what_the_description_says() {
+async fn the_response_is_valid_under_the_published_schema() {
     let edge = serve(Setup::default()).await;
     let description: Value = edge.get("/openapi.json").await.json();
     for (body, is_call) in [(HI, false), (ADD, true)] {

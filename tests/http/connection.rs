@@ -32,7 +32,7 @@ fn hasty() -> Setup {
 const HEAD: &str = "POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 #[tokio::test]
-async fn a_client_of_http_2_is_told_in_http_1_1_that_it_is_not_served() {
+async fn an_http_2_client_gets_an_http_1_1_error() {
     let edge = serve(Setup::default()).await;
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     // It does not close its side, and is closed all the same.
@@ -45,7 +45,7 @@ async fn a_client_of_http_2_is_told_in_http_1_1_that_it_is_not_served() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn a_silent_connection_is_closed() {
     let edge = serve(hasty()).await;
     let mut silent = edge.connect().await;
     assert_eq!(read_to_end(&mut silent).await, "");
@@ -60,7 +60,7 @@ async fn a_head_that_does_not_end_is_408() {
 }
 
 #[tokio::test]
-async fn a_second_head_that_does_not_end_is_let_go() {
+async fn a_second_head_that_does_not_end_closes_the_connection() {
     let edge = serve(hasty()).await;
     let mut slow = edge.connect().await;
     slow.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /livez HTT")
@@ -206,7 +206,7 @@ async fn half_bodies_of_one_caller_share_its_bytes_and_others_are_served() {
 
 /// For an unauthenticated caller gavel reads no body: it answers first.
 #[tokio::test]
-async fn a_body_of_who_is_not_known_is_not_waited_for() {
+async fn the_body_of_an_unauthenticated_caller_is_not_read() {
     let setup = Setup {
         auth: two_tenants(),
         ..Setup::default()
@@ -266,7 +266,7 @@ async fn pipelined_requests_are_answered_in_order() {
 
 /// DESIGN.md section 12: drain.
 #[tokio::test]
-async fn a_stop_lets_what_is_under_way_finish_and_takes_nothing_new() {
+async fn a_shutdown_finishes_requests_in_progress_and_accepts_no_new_ones() {
     let hold = Arc::new(Semaphore::new(0));
     let edge = serve(Setup {
         hold: Some(hold.clone()),

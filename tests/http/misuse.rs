@@ -15,7 +15,7 @@ fn pointers(problem: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_invalid_body_names_every_place_at_once() {
+async fn an_invalid_body_is_reported_with_every_location_at_once() {
     let edge = serve(Setup::default()).await;
     let answer = edge.post(r#"{"message":7,"user_id":[],"colour":1}"#).await;
     let problem = answer.problem(400, "invalid_request");
@@ -38,7 +38,7 @@ async fn an_invalid_body_names_every_place_at_once() {
 }
 
 #[tokio::test]
-async fn only_json_without_coding_is_taken() {
+async fn only_json_without_content_coding_is_accepted() {
     let edge = serve(Setup::default()).await;
     for content_type in [
         "text/plain",
@@ -62,7 +62,7 @@ async fn only_json_without_coding_is_taken() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_413_however_it_is_sent() {
+async fn a_body_over_the_limit_is_413_for_every_transfer_encoding() {
     let edge = serve(Setup::default()).await;
     let body = format!(r#"{{"message":"{}","user_id":"u"}}"#, "x".repeat(1 << 20));
     let sized = edge.post(body.clone()).await;
@@ -96,7 +96,7 @@ async fn a_chunked_body_is_read_like_any_other() {
 }
 
 #[tokio::test]
-async fn an_unknown_route_is_404_and_a_wrong_method_405_with_allow() {
+async fn an_unknown_route_is_404_and_a_disallowed_method_405_with_allow() {
     let edge = serve(Setup::default()).await;
     for path in [
         "/v1/nothing",
@@ -157,7 +157,7 @@ async fn an_unknown_route_is_404_and_a_wrong_method_405_with_allow() {
 
 /// An outdated or mistyped link shows a page with the navigation.
 #[tokio::test]
-async fn a_console_path_that_is_no_page_is_answered_with_a_page_that_has_the_navigation() {
+async fn an_unknown_console_path_gets_a_page_with_the_navigation() {
     let edge = serve(Setup::default()).await;
     let is_page = |answer: &Answer, status: u16, what: &str| {
         assert_eq!(answer.status, status, "{what}");
@@ -202,7 +202,7 @@ async fn a_console_path_that_is_no_page_is_answered_with_a_page_that_has_the_nav
 }
 
 #[tokio::test]
-async fn what_is_no_id_names_no_decision() {
+async fn an_invalid_id_finds_no_decision() {
     let edge = serve(Setup::default()).await;
     let ids = [
         "not-an-id",
@@ -274,7 +274,7 @@ async fn broken_heads_are_refused_and_the_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_no_request() {
+async fn a_truncated_body_is_not_a_request() {
     let edge = serve(Setup::default()).await;
     let mut stream = edge.connect().await;
     let head =
@@ -303,7 +303,7 @@ async fn expect_100_continue_is_answered() {
 }
 
 #[tokio::test]
-async fn a_request_id_that_is_none_is_replaced() {
+async fn an_invalid_request_id_is_replaced() {
     let edge = serve(Setup::default()).await;
     for id in ["a b", "a;b", &"x".repeat(129)] {
         let request = edge.request(Method::GET, "/livez").header("x-request-id", id);

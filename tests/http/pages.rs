@@ -6,7 +6,7 @@ use crate::harness::{HI, Setup, serve};
 use crate::records::assert_valid;
 
 #[tokio::test]
-async fn readiness_speaks_of_gavels_own_parts_and_lists_the_others() {
+async fn readiness_depends_on_gavels_own_parts_and_lists_the_others() {
     let edge = serve(Setup::default()).await;
     let description = edge.get("/openapi.json").await.json();
     let degraded = edge.get("/readyz").await;
@@ -56,7 +56,7 @@ async fn metrics_are_prometheus_text() {
 
 /// The page names and allows no other host.
 #[tokio::test]
-async fn the_reference_loads_nothing_from_elsewhere() {
+async fn the_reference_loads_nothing_from_another_host() {
     let edge = serve(Setup::default()).await;
     let page = edge.get("/docs").await;
     assert!(
@@ -93,7 +93,7 @@ async fn the_reference_loads_nothing_from_elsewhere() {
 
 /// A client can read them with any `Accept-Encoding`, or none.
 #[tokio::test]
-async fn assets_are_never_packed() {
+async fn assets_are_never_compressed() {
     let edge = serve(Setup::default()).await;
     for accepted in [None, Some("gzip"), Some("identity"), Some("gzip;q=0")] {
         let mut request = edge.request(reqwest::Method::GET, "/docs/swagger-ui.css");
@@ -108,7 +108,7 @@ async fn assets_are_never_packed() {
 
 /// A field that is always present is not described as optional.
 #[tokio::test]
-async fn the_reference_describes_itself_as_it_is() {
+async fn the_reference_describes_itself_correctly() {
     let edge = serve(Setup::default()).await;
     let described = edge.get("/openapi.json").await.json();
     let statuses = |path: &str| -> Vec<String> {
@@ -126,7 +126,7 @@ async fn the_reference_describes_itself_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_root_leads_to_the_reference() {
+async fn the_root_redirects_to_the_reference() {
     let edge = serve(Setup::default()).await;
     let root = edge.get("/").await;
     assert_eq!((root.status, root.header("location")), (307, "/docs"));

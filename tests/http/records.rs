@@ -31,7 +31,7 @@ pub fn assert_described(description: &Value, name: &str, value: &Value) {
 }
 
 #[tokio::test]
-async fn a_list_passes_its_parameters_on_and_tells_the_next_page() {
+async fn a_list_passes_its_parameters_on_and_returns_the_next_page_token() {
     let edge = serve(Setup::default()).await;
     edge.record
         .rows
@@ -64,7 +64,7 @@ async fn a_list_passes_its_parameters_on_and_tells_the_next_page() {
 
 /// A service that names a user sees that user's rows, as on every other route.
 #[tokio::test]
-async fn the_record_is_of_the_user_that_the_header_names() {
+async fn the_log_is_limited_to_the_user_in_the_header() {
     let edge = serve(Setup::default()).await;
     let id = DecisionId::new();
     edge.record
@@ -100,7 +100,7 @@ async fn the_record_is_of_the_user_that_the_header_names() {
 }
 
 #[tokio::test]
-async fn a_wrong_parameter_is_named_by_the_edge_or_by_the_store() {
+async fn an_invalid_parameter_is_named_by_the_edge_or_by_the_store() {
     let edge = serve(Setup::default()).await;
     for query in [
         "page_size=0",
@@ -122,7 +122,7 @@ async fn a_wrong_parameter_is_named_by_the_edge_or_by_the_store() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_503_and_says_nothing_of_itself() {
+async fn an_unavailable_store_is_503_without_internal_details() {
     let edge = serve(Setup::default()).await;
     *edge.record.away.lock().unwrap() = true;
     let answer = edge.get("/v1/decisions").await;

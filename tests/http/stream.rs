@@ -31,7 +31,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_run_is_told_line_by_line_and_ends_with_the_decision() {
+async fn the_run_is_streamed_line_by_line_and_ends_with_the_decision() {
     let edge = serve(Setup::default()).await;
     let answer = streamed(&edge, &[("x-request-id", "req-1")], HI).await;
     assert_eq!(answer.status, 200);
@@ -82,7 +82,7 @@ async fn server_sent_events_carry_ids_that_never_fall() {
 }
 
 #[tokio::test]
-async fn the_first_lines_leave_while_the_model_is_still_thinking() {
+async fn the_first_lines_are_sent_while_the_model_is_still_thinking() {
     let hold = Arc::new(Semaphore::new(0));
     let edge = serve(Setup {
         hold: Some(hold.clone()),
@@ -113,7 +113,7 @@ async fn the_first_lines_leave_while_the_model_is_still_thinking() {
 
 /// A proxy would take a silent stream for a dead one.
 #[tokio::test]
-async fn a_silent_stream_shows_that_it_is_alive() {
+async fn a_silent_stream_carries_heartbeats() {
     let accepts = [
         ("application/x-ndjson", "{\"type\":\"heartbeat\"}\n"),
         ("text/event-stream", ": heartbeat\n\n"),
@@ -146,7 +146,7 @@ async fn a_silent_stream_shows_that_it_is_alive() {
 
 /// DESIGN.md section 9: a disconnect does not cancel the decision.
 #[tokio::test]
-async fn a_client_that_leaves_loses_nothing_of_the_record() {
+async fn a_client_that_disconnects_loses_no_record() {
     for path in [PATH, "/v1/chat"] {
         let hold = Arc::new(Semaphore::new(0));
         let edge = serve(Setup {
@@ -167,7 +167,7 @@ async fn a_client_that_leaves_loses_nothing_of_the_record() {
 }
 
 #[tokio::test]
-async fn what_is_refused_before_the_start_has_its_own_status() {
+async fn a_request_refused_before_the_stream_starts_has_its_own_status() {
     let edge = serve(Setup::default()).await;
     streamed(&edge, &[], "{").await.problem(400, "invalid_request");
     streamed(&edge, &[], r#"{"message":"a","user_id":"u","tools":["rm"]}"#)
@@ -212,7 +212,7 @@ async fn an_outcome_that_is_not_recorded_is_the_last_line() {
 }
 
 #[tokio::test]
-async fn a_replay_is_the_last_line_alone_and_another_route_is_another_key() {
+async fn a_replay_has_only_the_last_line_and_keys_are_separate_per_route() {
     let edge = serve(Setup::default()).await;
     let key = [("idempotency-key", "k-1")];
     let first = lines(&streamed(&edge, &key, HI).await.text);

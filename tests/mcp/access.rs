@@ -114,7 +114,7 @@ async fn forgetful(way: Way) -> (RawServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
 /// Promise 3: a server that rejects every request has started nothing of a call. Over a new session the call is
 /// executed once.
 #[tokio::test]
-async fn a_forgotten_session_is_opened_again_and_the_call_executed_once_however_the_server_says_it() {
+async fn a_lost_session_is_reopened_and_the_call_executed_once_for_every_error_form() {
     for way in forgotten() {
         let what = format!("{} {}", way.head, (way.body)(&json!(7)));
         let (mut server, forgets, executed) = forgetful(way).await;
@@ -136,7 +136,7 @@ async fn a_forgotten_session_is_opened_again_and_the_call_executed_once_however_
 /// MCP, transports: after a 404 for a session a new one is always opened, even if the session was valid. The call's
 /// outcome is then unknown: the 404 may come from a gateway or a tool.
 #[tokio::test]
-async fn a_404_for_a_session_that_is_well_opens_a_new_one_and_has_nothing_sent_again() {
+async fn a_404_for_a_valid_session_opens_a_new_one_and_sends_nothing_again() {
     let ours: fn(&Value) -> String = |id| error(id, -32000, "Session not found");
     let page: fn(&Value) -> String = |_| "<html>".to_owned();
     for body in [ours, page] {
@@ -166,7 +166,7 @@ async fn a_404_for_a_session_that_is_well_opens_a_new_one_and_has_nothing_sent_a
 /// Promises 3 and 5: the server is listed as down with its reason, retried, and used again once it accepts the
 /// credential.
 #[tokio::test]
-async fn a_server_that_takes_no_credential_any_more_is_down_until_it_takes_it_again() {
+async fn a_server_that_rejects_the_credential_is_down_until_it_accepts_it() {
     let unauthorized: fn(&Value) -> String = |id| error(id, -32001, "Unauthorized: token expired");
     let null: fn(&Value) -> String = |_| error(&Value::Null, -32000, "invalid token");
     let plain: fn(&Value) -> String = |_| "token expired".to_owned();
@@ -222,7 +222,7 @@ async fn a_server_that_takes_no_credential_any_more_is_down_until_it_takes_it_ag
 
 /// Promise 5: a server that lists its tools and rejects every call is down too. One call at a time probes it.
 #[tokio::test]
-async fn a_server_that_refuses_calls_alone_is_down_with_its_reason_and_back_by_itself() {
+async fn a_server_that_rejects_only_calls_is_down_with_its_reason_and_recovers() {
     let ended = Arc::new(AtomicBool::new(true));
     let has_ended = ended.clone();
     let mut server = RawServer::start(move |request| {
@@ -252,7 +252,7 @@ async fn a_server_that_refuses_calls_alone_is_down_with_its_reason_and_back_by_i
 
 /// Promise 3: the same error for a call and for a list proves nothing if it may occur after the call has started.
 #[tokio::test]
-async fn a_server_that_breaks_leaves_the_effect_of_a_call_in_doubt() {
+async fn a_server_that_fails_within_a_call_leaves_its_effect_in_doubt() {
     for (head, body) in [
         (head!("500 Internal Server Error"), "Internal Server Error"),
         (head!("502 Bad Gateway"), "<html>"),
@@ -276,7 +276,7 @@ async fn a_server_that_breaks_leaves_the_effect_of_a_call_in_doubt() {
 
 /// Promise 5: the server gets neither calls nor connections before the time that it names has passed.
 #[tokio::test]
-async fn a_server_that_asks_to_be_left_alone_is_left_alone() {
+async fn a_servers_retry_after_is_respected() {
     let busy = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 2";
     let mut server =
         RawServer::start(move |request| (request.method() == "tools/call").then(|| Answer::Http(busy, String::new())))

@@ -258,7 +258,7 @@ fn odd() -> Vec<(Bend, &'static [&'static str])> {
 /// Promise 5: the server is down with one sentence, without text of a parser or debug output, and is not contacted for
 /// a while.
 #[tokio::test]
-async fn a_handshake_that_is_not_understood_is_told_of_in_one_sentence() {
+async fn a_handshake_that_is_not_understood_is_reported_in_one_sentence() {
     for (bend, words) in odd() {
         let tries = Arc::new(AtomicUsize::new(0));
         let tried = tries.clone();
@@ -286,7 +286,7 @@ async fn a_handshake_that_is_not_understood_is_told_of_in_one_sentence() {
 
 /// Promise 3: an answer to a call that cannot be understood leaves its effect in doubt, with the reason.
 #[tokio::test]
-async fn an_answer_to_a_call_that_is_not_understood_is_told_of_in_one_sentence() {
+async fn an_answer_to_a_call_that_is_not_understood_is_reported_in_one_sentence() {
     for (bend, words) in odd() {
         let mut server = RawServer::start(move |request| {
             let bend = if request.method() == "tools/call" {
@@ -373,7 +373,7 @@ async fn a_call_that_is_answered_with_another_redirect_is_not_sent_again() {
 
 /// Promise 5: a cursor that repeats, or moves without new tools, costs a few requests and hides no tool.
 #[tokio::test]
-async fn a_list_whose_cursor_does_not_move_is_read_once() {
+async fn a_list_with_a_repeating_cursor_is_read_once() {
     type Page = fn(&Value, usize) -> Value;
     let same: Page = |_, _| json!({"tools": tools()["tools"], "nextCursor": "next"});
     let moving: Page = |_, n| json!({"tools": tools()["tools"], "nextCursor": format!("page {n}")});
@@ -419,7 +419,7 @@ async fn a_list_whose_cursor_does_not_move_is_read_once() {
 
 /// Promise 5: a server that announces a change whenever its list is read.
 #[tokio::test]
-async fn a_list_that_changes_whenever_it_is_read_is_read_ever_more_rarely() {
+async fn a_list_that_changes_on_every_read_is_read_with_growing_intervals() {
     let lists = Arc::new(AtomicUsize::new(0));
     let listed = lists.clone();
     let server = RawServer::start(move |request| {

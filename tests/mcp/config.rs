@@ -21,7 +21,7 @@ fn issues(text: &str) -> Vec<ConfigIssue> {
 }
 
 #[test]
-fn a_file_of_the_ecosystem_is_read_as_it_is() {
+fn a_standard_mcp_json_is_read_unchanged() {
     let text = json!({"mcpServers": {
         "files": {"command": "npx", "args": ["-y", "server", "${DIR:-/tmp}"], "env": {"KEY": "${TOKEN}"}, "cwd": "/x",
                   "timeout": 5000, "trust": true, "alwaysAllow": []},
@@ -48,7 +48,7 @@ fn a_file_of_the_ecosystem_is_read_as_it_is() {
 }
 
 #[test]
-fn our_settings_stand_under_gavel() {
+fn gavels_own_settings_are_under_gavel() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {
         "identity": {"argument": "user_id"}, "connection": "per_user", "tenantUsers": true, "trustHints": true, "maxConcurrent": 4, "pin": true,
         "tools": {"send": {"sideEffect": true, "approval": "required", "timeoutMs": 900, "idempotency": "key",
@@ -78,7 +78,7 @@ fn our_settings_stand_under_gavel() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_each_with_its_place() {
+fn all_errors_are_reported_at_once_with_their_location() {
     let text = json!({"mcpServers": {
         "a": {"command": "${NOPE}", "args": "x", "env": {"K": 1, "B=": "x"}, "cwd": 7, "timeout": "fast"},
         "b": {"url": "ftp://x", "headers": {"bad name": "x", "Mcp-Session-Id": "x", "X": "${ALSO NOT}"}},
@@ -138,7 +138,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
 
 /// Settings of other clients are applied, or reported with their line.
 #[test]
-fn a_file_of_another_client_is_read_as_it_is_meant() {
+fn a_file_of_another_client_is_read_as_intended() {
     let text = "\u{feff}{
       // VS Code's word for mcpServers
       \"servers\": {
@@ -178,14 +178,14 @@ fn a_file_of_another_client_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn what_is_not_a_list_of_servers_is_an_error() {
+fn a_file_that_is_not_a_list_of_servers_is_an_error() {
     assert!(issues("{").first().unwrap().message.contains("not JSON"));
     assert!(issues("{}")[0].message.contains("`mcpServers` is missing"));
     assert_eq!(issues(r#"{"mcpServers": []}"#)[0].pointer, "/mcpServers");
 }
 
 #[test]
-fn an_identity_token_needs_a_secret_worth_the_name() {
+fn an_identity_token_requires_a_strong_secret() {
     let text = r#"{"mcpServers": {"s": {"command": "x", "gavel": {"identity": "token"}}}}"#;
     let missing = McpConfig::from_json(text, &|_| None).unwrap_err();
     assert!(missing[0].message.contains("GAVEL_IDENTITY_SECRET"), "{missing:?}");
@@ -196,7 +196,7 @@ fn an_identity_token_needs_a_secret_worth_the_name() {
 
 /// A server that acts as the given user receives the tenant, unless its entry says otherwise.
 #[test]
-fn a_server_with_an_identity_is_told_users_with_their_tenant() {
+fn a_server_with_an_identity_receives_users_with_their_tenant() {
     for (gavel, tells) in [
         (json!({}), false),
         (json!({"tenantUsers": true}), true),
@@ -212,7 +212,7 @@ fn a_server_with_an_identity_is_told_users_with_their_tenant() {
 
 /// A server that is off until its settings are given may use them in its entry without a default.
 #[test]
-fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
+fn a_server_with_a_missing_setting_is_off_and_names_it() {
     let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}, "gavel": {"requiredEnv": [["GITHUB_TOKEN"]]}},
                                   "b": {"command": "x"}}}"#;
     let config = McpConfig::from_json(text, &env).unwrap();
@@ -223,7 +223,7 @@ fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
 
 /// R-12: an invalid path would leave recipients unchecked.
 #[test]
-fn paths_that_are_none_are_mistakes_with_their_place() {
+fn invalid_paths_are_errors_with_their_location() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"send": {
         "recipients": ["to", "cc[0]"], "singleLine": [""], "times": {"begin": "start", "end": "events[].end"},
     }}}}}});
@@ -244,7 +244,7 @@ fn paths_that_are_none_are_mistakes_with_their_place() {
 
 /// DESIGN.md section 10: a server with missing settings is off, and names them.
 #[test]
-fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
+fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
     let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": [["ID", "SECRET", "KEY"], ["ACCOUNT"]]}}}});
     let off = |set: &[&str]| {
         let env = |name: &str| match set.iter().find(|set| set.trim_end_matches('=') == name) {
@@ -278,7 +278,7 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
 /// A required setting may be in the entry itself, as with other programs. An entry that passes on an unset variable
 /// does not count as set.
 #[test]
-fn what_a_server_needs_may_stand_in_its_entry() {
+fn required_settings_may_be_in_the_entry() {
     let off = |value: &str| {
         let text = json!({"mcpServers": {"mail": {"command": "x", "env": {"ACCOUNT_FILE": value}, "gavel": {"requiredEnv": [["ACCOUNT"]]}}}});
         let config = McpConfig::from_json(&text.to_string(), &|name| {
@@ -304,7 +304,7 @@ fn what_a_server_needs_may_stand_in_its_entry() {
 
 /// R-12: the entry in the Google server's README has the same checks as the built-in one.
 #[test]
-fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {
+fn the_entry_in_the_google_servers_readme_has_the_checks_of_the_built_in_one() {
     let built_in: serde_json::Value = serde_json::from_str(include_str!("../../mcp.json")).unwrap();
     let readme = include_str!("../../mcp-servers/google/README.md");
     let (_, entry) = readme.split_once("```json\n{\n  \"mcpServers\"").unwrap();
@@ -347,7 +347,7 @@ fn every_setting_of_the_google_server_reaches_the_built_in_one() {
 
 /// R-1: data that servers keep for users is not shared by users with the same name in two tenants.
 #[test]
-fn the_built_in_servers_that_keep_something_for_users_are_told_their_tenants() {
+fn built_in_servers_with_user_data_receive_the_tenant() {
     let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
     for name in ["tasks", "google"] {
         assert_eq!(built_in["mcpServers"][name]["gavel"]["tenantUsers"], true, "{name}");

@@ -63,7 +63,7 @@ async fn a_missing_command_is_named_and_the_other_servers_work() {
 }
 
 #[tokio::test]
-async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
+async fn a_child_that_exits_at_once_is_reported_with_its_last_stderr_lines() {
     let mcp = bridge(&json!({"command": "sh", "args": ["-c", "echo no licence >&2; exit 3"]}));
     until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
     until(&mcp, |mcp| mcp.catalog().down["s"].contains("no licence")).await;
@@ -72,7 +72,7 @@ async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
 
 /// The reason names the part of the entry that is to blame, and the stderr line that describes the failure.
 #[tokio::test]
-async fn a_child_that_does_not_start_is_told_of_by_the_part_that_is_to_blame() {
+async fn a_child_that_does_not_start_is_reported_with_the_part_that_is_to_blame() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
@@ -114,7 +114,7 @@ async fn a_child_that_does_not_start_is_told_of_by_the_part_that_is_to_blame() {
 }
 
 #[tokio::test]
-async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
+async fn a_server_dead_at_the_start_is_used_once_it_is_available() {
     let port = crate::ports::free_port();
     let mcp = bridge(&http(&lane::url(port)));
     let before = Instant::now();
@@ -168,7 +168,7 @@ async fn ready_does_not_wait_for_a_server_that_cannot_offer_the_name() {
 
 /// A server of the session era that does not answer unknown methods at all.
 #[tokio::test]
-async fn a_server_silent_to_what_it_does_not_know_is_met_in_its_own_era() {
+async fn a_server_silent_on_unknown_methods_is_used_in_its_own_era() {
     let server = RawServer::start(|request| (request.method() == "server/discover").then_some(Answer::Hang)).await;
     let mcp = bridge(&http(&server.url));
     up(&mcp).await;
@@ -176,7 +176,7 @@ async fn a_server_silent_to_what_it_does_not_know_is_met_in_its_own_era() {
 }
 
 #[tokio::test]
-async fn an_odd_answer_to_an_unknown_method_does_not_matter() {
+async fn an_unusual_answer_to_an_unknown_method_does_not_matter() {
     for odd in [
         "HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/plain",
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json",
@@ -219,7 +219,7 @@ async fn a_server_that_refuses_the_credentials_is_down_with_that_reason() {
 }
 
 #[tokio::test]
-async fn a_hanging_call_ends_in_time_and_the_server_is_told() {
+async fn a_hanging_call_ends_in_time_and_the_server_is_notified() {
     let mut server = peer(|_| Answer::Hang).await;
     let mcp = bridge(&http(&server.url));
     let act = tool(&*up(&mcp).await, "act");
@@ -237,7 +237,7 @@ async fn a_hanging_call_ends_in_time_and_the_server_is_told() {
 
 /// A call that the server may have started is unknown, and is not sent again.
 #[tokio::test]
-async fn a_call_lost_after_sending_is_unknown_and_is_sent_once() {
+async fn a_call_lost_after_sending_has_an_unknown_outcome_and_is_sent_once() {
     type Lost = (&'static str, fn() -> Answer);
     let lost: Vec<Lost> = vec![
         ("closed", || Answer::Close),
@@ -336,7 +336,7 @@ async fn a_call_that_was_refused_has_failed() {
 
 /// Promise 3: an error that does not say that nothing was started leaves a side effect unknown. A read has failed.
 #[tokio::test]
-async fn an_error_that_may_come_from_the_middle_of_the_work_leaves_a_side_effect_in_doubt() {
+async fn an_error_that_may_follow_the_start_leaves_a_side_effect_in_doubt() {
     let heads = [
         "HTTP/1.1 200 OK\r\ncontent-type: application/json",
         "HTTP/1.1 500 Oh\r\ncontent-type: application/json",
@@ -370,7 +370,7 @@ async fn an_error_that_may_come_from_the_middle_of_the_work_leaves_a_side_effect
 }
 
 #[tokio::test]
-async fn a_connection_that_was_never_made_has_carried_nothing() {
+async fn a_call_without_a_connection_was_not_sent() {
     let server = RawServer::start(|_| None).await;
     let mcp = bridge(&http(&server.url));
     let act = tool(&*up(&mcp).await, "act");
@@ -477,7 +477,7 @@ async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
 /// Promise 3: a server keeps its port and accepts no connection. Over TLS nothing is sent before it answers. Over plain
 /// HTTP the operating system has accepted the call, and its outcome is unknown.
 #[tokio::test]
-async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
+async fn a_call_to_a_server_that_accepts_no_connection_is_reported_correctly() {
     let mut server = peer(|request| match request.message["params"]["arguments"]["n"].as_u64() {
         Some(_) => Answer::Result(json!({"content": []})),
         None => Answer::Close,
@@ -504,7 +504,7 @@ async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
 
 /// Promise 3: if another process may have claimed the run, its call is not sent, however long it has waited.
 #[tokio::test]
-async fn a_call_whose_lease_runs_out_while_it_waits_for_a_place_is_not_sent() {
+async fn a_call_whose_lease_expires_while_it_waits_for_a_slot_is_not_sent() {
     let mut server = peer(|_| Answer::Hang).await;
     let mut entry = http(&server.url);
     entry["gavel"] = json!({"maxConcurrent": 1});
@@ -539,7 +539,7 @@ async fn a_call_whose_lease_runs_out_while_it_waits_for_a_place_is_not_sent() {
 
 /// Promise 3: a call that waits for a slot when the service shuts down is not sent.
 #[tokio::test]
-async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
+async fn a_call_that_waits_for_a_slot_at_a_shutdown_is_not_sent() {
     let mut server = peer(|_| Answer::Hang).await;
     let mut entry = http(&server.url);
     entry["gavel"] = json!({"maxConcurrent": 1});
@@ -569,7 +569,7 @@ async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
 
 /// A call of an ended run is not sent, however early the transport is ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
+async fn a_call_that_was_cancelled_before_it_started_is_never_sent() {
     let mut server = peer(|_| Answer::Result(json!({"content": []}))).await;
     let mcp = bridge(&http(&server.url));
     let act = tool(&*up(&mcp).await, "act");
@@ -587,7 +587,7 @@ async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
 
 /// A 404 for a session means that nothing ran, so the call is sent again, once.
 #[tokio::test]
-async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
+async fn a_session_that_is_lost_repeatedly_is_not_reopened_for_ever() {
     for (status, words) in [
         ("404 Not Found", ""),
         ("404 Not Found", "Not Found: Session not found"),
@@ -644,7 +644,7 @@ async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
 /// Promise 4: an approved call, and any call to a server with pinned tools, is sent only over a connection whose server
 /// offers the tool as it was approved. It may be another session than the one over which the tools were last read.
 #[tokio::test]
-async fn a_new_session_with_another_tool_under_the_name_gets_no_call_that_was_given_leave() {
+async fn a_new_session_with_a_changed_tool_gets_no_approved_call() {
     for (is_approved, pin) in [(true, false), (false, true), (false, false)] {
         let first = Arc::new(AtomicBool::new(true));
         let calls = Arc::new(AtomicUsize::new(0));
@@ -706,7 +706,7 @@ async fn a_new_session_with_another_tool_under_the_name_gets_no_call_that_was_gi
 
 /// An error text about arguments may contain the model's text. It ends no session and causes no retry.
 #[tokio::test]
-async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session() {
+async fn a_tool_error_that_mentions_a_session_does_not_end_the_session() {
     type Body = fn(&Value) -> String;
     let plain: Body = |_| json!({"detail": "no valid session could be booked"}).to_string();
     let invalid: Body = |_| {
@@ -736,7 +736,7 @@ async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session
 /// call is not sent again, and its outcome is unknown. The same applies to nginx's status for a caller that did not
 /// wait.
 #[tokio::test]
-async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
+async fn a_404_that_does_not_mention_the_session_causes_no_retry() {
     type Body = fn(&Value) -> String;
     const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json";
     const CLOSED: &str = "HTTP/1.1 499 Client Closed\r\ncontent-type: text/html";
@@ -774,7 +774,7 @@ async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
 /// A server that reports a lost session in unknown words reports the same for the tool list, which shows that the call
 /// was not started.
 #[tokio::test]
-async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
+async fn a_session_loss_reported_in_unknown_words_reopens_the_session() {
     let gone = Arc::new(AtomicBool::new(false));
     let is_gone = gone.clone();
     let mut server = with_session(move |request| {
@@ -833,7 +833,7 @@ async fn a_changed_list_that_cannot_be_read_ends_no_connection() {
 
 /// Neither the shutdown of a server nor that of gavel waits for a list that does not arrive.
 #[tokio::test]
-async fn a_stop_does_not_wait_for_a_list() {
+async fn a_shutdown_does_not_wait_for_a_tool_list() {
     let lists = Arc::new(AtomicUsize::new(0));
     let listed = lists.clone();
     let server = RawServer::start(move |request| {
@@ -855,7 +855,7 @@ async fn a_stop_does_not_wait_for_a_list() {
 /// Events beside the answer: a ping is answered, a sampling request is refused, comments and notifications are skipped.
 /// A stream that breaks off is resumed where it ended.
 #[tokio::test]
-async fn an_event_stream_is_read_to_the_answer_and_taken_up_again() {
+async fn an_event_stream_is_read_to_the_answer_and_resumed() {
     let answers = Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = answers.clone();
     let id = Arc::new(std::sync::Mutex::new(serde_json::Value::Null));
@@ -951,7 +951,7 @@ async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
 /// A run near its end gives its calls little time, so a timeout says nothing about the server. A timeout at the tool's
 /// own limit does.
 #[tokio::test]
-async fn only_a_call_that_had_its_time_counts_against_the_server() {
+async fn only_a_call_that_had_its_full_time_counts_against_the_server() {
     let late = || Call {
         timeout: Duration::from_millis(100),
         ..Call::with(json!({}))
@@ -1093,7 +1093,7 @@ async fn a_server_that_echoes_its_request_shows_no_secret() {
 }
 
 #[tokio::test]
-async fn a_refresh_connects_now_and_says_how_it_went() {
+async fn a_refresh_connects_now_and_reports_the_result() {
     let server = RawServer::start(|_| None).await;
     let mcp = bridge(&http(&server.url));
     up(&mcp).await;
@@ -1125,7 +1125,7 @@ async fn half_a_character_over_http_is_replaced() {
 
 /// Promise 5: a server with an endless or very long tool list is listed with the reason, and affects nothing else.
 #[tokio::test]
-async fn a_list_of_tools_without_end_is_cut_short() {
+async fn an_endless_tool_list_is_truncated() {
     let page = |from: usize, description: String| {
         let tools: Vec<_> = (from..from + 100)
             .map(|n| json!({"name": format!("t{n:06}"), "description": description, "inputSchema": {"type": "object"}}))
@@ -1182,7 +1182,7 @@ async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
 
 /// Promise 5: one tool's definition does not hide the other tools.
 #[tokio::test]
-async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
+async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
     let deep = |levels| format!(r#"{}true{}"#, r#"{"items":"#.repeat(levels), "}".repeat(levels));
     let list = format!(
         r#"{{"tools":[{{"name":"act","description":"cut \ud83d","inputSchema":{{"type":"object"}}}},

@@ -74,7 +74,7 @@ fn messages() -> Vec<(&'static str, String)> {
 
 /// Promise 5: a child process that floods is disconnected, and other servers work.
 #[tokio::test]
-async fn a_child_that_floods_is_cut_off_and_the_others_work() {
+async fn a_child_that_floods_is_disconnected_and_other_servers_work() {
     let mut kinds = messages();
     kinds.push(("no messages", "working…".to_owned()));
     for (what, line) in kinds {
@@ -102,7 +102,7 @@ fn events(line: &str) -> String {
 
 /// Promise 5: a server whose stream floods is disconnected, and other servers work.
 #[tokio::test]
-async fn a_stream_of_the_server_that_floods_is_cut_off_and_the_others_work() {
+async fn a_server_stream_that_floods_is_disconnected_and_other_servers_work() {
     for (what, line) in messages() {
         let flood = events(&line);
         let server = RawServer::start(move |request: &Request| {
@@ -150,7 +150,7 @@ async fn an_answer_that_floods_ends_with_the_reason_and_the_others_work() {
 
 /// A server whose stream ends at once does not make gavel reconnect without pause.
 #[tokio::test]
-async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_end() {
+async fn a_stream_that_ends_at_once_is_not_requested_without_pause() {
     let mut server = RawServer::start(|request: &Request| {
         if request.method() == "initialize" {
             let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
@@ -182,7 +182,7 @@ async fn call_of(mcp: &Arc<Mcp>, tenant: &str, how: &str) -> CallReply {
 
 /// Promise 5: many answers that are each within the limit do not exhaust the memory for all.
 #[tokio::test]
-async fn large_answers_beyond_the_budget_are_not_read_and_other_tenants_get_theirs() {
+async fn large_answers_over_the_budget_are_not_read_and_other_tenants_get_theirs() {
     for (head, start) in [
         ("content-type: application/json", "{\"jsonrpc\":\"2.0\",\"x\":\""),
         ("content-type: text/event-stream", "data: "),

@@ -21,7 +21,7 @@ async fn event(server: &mut HttpServer, what: &str) {
 
 /// C-FR-002: a tool is listed and called, and its server receives the acting user.
 #[tokio::test]
-async fn a_tool_is_listed_and_called_and_told_who_acts() {
+async fn a_tool_is_listed_and_called_and_receives_the_acting_user() {
     for era in ERAS {
         let server = HttpServer::start(era).await;
         let mcp = bridge(&http(&server.url));
@@ -48,7 +48,7 @@ async fn a_tool_is_listed_and_called_and_told_who_acts() {
 }
 
 #[tokio::test]
-async fn what_the_tool_says_is_told_apart_from_what_the_protocol_says() {
+async fn tool_errors_are_distinguished_from_protocol_errors() {
     for era in ERAS {
         let server = HttpServer::start(era).await;
         let mcp = bridge(&http(&server.url));
@@ -92,7 +92,7 @@ fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel
 }
 
 #[tokio::test]
-async fn a_question_to_the_user_is_an_error_to_the_model() {
+async fn an_elicitation_is_an_error_to_the_model() {
     let server = HttpServer::start(Era::Stateless).await;
     let mcp = bridge(&http(&server.url));
     up(&mcp).await;
@@ -103,7 +103,7 @@ async fn a_question_to_the_user_is_an_error_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_large_result_is_cut_and_says_so() {
+async fn a_large_result_is_truncated_and_marked() {
     for era in ERAS {
         let server = HttpServer::start(era).await;
         let mcp = bridge(&http(&server.url));
@@ -250,7 +250,7 @@ async fn stateless(tools: impl Fn() -> Value + Send + Sync + 'static) -> (RawSer
 /// C-FR-002: for a tool that is listed later as for the first ones, and for a name that a header cannot carry
 /// unencoded.
 #[tokio::test]
-async fn what_a_tool_wants_in_headers_is_sent_in_headers_whenever_it_was_listed() {
+async fn required_headers_of_a_tool_are_sent_whenever_it_was_listed() {
     let more = Arc::new(AtomicBool::new(false));
     let has_more = more.clone();
     let (server, heads) = stateless(move || {
@@ -303,7 +303,7 @@ async fn a_server_that_restarts_is_used_again_without_a_restart_of_gavel() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_opened_again_and_the_call_goes_through_once() {
+async fn a_lost_session_is_reopened_and_the_call_is_made_once() {
     let server = HttpServer::start(Era::Sessions).await;
     let port = server.port();
     let mcp = bridge(&http(&server.url));
@@ -317,7 +317,7 @@ async fn a_lost_session_is_opened_again_and_the_call_goes_through_once() {
 }
 
 #[tokio::test]
-async fn a_user_can_have_a_connection_of_their_own() {
+async fn a_user_can_have_their_own_connection() {
     let server = HttpServer::start(Era::Sessions).await;
     let mut entry = http(&server.url);
     entry["gavel"] = json!({"connection": "per_user"});

@@ -132,7 +132,7 @@ fn told(mcp: &Mcp, reply: &Option<CallReply>) -> String {
 
 /// Malformed results and answers of a call, as JSON and as events.
 #[tokio::test]
-async fn a_malformed_answer_to_a_call_is_told_of_in_gavels_own_words() {
+async fn a_malformed_answer_to_a_call_is_reported_in_gavels_own_words() {
     let whole = |result: Value| json!({"jsonrpc": "2.0", "id": "ID", "result": result}).to_string();
     let results = malformed_results()
         .into_iter()
@@ -165,7 +165,7 @@ async fn a_malformed_answer_to_a_call_is_told_of_in_gavels_own_words() {
 
 /// Malformed handshakes and tool lists.
 #[tokio::test]
-async fn a_malformed_handshake_or_list_is_told_of_in_gavels_own_words() {
+async fn a_malformed_handshake_or_list_is_reported_in_gavels_own_words() {
     let info = json!({"name": "raw", "version": "1"});
     let version = "2025-06-18";
     let mut cases: Vec<(&'static str, Value)> = vec![];

@@ -84,7 +84,7 @@ async fn a_changed_tool_is_held_back_until_it_is_accepted() {
 
 /// An acceptance while the server is unavailable does not offer its tools before it is back.
 #[tokio::test]
-async fn a_tool_of_a_server_that_is_away_cannot_be_accepted() {
+async fn a_tool_of_an_unavailable_server_cannot_be_accepted() {
     let server = RawServer::start(|_| None).await;
     let dir = tempfile::tempdir().unwrap();
     let pins = dir.path().join("pins.json");

@@ -23,7 +23,7 @@ pub(crate) fn runs(pid: u32) -> bool {
 
 /// C-FR-002: the server's stdout also carries lines that are not JSON.
 #[tokio::test]
-async fn a_tool_is_listed_and_called_and_told_who_acts() {
+async fn a_tool_is_listed_and_called_and_receives_the_acting_user() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     assert_eq!(up(&mcp).await.tools.len(), 9);
@@ -104,7 +104,7 @@ async fn sixty_four_calls_at_once_carry_their_own_users() {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_in_mid_call_leaves_the_call_in_doubt_and_is_started_again() {
+async fn a_child_that_dies_within_a_call_leaves_it_in_doubt_and_is_restarted() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     let catalog = up(&mcp).await;
@@ -122,7 +122,7 @@ async fn a_child_that_dies_in_mid_call_leaves_the_call_in_doubt_and_is_started_a
 
 /// Promise 5: a child that starts normally and dies in every call is not called for a while, although it is connected.
 #[tokio::test]
-async fn a_child_that_dies_in_every_call_is_left_alone() {
+async fn a_child_that_dies_in_every_call_is_not_called_for_a_while() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     let catalog = up(&mcp).await;
@@ -143,7 +143,7 @@ async fn a_child_that_dies_in_every_call_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_child_killed_from_outside_is_started_again() {
+async fn a_child_killed_from_outside_is_restarted() {
     let mut server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     let catalog = up(&mcp).await;
@@ -240,7 +240,7 @@ async fn a_changed_list_of_tools_is_a_new_generation() {
 /// Promise 5: the answer exceeds the hard limit. The call ends at once with an error that names the size, concurrent
 /// calls are answered, and the same child continues.
 #[tokio::test]
-async fn an_answer_beyond_all_bounds_ends_its_own_call_and_no_other() {
+async fn an_answer_over_the_hard_limit_ends_only_its_own_call() {
     let mut server = StdioServer::new().await;
     server.entry["gavel"] = json!({"tools": {"huge": {"sideEffect": false}}});
     let mcp = bridge(&server.entry);
@@ -274,7 +274,7 @@ async fn an_answer_beyond_all_bounds_ends_its_own_call_and_no_other() {
 
 /// A tool with a side effect may have had it, however long its answer is.
 #[tokio::test]
-async fn an_answer_beyond_all_bounds_leaves_a_side_effect_in_doubt() {
+async fn an_answer_over_the_hard_limit_leaves_a_side_effect_in_doubt() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     up(&mcp).await;
@@ -286,7 +286,7 @@ async fn an_answer_beyond_all_bounds_leaves_a_side_effect_in_doubt() {
 
 /// A line that answers no call cannot be attributed, so all calls are abandoned and the server is restarted.
 #[tokio::test]
-async fn a_line_beyond_all_bounds_that_answers_nobody_ends_the_connection() {
+async fn a_line_over_the_hard_limit_that_answers_no_call_ends_the_connection() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     let catalog = up(&mcp).await;
@@ -298,7 +298,7 @@ async fn a_line_beyond_all_bounds_that_answers_nobody_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_huge_result_is_cut() {
+async fn a_huge_result_is_truncated() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
     up(&mcp).await;
@@ -338,7 +338,7 @@ pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#
 
 /// Promise 5: a tool that JSON readers refuse does not hide the others.
 #[tokio::test]
-async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
+async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let schema = format!(r#"{}"x"{}"#, r#"{"not":"#.repeat(200), "}".repeat(200));
     let tools = format!(r#"{{"name":"deep","inputSchema":{schema}}},{{"title":{schema}}},{ACT}"#);
@@ -358,7 +358,7 @@ async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
 /// Promises 3 and 5: if JSON readers refuse the answer to an effect, gavel repairs it as far as it can be read, or
 /// reports it at once. No caller waits for the timeout.
 #[tokio::test]
-async fn an_answer_that_readers_refuse_is_mended_or_told_at_once() {
+async fn an_answer_that_json_readers_refuse_is_repaired_or_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mcp = bridge(&by_hand(folder.path(), ACT));
     up(&mcp).await;

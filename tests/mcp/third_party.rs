@@ -162,7 +162,7 @@ async fn server_everything_works_over_http() {
 }
 
 #[tokio::test]
-async fn server_filesystem_works_and_keeps_to_its_directory() {
+async fn server_filesystem_works_and_stays_within_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     let mcp = bridge(&json!({"command": "node", "args": [script(FILESYSTEM), root]}));

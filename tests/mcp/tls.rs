@@ -48,17 +48,17 @@ const CALLS: [&str; 2] = ["faults::", "http::"];
 
 /// Promises 3 and 5 for a remote server.
 #[test]
-fn calls_go_the_same_way_over_tls_by_http_1() {
+fn calls_behave_the_same_over_tls_with_http_1() {
     assert!(run("http/1.1", &CALLS, true) > 40);
 }
 
 #[test]
-fn calls_go_the_same_way_over_tls_by_http_2() {
+fn calls_behave_the_same_over_tls_with_http_2() {
     assert!(run("h2", &CALLS, true) > 40);
 }
 
 #[test]
-fn a_server_whose_certificate_is_not_trusted_is_asked_nothing() {
+fn a_server_with_an_untrusted_certificate_gets_no_request() {
     assert_eq!(run("h2", &["--ignored", "--exact", "tls::not_trusted"], false), 1);
 }
 

@@ -51,7 +51,7 @@ async fn listed(list: Value) -> std::sync::Arc<Catalog> {
 
 /// C-FR-012: every tool is shown within Gemini's rules, and arguments for it are valid under the original schema.
 #[tokio::test]
-async fn every_tool_is_shown_within_the_rules_and_its_arguments_fit_the_original() {
+async fn every_tool_is_shown_within_the_rules_and_its_arguments_are_valid_under_the_original() {
     for (server, dump) in dumps() {
         let catalog = listed(dump["tools"].clone()).await;
         let total = dump["tools"].as_array().unwrap().len();
@@ -88,7 +88,7 @@ async fn unused_definitions_are_not_sent_to_the_model() {
 }
 
 #[tokio::test]
-async fn one_bad_tool_among_them_never_takes_the_rest_down() {
+async fn one_invalid_tool_never_hides_the_rest() {
     for (server, dump) in dumps() {
         let good = listed(dump["tools"].clone()).await;
         let mut list = dump["tools"].as_array().unwrap().clone();

@@ -41,7 +41,7 @@ fn running(folder: &Path) -> usize {
 
 /// Promise 5: however many users arrive at once, the number of children is limited, plus one for listing.
 #[tokio::test]
-async fn users_beyond_those_there_may_be_start_no_child() {
+async fn users_over_the_limit_start_no_child() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let options = McpOptions {
@@ -81,7 +81,7 @@ async fn users_beyond_those_there_may_be_start_no_child() {
 }
 
 #[tokio::test]
-async fn a_users_child_ends_when_it_is_idle_though_nobody_calls_any_more() {
+async fn an_idle_child_of_a_user_ends_without_further_calls() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let options = McpOptions {
@@ -108,7 +108,7 @@ async fn a_users_child_ends_when_it_is_idle_though_nobody_calls_any_more() {
 
 /// Promise 5: a child that does not answer one user does not count against the others.
 #[tokio::test]
-async fn what_does_not_answer_one_user_is_not_held_against_the_others() {
+async fn a_child_that_does_not_answer_one_user_does_not_affect_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let mcp = start(folder.path(), McpOptions::default());
     let act = tool(&*up(&mcp).await, "act");
@@ -132,7 +132,7 @@ async fn what_does_not_answer_one_user_is_not_held_against_the_others() {
 /// Promise 4: a user's own connection may not have received a change. Before an approved call the server is asked over
 /// that connection: a call approved before the change is not sent, one approved after it is.
 #[tokio::test]
-async fn a_connection_of_a_user_is_read_anew_before_a_call_with_leave() {
+async fn a_users_connection_is_refreshed_before_an_approved_call() {
     let changed = Arc::new(AtomicBool::new(false));
     let now = changed.clone();
     let server = RawServer::start(move |request| match request.method() {
@@ -170,7 +170,7 @@ async fn a_connection_of_a_user_is_read_anew_before_a_call_with_leave() {
 
 /// A server may list a name twice: the offered one of the two tools can be called.
 #[tokio::test]
-async fn a_tool_that_is_listed_twice_can_be_called_with_leave() {
+async fn a_tool_that_is_listed_twice_can_be_called_with_approval() {
     let server = RawServer::start(|request| match request.method() {
         "tools/list" => {
             let good = tools()["tools"][0].clone();

@@ -31,7 +31,7 @@ pub(crate) async fn a_pushed_run_is_worked_on_at_once(db: TestQueue) {
 
 /// DESIGN.md section 8: any replica serves any request, and any worker any run. PostgreSQL notifies at once; on SQLite
 /// polling finds the run.
-pub(crate) async fn a_run_that_was_pushed_by_another_process_is_found(db: TestQueue) {
+pub(crate) async fn a_run_pushed_by_another_process_is_found(db: TestQueue) {
     let (pushing, working) = match db.is_sqlite() {
         true => (db.open(), db.open()),
         false => (db.open_without_polling(), db.open_without_polling()),
@@ -66,7 +66,7 @@ pub(crate) async fn a_run_that_was_pushed_by_another_process_is_found(db: TestQu
 }
 
 /// every run comes exactly once, and no more run at the same time than configured.
-pub(crate) async fn a_thousand_runs_come_once_each_and_leave_nothing(db: TestQueue) {
+pub(crate) async fn a_thousand_runs_are_each_delivered_once_and_leave_nothing(db: TestQueue) {
     let queue = db.open();
     let hand = Hand::quick();
     queue.start(Arc::clone(&hand) as _, 8);
@@ -136,7 +136,7 @@ pub(crate) async fn a_panic_ends_that_job_only(db: TestQueue) {
 }
 
 /// A row from another program, or from a later gavel.
-pub(crate) async fn a_job_that_names_no_run_stands_in_nobody_s_way(db: TestQueue) {
+pub(crate) async fn a_job_that_names_no_run_blocks_no_other(db: TestQueue) {
     let queue = db.open_without_polling();
     let hand = Hand::slow();
     queue.start(Arc::clone(&hand) as _, 1);

@@ -40,7 +40,7 @@ async fn works_again(queue: &dyn RunQueue, hand: &Hand) {
 }
 
 /// A worker whose name was deleted from the table ends with an error; its replacement has another name.
-pub(crate) async fn a_worker_that_ends_is_replaced(db: TestQueue) {
+pub(crate) async fn a_worker_that_ends_with_an_error_is_replaced(db: TestQueue) {
     let queue = db.open_with(hasty());
     let hand = Hand::slow();
     queue.start(Arc::clone(&hand) as _, 2);
@@ -65,7 +65,7 @@ pub(crate) async fn a_worker_that_ends_is_replaced(db: TestQueue) {
 }
 
 /// Promise 5: another process holds the lock; the push returns an error and does not hang.
-pub(crate) async fn a_database_that_is_locked_is_told_of_and_comes_back(db: TestQueue) {
+pub(crate) async fn a_locked_database_is_reported_and_recovers(db: TestQueue) {
     let queue = db.open_with(hasty());
     let hand = Hand::quick();
     queue.start(Arc::clone(&hand) as _, 2);
@@ -120,7 +120,7 @@ async fn with(server: &Arc<Server>, act: fn(&Server)) {
 /// PostgreSQL is unavailable at the start, starts, stops and starts again. The test uses one thread, so that it sees
 /// all log lines.
 #[tokio::test]
-async fn a_postgres_that_comes_and_goes_is_told_of_once_each_time() {
+async fn each_outage_of_postgres_is_logged_once() {
     let log = Log::default();
     let _guards = log.of_gavel();
     let server = Arc::new(tokio::task::spawn_blocking(Server::start_new).await.unwrap());
@@ -161,7 +161,7 @@ async fn a_postgres_that_comes_and_goes_is_told_of_once_each_time() {
 
 /// A shutdown while the database is unavailable: bounded, and with few log lines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_whose_database_is_away_can_be_left() {
+async fn a_queue_with_an_unavailable_database_can_be_shut_down() {
     let server = Arc::new(tokio::task::spawn_blocking(Server::start_new).await.unwrap());
     let url = server.database().await;
     let queue = gavel::adapters::queue::Queue::open(&url, InstanceId::new(), hasty()).unwrap();
@@ -176,7 +176,7 @@ async fn a_queue_whose_database_is_away_can_be_left() {
 
 /// A connection that falls silent (a lost host, a firewall) is replaced, although it is never closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_of_which_nothing_is_heard_are_replaced() {
+async fn silent_connections_are_replaced() {
     let wire = Wire::to(&crate::postgres::database().await).await;
     let queue = gavel::adapters::queue::Queue::open(&wire.url, InstanceId::new(), hasty()).unwrap();
     let hand = Hand::quick();

@@ -82,7 +82,7 @@ impl Drop for Process {
 }
 
 /// After kill -9, another process gets the runs within about ten seconds.
-pub(crate) async fn the_jobs_of_a_killed_process_come_to_another(db: TestQueue) {
+pub(crate) async fn another_process_gets_the_jobs_of_a_killed_one(db: TestQueue) {
     let queue = db.open();
     let runs: Vec<RunId> = (0..4).map(|_| RunId::new()).collect();
     for run in &runs {
@@ -105,7 +105,7 @@ pub(crate) async fn the_jobs_of_a_killed_process_come_to_another(db: TestQueue) 
 }
 
 /// DESIGN.md section 12: an idle queue, and one whose runs take long.
-pub(crate) async fn an_idle_worker_costs_next_to_nothing(db: TestQueue) {
+pub(crate) async fn an_idle_worker_costs_almost_nothing(db: TestQueue) {
     let mut process = Process::start(&db);
     let queue = db.open();
     queue.push(RunId::new()).await.unwrap();

@@ -10,7 +10,7 @@ use gavel::ports::run_queue::RunQueue;
 use crate::support::{Hand, TestQueue, eventually};
 
 /// DESIGN.md section 12, drain: a run in progress is waited for, and none is started.
-pub(crate) async fn shutdown_lets_what_runs_end_and_leaves_the_rest_to_others(db: TestQueue) {
+pub(crate) async fn shutdown_finishes_runs_in_progress_and_leaves_the_rest_to_other_processes(db: TestQueue) {
     let leaving = db.open_without_polling();
     let hand = Hand::slow();
     leaving.start(Arc::clone(&hand) as _, 1);
@@ -74,7 +74,7 @@ pub(crate) async fn shutdown_is_bounded(db: TestQueue) {
 }
 
 /// Each start of a worker creates a name; the table must not grow for ever.
-pub(crate) async fn names_of_workers_that_are_gone_do_not_pile_up(db: TestQueue) {
+pub(crate) async fn names_of_ended_workers_do_not_accumulate(db: TestQueue) {
     let queue = db.open();
     // The tables exist when this returns.
     let run = RunId::new();

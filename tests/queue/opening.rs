@@ -10,7 +10,7 @@ use crate::support::TestQueue;
 
 /// A URL that the store refuses is refused with the same text, and not printed: it may contain a password.
 #[tokio::test]
-async fn a_wrong_url_is_an_error_that_hides_it() {
+async fn an_invalid_url_is_an_error_that_hides_it() {
     for (url, words) in [
         ("mysql://u:hunter2@h/db", "postgres://USER@HOST/DATABASE"),
         ("sqlite::memory:", "name a file"),
@@ -30,7 +30,7 @@ async fn a_wrong_url_is_an_error_that_hides_it() {
 /// apalis numbers its migrations in a way that would collide with gavel's: jobs have their own file, which only its
 /// owner can read.
 #[tokio::test]
-async fn jobs_have_a_sqlite_file_of_their_own() {
+async fn jobs_have_their_own_sqlite_file() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("gavel.db");
     let url = format!("sqlite:{}", database.display());
@@ -63,7 +63,7 @@ async fn many_may_start_at_once_beside_the_store() {
 
 /// docs/operations.md, replicas: the queue creates a schema and an extension, and needs no superuser for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_owner_of_the_database_may_make_what_the_queue_needs() {
+async fn the_database_owner_can_create_what_the_queue_needs() {
     let db = TestQueue::postgres().await;
     let (_, name) = db.url.rsplit_once('/').unwrap();
     db.sql("CREATE ROLE plain LOGIN").await;
@@ -76,7 +76,7 @@ async fn the_owner_of_the_database_may_make_what_the_queue_needs() {
 
 /// docs/operations.md, metrics: each has a line from the start.
 #[tokio::test]
-async fn every_meter_begins_at_zero() {
+async fn every_metric_starts_at_zero() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let page = recorder.handle();
     let db = TestQueue::sqlite();

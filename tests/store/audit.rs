@@ -67,7 +67,7 @@ pub(crate) async fn effect(store: &Store) -> Intent {
 
 /// no entry can be changed, deleted or replaced, or inserted anywhere but at the end. The head only moves
 /// forward.
-pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) {
+pub(crate) async fn the_database_refuses_to_change_entries(db: TestDb) {
     let store = db.open().await;
     effect(&store).await;
     effect(&store).await;
@@ -133,7 +133,7 @@ pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) 
 }
 
 /// an effect has an entry for its intent, with user, tool, time and arguments, and another one for its outcome.
-pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_known(db: TestDb) {
+pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_outcome_is_known(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let intents: Vec<_> = (1..=5).map(|n| intent(&open, n)).collect();
@@ -193,7 +193,7 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_k
 }
 
 /// The hot path costs nothing: a read makes no entry, and does not touch the head.
-pub(crate) async fn what_only_reads_enters_nothing(db: TestDb) {
+pub(crate) async fn a_read_makes_no_entry(db: TestDb) {
     let store = db.open().await;
     // A transaction that uses the head would fail here, with everything else in it.
     db.run("DROP TABLE audit_head").await;
@@ -209,7 +209,7 @@ pub(crate) async fn what_only_reads_enters_nothing(db: TestDb) {
 }
 
 /// Promise 3: a commit without an answer that is repeated makes no duplicate entry.
-pub(crate) async fn what_is_done_twice_is_entered_once(db: TestDb) {
+pub(crate) async fn a_repeated_commit_is_entered_once(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let intents = vec![intent(&open, 1)];
@@ -230,7 +230,7 @@ pub(crate) async fn what_is_done_twice_is_entered_once(db: TestDb) {
 
 /// Promise 7: a call that a dead process left is entered as in doubt. If that process reports its outcome later, that
 /// is entered too.
-pub(crate) async fn what_recovery_ends_is_entered(db: TestDb) {
+pub(crate) async fn a_call_ended_by_recovery_is_entered(db: TestDb) {
     let dead = db.open().await;
     let open = open_decision();
     let intents = vec![intent(&open, 1)];
@@ -249,7 +249,7 @@ pub(crate) async fn what_recovery_ends_is_entered(db: TestDb) {
 
 /// DESIGN.md 7: `records.content` applies to audit rows; the hash of the arguments exists in each mode. R-18: arguments
 /// are reported missing only if the mode keeps them.
-pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
+pub(crate) async fn content_is_kept_according_to_records_content(db: TestDb) {
     for (mode, kept) in [
         (ContentMode::None, false),
         (ContentMode::Hash(ContentKey::new(b"a key")), true),
@@ -284,7 +284,7 @@ pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
 /// SQLite accepts any type of value in any column. A type that gavel never writes is found, and does not stop the
 /// verification.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_value_of_another_kind_is_found_and_named() {
+async fn a_value_of_another_type_is_found_and_named() {
     let db = TestDb::sqlite().await;
     let store = db.open().await;
     effect(&store).await;
@@ -735,7 +735,7 @@ pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
 /// an in-doubt call of a resumable run is settled with the resume, in the action, the tool-call log and the
 /// audit log. If that resume is cancelled before it starts, another one may report another outcome. Both are entered,
 /// and the last one counts.
-pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_counts(db: TestDb) {
+pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -818,7 +818,7 @@ pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_count
 
 /// approval requests, resolutions, grants, settlements, definitions and cancellations are entered,
 /// each with its actor.
-pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
+pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -1081,7 +1081,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
 
 /// a resolution that was written directly into the database lets a call start, and the verification reports
 /// it as unapproved.
-pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
+pub(crate) async fn a_call_started_without_an_approval_is_found(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -1135,7 +1135,7 @@ pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
 
 /// a grant that was written directly into the database lets a call start, and the verification reports it.
 /// This holds even if the grant is removed again, whatever its date.
-pub(crate) async fn what_begins_by_leave_that_nobody_gave_is_found(db: TestDb) {
+pub(crate) async fn a_call_started_under_a_forged_grant_is_found(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;

@@ -53,7 +53,7 @@ pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
 }
 
 /// DESIGN.md 9: a claim is valid for 24 h.
-pub(crate) async fn an_expired_claim_is_made_anew(db: TestDb) {
+pub(crate) async fn an_expired_key_can_be_claimed_again(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
     let mut decision = closed(first.decision.clone(), vec![], true);
@@ -127,7 +127,7 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
 /// DESIGN.md 9: a key that is claimed again while its expired claim is being deleted stays claimed; otherwise a retry
 /// would run twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_made_anew_is_not_dropped_as_the_expired_one() {
+async fn a_renewed_claim_is_not_pruned_as_the_expired_one() {
     let db = TestDb::postgres().await;
     let store = db.open().await;
     store.claim(claim("scope", "body")).await.unwrap();

@@ -72,7 +72,7 @@ async fn everything(db: &TestDb) -> String {
 }
 
 /// DESIGN.md 7: `full` keeps the text.
-pub(crate) async fn full_keeps_the_words(db: TestDb) {
+pub(crate) async fn full_keeps_the_text(db: TestDb) {
     plant(&db, ContentMode::Full).await;
     // message, response; arguments, result; name, 9 errors: each in its table and its view.
     assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 2 + 1 + 9));
@@ -111,7 +111,7 @@ pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
 }
 
 /// DESIGN.md 7: `none` keeps no text, only what happened.
-pub(crate) async fn none_keeps_no_word(db: TestDb) {
+pub(crate) async fn none_keeps_no_text(db: TestDb) {
     plant(&db, ContentMode::None).await;
     assert!(!everything(&db).await.contains(CANARY));
     assert_eq!(
@@ -130,7 +130,7 @@ pub(crate) async fn none_keeps_no_word(db: TestDb) {
 
 /// Text that is not kept is not in the file either, including its journal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sqlite_file_holds_no_word_in_hash_and_none() {
+async fn the_sqlite_file_holds_no_text_in_hash_and_none() {
     for content in [ContentMode::Hash(ContentKey::new(b"key")), ContentMode::None] {
         let db = TestDb::sqlite().await;
         plant(&db, content).await;

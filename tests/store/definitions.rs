@@ -28,7 +28,7 @@ fn version(agent: &str, content: &str) -> NewVersion {
 
 /// "a project stays whole": a definition is stored only if the others of its project have not changed since it was
 /// checked, on any process. Of twenty concurrent ones that were checked against the same others, one is stored.
-pub(crate) async fn of_definitions_checked_beside_the_same_others_one_is_made(db: TestDb) {
+pub(crate) async fn of_definitions_checked_against_the_same_others_one_is_stored(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     assert_eq!(stores[0].put(version("a", "one")).await.unwrap(), PutVersion::Made(1));
     let mut elsewhere = version("a", "one");
@@ -55,7 +55,7 @@ pub(crate) async fn of_definitions_checked_beside_the_same_others_one_is_made(db
 }
 
 /// Issue 3.8: every change is a new version, identical content is not, and older versions stay unchanged.
-pub(crate) async fn a_change_makes_a_version_and_the_same_content_makes_none(db: TestDb) {
+pub(crate) async fn a_change_makes_a_version_and_identical_content_does_not(db: TestDb) {
     let store = db.open().await;
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Made(1));
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Same(1));
@@ -125,7 +125,7 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
 }
 
 /// Issue 3.8: a change of a version that is no longer current is a conflict, and the error names the current one.
-pub(crate) async fn a_change_of_another_version_than_the_current_one_is_a_conflict(db: TestDb) {
+pub(crate) async fn a_change_of_an_outdated_version_is_a_conflict(db: TestDb) {
     let store = db.open().await;
     let expecting = |content: &str, expected| NewVersion {
         expected: Some(expected),
@@ -141,7 +141,7 @@ pub(crate) async fn a_change_of_another_version_than_the_current_one_is_a_confli
 }
 
 /// DESIGN.md 8: of many concurrent changes of one version, on two processes, one succeeds. No change is lost silently.
-pub(crate) async fn of_twenty_changes_at_once_one_is_made(db: TestDb) {
+pub(crate) async fn of_twenty_concurrent_changes_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     for expected in [Some(0), None] {
         let mut racing = tokio::task::JoinSet::new();
@@ -170,7 +170,7 @@ pub(crate) async fn of_twenty_changes_at_once_one_is_made(db: TestDb) {
 }
 
 /// DESIGN.md 9: agents of another tenant or project are not found.
-pub(crate) async fn another_tenant_s_and_project_s_definitions_are_not_there(db: TestDb) {
+pub(crate) async fn definitions_of_another_tenant_or_project_are_not_found(db: TestDb) {
     let store = db.open().await;
     let (other_tenant, other_project) = (TenantId::parse("other").unwrap(), ProjectId::parse("other").unwrap());
     let mut theirs = version("a", "theirs");

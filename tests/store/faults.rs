@@ -60,7 +60,7 @@ pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb)
 }
 
 /// Promise 1: gavel starts while another process holds the database; it needs no lock to see that the tables exist.
-pub(crate) async fn a_database_that_is_locked_at_start_holds_nobody_up(db: TestDb) {
+pub(crate) async fn a_database_that_is_locked_at_start_does_not_delay_the_start(db: TestDb) {
     db.open().await.shutdown().await;
     let lock = db.lock().await;
     let config = StoreConfig {
@@ -79,7 +79,7 @@ pub(crate) async fn a_database_that_is_locked_at_start_holds_nobody_up(db: TestD
 
 /// Promise 1: rows are not written to a deleted file. SQLite itself would continue to write to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sqlite_file_that_is_removed_or_replaced_is_a_store_that_is_away() {
+async fn a_removed_or_replaced_sqlite_file_makes_the_store_unavailable() {
     let db = TestDb::sqlite().await;
     let store = Store::open(hasty(&db)).await.unwrap();
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
@@ -177,7 +177,7 @@ pub(crate) async fn a_full_queue_is_unavailable_at_once(db: TestDb) {
 }
 
 /// SIGTERM: queued writes are written before the store closes; later ones get an error.
-pub(crate) async fn shutdown_writes_what_is_queued(db: TestDb) {
+pub(crate) async fn shutdown_writes_queued_records(db: TestDb) {
     let store = db.open().await;
     let mut closing = tokio::task::JoinSet::new();
     for _ in 0..200 {
@@ -201,7 +201,7 @@ pub(crate) async fn shutdown_writes_what_is_queued(db: TestDb) {
 
 /// A full disk refuses writes. Reads continue, and writes work again once there is space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_unavailable_until_there_is_room() {
+async fn a_full_disk_makes_the_store_unavailable_until_there_is_space() {
     let db = TestDb::sqlite().await;
     let store = Store::open(StoreConfig {
         max_bytes: Some(400 * 1024),
@@ -231,7 +231,7 @@ async fn a_full_disk_is_unavailable_until_there_is_room() {
 
 /// PostgreSQL crashes and restarts: nothing acknowledged is lost, and no opened decision stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_stopped_and_back() {
+async fn a_restart_of_postgres_loses_nothing_acknowledged() {
     let server = tokio::task::spawn_blocking(Server::start_new).await.unwrap();
     let url = server.database().await;
     let store = Store::open(StoreConfig {
@@ -293,7 +293,7 @@ async fn a_silent_postgres_is_unavailable_in_bounded_time() {
 /// Promise 1: "not written" is reported only if it is certain, also later. A COMMIT without an answer is reported as
 /// such.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_may_have_been_committed_is_not_told_as_unwritten() {
+async fn a_write_that_may_be_committed_is_not_reported_as_unwritten() {
     let db = TestDb::postgres().await;
     let wire = Wire::to(&db.url).await;
     let store = Store::open(StoreConfig {
@@ -335,7 +335,7 @@ async fn what_may_have_been_committed_is_not_told_as_unwritten() {
 
 /// A database that is unavailable at the start: an error, or a store that becomes available later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_postgres_that_is_away_at_start() {
+async fn a_postgres_that_is_unavailable_at_start_is_an_error_or_awaited() {
     let server = tokio::task::spawn_blocking(Server::start_new).await.unwrap();
     let url = server.database().await;
     let server = tokio::task::spawn_blocking(move || {
@@ -366,7 +366,7 @@ async fn a_postgres_that_is_away_at_start() {
 
 /// A permanent error is returned at once, whatever `at_start` says.
 #[tokio::test]
-async fn a_wrong_url_is_an_error_that_hides_it() {
+async fn an_invalid_url_is_an_error_that_hides_it() {
     for url in ["mysql://u:hunter2@h/db", "sqlite::memory:", "gavel.db"] {
         let error = Store::open(StoreConfig {
             at_start: AtStart::Background,
@@ -385,7 +385,7 @@ async fn a_wrong_url_is_an_error_that_hides_it() {
 
 /// A file that is not a database is left unchanged, and waiting would not help.
 #[tokio::test]
-async fn a_file_that_is_no_database_is_an_error_at_once_and_is_left_alone() {
+async fn a_file_that_is_not_a_database_is_an_error_at_once_and_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     let words = "not a database, but somebody's notes. ".repeat(100);

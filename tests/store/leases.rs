@@ -31,7 +31,7 @@ async fn taken_at_last(store: &Store, run: RunId) -> Lease {
 }
 
 /// DESIGN.md 8: of many concurrent claims of a run, on two processes, one succeeds.
-pub(crate) async fn of_twenty_takes_at_once_one_succeeds(db: TestDb) {
+pub(crate) async fn of_twenty_concurrent_claims_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let run = queued_run();
     assert_eq!(stores[0].create(run.clone()).await.unwrap(), Created::New(None));
@@ -49,7 +49,7 @@ pub(crate) async fn of_twenty_takes_at_once_one_succeeds(db: TestDb) {
 
 /// Issue 3.6: a run is claimed from the queue, or from a holder whose lease expired; its start time stays. A run that
 /// has ended cannot be claimed.
-pub(crate) async fn a_run_is_taken_from_the_queue_and_from_the_dead(db: TestDb) {
+pub(crate) async fn a_run_is_claimed_from_the_queue_and_from_dead_processes(db: TestDb) {
     let (one, two) = (db.open().await, db.open().await);
     let run = queued_run();
     one.create(run.clone()).await.unwrap();
@@ -82,7 +82,7 @@ pub(crate) async fn a_run_is_taken_from_the_queue_and_from_the_dead(db: TestDb) 
 
 /// DESIGN.md 8: a process that lost its lease writes nothing, and gets that as the result. Writes of others in the same
 /// commit succeed.
-pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
+pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
     let (lost, next) = (db.open().await, db.open().await);
     let run = new_run();
     let old = begin(&lost, &run).await;
@@ -227,7 +227,7 @@ pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
 }
 
 /// A process that shuts down releases its runs, so the next one need not wait for the leases to expire.
-pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
+pub(crate) async fn a_released_lease_is_claimed_at_once(db: TestDb) {
     let (leaving, next) = (db.open().await, db.open().await);
     let (run, other) = (new_run(), new_run());
     let (lease, second) = (begin(&leaving, &run).await, begin(&leaving, &other).await);
@@ -261,7 +261,7 @@ async fn in_turn(store: &Store) -> Vec<RunId> {
 }
 
 /// Issue 3.6: runs of dead processes, and queued runs that never started, are found; no others are.
-pub(crate) async fn what_waits_for_a_process_is_found(db: TestDb) {
+pub(crate) async fn runs_that_wait_for_a_process_are_found(db: TestDb) {
     let store = db.open().await;
     let (living, over, dead, queued) = (new_run(), new_run(), new_run(), queued_run());
     begin(&store, &living).await;
@@ -315,7 +315,7 @@ pub(crate) async fn tenants_and_their_users_take_turns(db: TestDb) {
 
 /// A run that three processes in a row claimed and did not return fails with all that belongs to it, and is not claimed
 /// again. Sent calls are in doubt.
-pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
+pub(crate) async fn a_run_that_no_process_returns_fails(db: TestDb) {
     let run = new_run();
     let (first, last) = (db.open().await, db.open().await);
     let lease = begin(&first, &run).await;
@@ -368,7 +368,7 @@ pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
 }
 
 /// A run that its processes release in an orderly way never fails, however often it is claimed.
-pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: TestDb) {
+pub(crate) async fn a_run_that_is_released_in_an_orderly_way_never_fails(db: TestDb) {
     let (run, other) = (new_run(), db.open().await);
     let mut store = db.open().await;
     let mut lease = begin(&store, &run).await;
@@ -388,7 +388,7 @@ pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: Tes
 
 /// An append without an answer is stored completely or not at all, and the next worker continues from the stored
 /// journal.
-pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
+pub(crate) async fn an_append_without_an_answer_is_stored_completely_or_not_at_all(db: TestDb) {
     let (cut_off, next) = (db.open().await, db.open().await);
     let mut found = [false; 2];
     for round in 0..40 {
@@ -440,7 +440,7 @@ pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
 /// DESIGN.md 8: a run is claimed before or after an append of its previous holder, never in between: the new holder has
 /// read all that was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_is_not_taken_in_the_middle_of_an_append() {
+async fn a_run_is_not_claimed_during_an_append() {
     let db = TestDb::postgres().await;
     let (old, next) = (db.open().await, db.open().await);
     let run = new_run();
@@ -465,7 +465,7 @@ async fn a_run_is_not_taken_in_the_middle_of_an_append() {
 
 /// DESIGN.md 8: many runs with sub-agents at once, on two processes with several writers each, do not deadlock, which
 /// PostgreSQL would resolve only after a second. Nothing is lost.
-pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestDb) {
+pub(crate) async fn many_concurrent_runs_do_not_deadlock(db: TestDb) {
     const RUNS: u64 = 24;
     const TURNS: u64 = 10;
     let stores = [db.open().await, db.open().await];
@@ -514,7 +514,7 @@ pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestD
 
 /// DESIGN.md 8: two processes that store the same new definitions in different orders do not deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_may_come_in_any_order() {
+async fn definitions_may_be_stored_in_any_order() {
     let db = TestDb::postgres().await;
     let stores = [db.open().await, db.open().await];
     for round in 0..40 {
@@ -540,7 +540,7 @@ async fn definitions_may_come_in_any_order() {
 
 /// DESIGN.md 8: a replica that hangs within a transaction blocks one run for a moment, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
+async fn a_claim_of_a_locked_run_neither_waits_nor_blocks() {
     use sqlx::{AssertSqlSafe, Connection, PgConnection};
     let db = TestDb::postgres().await;
     let store = db.open().await;
@@ -567,7 +567,7 @@ async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
 
 /// DESIGN.md 8: the database itself ends such a transaction if others wait for a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_stands_still_is_ended_by_the_database_within_two_seconds() {
+async fn a_hanging_transaction_is_ended_by_the_database_within_two_seconds() {
     use sqlx::{Connection, PgConnection};
     let db = TestDb::postgres().await;
     // The writers' settings belong to their connections; a function in the database reads those of one writer.
@@ -587,7 +587,7 @@ async fn a_transaction_that_stands_still_is_ended_by_the_database_within_two_sec
 
 /// A commit whose acknowledgment is lost on the wire is retried, and answers as if it had been received.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_went_unheard_is_told_as_it_was() {
+async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
     let db = TestDb::postgres().await;
     let wire = Wire::to(&db.url).await;
     let config = StoreConfig::new(&wire.url, InstanceId::new());

@@ -56,7 +56,7 @@ async fn chat(store: &Store) -> String {
 }
 
 /// Each decision is one line at INFO, whatever its surface, after it is recorded and not before.
-pub(crate) async fn each_decision_is_one_line_of_the_log_with_what_matters(db: TestDb) {
+pub(crate) async fn each_decision_is_one_log_line_with_its_key_fields(db: TestDb) {
     let store = db.open().await;
     let lines = Lines::default();
     let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));

@@ -43,7 +43,7 @@ async fn both_databases_have_the_same_columns() {
 }
 
 /// The analysts' views: ISO times, milliseconds, the same text from both databases.
-pub(crate) async fn the_views_speak_iso_times_and_milliseconds(db: TestDb) {
+pub(crate) async fn the_views_use_iso_times_and_milliseconds(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     store
@@ -63,7 +63,7 @@ pub(crate) async fn the_views_speak_iso_times_and_milliseconds(db: TestDb) {
 }
 
 /// `gavel migrate` reports what exists and what is pending, and applies it once.
-pub(crate) async fn migrating_is_told_and_done_once(db: TestDb) {
+pub(crate) async fn migrations_are_reported_and_applied_once(db: TestDb) {
     let before = Store::status(&db.url).await.unwrap();
     assert!(before.applied.is_empty());
     assert_eq!(before.pending[0], (1, "decisions"));
@@ -91,7 +91,7 @@ pub(crate) async fn many_may_start_at_once(db: TestDb) {
 }
 
 /// An update handles a database that an older gavel created and wrote to.
-pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_rows(db: TestDb) {
+pub(crate) async fn a_database_of_an_older_version_is_migrated_and_keeps_its_rows(db: TestDb) {
     let store = db.open().await;
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
     store.shutdown().await;
@@ -151,7 +151,7 @@ pub(crate) async fn a_newer_database_is_an_error(db: TestDb) {
 /// Only the owner of the file may read the users' texts.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sqlite_file_is_readable_by_its_owner_alone() {
+async fn only_the_owner_can_read_the_sqlite_file() {
     use std::os::unix::fs::PermissionsExt;
     let db = TestDb::sqlite().await;
     let _store = db.open().await;
@@ -163,7 +163,7 @@ async fn the_sqlite_file_is_readable_by_its_owner_alone() {
 
 /// A copy that `VACUUM INTO` made, as for a backup, is not in WAL mode; a start restores that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sqlite_file_gets_its_journal_back() {
+async fn a_restored_sqlite_file_returns_to_wal_mode() {
     let db = TestDb::sqlite().await;
     db.open().await.shutdown().await;
     let copy = db.file().with_extension("copy");

@@ -216,7 +216,7 @@ impl Tried {
 /// R-states, R-14, DESIGN.md sections 1 (promise 7) and 8: no operation changes a run that has ended, or any data of
 /// it. This covers a resolution, a settlement, a cancellation, an approval request, journal entries and another end, by
 /// the last holder or an earlier one. The same operations do change a run in progress.
-pub(crate) async fn nothing_that_is_tried_changes_a_run_that_is_over(db: TestDb) {
+pub(crate) async fn no_operation_changes_a_run_that_has_ended(db: TestDb) {
     let (last, old) = (db.open().await, db.open().await);
     let stores: [&Store; 2] = [&last, &old];
     for status in ends() {
@@ -264,7 +264,7 @@ pub(crate) async fn nothing_that_is_tried_changes_a_run_that_is_over(db: TestDb)
 }
 
 /// R-states: a run that is cancelled before it starts has ended like any other.
-pub(crate) async fn what_was_cancelled_before_it_began_never_begins(db: TestDb) {
+pub(crate) async fn a_run_cancelled_before_its_start_never_starts(db: TestDb) {
     let store = db.open().await;
     let run = NewRun {
         queued: true,

@@ -147,7 +147,7 @@ async fn of_200_requests_at_once_two_replicas_admit_the_burst() {
 /// The same with refills. At any time, admissions are limited to the burst, the refill, and the refill of the 2 s in
 /// which an unused token may be returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_replicas_admit_in_the_long_run_what_the_rate_says() {
+async fn three_replicas_admit_the_configured_rate_over_time() {
     let db = TestDb::postgres().await;
     let mut replicas = Vec::new();
     for _ in 0..3 {
@@ -171,7 +171,7 @@ async fn three_replicas_admit_in_the_long_run_what_the_rate_says() {
 
 /// `RateLimit` and `Retry-After` show what is left over all replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_remains_is_what_all_replicas_left() {
+async fn the_remaining_quota_is_that_of_all_replicas() {
     let db = TestDb::postgres().await;
     let (one, two) = (Replica::new(&db, 30, 3).await, Replica::new(&db, 30, 3).await);
     let first = one.take("ann").await;
@@ -209,7 +209,7 @@ async fn a_refused_user_costs_no_query_until_the_next_token() {
 
 /// Unused tokens of one replica are soon available to the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unspent_tokens_are_put_back() {
+async fn unused_tokens_are_returned() {
     let db = TestDb::postgres().await;
     let (one, two) = (Replica::new(&db, 1, 20).await, Replica::new(&db, 1, 20).await);
     // A fast user is leased 1, 2 and then 4 tokens.
@@ -245,7 +245,7 @@ async fn while_the_table_is_locked_each_replica_counts_by_itself() {
 
 /// Down, and up again with an empty table, which is not logged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_database_is_away_each_replica_counts_by_itself() {
+async fn while_the_database_is_unavailable_each_replica_counts_by_itself() {
     let server = tokio::task::spawn_blocking(Server::start_new).await.unwrap();
     let db = TestDb::postgres_at(server.database().await);
     let replica = Replica::new(&db, 1, 6).await;

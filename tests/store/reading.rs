@@ -34,7 +34,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, QueryError>, named: &str) -> St
 const INPUT_HASH: &str = "54ff3d9ce6c0c513ae87b0deadb56703d61e8a6bac97aa56452fcbde95638ff4";
 
 /// C-FR-007, R-17: a decision reads back with the field names of the response, and its calls.
-pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
+pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let calls = vec![
@@ -127,7 +127,7 @@ pub(crate) async fn an_open_decision_is_shown_as_open(db: TestDb) {
 }
 
 /// DESIGN.md 9: another tenant's decision is not found; a user sees only their own.
-pub(crate) async fn nobody_sees_another_s_rows(db: TestDb) {
+pub(crate) async fn no_user_sees_another_users_rows(db: TestDb) {
     let store = db.open().await;
     let other = TenantId::parse("other").unwrap();
     let (mine, mut theirs, mut ben) = (open_decision(), open_decision(), open_decision());
@@ -170,7 +170,7 @@ pub(crate) async fn nobody_sees_another_s_rows(db: TestDb) {
 }
 
 /// Pages join to the complete list: each row once, in order, even if many have the same time.
-pub(crate) async fn pages_join_to_the_whole_list(db: TestDb) {
+pub(crate) async fn pages_join_to_the_complete_list(db: TestDb) {
     let store = db.open().await;
     fill(&store).await;
     for (order_by, filter) in [
@@ -229,7 +229,7 @@ pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
 
 /// A query error is named, with what is allowed. DESIGN.md section 9: `/readyz` reports on the database, not on slow
 /// queries of analysts.
-pub(crate) async fn a_slow_query_is_told_so_and_does_not_make_the_store_look_away(db: TestDb) {
+pub(crate) async fn a_slow_query_gets_an_error_and_the_store_stays_ready(db: TestDb) {
     let limit = Duration::from_millis(700);
     let store = Store::open(StoreConfig {
         read_limit: limit,
@@ -267,7 +267,7 @@ pub(crate) async fn a_slow_query_is_told_so_and_does_not_make_the_store_look_awa
 }
 
 /// A reader of the log neither creates nor changes a database, and needs no writer's lock.
-pub(crate) async fn who_only_reads_changes_nothing(db: TestDb) {
+pub(crate) async fn a_reader_changes_nothing(db: TestDb) {
     let refused = ReadOnly::open(&db.url).await.err().unwrap().to_string();
     if db.is_sqlite() {
         assert!(refused.starts_with("there is no database at "), "{refused}");
@@ -293,7 +293,7 @@ pub(crate) async fn who_only_reads_changes_nothing(db: TestDb) {
     assert_eq!(db.count("SELECT count(*) FROM instance").await, 0);
 }
 
-pub(crate) async fn a_wrong_question_is_told_what_is_allowed(db: TestDb) {
+pub(crate) async fn an_invalid_query_gets_an_error_with_the_allowed_values(db: TestDb) {
     let store = db.open().await;
     fill(&store).await;
     for page_size in [0, 1001] {
@@ -598,7 +598,7 @@ fn users() -> BoxedStrategy<Condition> {
 }
 
 /// Filters are correct: they find exactly the rows that a naive evaluation of the filter finds.
-pub(crate) async fn a_filter_finds_what_it_says(db: TestDb) {
+pub(crate) async fn a_filter_finds_exactly_the_matching_rows(db: TestDb) {
     let store = db.open().await;
     let (decisions, calls) = fill(&store).await;
     let of_decisions = prop::collection::vec(

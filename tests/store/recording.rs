@@ -14,7 +14,7 @@ const CALLS: &str = "SELECT sequence, tool, server, status, error_code, result, 
                      ORDER BY sequence";
 
 /// C-FR-007: a decision without effects is one commit.
-pub(crate) async fn a_decision_that_was_never_opened_is_inserted_whole(db: TestDb) {
+pub(crate) async fn a_decision_that_was_never_opened_is_inserted_completely(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     store.close(closed(open, vec![], false)).await.unwrap();
@@ -63,7 +63,7 @@ pub(crate) async fn closing_twice_leaves_one_record(db: TestDb) {
 }
 
 /// C-FR-007: unsent, failed and in-doubt calls have different statuses.
-pub(crate) async fn each_way_a_call_ends_has_its_state(db: TestDb) {
+pub(crate) async fn each_end_of_a_call_has_its_status(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let unsent = |sequence, code: FailureCode| CallRecord {
@@ -205,7 +205,7 @@ pub(crate) async fn a_poison_row_does_not_fail_its_neighbours(db: TestDb) {
 }
 
 /// The constraints refuse contradictory records from any writer.
-pub(crate) async fn the_tables_refuse_lies(db: TestDb) {
+pub(crate) async fn the_tables_refuse_contradictory_rows(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let call = done(&intent(&open, 1));
@@ -240,7 +240,7 @@ pub(crate) async fn every_outcome_can_be_recorded(db: TestDb) {
 }
 
 /// Arguments and results are kept byte for byte.
-pub(crate) async fn json_is_kept_as_it_came(db: TestDb) {
+pub(crate) async fn json_is_kept_byte_for_byte(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let mut call = done(&intent(&open, 1));
@@ -253,7 +253,7 @@ pub(crate) async fn json_is_kept_as_it_came(db: TestDb) {
 /// Section 12: no commit waits for work that can be done when idle. Without this checkpoint the file would stay
 /// unchanged after the migrations until the WAL has 16 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_of_sqlite_is_moved_into_the_database_when_nobody_waits() {
+async fn the_wal_of_sqlite_is_checkpointed_when_idle() {
     let db = TestDb::sqlite().await;
     let store = db.open().await;
     // The writes at the opening are moved with it.

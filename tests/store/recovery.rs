@@ -116,7 +116,7 @@ pub(crate) async fn two_processes_recover_at_once(db: TestDb) {
 }
 
 /// A process that was only cut off has better data than recovery.
-pub(crate) async fn the_owner_s_word_takes_the_place_of_recovery_s(db: TestDb) {
+pub(crate) async fn the_owners_outcome_replaces_that_of_recovery(db: TestDb) {
     let owner = db.open().await;
     let open = open_decision();
     let intent = intent(&open, 1);
@@ -139,7 +139,7 @@ pub(crate) async fn the_owner_s_word_takes_the_place_of_recovery_s(db: TestDb) {
 
 /// Promise 1: a caller with the answer "not recorded" did nothing. A row that was written all the same says so, and its
 /// key may be used again.
-pub(crate) async fn what_was_opened_unheard_is_closed_as_not_begun(db: TestDb) {
+pub(crate) async fn a_decision_opened_without_an_answer_is_closed_as_not_started(db: TestDb) {
     let store = db.open().await;
     let unheard = "SELECT COUNT(*) FROM decision_log WHERE recovered AND error_detail LIKE 'not begun%'";
     for _ in 0..20 {

@@ -49,7 +49,7 @@ fn unasked(intent: &Intent, grant: Option<GrantId>) -> NewAction {
 /// a grant counts each call that started under it once, even if the commit is repeated after a lost answer, and
 /// even if the grant was revoked meanwhile. A revoked grant starts no other call, and nothing of that commit is
 /// written.
-pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
+pub(crate) async fn a_use_of_a_grant_is_counted_once(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -84,7 +84,7 @@ pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
 }
 
 /// a grant whose row cannot be read covers no call. It is listed beside the others, and can be revoked.
-pub(crate) async fn standing_leave_that_cannot_be_read_is_listed_and_taken_back(db: TestDb) {
+pub(crate) async fn an_unreadable_grant_is_listed_and_can_be_revoked(db: TestDb) {
     let store = db.open().await;
     let (broken, whole) = (GrantId::new(), GrantId::new());
     for (grant, recipients) in [
@@ -122,7 +122,7 @@ pub(crate) async fn standing_leave_that_cannot_be_read_is_listed_and_taken_back(
 }
 
 /// a grant for as many recipients as a policy allows, each of the maximum length.
-pub(crate) async fn standing_leave_for_many_long_addresses_is_kept(db: TestDb) {
+pub(crate) async fn a_grant_for_many_long_addresses_is_stored(db: TestDb) {
     let store = db.open().await;
     let many: Vec<_> = (0..100)
         .map(|_| format!("{0}.{0}.{0}@example.com", uuid::Uuid::new_v4().simple()))
@@ -247,7 +247,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
 }
 
 /// Each operation, repeated after a lost answer, returns the same and changes nothing.
-pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
+pub(crate) async fn a_repeated_operation_has_one_effect(db: TestDb) {
     let store = db.open().await;
     let paused = new_run();
     let lease = begin(&store, &paused).await;
@@ -309,7 +309,7 @@ pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
 }
 
 /// Promise 1: the end of a run is its row, its journal and its decision with all calls, or nothing of these.
-pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
+pub(crate) async fn a_run_ends_completely_or_not_at_all(db: TestDb) {
     let store = db.open().await;
     let (run, neighbour) = (new_run(), new_run());
     let lease = begin(&store, &run).await;
@@ -344,7 +344,7 @@ pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
 
 /// DESIGN.md 7: the end of a run that the unavailable store could not write is written when it is back, without a
 /// request.
-pub(crate) async fn an_end_that_failed_is_written_later(db: TestDb) {
+pub(crate) async fn a_failed_end_of_a_run_is_written_later(db: TestDb) {
     let store = Store::open(StoreConfig {
         write_deadline: Duration::from_millis(300),
         close_deadline: Duration::from_millis(500),
@@ -379,7 +379,7 @@ pub(crate) async fn an_end_that_failed_is_written_later(db: TestDb) {
 
 /// Promise 1: a caller with the answer "not recorded" has no run. If the run was created all the same, it ends as not
 /// started, and its key and the run it was to resume are free again.
-pub(crate) async fn a_run_that_was_made_unheard_is_not_begun(db: TestDb) {
+pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
     let store = db.open().await;
     let paused = new_run();
     let lease = begin(&store, &paused).await;
@@ -475,7 +475,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
 }
 
 /// DESIGN.md 9: never a second run: a claim is valid for 24 h, and until its run has ended.
-pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
+pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     let store = db.open().await;
     let asked = |scope: &str| NewRun {
         claim: Some((scope.into(), "body".into())),
@@ -535,7 +535,7 @@ pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
 }
 
 /// DESIGN.md 9: a definition in a request that created no run is not kept.
-pub(crate) async fn a_request_that_makes_no_run_leaves_no_definitions(db: TestDb) {
+pub(crate) async fn a_request_that_creates_no_run_stores_no_definitions(db: TestDb) {
     let store = db.open().await;
     let asked = |fingerprint: &str, hash: &str| {
         let mut run = NewRun {
@@ -573,7 +573,7 @@ pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
 }
 
 /// a paused run is resumed once, by one run, and not by a refused one.
-pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
+pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let store = &stores[0];
     let paused = new_run();
@@ -624,7 +624,7 @@ pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
 
 /// a waiting run is cancelled at once, with its decision. A run in progress, with its called runs, gets a
 /// cancellation request. An ended run stays unchanged.
-pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
+pub(crate) async fn a_run_is_cancelled_in_every_state(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let waiting = queued_run();
     assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
@@ -676,7 +676,7 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
 /// Promise 4: after a recorded cancellation no call starts, even if the process that drives the run has not read it
 /// yet. A call that started before stays started, even if its commit is repeated after a lost answer. The same holds
 /// for called runs at any depth.
-pub(crate) async fn nothing_begins_once_a_run_is_cancelled(db: TestDb) {
+pub(crate) async fn no_call_starts_after_a_run_is_cancelled(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -715,7 +715,7 @@ pub(crate) async fn nothing_begins_once_a_run_is_cancelled(db: TestDb) {
 
 /// a called run names its caller, runs under its caller's lease, and ends with it: no run is left `running` that
 /// no process could end.
-pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
+pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -781,7 +781,7 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
 
 /// DESIGN.md 7: a dead process's open decision is closed by the next process, but that of its run waits for the worker
 /// that continues it.
-pub(crate) async fn the_decisions_of_runs_outlive_their_process(db: TestDb) {
+pub(crate) async fn the_decisions_of_runs_survive_their_process(db: TestDb) {
     let dead = db.open().await;
     let (run, chat) = (new_run(), open_decision());
     let lease = begin(&dead, &run).await;
@@ -811,7 +811,7 @@ pub(crate) async fn the_decisions_of_runs_outlive_their_process(db: TestDb) {
 
 /// DESIGN.md 7: `records.content` is about the log. A run's journal, input and output are working state, without which
 /// it could not be resumed.
-pub(crate) async fn without_content_the_log_keeps_no_word_and_the_run_all(db: TestDb) {
+pub(crate) async fn without_content_the_log_keeps_no_text_and_the_run_keeps_all(db: TestDb) {
     let store = db.open_with(ContentMode::None).await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -829,7 +829,7 @@ pub(crate) async fn without_content_the_log_keeps_no_word_and_the_run_all(db: Te
 }
 
 /// X-4, DESIGN.md promise 7: a contradictory row of a run cannot be written by any writer.
-pub(crate) async fn the_table_of_runs_refuses_lies(db: TestDb) {
+pub(crate) async fn the_table_of_runs_refuses_contradictory_rows(db: TestDb) {
     let store = db.open().await;
     let (run, over, waiting) = (new_run(), new_run(), queued_run());
     begin(&store, &run).await;
@@ -889,7 +889,7 @@ async fn all(store: &Store, mut query: ListQuery) -> Vec<AgentRun> {
 
 /// REQUIREMENTS X: pages of 500 runs join to the complete list, in order, for every filter. Called runs are listed on
 /// request.
-pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
+pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
     let store = db.open().await;
     let mut making = tokio::task::JoinSet::new();
     for n in 0..500_i64 {
@@ -1006,7 +1006,7 @@ pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
 }
 
 /// DESIGN.md 9: runs of another tenant, project or user are not found, and a token does not change that.
-pub(crate) async fn nobody_sees_another_s_runs(db: TestDb) {
+pub(crate) async fn no_user_sees_another_users_runs(db: TestDb) {
     let store = db.open().await;
     let other = TenantId::parse("other").unwrap();
     let elsewhere = ProjectId::parse("elsewhere").unwrap();
@@ -1063,7 +1063,7 @@ pub(crate) async fn nobody_sees_another_s_runs(db: TestDb) {
 
 /// `runs_kept`: runs that ended longer ago are deleted, with their called runs and journals. The others stay, and so
 /// does a run while another resumes it.
-pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
+pub(crate) async fn runs_are_deleted_after_their_retention_time(db: TestDb) {
     let store = db.open().await;
     let snapshot = |run: &mut NewRun, hash: &str| run.snapshot.hash = hash.into();
     let mut kept = Vec::new();
@@ -1194,7 +1194,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
 
 /// the messages of a thread are answered in the order of their arrival, even if the clocks of the receiving
 /// processes differ. The model receives everything before its own message.
-pub(crate) async fn what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clocks_say(db: TestDb) {
+pub(crate) async fn waiting_messages_of_a_thread_run_in_order_whatever_the_clocks_say(db: TestDb) {
     let (one, two) = (db.open().await, db.open().await);
     let thread = ThreadId::new();
     let says = async |store: &Store, clock: i64, is_new| {
@@ -1244,7 +1244,7 @@ pub(crate) async fn what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clo
 }
 
 /// DESIGN.md section 7: the messages of a thread are kept as long as their runs, and the thread as long as it has any.
-pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
+pub(crate) async fn threads_are_deleted_with_their_runs(db: TestDb) {
     let store = db.open().await;
     let said = async |thread: ThreadId, is_new| {
         let run = NewRun {
@@ -1301,7 +1301,7 @@ pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
 /// `runs_kept`: a run that is just being resumed, and the definitions of a run that is just being created, are not
 /// deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_in_use_just_now_is_not_dropped() {
+async fn runs_and_definitions_in_use_are_not_deleted() {
     let db = TestDb::postgres().await;
     let store = db.open().await;
     let (paused, gone) = (new_run(), new_run());

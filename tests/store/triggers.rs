@@ -177,7 +177,7 @@ pub(crate) async fn a_missing_or_changed_trigger_is_found_and_the_next_start_res
 }
 
 /// An operator's own trigger, for example for replication, is not a finding.
-pub(crate) async fn a_trigger_of_the_operators_own_is_no_finding_and_stays(db: TestDb) {
+pub(crate) async fn an_operators_own_trigger_is_not_a_finding_and_stays(db: TestDb) {
     db.open().await.shutdown().await;
     db.run(match db.is_sqlite() {
         true => "CREATE TRIGGER mine AFTER INSERT ON audit BEGIN SELECT 1; END",

@@ -42,7 +42,7 @@ pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Reso
 
 /// if a run is cancelled on one process just before it starts to wait on another, it ends and does not wait for an
 /// answer.
-pub(crate) async fn a_cancellation_is_not_lost_where_the_run_comes_to_wait(db: TestDb) {
+pub(crate) async fn a_cancellation_is_not_lost_when_the_run_starts_to_wait(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -61,7 +61,7 @@ pub(crate) async fn a_cancellation_is_not_lost_where_the_run_comes_to_wait(db: T
 
 /// DESIGN.md section 6: the same answer again returns the stored one, whatever its reason. An approved
 /// action that could not start in time reports that, and keeps its approver and the reason.
-pub(crate) async fn an_answer_stays_as_it_was_given(db: TestDb) {
+pub(crate) async fn a_resolution_never_changes(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -90,7 +90,7 @@ pub(crate) async fn an_answer_stays_as_it_was_given(db: TestDb) {
 }
 
 /// an answer at the last moment counts like any other.
-pub(crate) async fn what_is_approved_in_time_has_time_to_begin(db: TestDb) {
+pub(crate) async fn an_action_approved_in_time_has_time_to_start(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -109,7 +109,7 @@ pub(crate) async fn what_is_approved_in_time_has_time_to_begin(db: TestDb) {
 }
 
 /// only a grant that a person created counts; the verification reports any other.
-pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
+pub(crate) async fn a_forged_grant_is_found(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
@@ -179,7 +179,7 @@ fn always(yes: Resolve) -> Resolve {
 
 /// if two people create the same grant at once, for two runs and in two processes, both succeed, and there is one
 /// grant.
-pub(crate) async fn the_same_leave_given_twice_at_once_is_one(db: TestDb) {
+pub(crate) async fn the_same_grant_created_twice_at_once_is_one(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     for _ in 0..10 {
         db.run("UPDATE approval_grant SET revoked_at = created_at, revoked_by = 'ann'")
@@ -228,7 +228,7 @@ const TRIES: [Try; 10] = [
 
 /// R-states, DESIGN.md section 6: any operation on an action in any state, with its run in progress or ended, causes
 /// only legal transitions.
-pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb) {
+pub(crate) async fn any_operation_causes_only_legal_transitions(db: TestDb) {
     let store = db.open().await;
     let mut seen = std::collections::BTreeSet::new();
     for from in ActionStatus::ALL

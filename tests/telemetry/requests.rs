@@ -126,7 +126,7 @@ async fn a_streamed_request_shows_repeated_attempts_and_failed_calls() {
 
 /// C-EC-1: an error is marked as one in its trace.
 #[tokio::test]
-async fn a_decision_that_failed_says_so_and_the_request_was_answered_all_the_same() {
+async fn a_failed_decision_is_marked_and_its_request_is_answered() {
     let gavel = start(
         vec![Reply::error(400, "INVALID_ARGUMENT", json!([]))],
         Database::Sqlite,
@@ -169,7 +169,7 @@ async fn a_replayed_answer_is_traced_as_one() {
 
 /// DESIGN.md section 9: a disconnect does not cancel the decision.
 #[tokio::test]
-async fn the_decision_of_a_client_that_left_is_in_its_trace() {
+async fn the_decision_of_a_disconnected_client_is_in_its_trace() {
     let late = Reply::After(Duration::from_millis(500), Box::new(Reply::Text("canary-answer")));
     let gavel = start(vec![late], Database::Sqlite, true).await;
     gavel.leave_after(Duration::from_millis(100)).await;
@@ -204,7 +204,7 @@ async fn other_requests_are_traced_by_their_route_and_probes_are_not() {
 
 /// W3C Trace Context: the decision of a caller not to sample is respected, and its trace context is still passed on.
 #[tokio::test]
-async fn a_caller_that_samples_nothing_is_obeyed() {
+async fn the_sampling_decision_of_the_caller_is_respected() {
     let gavel = start(adding(), Database::Sqlite, true).await;
     gavel.chat("/v1/chat", &[("traceparent", &traceparent("00"))]).await;
     gavel.get("/docs").await;
@@ -221,7 +221,7 @@ async fn a_caller_that_samples_nothing_is_obeyed() {
 
 /// DESIGN.md section 5: trace context reaches the servers even if gavel itself is not traced.
 #[tokio::test]
-async fn without_a_collector_the_callers_place_is_passed_on_as_it_came() {
+async fn without_a_collector_the_callers_trace_context_is_passed_on_unchanged() {
     let gavel = start(adding(), Database::Sqlite, false).await;
     gavel.chat("/v1/chat", &[("traceparent", &traceparent("01"))]).await;
     assert_eq!(gavel.told(), [json!(traceparent("01"))]);

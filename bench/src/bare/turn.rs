@@ -225,7 +225,7 @@ mod tests {
     use crate::stand_ins::{Seen, StandIns};
 
     #[tokio::test]
-    async fn a_decision_asks_the_model_twice_and_the_tool_once_and_is_on_record_when_answered() {
+    async fn a_decision_calls_the_model_twice_and_the_tool_once_and_is_recorded_before_the_reply() {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join("data.db");
         let upstream = StandIns::start(&TaskTracker::new()).unwrap();

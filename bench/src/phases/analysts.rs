@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_page_or_a_problem_is_no_answer() {
+    fn an_empty_page_or_a_problem_is_an_invalid_answer() {
         assert!(check(StatusCode::OK, br#"{"decisions":[{}],"next_page_token":"x"}"#).is_ok());
         assert!(check(StatusCode::OK, br#"{"decisions":[]}"#).is_err());
         assert!(check(StatusCode::BAD_REQUEST, br#"{"errors":[{}]}"#).is_err());

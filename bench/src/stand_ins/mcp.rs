@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tool_returns_what_the_model_waits_for() {
+    fn the_tool_returns_the_mark_that_the_model_waits_for() {
         assert!(FOUND_TASKS.contains(FOUND));
         assert!(serde_json::from_str::<Value>(FOUND_TASKS).is_ok());
     }

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_real_model_refuses_is_refused() {
+    fn a_request_that_a_real_model_rejects_is_rejected() {
         assert!(next_turn(b"{").is_err());
         assert!(asked("").is_err());
         assert!(next_turn(br#"{"contents":[{"parts":[]}]}"#).is_err());

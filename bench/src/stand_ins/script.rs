@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_confirm_what_is_looked_for() {
+    fn the_final_text_contains_the_confirmation() {
         assert!(WORDS.concat().contains(CONFIRMED));
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_changes_whenever_it_is_read_is_read_ever_more_rarely() {
+    fn a_list_that_changes_on_every_read_is_read_with_growing_intervals() {
         let mut settle = Settle::new();
         let mut now = Instant::now();
         assert_eq!(settle.after(now), Settle::FIRST);

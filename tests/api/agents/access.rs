@@ -57,7 +57,7 @@ async fn trigger(app: &App, headers: &[(&str, &str)]) -> Answer {
 
 /// DESIGN.md section 9: with `none`, the header names the user; without the header the user is `local`.
 #[tokio::test]
-async fn without_callers_the_header_names_the_user_and_local_stands_for_nobody() {
+async fn without_callers_the_header_names_the_user_and_local_is_the_default() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
     for (headers, user) in [(&[][..], "local"), (&[("x-gavel-user", "ann")][..], "ann")] {
         let run = trigger(&app, headers).await.expect(200);
@@ -74,7 +74,7 @@ async fn without_callers_the_header_names_the_user_and_local_stands_for_nobody()
 
 /// DESIGN.md section 9: a service must name the user for whom it acts.
 #[tokio::test]
-async fn a_service_names_the_user_or_is_told_to() {
+async fn a_service_must_name_the_user() {
     let app = spawn_app(by_key(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
     let key = ("x-api-key", "one");
     let problem = trigger(&app, &[key]).await.problem(400, "invalid_request");
@@ -91,7 +91,7 @@ async fn a_service_names_the_user_or_is_told_to() {
 
 /// DESIGN.md section 9: a token stands for one user and cannot name another.
 #[tokio::test]
-async fn a_token_speaks_for_its_user_and_naming_another_is_403() {
+async fn a_token_stands_for_one_user_and_naming_another_is_403() {
     let app = spawn_app(by_token(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
     let ann = token("ann", "a");
     let auth = ("authorization", ann.as_str());
@@ -126,7 +126,7 @@ async fn routes_of_a_run(app: &App) -> Vec<(String, String)> {
 
 /// DESIGN.md section 9: a run of another tenant or user answers as a missing one on every route, and stays unchanged.
 #[tokio::test]
-async fn a_run_of_somebody_else_is_missing_on_every_route() {
+async fn a_run_of_another_user_is_missing_on_every_route() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let app = spawn_app(by_token(setup.agent("helper.md", HELPER)).script(vec![Reply::Hang])).await;
         let [ann, bob, foreign] = [("ann", "a"), ("bob", "a"), ("ann", "b")].map(|(user, tenant)| token(user, tenant));
@@ -165,7 +165,7 @@ async fn a_run_of_somebody_else_is_missing_on_every_route() {
 
 /// DESIGN.md section 9: projects belong to a tenant, and only operators put definitions.
 #[tokio::test]
-async fn definitions_are_put_by_operators_and_seen_by_their_tenant_alone() {
+async fn only_operators_put_definitions_and_only_their_tenant_sees_them() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let app = spawn_app(by_key(setup.agent("helper.md", HELPER))).await;
         let path = "/api/projects/shop/agents/seller";

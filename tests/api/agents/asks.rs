@@ -22,7 +22,7 @@ async fn triggered_by_ann(app: &App) -> Value {
 /// DESIGN.md sections 4, 6 and 9, R-5: an approval request of a triggered run waits with `threadId` null. It is
 /// resolved like that of a thread, and the run continues.
 #[tokio::test]
-async fn a_triggered_runs_question_waits_in_the_same_list_without_a_thread_and_is_answered_there() {
+async fn an_approval_request_of_a_triggered_run_waits_in_the_same_list_without_a_thread() {
     let (add, list) = (json!({"description": "milk"}), json!({}));
     for (approval, tool, arguments) in [
         ("side_effects", "add_task", &add),
@@ -84,7 +84,7 @@ async fn a_triggered_runs_question_waits_in_the_same_list_without_a_thread_and_i
 /// DESIGN.md sections 6 and 12, `approvals.expire_hours`: an approval request expires after a day, or after the
 /// configured time. The run shows the same expiry as the list.
 #[tokio::test]
-async fn a_question_stands_for_a_day_or_as_configured() {
+async fn an_approval_request_expires_after_a_day_or_as_configured() {
     let configured = |setup: Setup| setup.env("GAVEL_APPROVALS_EXPIRE_HOURS", "36");
     let by_default = |setup: Setup| setup;
     for (hours, setups) in [(24, both().map(by_default)), (36, both().map(configured))] {

@@ -12,7 +12,7 @@ use crate::raw::{Answer as ToolAnswer, RawServer};
 
 /// X-4: a cancelled run keeps its text so far and a waiting client receives it. A second cancel changes nothing.
 #[tokio::test]
-async fn a_run_is_cancelled_while_the_model_answers_and_keeps_what_it_said() {
+async fn a_run_cancelled_while_the_model_answers_keeps_its_text() {
     for setup in both() {
         let script = vec![words_and_call("Looking first.", "list_tasks", json!({})), Reply::Hang];
         let app = spawn_app(setup.script(script)).await;
@@ -56,7 +56,7 @@ const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntool
 
 /// Promise 3: a call in flight has an unknown outcome, and the run reports it as in doubt.
 #[tokio::test]
-async fn a_run_that_is_cancelled_in_mid_call_names_the_call_in_doubt() {
+async fn a_run_cancelled_within_a_call_reports_the_call_as_in_doubt() {
     for setup in both() {
         let mut server = never_answers().await;
         let setup = setup
@@ -85,7 +85,7 @@ async fn a_run_that_is_cancelled_in_mid_call_names_the_call_in_doubt() {
 
 /// X-4: a queued run that is cancelled never starts.
 #[tokio::test]
-async fn a_queued_run_that_is_cancelled_never_begins() {
+async fn a_queued_run_that_is_cancelled_never_starts() {
     for setup in both() {
         let script = vec![Reply::Hang];
         let app = spawn_app(setup.env("GAVEL_RUNS_BACKGROUND", "1").script(script)).await;
@@ -120,7 +120,7 @@ async fn a_queued_run_that_is_cancelled_never_begins() {
 /// X-4, R-13: a run that waits for approval ends at once, and so does its request, also for waiting clients. A later
 /// approval is rejected.
 #[tokio::test]
-async fn a_run_that_waits_for_leave_is_cancelled_with_its_question() {
+async fn a_run_that_waits_for_approval_is_cancelled_with_its_request() {
     let careful = HELPER.replace("approval: never", "approval: side_effects");
     for setup in both() {
         let script = vec![Reply::call("add_task", json!({"description": "milk"}))];
@@ -210,7 +210,7 @@ async fn a_called_run_that_is_cancelled_is_an_error_to_its_caller() {
 
 /// X-15: cancelling a run cancels the runs it called.
 #[tokio::test]
-async fn to_cancel_a_run_cancels_what_it_called() {
+async fn cancelling_a_run_cancels_the_runs_it_called() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![helper_hangs()])).await;
         let chief = app.queued("chief", "x").await;
@@ -233,7 +233,7 @@ async fn to_cancel_a_run_cancels_what_it_called() {
 
 /// X-4: a run that has ended cannot be cancelled.
 #[tokio::test]
-async fn a_run_that_is_over_is_not_cancelled() {
+async fn a_run_that_has_ended_is_not_cancelled() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
     let run = app.triggered("helper", "x").await;
     assert_eq!(app.cancel(&id(&run)).await.expect(200), run);
@@ -241,7 +241,7 @@ async fn a_run_that_is_over_is_not_cancelled() {
 
 /// Promise 1: a cancellation that was written is confirmed, even if the store can no longer be read.
 #[tokio::test]
-async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
+async fn a_written_cancellation_is_confirmed_even_if_the_store_cannot_be_read() {
     let [setup, _] = both();
     let app = spawn_app(setup.script(vec![Reply::Hang])).await;
     let run = app.queued("helper", "x").await;
@@ -263,7 +263,7 @@ async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
 
 /// X-4: the text of an interrupted turn is kept too. A reader that joins within a turn receives the rest of it.
 #[tokio::test]
-async fn a_run_that_is_cancelled_within_a_turn_keeps_its_words() {
+async fn a_run_cancelled_within_a_turn_keeps_its_text() {
     for setup in both() {
         let words = Reply::Words(
             Duration::from_millis(500),

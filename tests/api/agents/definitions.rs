@@ -25,7 +25,7 @@ async fn get(app: &App, path: &str) -> Answer {
 /// D-7: a suspicious value in a definition does not block the put. It is reported as a warning, for the new definition
 /// only.
 #[tokio::test]
-async fn a_put_is_answered_with_the_warnings_of_its_definition() {
+async fn a_put_returns_the_warnings_of_its_definition() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let with = |more: &str| SELLER.replace("description: Sells.", &format!("description: Sells.\n{more}"));
@@ -54,7 +54,7 @@ async fn a_put_is_answered_with_the_warnings_of_its_definition() {
 
 /// D-P: every format is accepted and returned, and all of them mean the same definition.
 #[tokio::test]
-async fn a_definition_is_put_and_read_in_every_form() {
+async fn a_definition_is_put_and_read_in_every_format() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let first = put_seller(&app, "Sell it.", &[]).await;
@@ -108,7 +108,7 @@ async fn a_definition_is_put_and_read_in_every_form() {
 
 /// Versions are kept and an earlier one can be restored. A caller that would overwrite an unseen version is rejected.
 #[tokio::test]
-async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
+async fn versions_are_kept_restored_and_protected_by_if_match() {
     for setup in both() {
         let app = spawn_app(setup).await;
         put_seller(&app, "One.", &[("if-match", "\"1\"")])
@@ -231,7 +231,7 @@ async fn versions_come_in_pages() {
 
 /// A definition that exceeds 1 MiB in its stored form is rejected, and nothing is stored.
 #[tokio::test]
-async fn a_definition_that_is_too_long_once_it_is_json_is_refused() {
+async fn a_definition_too_long_in_its_json_form_is_refused() {
     for setup in both() {
         let app = spawn_app(setup).await;
         // A quote is one byte in a YAML block, and two in JSON.
@@ -315,7 +315,7 @@ async fn a_project_has_a_thousand_agents_by_the_api_at_most() {
 
 /// Promise 1: a completed put is confirmed, even if the store can no longer be read.
 #[tokio::test]
-async fn a_definition_that_was_put_is_told_so_whatever_can_be_read_then() {
+async fn a_completed_put_is_confirmed_even_if_the_store_cannot_be_read() {
     let [setup, _] = both();
     let app = spawn_app(setup).await;
     // The row exists but cannot be read.
@@ -332,7 +332,7 @@ async fn a_definition_that_was_put_is_told_so_whatever_can_be_read_then() {
 /// DESIGN.md section 4: a version is self-contained, and its hash covers all of it. A schema that it names is embedded,
 /// so changes to the server's file do not affect it. It can be restored without the file.
 #[tokio::test]
-async fn a_version_keeps_the_schema_that_it_named() {
+async fn a_version_embeds_the_schema_that_it_names() {
     const JUDGE: &str = "name: judge\ndescription: Judges.\nsystem_prompt: You judge.\noutputConfig:\n  outputName: verdict\n  \
                          description: d\n  schema: verdict\n";
     let schema = json!({"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"]});
@@ -384,7 +384,7 @@ async fn a_version_keeps_the_schema_that_it_named() {
 
 /// A required field that is missing, null, blank or of another type is named in `errors`, in any format.
 #[tokio::test]
-async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
+async fn a_required_field_without_a_valid_value_is_named_in_the_errors() {
     let app = spawn_app(both()[0].clone()).await;
     let right = json!({"name": "seller", "description": "Sells.", "promptConfig": {"systemPrompt": "Sell it."}});
     for pointer in ["/name", "/description", "/promptConfig/systemPrompt"] {
@@ -410,7 +410,7 @@ async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
 
 /// D-1: an agent named in `tools` is a called agent, and its definition is kept with the run.
 #[tokio::test]
-async fn an_agent_that_tools_names_is_shown_and_run_as_one_that_is_called() {
+async fn an_agent_named_in_tools_is_shown_and_run_as_a_called_agent() {
     let script = vec![
         Reply::call("seller", json!({"query": "milk", "timeout": 20})),
         Reply::Text("Sold."),
@@ -463,7 +463,7 @@ async fn an_agent_that_tools_names_is_shown_and_run_as_one_that_is_called() {
 
 /// Issue, Must show: every error is reported at once with its location, and nothing is stored.
 #[tokio::test]
-async fn a_wrong_definition_is_refused_with_every_mistake() {
+async fn an_invalid_definition_is_refused_with_every_error() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let wrong =
@@ -516,7 +516,7 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
 /// D-R4, C-EC-002: whatever a body of 1 MiB has in errors, the answer is fast and short. Errors beyond the limit are
 /// counted.
 #[tokio::test]
-async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
+async fn a_body_full_of_errors_is_answered_fast_and_briefly() {
     let [setup, _] = both();
     let app = spawn_app(setup).await;
     let name = |n: usize| format!("i{n:03}{}", "x".repeat(58));
@@ -581,7 +581,7 @@ async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
 
 /// DESIGN.md section 9, Lists: descriptions of agents may be long, but a page of agents is not.
 #[tokio::test]
-async fn a_page_of_agents_that_say_much_ends_early() {
+async fn a_page_of_agents_with_long_descriptions_ends_early() {
     let [setup, _] = both();
     let app = spawn_app(setup).await;
     let words = "x".repeat(600 << 10);
@@ -611,7 +611,7 @@ async fn a_page_of_agents_that_say_much_ends_early() {
 
 /// RFC 9110: a number has one spelling, no key occurs twice, and an unacceptable format is not returned.
 #[tokio::test]
-async fn what_could_be_read_in_two_ways_is_refused() {
+async fn ambiguous_requests_are_refused() {
     let [setup, _] = both();
     let app = spawn_app(setup).await;
     put_seller(&app, "Sell it.", &[]).await.expect(201);
@@ -654,7 +654,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
 
 /// A project stays consistent, even if two agents that form a cycle are put at once.
 #[tokio::test]
-async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
+async fn of_two_concurrent_puts_that_form_a_cycle_one_is_refused() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let path = |name: &str| format!("/api/projects/shop/agents/{name}");
@@ -811,7 +811,7 @@ async fn a_run_keeps_the_version_it_began_with() {
 
 /// Of many concurrent puts with the same `If-Match`, exactly one succeeds.
 #[tokio::test]
-async fn of_many_who_put_at_once_over_one_version_one_does() {
+async fn of_many_concurrent_puts_over_one_version_exactly_one_succeeds() {
     for setup in both() {
         let app = spawn_app(setup).await;
         put_seller(&app, "Nought.", &[]).await.expect(201);
@@ -840,7 +840,7 @@ async fn prompt(app: &App) -> Value {
 
 /// Changed files are reread. An invalid change leaves all agents unchanged.
 #[tokio::test]
-async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
+async fn files_are_reread_and_an_invalid_change_leaves_agents_unchanged() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
     std::fs::write(file(&app, "helper.md"), HELPER.replace("the helper", "another helper")).unwrap();
     until("the change to be read", || async {
@@ -879,7 +879,7 @@ async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
 /// A changed file may break agents from the API. They are listed with the reason, do not run, block no other put, and
 /// can be repaired one by one.
 #[tokio::test]
-async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
+async fn an_agent_broken_by_a_changed_file_reports_it_and_can_be_repaired() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let base = "/api/projects/default/agents";

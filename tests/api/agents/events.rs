@@ -15,7 +15,7 @@ use crate::harness::{Answer, spawn_app, until};
 /// D-R6, X-15: the events of the called agent appear where the caller calls it, with the called run's id. The end of
 /// the run is the last event.
 #[tokio::test]
-async fn what_a_called_agent_does_is_told_where_it_is_called() {
+async fn events_of_a_called_agent_appear_where_it_is_called() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![chief_and_helper()])).await;
         let chief = app.triggered("chief", "milk").await;
@@ -63,7 +63,7 @@ async fn what_a_called_agent_does_is_told_where_it_is_called() {
 /// DESIGN.md section 2: a reader can resume after every event id, by header or parameter, in both formats. It receives
 /// exactly the rest.
 #[tokio::test]
-async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
+async fn a_reader_can_resume_after_every_event_and_receives_exactly_the_rest() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![chief_and_helper()])).await;
         let chief = app.triggered("chief", "milk").await;
@@ -112,7 +112,7 @@ async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
 
 /// DESIGN.md section 9, Streams: an EventSource reconnects whenever a stream ends; 204 stops it.
 #[tokio::test]
-async fn a_reader_who_has_had_the_end_is_told_not_to_come_back() {
+async fn a_reader_that_has_the_end_is_answered_204() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![
             Reply::call("list_tasks", json!({})),
@@ -148,7 +148,7 @@ async fn a_reader_who_has_had_the_end_is_told_not_to_come_back() {
 
 /// D-R6, DESIGN.md section 2: deltas arrive from the model as they are produced, once, before the turn they belong to.
 #[tokio::test]
-async fn words_are_told_as_they_come_and_stand_before_their_turn() {
+async fn deltas_arrive_as_they_are_produced_and_before_their_turn() {
     const WORDS: &[&str] = &["Hel", "lo ", "there", "."];
     for setup in both() {
         let script = vec![
@@ -196,7 +196,7 @@ async fn words_are_told_as_they_come_and_stand_before_their_turn() {
 
 /// A reader that connected before the run started and one that connected in the middle receive the same events.
 #[tokio::test]
-async fn a_reader_in_the_background_is_told_everything_whenever_it_came() {
+async fn every_reader_receives_all_events_whenever_it_connects() {
     for setup in both() {
         let chief = chief_and_helper();
         let slow = Reply::After(Duration::from_millis(200), Box::new(chief));
@@ -219,7 +219,7 @@ async fn a_reader_in_the_background_is_told_everything_whenever_it_came() {
 
 /// DESIGN.md section 9, Streams: a reader that disconnects or does not read blocks nothing.
 #[tokio::test]
-async fn a_reader_that_leaves_or_does_not_read_harms_nothing() {
+async fn a_reader_that_disconnects_or_does_not_read_blocks_nothing() {
     for setup in both() {
         let slow = Reply::After(Duration::from_millis(200), Box::new(chief_and_helper()));
         let app = spawn_app(setup.script(vec![slow])).await;
@@ -238,7 +238,7 @@ async fn a_reader_that_leaves_or_does_not_read_harms_nothing() {
 
 /// A stream without events carries heartbeats, as docs/api.md describes.
 #[tokio::test]
-async fn a_sign_of_life_is_told_while_nothing_happens() {
+async fn a_stream_without_events_carries_heartbeats() {
     let [setup, _] = both();
     let app = spawn_app(setup.script(vec![Reply::Hang])).await;
     let run = app.queued("helper", "x").await;
@@ -259,7 +259,7 @@ async fn a_sign_of_life_is_told_while_nothing_happens() {
 
 /// DESIGN.md section 9: a run that can no longer be read answers as a missing one. A failed run ends its stream too.
 #[tokio::test]
-async fn the_end_of_a_run_that_failed_is_told_as_any_end() {
+async fn a_failed_run_ends_its_stream_like_any_other() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::error(400, "INVALID_ARGUMENT", json!([]))])).await;
         let answer = app.trigger_with(&path_of("helper"), &[], &json!({"query": "x"})).await;
@@ -273,7 +273,7 @@ async fn the_end_of_a_run_that_failed_is_told_as_any_end() {
 
 /// A service that shuts down ends the stream without an end of the run; the reader gets the rest from the next process.
 #[tokio::test]
-async fn a_reader_of_a_service_that_ends_is_let_go() {
+async fn a_shutdown_ends_the_streams_of_its_readers() {
     for setup in both() {
         let mut app = spawn_app(setup.env("GAVEL_DRAIN_SECONDS", "1").script(vec![Reply::Hang])).await;
         let run = app.queued("helper", "x").await;
@@ -293,7 +293,7 @@ async fn a_reader_of_a_service_that_ends_is_let_go() {
 
 /// A run whose stream has no reader stores no deltas: a reader that joins late receives the whole turn.
 #[tokio::test]
-async fn who_joins_in_the_middle_of_a_turn_gets_the_turn_whole() {
+async fn a_reader_that_joins_within_a_turn_receives_the_whole_turn() {
     const WORDS: &[&str] = &["One ", "two ", "three ", "four."];
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Words(Duration::from_millis(200), WORDS)])).await;
@@ -309,7 +309,7 @@ async fn who_joins_in_the_middle_of_a_turn_gets_the_turn_whole() {
 
 /// DESIGN.md section 2: deltas are ephemeral. A delayed reader receives the whole turn, and no delta after it.
 #[tokio::test]
-async fn words_are_never_told_after_their_turn() {
+async fn deltas_never_arrive_after_their_turn() {
     const WORDS: &[&str] = &["Add", "ed."];
     for setup in both() {
         let script = Reply::from(|request| match (asks(request, "chief"), said(request)) {
@@ -357,7 +357,7 @@ fn reader() -> Caller {
 /// A reader on the process that drives the run receives what is written without polling the store. Here the store
 /// cannot answer for a while.
 #[tokio::test]
-async fn a_reader_where_the_run_is_worked_on_leaves_the_store_alone_while_nothing_happens() {
+async fn a_reader_on_the_driving_process_does_not_poll_the_store() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Hang])).await;
         let run = app.queued("helper", "x").await;

@@ -54,7 +54,7 @@ async fn the_same_request_gets_the_same_run_while_it_runs_and_after_it_has_ended
 
 /// DESIGN.md section 9, Order at the edge: idempotency comes before quota and admission.
 #[tokio::test]
-async fn a_request_sent_again_costs_no_quota_and_needs_no_place() {
+async fn a_repeated_request_costs_no_quota_and_needs_no_slot() {
     for setup in both() {
         let script = vec![Reply::Text("Done."), Reply::Hang];
         let app = spawn_app(setup.rate(1, 1).env("GAVEL_MAX_IN_FLIGHT", "1").script(script)).await;
@@ -79,7 +79,7 @@ async fn a_request_sent_again_costs_no_quota_and_needs_no_place() {
 
 /// A temporary refusal is not stored as the answer for 24 hours.
 #[tokio::test]
-async fn a_key_that_met_a_429_is_free() {
+async fn a_key_can_be_reused_after_a_429() {
     for setup in both() {
         let app = spawn_app(setup.rate(60, 1)).await;
         let (path, body) = (path_of("helper"), json!({"query": "x"}));

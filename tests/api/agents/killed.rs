@@ -171,7 +171,7 @@ async fn ends_as_if_nothing_had_happened(at: i64, outcome: Outcome) -> bool {
 
 /// The tool takes no key: a call that was sent and not answered is in doubt until a person settles it, and is never
 /// sent again.
-async fn ends_or_asks_a_person(at: i64, outcome: Outcome) -> bool {
+async fn ends_or_waits_for_a_settlement(at: i64, outcome: Outcome) -> bool {
     let Outcome {
         place,
         process,
@@ -213,7 +213,7 @@ macro_rules! killed_within_every_write {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_run_ends_as_if_nothing_had_happened() {
+            async fn a_run_with_keyed_calls_ends_as_if_no_process_had_died() {
                 let settings = json!({"trustHints": true});
                 at_every_write(($postgres, Write::$write), "chief", settings, ends_as_if_nothing_had_happened).await;
             }
@@ -222,7 +222,7 @@ macro_rules! killed_within_every_write {
             async fn a_call_without_a_key_is_never_sent_twice() {
                 let tool = json!({"sideEffect": true, "idempotency": "none"});
                 let settings = json!({"trustHints": true, "tools": {"add_task": tool}});
-                at_every_write(($postgres, Write::$write), "helper", settings, ends_or_asks_a_person).await;
+                at_every_write(($postgres, Write::$write), "helper", settings, ends_or_waits_for_a_settlement).await;
             }
         }
     )*};

@@ -64,7 +64,7 @@ async fn a_step_whose_input_would_be_too_long_fails_its_flow_and_names_the_input
 
 /// The journal of a run without a step limit does not grow without a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_would_remember_too_much_fails() {
+async fn a_run_whose_journal_would_be_too_long_fails() {
     for setup in both() {
         let turns = std::sync::atomic::AtomicUsize::new(0);
         let goes_on = Reply::from(move |_| {

@@ -222,7 +222,7 @@ async fn a_run_is_cancelled_from_either_process() {
 /// Promise 4: a run that is cancelled on one process starts no further call on the other, even if the other has not yet
 /// noticed when the model answers. The run ends soon. Its lease is long, so a renewal does not reveal the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_cancelled_at_one_process_begins_nothing_at_the_other() {
+async fn a_run_cancelled_on_one_process_starts_no_call_on_another() {
     let place = Place::on(true).await;
     let go = Arc::new(Notify::new());
     let held = Reply::Held(
@@ -249,7 +249,7 @@ async fn what_is_cancelled_at_one_process_begins_nothing_at_the_other() {
 
 /// Issue, Must show, promises 3 and 7: if the process is killed with -9 at any model call, the run ends the same way on
 /// another process. No completed call is repeated.
-async fn killed_at_every_question(postgres: bool) {
+async fn killed_at_every_model_call(postgres: bool) {
     // The chief, the helper three times, the chief again.
     for at in 1..=5 {
         let place = Place::on(postgres).await;
@@ -316,19 +316,19 @@ pub async fn is_whole(process: &Process, at: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_sqlite() {
-    killed_at_every_question(false).await;
+async fn a_run_killed_at_any_model_call_ends_as_if_undisturbed_on_sqlite() {
+    killed_at_every_model_call(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_postgres() {
-    killed_at_every_question(true).await;
+async fn a_run_killed_at_any_model_call_ends_as_if_undisturbed_on_postgres() {
+    killed_at_every_model_call(true).await;
 }
 
 /// A run that kills its process three times fails with an error that says so. The next process does not claim it, and
 /// works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_fells_three_processes_is_given_up() {
+async fn a_run_that_kills_three_processes_is_failed() {
     for postgres in [false, true] {
         let place = Place::on(postgres).await;
         let gemini = Gemini::scripted(vec![Reply::from(|request| {
@@ -370,7 +370,7 @@ async fn a_run_that_fells_three_processes_is_given_up() {
 /// Promise 3: if the process is killed within a tool call, the call is sent again under its key, and the task exists
 /// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
+async fn a_call_killed_in_flight_is_sent_again_under_its_key() {
     for postgres in [false, true] {
         let place = Place::on(postgres).await;
         let model = adds_two(Arc::default());
@@ -416,7 +416,7 @@ async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
 /// Graceful shutdown: a run without a waiting client stops between two steps and continues in the next process. A run
 /// with a waiting client is finished and answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
+async fn sigterm_finishes_runs_with_waiting_clients_and_hands_over_the_others() {
     for postgres in [false, true] {
         let place = Place::on(postgres).await;
         let model = adds_two(Arc::default());
@@ -457,7 +457,7 @@ async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
 /// A run with a waiting client that outlasts the drain stops at its current step. Its client is answered with the run
 /// in progress, and the run continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
+async fn a_run_that_outlasts_the_drain_is_answered_as_running_and_continues_elsewhere() {
     for postgres in [false, true] {
         let place = Place::on(postgres).await;
         let hangs = Arc::new(AtomicUsize::new(2));
@@ -510,7 +510,7 @@ enum Parted {
 /// the others. Another process claims the run, a person reports that the call did not happen, and it is repeated. When
 /// the first process gets its slot at last, it sends nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_they_took_up() {
+async fn a_separated_process_sends_nothing_for_a_run_that_another_process_claimed() {
     for parted in [Parted::CutOff, Parted::Stopped] {
         let place = Place::on(true).await;
         let wire = Wire::to(&place.record).await;
@@ -587,7 +587,7 @@ async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_t
 /// the run's row may have succeeded: the answer names the run, which another process may claim, and the same key leads
 /// to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
+async fn a_run_whose_commit_is_unknown_is_answered_as_one_that_may_exist() {
     let place = Place::on(true).await;
     let gemini = Gemini::scripted(vec![Reply::Hang]).await;
     let wire = Wire::to(&place.record).await;

@@ -15,7 +15,7 @@ use crate::raw::{Answer as ToolAnswer, RawServer};
 const SHORT: &str = "---\nname: short\ndescription: Soon tired.\napproval: never\ntools: [list_tasks]\nmax_turns: 1\n---\n\n\
                      You are the short one.\n";
 
-fn stops_and_goes_on() -> Vec<Reply> {
+fn stops_and_continues() -> Vec<Reply> {
     vec![
         Reply::call("list_tasks", json!({})),
         Reply::Text("So far nothing."),
@@ -26,9 +26,9 @@ fn stops_and_goes_on() -> Vec<Reply> {
 /// X-6, X-5: a run at its step limit is `paused` with a summary. It is resumed once, with a fresh budget, as a new run;
 /// each names the other.
 #[tokio::test]
-async fn a_run_whose_steps_are_spent_is_resumed_once_with_fresh_ones() {
+async fn a_run_at_its_step_limit_is_resumed_once_with_a_fresh_budget() {
     for setup in both() {
-        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_continues())).await;
         let paused = app.triggered("short", "x").await;
         assert_eq!(
             (&paused["status"], &paused["stop_reason"], &paused["summary"]),
@@ -76,9 +76,9 @@ async fn a_run_whose_steps_are_spent_is_resumed_once_with_fresh_ones() {
 
 /// DESIGN.md section 9: a repeated resume request returns the same run.
 #[tokio::test]
-async fn a_resume_that_is_sent_again_gets_the_same_run() {
+async fn a_repeated_resume_returns_the_same_run() {
     for setup in both() {
-        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_continues())).await;
         let paused = app.triggered("short", "x").await;
         let path = format!("/api/runs/{}/resume", id(&paused));
         let key = [("idempotency-key", "r-1"), ("prefer", "respond-async")];
@@ -108,7 +108,7 @@ async fn execute(url: &str, statement: &str) {
 
 /// X-5: a run has at most 500 steps over all resumes. After 499 one is left, after 500 none.
 #[tokio::test]
-async fn no_run_has_more_than_500_steps_over_all_resumes() {
+async fn a_run_has_at_most_500_steps_over_all_resumes() {
     let patient = SHORT.replace("max_turns: 1", "max_turns: 5");
     for setup in both() {
         let mut script = vec![Reply::call("list_tasks", json!({})); 5];
@@ -183,7 +183,7 @@ async fn in_doubt(setup: Setup, server: &RawServer) -> (App, Value) {
 /// Promise 3, DESIGN.md section 6: a person settles an in-doubt call by its id before the run continues. The model
 /// receives the report, and the call is not sent again.
 #[tokio::test]
-async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
+async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
     for happened in [true, false] {
         for setup in both() {
             let mut server = breaks_off().await;
@@ -289,9 +289,9 @@ async fn a_called_run_is_resumed_with_the_outermost_one() {
 
 /// Of two concurrent resumes one succeeds, and the other receives the id of the resumed run.
 #[tokio::test]
-async fn of_many_who_resume_at_once_one_does() {
+async fn of_many_concurrent_resumes_exactly_one_succeeds() {
     for setup in both() {
-        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_continues())).await;
         let paused = id(&app.triggered("short", "x").await);
         let answers = futures_util::future::join_all((0..8).map(|_| app.resume(&paused, json!({})))).await;
         let mut counted: BTreeMap<u16, usize> = BTreeMap::new();
@@ -311,10 +311,10 @@ async fn of_many_who_resume_at_once_one_does() {
 #[tokio::test]
 async fn a_resumed_run_keeps_the_definition_it_began_with() {
     for setup in both() {
-        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_continues())).await;
         let paused = app.triggered("short", "x").await;
         let file = app.folder.path().join("agents/short.md");
-        std::fs::write(file, SHORT.replace("the short one", "somebody else")).unwrap();
+        std::fs::write(file, SHORT.replace("the short one", "another agent")).unwrap();
         crate::harness::until("the file to be read again", || async {
             app.get("/api/projects/default/agents/short").await.1["definition_hash"] != paused["definition_hash"]
         })

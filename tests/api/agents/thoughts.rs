@@ -32,7 +32,7 @@ fn thinks_and_says(thought: &str, words: &str) -> Reply {
 
 /// D-R6: each thought arrives before the model sends the next. The journal keeps them, and the answer has none.
 #[tokio::test]
-async fn thoughts_arrive_as_they_come_are_kept_and_are_no_part_of_the_answer() {
+async fn thoughts_are_streamed_and_kept_but_not_part_of_the_answer() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
@@ -100,7 +100,7 @@ async fn thoughts_of_an_attempt_that_broke_off_are_reset() {
 
 /// Promise 1: thoughts are neither an answer nor text that a cancelled run keeps.
 #[tokio::test]
-async fn a_run_that_only_thought_has_said_nothing() {
+async fn a_run_with_only_thoughts_has_no_answer() {
     for setup in both() {
         let thought = Reply::Raw(200, turn(1, &[json!({"text": "Secretly yes.", "thought": true})]));
         let app = spawn_app(setup.clone().script(vec![thought])).await;
@@ -126,7 +126,7 @@ async fn a_run_that_only_thought_has_said_nothing() {
 
 /// `modelConfig.includeThoughts`: the value in the definition, by default true for agents.
 #[tokio::test]
-async fn an_agents_definition_says_whether_its_thoughts_are_asked_for() {
+async fn an_agents_definition_decides_whether_thoughts_are_requested() {
     for (word, asked) in [("", true), ("true", true), ("false", false)] {
         for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
             let model = match word {

@@ -43,7 +43,7 @@ fn adds_milk() -> Vec<Reply> {
 
 /// R-16, X-4: the run shows readers the kind of model fault. The provider's message is for operators, in the decision.
 #[tokio::test]
-async fn a_run_says_why_the_model_gave_nothing() {
+async fn a_run_reports_why_the_model_gave_no_answer() {
     let bad_key = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]);
     let spent = json!([{"@type": "type.googleapis.com/google.rpc.QuotaFailure",
                         "violations": [{"quotaId": "RequestsPerDay", "quotaValue": "50"}]}]);
@@ -130,7 +130,7 @@ async fn an_agent_does_its_work_and_the_answer_is_its_run() {
 
 /// X-14, DESIGN.md section 9, RFC 7240: a client that does not wait is answered at once, and the run ends later.
 #[tokio::test]
-async fn who_does_not_wait_is_told_where_the_run_is() {
+async fn a_client_that_does_not_wait_receives_the_location_of_the_run() {
     for setup in both() {
         let mut script = adds_milk();
         script[0] = Reply::After(Duration::from_millis(500), Box::new(script[0].clone()));
@@ -157,7 +157,7 @@ async fn who_does_not_wait_is_told_where_the_run_is() {
 
 /// RFC 7240: a client may limit its wait, and the end of the wait does not end the run.
 #[tokio::test]
-async fn who_waits_so_long_is_answered_then_and_the_run_goes_on() {
+async fn a_client_with_a_wait_limit_is_answered_then_and_the_run_continues() {
     let slow = Reply::After(Duration::from_secs(3), Box::new(Reply::Text("Done.")));
     for setup in both() {
         let app = spawn_app(setup.script(vec![slow.clone()])).await;
@@ -181,7 +181,7 @@ async fn who_waits_so_long_is_answered_then_and_the_run_goes_on() {
 
 /// DESIGN.md section 9, Streams: a client that disconnects does not cancel its run.
 #[tokio::test]
-async fn a_client_that_leaves_does_not_cancel() {
+async fn a_client_that_disconnects_does_not_cancel_its_run() {
     for setup in both() {
         let script = vec![
             Reply::After(
@@ -208,7 +208,7 @@ async fn a_client_that_leaves_does_not_cancel() {
 
 /// X-10, X-8: the time limit in the request replaces that of the definition.
 #[tokio::test]
-async fn a_time_given_with_the_request_takes_the_place_of_the_definitions() {
+async fn a_time_limit_in_the_request_replaces_that_of_the_definition() {
     let patient = "---\nname: patient\ndescription: d\ndeadline_seconds: 3600\n---\n\nTake your time.\n";
     let script = vec![Reply::Hang, Reply::Text("Nothing so far.")];
     let setup = Setup::stdio_sqlite().agent("patient.md", patient).script(script);
@@ -240,7 +240,7 @@ async fn typed() -> App {
 
 /// D-R4: inputs are checked before the start, and all errors are reported at once. Nothing is run or recorded.
 #[tokio::test]
-async fn wrong_inputs_are_named_all_at_once() {
+async fn invalid_inputs_are_reported_all_at_once() {
     let app = typed().await;
     let answer = app
         .trigger_with(&path_of("typed"), &[], &json!({"many": "x", "colour": 1}))
@@ -305,7 +305,7 @@ async fn a_body_that_is_too_long_or_no_json_is_refused() {
 
 /// X-1: if both the key and Vertex AI are configured, the provider that the agent names is used, not the default.
 #[tokio::test]
-async fn an_agent_is_asked_by_the_provider_that_it_names() {
+async fn an_agent_uses_the_provider_that_it_names() {
     let named = "---\nname: named\ndescription: d\nmodelConfig: {provider: gemini}\n---\n\nGo.\n";
     let setup = Setup::stdio_sqlite()
         .agent("named.md", named)
@@ -326,7 +326,7 @@ async fn an_agent_is_asked_by_the_provider_that_it_names() {
 /// X-14: an agent with one text input accepts it as plain text and as a JSON string; an agent without inputs accepts no
 /// body.
 #[tokio::test]
-async fn a_text_is_taken_by_an_agent_with_one_text_and_no_body_by_one_without_inputs() {
+async fn an_agent_with_one_text_accepts_text_and_one_without_inputs_no_body() {
     const NONE: &str = "---\nname: none\ndescription: d\ninputConfig: {inputs: {}}\nquery: Look.\n---\n\nGo.\n";
     const TWO: &str = "---\nname: two\ndescription: d\ninputConfig:\n  inputs:\n    a: {description: d, type: string, required: true}\n    \
                        b: {description: d, type: string, required: true}\nquery: \"${a} ${b}\"\n---\n\nGo.\n";
@@ -400,7 +400,7 @@ async fn a_text_is_taken_by_an_agent_with_one_text_and_no_body_by_one_without_in
 }
 
 #[tokio::test]
-async fn an_agent_or_project_that_is_not_there_is_404() {
+async fn an_unknown_agent_or_project_is_404() {
     for setup in both() {
         let app = spawn_app(setup).await;
         for path in [
@@ -422,7 +422,7 @@ async fn an_agent_or_project_that_is_not_there_is_404() {
 
 /// Promise 1, C-US5-3: a request over the quota runs nothing, and is recorded.
 #[tokio::test]
-async fn over_the_quota_nothing_runs_and_a_decision_says_so() {
+async fn a_request_over_the_quota_runs_nothing_and_is_recorded() {
     for setup in both() {
         let app = spawn_app(setup.rate(1, 1)).await;
         let first = app.triggered("helper", "x").await;
@@ -448,7 +448,7 @@ async fn over_the_quota_nothing_runs_and_a_decision_says_so() {
 
 /// Promise 1: with all slots taken, a waiting request is shed and recorded. A request that does not wait is queued.
 #[tokio::test]
-async fn what_is_too_much_is_shed_and_a_decision_says_so() {
+async fn excess_requests_are_shed_and_recorded() {
     for setup in both() {
         let script = vec![Reply::Hang, Reply::Text("Hello.")];
         let app = spawn_app(setup.env("GAVEL_MAX_IN_FLIGHT", "1").script(script)).await;

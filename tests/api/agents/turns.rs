@@ -65,7 +65,7 @@ async fn completed(app: &App, tenant: &str, user: &str, run: &str) {
 
 /// Of eight slots, one user has at most six and a tenant seven: slow runs of one do not delay others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_runs_of_a_tenant_in_the_background_leave_places_for_others() {
+async fn slow_background_runs_of_a_tenant_keep_slots_free_for_others() {
     for app in setups().await {
         for n in 0..12 {
             queued(&app, "a", "ann", &format!("slow {n}")).await;
@@ -91,7 +91,7 @@ async fn slow_runs_of_a_tenant_in_the_background_leave_places_for_others() {
 
 /// The same for requests with a waiting client: only the user that exceeds their share is answered 503.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_chat_requests_of_a_user_leave_places_for_others() {
+async fn slow_chat_requests_of_a_user_keep_slots_free_for_others() {
     for app in setups().await {
         let say = |tenant: &str, user: &str, message: &str| {
             let authorization = bearer(tenant, user);

@@ -92,7 +92,7 @@ async fn only_run(app: &App) -> String {
 
 /// The turn is streamed and cannot be recorded. The same process claims the run again.
 #[tokio::test]
-async fn words_of_a_turn_that_could_not_be_recorded_are_voided_before_the_model_speaks_again() {
+async fn text_of_an_unrecorded_turn_is_reset_before_the_model_is_asked_again() {
     for setup in both() {
         for in_thread in [false, true] {
             let (mouth, spoken) = Mouth::new();
@@ -163,11 +163,11 @@ async fn taken_over(postgres: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_of_a_process_that_stood_still_are_voided_before_those_of_another_on_sqlite() {
+async fn text_of_a_suspended_process_is_reset_before_that_of_the_next_on_sqlite() {
     taken_over(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_of_a_process_that_stood_still_are_voided_before_those_of_another_on_postgres() {
+async fn text_of_a_suspended_process_is_reset_before_that_of_the_next_on_postgres() {
     taken_over(true).await;
 }

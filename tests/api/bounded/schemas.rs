@@ -127,7 +127,7 @@ async fn a_check_that_takes_too_long_fails_the_call_and_others_are_served() {
 
 /// Promise 5: many such checks at once all end within the deadline, and others are served.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_such_checks_at_once_keep_nobody_else() {
+async fn many_slow_checks_at_once_delay_no_other_user() {
     let server = server(vec![tool("patient", &patient())]).await;
     // The last answer repeats, so every request makes the call until its iterations are exhausted.
     let app = app_with(&server, vec![Reply::call("patient", json!({"x": texts()}))]).await;
@@ -149,7 +149,7 @@ async fn many_such_checks_at_once_keep_nobody_else() {
 /// A schema that is too expensive is rejected when it is listed, with the tool's name and the location. Its neighbors
 /// are listed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_whose_schema_costs_too_much_is_left_out_by_name_and_place() {
+async fn a_tool_with_a_too_expensive_schema_is_omitted_with_its_name_and_location() {
     let plain = json!({"type": "object"});
     let mut bad_output = tool("bad_output", &plain);
     bad_output["outputSchema"] = doubling();
@@ -178,7 +178,7 @@ fn output_agent(schema: &Value) -> String {
 
 /// D-5: the same limits apply to an output schema when it is put and when it is checked.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schema_of_an_output_is_bounded_where_it_is_put_and_where_it_is_checked() {
+async fn an_output_schema_is_bounded_when_put_and_when_checked() {
     let done = Reply::call("complete_task", json!({"report": {"x": texts()}}));
     let setup = Setup::stdio_sqlite().script(vec![
         done.clone(),

@@ -11,7 +11,7 @@ use crate::harness::{Answer, App, Setup, spawn_app};
 /// R-5, R-10, R-12: the page shows who asks, the recipients, the whole text, the reason, and any warnings. The rest is
 /// one click away.
 #[tokio::test]
-async fn a_question_is_shown_as_a_person_wants_to_see_it() {
+async fn an_approval_request_shows_all_that_the_approver_needs() {
     for (_office, app) in offices(vec![("gmail_send", mail()), ("calendar_event_create", meeting())]).await {
         let run = app.says("ann").await;
         let ann = Browser::of(&app, "desk", "ann").await;
@@ -67,7 +67,7 @@ async fn a_question_is_shown_as_a_person_wants_to_see_it() {
 
 /// Promise 2, approvals: nothing that a model writes is markup. No text of it can hide or change the reading direction.
 #[tokio::test]
-async fn no_text_of_the_model_can_lie_by_its_form() {
+async fn no_model_text_can_hide_or_become_markup() {
     let evil = "</dd></dl><script>alert(1)</script><img src=x onerror=alert(2)> \u{202e}live\u{200b} &amp; \"'";
     let call = json!({"to": ["ann@example.org"], "subject": evil.replace(['\u{202e}', '\u{200b}'], ""), "body": evil,
         "attachments": [{"name": evil, "content": "a".repeat(9000), "headers": {evil: {evil: [evil]}}}]});
@@ -110,7 +110,7 @@ async fn no_text_of_the_model_can_lie_by_its_form() {
 const MOST_PAGE: usize = 8 << 20;
 
 #[tokio::test]
-async fn however_large_a_call_is_its_page_is_bounded_and_says_what_is_not_on_it() {
+async fn the_page_of_a_large_call_is_bounded_and_names_what_is_omitted() {
     // Each of these characters becomes ninety bytes on a page.
     let call = json!({"to": ["ann@example.org"], "subject": "Late", "body": "b",
         "attachments": [{"name": "x", "content": "\u{e0041}".repeat(200_000)}, {"name": "y", "headers": {"z": vec![""; 50_000]}}]});
@@ -169,7 +169,7 @@ async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
 /// writing direction, at any depth of the arguments. Everything else is in it. The approver sees such characters by
 /// number.
 #[tokio::test]
-async fn the_words_of_a_question_hide_nothing_however_deep_it_stands() {
+async fn the_text_of_an_approval_request_shows_invisible_characters_at_any_depth() {
     let hidden: Vec<_> = "\u{1b}\u{ad}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}"
         .chars()
         .collect();
@@ -210,7 +210,7 @@ async fn the_words_of_a_question_hide_nothing_however_deep_it_stands() {
 /// R-1: users see their own approval requests, and approvers see all of their tenant. Other users cannot reach them by
 /// any route.
 #[tokio::test]
-async fn everybody_sees_and_answers_what_is_theirs() {
+async fn users_see_and_answer_only_their_own_approval_requests() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
         let run = app.says("ann").await;
         let question = approval(&run, 0);
@@ -328,7 +328,7 @@ async fn an_answer_without_the_forms_token_does_nothing() {
 
 /// R-14: of fifty concurrent answers one counts, and every user is shown the actual outcome.
 #[tokio::test]
-async fn of_fifty_answers_at_once_one_counts() {
+async fn of_fifty_concurrent_answers_one_counts() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
         let run = app.says("ann").await;
         let question = approval(&run, 0);
@@ -371,7 +371,7 @@ async fn of_fifty_answers_at_once_one_counts() {
 
 /// R-13, R-15: a rejection carries its reason. A grant for exactly these recipients is listed, counted and revocable.
 #[tokio::test]
-async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
+async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
     let alone = json!({"to": ["ann@example.org"], "subject": "Hi", "body": "Hello."});
     for (office, app) in offices(vec![("gmail_send", alone)]).await {
         let ann = Browser::of(&app, "desk", "ann").await;
@@ -434,7 +434,7 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
 
 /// R-15: a call without recipients can only be approved once, and the page has no "always" button.
 #[tokio::test]
-async fn what_goes_to_nobody_cannot_be_always_allowed() {
+async fn a_call_without_recipients_cannot_be_always_allowed() {
     let mut alone = meeting();
     alone.as_object_mut().unwrap().remove("attendees");
     for (office, app) in offices(vec![("calendar_event_create", alone)]).await {
@@ -454,7 +454,7 @@ async fn what_goes_to_nobody_cannot_be_always_allowed() {
 
 /// Promise 3: an in-doubt action is listed, explained, and settled by a user. It is not sent again.
 #[tokio::test]
-async fn a_doubt_is_explained_and_settled_by_a_person() {
+async fn an_in_doubt_action_is_explained_and_settled_by_a_user() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
     for (office, app) in offices(vec![("gmail_send", lost)]).await {
         for (happened, becomes) in [("yes", "reported that it happened."), ("no", "and it failed")] {
@@ -489,7 +489,7 @@ async fn a_doubt_is_explained_and_settled_by_a_person() {
 /// R-5: an approver with their own token, who acts for no other user, is shown the status of the run after their
 /// answer. They still may not read the run itself (R-1).
 #[tokio::test]
-async fn an_approvers_token_is_told_of_the_run_it_answered_for() {
+async fn an_approver_is_shown_the_status_of_the_run_they_answered_for() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let office = Office::start().await;
@@ -563,7 +563,7 @@ async fn spoil_at(app: &App, what: &'static str) {
 
 /// Promise 7: a settlement, cancellation or resolution that cannot be read afterwards is not reported as not done.
 #[tokio::test]
-async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
+async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
     for (office, app) in offices(vec![("gmail_send", lost)]).await {
         let authorization = format!("Bearer {}", key("web"));
@@ -624,7 +624,7 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
 
 /// Many approval requests come in pages of twenty, and none is lost between two pages.
 #[tokio::test]
-async fn many_questions_come_in_pages() {
+async fn many_approval_requests_are_paged() {
     let office = Office::start().await;
     let setup = office
         .setup(Setup::stdio_sqlite())

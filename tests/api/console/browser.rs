@@ -109,7 +109,7 @@ fn asked() -> Vec<Reply> {
 /// a user with a key reads the requests, approves one and rejects another. A frame and a form of
 /// another site have no effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_key_a_person_reads_and_answers_in_a_browser() {
+async fn with_a_key_a_user_reads_and_answers_in_a_browser() {
     let office = Office::start().await;
     let setup = office.setup(Setup::stdio_sqlite()).script(asked());
     let app = spawn_app(
@@ -132,7 +132,7 @@ async fn with_a_key_a_person_reads_and_answers_in_a_browser() {
 
 /// The same with a token.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_token_a_person_reads_and_answers_in_a_browser() {
+async fn with_a_token_a_user_reads_and_answers_in_a_browser() {
     let office = Office::start().await;
     let app = spawn_app(with_tokens(office.setup(Setup::stdio_postgres()).script(asked()))).await;
     for (n, script) in [false, true].into_iter().enumerate() {
@@ -154,7 +154,7 @@ async fn with_a_token_a_person_reads_and_answers_in_a_browser() {
 /// a logged-in user presses "Always for these recipients": the call is made once, and the grant exists. The next
 /// call to the same recipient requires no approval; one with a new cc does.
 #[tokio::test(flavor = "multi_thread")]
-async fn leave_for_good_is_given_in_a_browser_and_covers_nobody_else() {
+async fn a_grant_created_in_a_browser_covers_no_other_recipient() {
     for (setup, script) in [(Setup::stdio_sqlite(), false), (Setup::stdio_postgres(), true)] {
         let office = Office::start().await;
         let copies = Arc::new(AtomicBool::new(false));

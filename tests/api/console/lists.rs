@@ -49,7 +49,7 @@ const THREADS: &str = "/api/agent/threads";
 /// Promise 3: an in-doubt call is listed, with all that was sent, for the users who may settle it and no others. Once
 /// settled, it is no longer listed.
 #[tokio::test]
-async fn doubts_are_listed_for_who_may_settle_them() {
+async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
     for (_office, app) in offices(vec![("gmail_send", lost.clone())]).await {
         let (ann, jo) = (app.doubtful("ann").await, app.doubtful("jo").await);
@@ -128,7 +128,7 @@ async fn doubts_are_listed_for_who_may_settle_them() {
 /// Promise 3: an in-doubt call shows the recipients it may have reached, even if no approval was required because a
 /// rule or a grant allowed it.
 #[tokio::test]
-async fn a_doubt_about_a_call_that_nobody_was_asked_about_names_whom_it_goes_to() {
+async fn an_in_doubt_call_without_an_approval_request_names_its_recipients() {
     let lost = json!({
         "to": ["Bob <bob@example.org>"], "cc": ["bob@b\u{fc}cher.example"], "subject": "lost", "body": "Hello.",
     });
@@ -180,7 +180,7 @@ async fn a_doubt_about_a_call_that_nobody_was_asked_about_names_whom_it_goes_to(
 /// an approver answers for others and lists their in-doubt calls, but reads only their own threads. A list shows
 /// the same of a run as the run itself.
 #[tokio::test]
-async fn an_approver_lists_nobodys_threads_but_their_own() {
+async fn an_approver_lists_only_their_own_threads() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
     for (_office, app) in offices(vec![("gmail_send", lost)]).await {
         let run = app.doubtful("ann").await;

@@ -93,7 +93,7 @@ async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
 /// Cookies are not separated by port, so those of other services on this host arrive too, with any bytes. They do not
 /// block a login.
 #[tokio::test]
-async fn a_neighbours_cookie_of_any_bytes_keeps_nobody_out() {
+async fn a_neighbors_cookie_of_any_bytes_does_not_block_a_login() {
     let utf_8 = "x=\u{fc}".as_bytes();
     for neighbour in [utf_8, b"x=\xfc", b"\xfc=\xff\x80; y", b"gavel_session\xfc=1"] {
         for (office, app) in offices(vec![("gmail_send", mail())]).await {
@@ -113,7 +113,7 @@ async fn a_neighbours_cookie_of_any_bytes_keeps_nobody_out() {
 
 /// The table of logins holds neither the token nor the key.
 #[tokio::test]
-async fn who_reads_the_table_of_logins_cannot_log_in() {
+async fn the_table_of_logins_does_not_allow_a_login() {
     let office = Office::start().await;
     let setup = office.setup(Setup::stdio_sqlite());
     let app = spawn_app(
@@ -201,7 +201,7 @@ async fn every_page_is_sent_with_its_headers() {
 /// Every replica accepts a login. A key that is removed from the configuration or replaced ends its logins, and roles
 /// are the current ones.
 #[tokio::test]
-async fn a_login_counts_on_every_replica_and_as_long_as_its_key_does() {
+async fn a_login_is_valid_on_every_replica_while_its_key_is() {
     for (office, app) in offices(vec![("gmail_send", mail())]).await {
         let run = app.says("ann").await;
         let boss = Browser::of(&app, "chief", "").await;
@@ -236,7 +236,7 @@ async fn a_login_counts_on_every_replica_and_as_long_as_its_key_does() {
 
 /// A login ends after its maximum age or after inactivity, and never lasts longer than the token it was created from.
 #[tokio::test]
-async fn a_login_is_over_when_its_time_is() {
+async fn a_login_expires() {
     let over = async |setup: Setup, credential: &str, user: &str, keeps_busy: bool| {
         let office = Office::start().await;
         let app = spawn_app(office.setup(setup)).await;
@@ -271,7 +271,7 @@ async fn a_login_is_over_when_its_time_is() {
 
 /// Expired logins do not accumulate: the store's maintenance deletes them.
 #[tokio::test]
-async fn logins_that_are_over_are_dropped() {
+async fn expired_logins_are_deleted() {
     for (_office, app) in offices(vec![]).await {
         Browser::of(&app, "desk", "ann").await;
         run(&app, "UPDATE console_session SET expires_at = 1").await;
@@ -342,7 +342,7 @@ async fn a_token_is_exchanged_for_a_login_of_its_user() {
 
 /// The reason of a failed login is not shown, attempts are limited, and no login redirects to another site.
 #[tokio::test]
-async fn wrong_keys_are_answered_alike_and_not_for_long() {
+async fn invalid_keys_get_the_same_answer_and_are_rate_limited() {
     for (_office, app) in offices(vec![]).await {
         let browser = Browser::at(&app);
         let unnamed = browser.log_in(&key("desk"), "", "").await.is(403);
@@ -367,7 +367,7 @@ async fn wrong_keys_are_answered_alike_and_not_for_long() {
 
 /// RFC 9110 section 15.4.5: a 304 response has no body, which would be read as the start of the next response.
 #[tokio::test]
-async fn a_style_sheet_that_is_known_leaves_the_connection_clean() {
+async fn a_304_for_the_style_sheet_has_no_body() {
     let (_office, app) = offices(vec![]).await.swap_remove(0);
     let style = Browser::at(&app).get("/console/style.css").await;
     let tag = style.headers["etag"].to_str().unwrap().to_owned();
@@ -387,7 +387,7 @@ async fn a_style_sheet_that_is_known_leaves_the_connection_clean() {
 /// The API accepts a token for one more minute, because clocks differ. A login with such a token would have expired
 /// before the next page.
 #[tokio::test]
-async fn a_token_that_is_just_over_makes_no_login() {
+async fn a_token_that_has_just_expired_creates_no_login() {
     let office = Office::start().await;
     let app = spawn_app(with_tokens(office.setup(Setup::stdio_sqlite()))).await;
     let over = token("ann", -20, &[]);
@@ -473,7 +473,7 @@ async fn behind_a_proxy_the_cookie_is_secure() {
 /// With `auth.mode = none` every user of this machine acts as `local`, without a login. A host name that is not this
 /// machine's is refused, because another site could otherwise reach the console under its own name.
 #[tokio::test]
-async fn without_authentication_the_console_is_for_this_machine_alone() {
+async fn without_authentication_the_console_serves_only_this_machine() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let office = Office::start().await;
         let app = spawn_app(office.setup(setup).script(asks(vec![("gmail_send", mail())]))).await;

@@ -18,7 +18,7 @@ fn refreshes(page: &Page) -> bool {
 /// an open list reports what arrived or was resolved since, and the approver loses no text that they are writing
 /// in it.
 #[tokio::test]
-async fn a_list_says_when_it_has_changed_and_leaves_what_somebody_writes_alone() {
+async fn a_list_reports_changes_and_keeps_the_text_being_written() {
     for (_office, app) in offices(vec![("gmail_send", mail())]).await {
         let ann = Browser::of(&app, "desk", "ann").await;
         let list = ann.get("/console/approvals?tool=gmail_send").await.is(200);
@@ -81,7 +81,7 @@ async fn only_pages_of_gavel_show_the_frame() {
 
 /// A login ends an hour after its last use, even if a page that refreshes itself is open.
 #[tokio::test]
-async fn a_page_that_looks_by_itself_keeps_no_login_alive() {
+async fn a_page_that_refreshes_itself_does_not_extend_a_login() {
     let with = |setup: crate::harness::Setup| setup.env("GAVEL_CONSOLE_IDLE_HOURS", "0.001");
     for (_office, app) in super::rig::offices_with(Vec::new(), with).await {
         let ann = Browser::of(&app, "desk", "ann").await;
@@ -99,7 +99,7 @@ async fn a_page_that_looks_by_itself_keeps_no_login_alive() {
 /// times are in the approver's time zone once they have chosen one. Until then they are in UTC, and the page says
 /// so.
 #[tokio::test]
-async fn times_are_those_of_the_approvers_place() {
+async fn times_are_in_the_approvers_time_zone() {
     for (_office, app) in offices(vec![("calendar_event_create", meeting())]).await {
         let run = app.says("ann").await;
         let ann = Browser::of(&app, "desk", "ann").await;

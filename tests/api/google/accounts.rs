@@ -7,7 +7,7 @@ use super::{ALL_SCOPES, BOTH, Desk, account, mail, puppet, states};
 /// R-5, promise 4: an approver sees the account that would send. An approval does not cover another account that the
 /// user connects meanwhile.
 #[tokio::test]
-async fn what_was_agreed_to_is_sent_from_the_account_that_was_shown() {
+async fn an_approved_email_is_sent_only_from_the_account_that_was_shown() {
     for kind in BOTH {
         let desk = Desk::new(kind, puppet()).await;
         let event = json!({"summary": "Lunch", "start": "2099-03-31T12:00:00Z", "end": "2099-03-31T13:00:00Z"});

@@ -33,7 +33,7 @@ async fn come_back(desk: &Desk, query: &str) -> (u16, String) {
 /// only, whatever else the request carries. A state that belongs elsewhere, is made up, declined or expired is
 /// rejected.
 #[tokio::test]
-async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
+async fn the_callback_completes_a_connection_once_and_only_for_its_user() {
     for kind in BOTH {
         let desk = Desk::with(kind, puppet(), |setup| setup).await;
         let connector = Connector::open(&desk.settings()).await.unwrap();
@@ -108,7 +108,7 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
 /// a value that cannot be a state (32 bytes in base64) is rejected like an unknown one, with what to do
 /// next. It affects no connection and causes no database query, because any caller may send it.
 #[tokio::test]
-async fn what_cannot_be_a_state_connects_nobody_and_costs_no_look() {
+async fn an_impossible_state_is_rejected_without_a_database_query() {
     for kind in BOTH {
         let desk = Desk::with(kind, puppet(), |setup| setup).await;
         let connector = Connector::open(&desk.settings()).await.unwrap();

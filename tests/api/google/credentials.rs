@@ -9,7 +9,7 @@ use serde_json::json;
 /// if the user is not connected, has revoked the consent, or has not consented to this call, the run says
 /// what to do next. Nothing happens and nothing is in doubt. After the user connects, the call works.
 #[tokio::test]
-async fn a_user_without_consent_is_told_what_to_do_next() {
+async fn a_run_of_a_user_without_consent_says_what_to_do_next() {
     for kind in BOTH {
         let told = Arc::new(Mutex::new(Vec::new()));
         let desk = Desk::with(kind, puppet_that_tells(&told), |setup| setup).await;
@@ -53,7 +53,7 @@ async fn a_user_without_consent_is_told_what_to_do_next() {
 /// this also holds if the consent is revoked while the approval request waits. If its state cannot be determined,
 /// approval is requested as usual.
 #[tokio::test]
-async fn a_consent_that_goes_while_a_question_waits_is_told() {
+async fn a_consent_revoked_while_an_approval_waits_is_reported() {
     for kind in BOTH {
         let desk = Desk::new(kind, puppet()).await;
         for trouble in [true, false] {

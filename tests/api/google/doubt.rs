@@ -32,7 +32,7 @@ fn kill_server(desk: &Desk) {
 /// Promise 3, R-14: the server dies after Google carried out the call and before its answer. The call is found by
 /// Message-ID or by the event's id, and its effect exists once.
 #[tokio::test]
-async fn a_server_that_dies_between_request_and_answer_leaves_exactly_one() {
+async fn a_server_that_dies_before_its_answer_leaves_exactly_one_effect() {
     for kind in BOTH {
         let desk = Desk::new(kind, puppet()).await;
         for (tool, arguments, what) in [
@@ -71,7 +71,7 @@ async fn a_server_that_dies_between_request_and_answer_leaves_exactly_one() {
 /// Promise 3: Google has no trace of the call, and it is too early to be sure. The action is in doubt, and nothing is
 /// sent again automatically.
 #[tokio::test]
-async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
+async fn a_call_that_cannot_be_found_is_in_doubt_until_a_person_settles_it() {
     for kind in BOTH {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (seen, mut model) = (Arc::clone(&asked), puppet());
@@ -150,7 +150,7 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
 /// Promise 4: an approval covers the tool as it was. The server changes it between the request and the answer, so it
 /// does not run.
 #[tokio::test]
-async fn a_tool_that_changed_after_the_question_does_not_run() {
+async fn a_tool_that_changed_after_the_approval_request_does_not_run() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let changed = Arc::new(AtomicBool::new(false));
         let as_it_is = Arc::clone(&changed);

@@ -18,7 +18,7 @@ fn to(recipients: Value) -> Value {
 /// R-15, promise 4: a grant covers the same recipients in the same fields, however they are written, and no others. It
 /// covers no new cc or bcc, no other tool, no other user, and nothing after it is revoked.
 #[tokio::test]
-async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
+async fn a_grant_for_a_recipient_covers_no_other_recipient() {
     for kind in BOTH {
         let desk = Desk::new(kind, puppet()).await;
         desk.connect("bob").await;
@@ -132,7 +132,7 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
 /// promise 4: a grant is for the user's own calendar, because others read what is written into a shared
 /// one.
 #[tokio::test]
-async fn leave_for_an_attendee_covers_no_other_calendar() {
+async fn a_grant_for_an_attendee_covers_no_other_calendar() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;
     let event = |calendar: Option<&str>| {
         let mut event = json!({

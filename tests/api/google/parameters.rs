@@ -20,7 +20,7 @@ fn event_with(fields: Value) -> Value {
 
 /// malformed and unsafe addresses and arguments of both tools, with the settings that ship with gavel.
 #[tokio::test]
-async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
+async fn invalid_arguments_are_refused_before_approval_is_requested() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;
     let many: Vec<_> = (0..51).map(|n| format!("u{n}@example.com")).collect();
     let long = format!("{}@example.com", "x".repeat(65));
@@ -130,7 +130,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
 
 /// an address that may be valid and resembles another one is marked as such.
 #[tokio::test]
-async fn look_alike_addresses_are_marked_for_who_approves() {
+async fn look_alike_addresses_are_marked_for_the_approver() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;
     for (address, marks) in [
         ("ben@exаmple.com", ["xn--", "Cyrillic"]),

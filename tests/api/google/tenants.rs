@@ -33,7 +33,7 @@ async fn anns_mail(desk: &Desk, key: &str) -> Value {
 
 /// R-9, promise 2: a user cannot send from the account of a namesake in another tenant.
 #[tokio::test]
-async fn nobody_writes_with_the_account_of_a_namesake_in_another_tenant() {
+async fn a_user_cannot_send_from_the_account_of_a_namesake_in_another_tenant() {
     for kind in BOTH {
         let desk = Desk::with(kind, puppet(), |setup| setup.toml(&keys())).await;
         desk.connect("ann").await;
