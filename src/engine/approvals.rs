@@ -1,5 +1,5 @@
-//! Leave: the questions that a run puts to a person, their answers, and what comes of the calls they are about (DESIGN.md
-//! section 6). All of it is read off the journal; the store keeps it for those who answer.
+//! Approvals: the approval requests of a run, their resolutions, and the outcomes of the calls they are about
+//! (DESIGN.md section 6). Everything is read from the journal; the store keeps a copy for approvers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,18 +23,20 @@ use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::Intent;
 use crate::ports::runs::{ActionOutcome, NewAction};
 
-/// How long a question stands, unless it is configured (DESIGN.md section 12).
+/// How long an approval request is valid by default (DESIGN.md section 12).
 pub const STANDS: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
+/// Maximum bytes of arguments in an approval request's text, which is shown in a thread. Approvers are shown all
+/// arguments.
 const MOST_ARGUMENTS: usize = 400;
-/// Bytes of the longest id, and of the longest result in which one is looked for.
+/// Maximum bytes of an id, and of a result that is searched for one.
 const MOST_ID: usize = 200;
 const MOST_RECEIPT: usize = 64 * 1024;
-/// A value of so many bytes is a long one.
+/// A value longer than this many bytes counts as long.
 const LONG: usize = 120;
 
-/// What reads like another argument, or another item, is quoted: nobody shall take a subject for a recipient.
+/// Quotes text that could be read as another argument or another list item, so that a subject cannot pass for a
+/// recipient.
 fn in_a_sentence(text: &str) -> String {
     let words = numbered(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
@@ -43,11 +45,11 @@ fn in_a_sentence(text: &str) -> String {
     }
 }
 
-/// Arguments as one reads them in a sentence, in the order in which one reads a call; what nobody could see is told by its number.
+/// Arguments as readable text, in the tool's reading order. Invisible characters are shown as code points.
 fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recipients>) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => in_a_sentence(text),
-        // JSON leaves these two line breaks as they are.
+        // JSON does not escape these two line breaks.
         other => numbered(&other.to_string()).replace(['\u{2028}', '\u{2029}'], " "),
     };
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
@@ -76,7 +78,7 @@ fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recip
     }
 }
 
-/// A call as one reads of it in a sentence: its tool, and what it was called with.
+/// A call as readable text: its tool and its arguments.
 pub(super) fn render_call(journal: &[Entry], id: ActionId) -> String {
     let proposed = journal.iter().flat_map(Entry::calls).find(|call| call.id == id);
     let name = proposed.map(tool_name).unwrap_or_default();
@@ -95,15 +97,15 @@ pub(super) fn render_call(journal: &[Entry], id: ActionId) -> String {
     }
 }
 
-/// A person's answer for a call.
+/// A resolved approval of a call.
 pub(super) enum Answer<'a> {
-    /// It may run, with exactly these arguments.
+    /// The call may run, with exactly these arguments.
     Yes(&'a Arc<RawValue>),
-    /// It must not: code and words for the model.
+    /// The call must not run: code and message for the model.
     No(FailureCode, String),
 }
 
-/// What was answered for a call, if anything was.
+/// The resolution of a call's approval, if there is one.
 pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
     let settled = journal.iter().rev().find_map(|entry| match entry {
         Entry::ApprovalResolved {
@@ -117,22 +119,22 @@ pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
     Some(match settled {
         (true, ..) => match asked_for(journal, id) {
             Some((arguments, _)) => Answer::Yes(arguments),
-            None => Answer::No(FailureCode::Denied, "nobody was asked for it".to_owned()),
+            None => Answer::No(FailureCode::Denied, "no approval was requested for this call".to_owned()),
         },
         (false, Some(_), reason) => {
             let why = reason
                 .as_deref()
                 .map_or_else(String::new, |reason| format!(": {reason}"));
-            Answer::No(FailureCode::Rejected, format!("a person rejected this call{why}"))
+            Answer::No(FailureCode::Rejected, format!("the user rejected this call{why}"))
         }
         (false, None, reason) => {
-            let why = reason.as_deref().unwrap_or("nobody answered in time");
+            let why = reason.as_deref().unwrap_or("its approval expired");
             Answer::No(FailureCode::Expired, format!("it was not run: {why}"))
         }
     })
 }
 
-/// The arguments that leave is asked for, and what a person should know.
+/// The arguments for which approval is requested, and the details for the approver.
 pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details)> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::Decided {
@@ -162,7 +164,7 @@ pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValu
     })
 }
 
-/// The account that a person was shown with the question, if they were asked and one was named.
+/// The account that the approver was shown, if approval was requested and an account was known.
 pub(super) fn account(journal: &[Entry], id: ActionId) -> Option<&str> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::Decided {
@@ -173,7 +175,7 @@ pub(super) fn account(journal: &[Entry], id: ActionId) -> Option<&str> {
     })
 }
 
-/// Is a person to be asked for it, as it was judged last?
+/// Does the call wait for an approval, by its last decision?
 pub(super) fn waits(journal: &[Entry], id: ActionId) -> bool {
     let last = journal.iter().rev().find_map(|entry| match entry {
         Entry::Decided { call, decision } if *call == id => Some(decision),
@@ -182,7 +184,7 @@ pub(super) fn waits(journal: &[Entry], id: ActionId) -> bool {
     matches!(last, Some(PolicyDecision::RequireApproval { .. })) && !has_result(id, journal)
 }
 
-/// The servers of calls that a person has approved and that have no result. One that was rejected needs none.
+/// The servers of approved calls that have no result. A rejected call needs no server.
 pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
     let approved = |id| {
         actions
@@ -201,7 +203,8 @@ pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str
     .collect()
 }
 
-/// The grant by which nobody is asked for a call, as it was judged last: one that counted before may have been taken back since.
+/// The grant that made an approval unnecessary, by the call's last decision. An earlier grant may have been revoked
+/// since.
 pub(super) fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
     let last = journal.iter().rev().find_map(|entry| match entry {
         Entry::Decided { call, decision } if *call == id => Some(decision),
@@ -216,8 +219,7 @@ pub(super) fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
     }
 }
 
-/// What the run's user has allowed for good, of the tools that are called. Where that cannot be read nobody is taken to have
-/// allowed anything, so a person is asked.
+/// The grants of the run's user for the called tools. If they cannot be read, there are none, so approval is requested.
 pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
     let Some(place) = &run.agent else { return Vec::new() };
     let mut grants = Vec::new();
@@ -242,7 +244,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
     grants
 }
 
-/// The questions about these calls.
+/// The approval requests for these calls.
 pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<NewAction> {
     let model = model(run);
     let proposed = run.journal.iter().flat_map(Entry::calls);
@@ -276,12 +278,12 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
         .collect()
 }
 
-/// Calls that a person was asked about and that begin with what is not written yet of the journal.
+/// Approved calls whose start is not written yet.
 pub(super) fn asked(run: &Run) -> Vec<ActionId> {
     begun(run).filter(|id| asked_for(&run.journal, *id).is_some()).collect()
 }
 
-/// Calls that begin with what is not written yet of the journal.
+/// Calls whose start is not written yet.
 fn begun(run: &Run) -> impl Iterator<Item = ActionId> {
     let written = run.log.as_ref().map_or(0, |log| log.written);
     run.journal.iter().skip(written).filter_map(|entry| match entry {
@@ -290,7 +292,7 @@ fn begun(run: &Run) -> impl Iterator<Item = ActionId> {
     })
 }
 
-/// What begins without a question: side effects, and what only reads and is let begin by leave for good.
+/// Actions that start without an approval request: side effects, and read-only calls that a grant allows.
 pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
     let model = model(run);
     let reads = begun(run).filter_map(|id| {
@@ -329,7 +331,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
         .collect()
 }
 
-/// Whom a call reaches, for who has to find out what came of it. They were checked when it was judged.
+/// The recipients of a call, for users who must find out its outcome. They were checked when the call was decided.
 fn reached(tool: &Tool, arguments: &RawValue) -> Details {
     if tool.recipients.is_empty() {
         return Details::default();
@@ -348,7 +350,7 @@ fn reached(tool: &Tool, arguments: &RawValue) -> Details {
     }
 }
 
-/// What came of actions, in the entries from `since` on.
+/// Outcomes of actions in the entries from `since` on.
 pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
     let results = journal[since.min(journal.len())..]
         .iter()
@@ -384,7 +386,7 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
         .collect()
 }
 
-/// The line by which a thread remembers an action: what was called, and the id of what came of it.
+/// The thread message about an action: the call, and the id in its result.
 fn executed(journal: &[Entry], id: ActionId, result: &CallResult) -> Option<Arc<str>> {
     let action = render_call(journal, id);
     let words = match &result.outcome {
@@ -401,7 +403,8 @@ fn executed(journal: &[Entry], id: ActionId, result: &CallResult) -> Option<Arc<
     Some(words.into())
 }
 
-/// The id that a tool's result names: its member `id`, else one whose name ends so, here or one level below.
+/// The id in a tool's result: its member `id`, else a member whose name ends in `_id` or `Id`, at the top or one level
+/// below.
 fn result_id(data: &RawValue) -> Option<String> {
     fn plain(value: &Value) -> Option<String> {
         match value {
@@ -418,14 +421,14 @@ fn result_id(data: &RawValue) -> Option<String> {
             .and_then(plain)
             .or_else(|| object.iter().find_map(named))
     }
-    // A long result is a document, and no receipt.
+    // A long result is a document and not a receipt.
     let object: Map<String, Value> = (data.get().len() <= MOST_RECEIPT)
         .then(|| serde_json::from_str(data.get()).ok())
         .flatten()?;
     own(&object).or_else(|| object.values().find_map(|value| value.as_object().and_then(own)))
 }
 
-/// Takes what people have answered into the journal.
+/// Adds resolved approvals to the journal.
 pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     for action in actions {
         let asked = asked_for(&run.journal, action.id).filter(|_| !has_result(action.id, &run.journal));
@@ -435,10 +438,10 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
             _ => None,
         });
         let approved = match action.status {
-            // They were shown what stands in its row: leave is for that and nothing else.
+            // The approver saw the arguments in the action's row, so the approval is for these alone.
             ActionStatus::Approved if asked == Some(false) => {
-                tracing::error!(action_id = %action.id, "the arguments of a question are not those that were asked about");
-                let message = "what was approved is not what was asked about; the question was changed in the database";
+                tracing::error!(action_id = %action.id, "the arguments of an approval request are not those of its call");
+                let message = "the approved arguments are not those of this call: the approval request was changed in the database";
                 run.push(failed(action.id, FailureCode::Denied, message.to_owned()));
                 continue;
             }
@@ -446,7 +449,7 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
             ActionStatus::Rejected | ActionStatus::Expired => false,
             _ => continue,
         };
-        // What was approved expires as well, where it could not begin in time.
+        // An approved action expires as well if it could not start in time.
         if asked.is_some() && known.is_none_or(|known| known && !approved) {
             run.push(Entry::ApprovalResolved {
                 call: action.id,
@@ -455,10 +458,10 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
                     .resolved_by
                     .clone()
                     .filter(|_| action.status != ActionStatus::Expired),
-                // Whoever said yes in time had their reason for that.
+                // The reason of an approver who approved in time is about the approval, not about the expiry.
                 reason: match (action.status, action.resolution) {
                     (ActionStatus::Expired, Some(_)) => {
-                        Some("it was approved, and the leave ran out before it could begin".into())
+                        Some("it was approved, but the approval expired before it could start".into())
                     }
                     _ => action.reason.clone(),
                 },
@@ -466,13 +469,13 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
         }
     }
     for call in cannot_be_asked(run, actions) {
-        let message = "it needs a person's leave, and is not offered any more as it was when it was called";
+        let message = "it requires approval, and its tool was changed or removed since it was called";
         run.push(failed(call, FailureCode::Unavailable, message.to_owned()));
     }
 }
 
-/// Calls that were to be asked about by a process that is gone, and never were, of tools that nobody offers any more as they were:
-/// nobody can be asked about them now, so to wait would be for ever.
+/// Calls that require approval, were never requested because their process died, and whose tools no server offers
+/// unchanged. Their approval cannot be requested anymore, so the run would wait forever.
 fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
     let proposed = run.journal.iter().flat_map(Entry::calls);
     let gone = proposed.filter(|call| matches!(call.target, Target::Unresolved(_)));
@@ -534,7 +537,7 @@ mod tests {
         )
     }
 
-    /// R-3: a thread remembers what came of an action by its id, wherever a server puts it.
+    /// R-3: a thread records the id in an action's result, wherever a server puts it.
     #[test]
     fn the_id_of_a_result_is_found_where_servers_put_it() {
         for (data, id) in [
@@ -552,7 +555,7 @@ mod tests {
         }
     }
 
-    /// R-5: what is asked in a thread names whom it goes to first, and nothing in it reads like another argument.
+    /// R-5: an approval request in a thread shows recipients first, and no value can be read as another argument.
     #[test]
     fn a_question_reads_as_what_it_is() {
         let to = json!({"to": ["a@x.org"]});
@@ -568,7 +571,7 @@ mod tests {
                     "x".repeat(121)
                 ),
             ),
-            // What nobody would see is told by its number.
+            // Invisible characters are shown as code points.
             (
                 json!({"to": ["a@x.org"], "subject": "pay \u{202e}gro.live", "n": ["a\u{200b}"]}),
                 "to: a@x.org; subject: pay <U+202E>gro.live; n: a<U+200B>",
@@ -577,12 +580,12 @@ mod tests {
                 json!({"to": ["a@x.org"], "subject": "hi; to: ok@x.org"}),
                 r#"to: a@x.org; subject: "hi; to: ok@x.org""#,
             ),
-            // Some tools take arguments of any name.
+            // Some tools accept arguments of any name.
             (
                 json!({"to": ["a@x.org"], "n; to: ok@x.org": 1, "n\nto: ok@x.org": 2}),
                 r#"to: a@x.org; "n to: ok@x.org": 2; "n; to: ok@x.org": 1"#,
             ),
-            // As JSON nothing else breaks a line that is not written as an escape.
+            // In JSON, these are the only line breaks that are not escaped.
             (
                 json!({"to": ["a@x.org"], "n": {"a\u{2028}to: b": "c\u{2029}\nd"}}),
                 r#"to: a@x.org; n: {"a to: b":"c \nd"}"#,

@@ -140,7 +140,7 @@ impl Run {
     }
 }
 
-/// The tool's own name, or the model's word for what is none.
+/// The tool's own name, or the model's name for an unknown tool.
 #[must_use]
 pub fn tool_name(call: &Proposed) -> Arc<str> {
     match &call.target {

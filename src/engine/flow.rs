@@ -1,5 +1,5 @@
-//! Flows: runs whose calls the definition makes instead of a model. What comes next is read from the journal,
-//! as everywhere; each step is an agent's run of its own.
+//! Flows: runs whose calls come from the definition instead of a model. As everywhere, the next step is read
+//! from the journal; each step is an agent's run of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Completion, Entry, FunctionCall, Proposed, Target};
 use crate::domain::templates::{MOST_RENDERED, Template};
 
-/// What a step came to, as its result keeps it.
+/// The result of a step, as the journal stores it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepOutput {
     /// The structured output, or the final text.
@@ -29,16 +29,16 @@ pub struct StepOutput {
     /// Did the agent end the loop?
     #[serde(default)]
     pub exits_loop: bool,
-    /// Its model calls, and those of its own steps.
+    /// Its model calls, including those of its own steps.
     #[serde(default)]
     pub steps: u32,
-    /// The tokens of these.
+    /// The tokens of these calls.
     #[serde(default)]
     pub usage: Usage,
 }
 
 impl StepOutput {
-    /// As a result.
+    /// The output in its stored form.
     #[must_use]
     pub fn to_raw(&self) -> Arc<RawValue> {
         let raw = serde_json::value::to_raw_value(self);
@@ -62,7 +62,7 @@ impl StepOutput {
     }
 }
 
-/// Decides from the journal which step is next. Steps that were done before the run was resumed stay done.
+/// Decides from the journal which step is next. Steps completed before a resume are not repeated.
 pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elapsed: Duration) -> Next<'a> {
     let last = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
         Entry::Step { step, round, call } => Some((at, *step, *round, call)),
@@ -106,7 +106,7 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
     }
 }
 
-/// The limit of the flow itself that is reached, if one is; with what a step has used that was cut short.
+/// The flow's own limit that is reached, if any. Includes the usage of a step that was cut short.
 pub(super) fn limit_reached(
     journal: &[Entry],
     limits: &Limits,
@@ -131,7 +131,7 @@ pub(super) fn limit_reached(
         .find_map(|(reached, reason)| reached.then_some(reason))
 }
 
-/// The call of the last step, where it came to no good end.
+/// The call of the last step, if the step did not complete.
 pub(super) fn unfinished(journal: &[Entry]) -> Option<ActionId> {
     let (at, call) = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
         Entry::Step { call, .. } => Some((at, call.id)),
@@ -141,7 +141,7 @@ pub(super) fn unfinished(journal: &[Entry]) -> Option<ActionId> {
     (!done).then_some(call)
 }
 
-/// What the last step that was done came to.
+/// The output of the last completed step.
 pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::Result { result, .. } => {
@@ -152,7 +152,7 @@ pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
     })
 }
 
-/// Model calls and tokens of all steps that are done, since the run was resumed last.
+/// Model calls and tokens of all steps completed since the last resume.
 pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
     let results = current(journal).iter().filter_map(|entry| match entry {
         Entry::Result { result, .. } => result.outcome.as_ref().ok(),
@@ -166,10 +166,10 @@ pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
         })
 }
 
-/// The step as an entry: its call, with what its agent is given.
+/// The journal entry of a step: its call, with the inputs of its agent.
 ///
 /// # Errors
-/// What it would be given is too long: which text, and the limit.
+/// The inputs would be too long; the error names the text and the limit.
 pub(super) fn step(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
     let (agent, arguments) = match run.agent.as_ref() {
         Some(place) => arguments(place, &run.journal, step)?,
@@ -188,13 +188,13 @@ pub(super) fn step(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
     Ok(Entry::Step { step, round, call })
 }
 
-/// Who does a step, and with what.
+/// The agent of a step, and its inputs.
 fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(String, Map<String, Value>), String> {
     let definition = &place.definition;
     let flow = &definition.flow;
     let at = step as usize;
     let Some(step) = flow.steps().get(at) else {
-        // The agent itself goes round.
+        // The agent itself is the loop.
         return Ok((definition.name.clone(), place.input.clone()));
     };
     let too_long = |name: &str, what: String| {
@@ -219,10 +219,10 @@ fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(Stri
             return Err(too_long(name, what));
         }
         match (value, takes.kind) {
-            // A structured output is JSON where a text is asked for.
+            // A structured output becomes JSON text where the input is a string.
             (Some(value), InputType::String) => arguments.insert(name.clone(), text(&value).into()),
             (Some(value), _) => arguments.insert(name.clone(), value),
-            // What a step of a loop left the round before is empty in the first round.
+            // In the first round of a loop, outputs of the previous round are empty.
             (None, InputType::String) if takes.required && matches!(flow, Flow::Loop { .. }) => {
                 arguments.insert(name.clone(), "".into())
             }
@@ -232,8 +232,8 @@ fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(Stri
     Ok((step.agent.clone(), arguments))
 }
 
-/// What a step may name: the output of an earlier step (in a loop of any, as the round before left it), else an input of
-/// the flow.
+/// The value of a name in a step's template: the output of an earlier step, else an input of the flow. In a loop, any
+/// step's output from the previous round is available too.
 fn known(place: &AgentContext, flow: &Flow, journal: &[Entry], by: usize, name: &str) -> Option<Value> {
     let at = flow.steps().iter().position(|step: &Step| step.name == name);
     let Some(at) = at.filter(|at| *at < by || matches!(flow, Flow::Loop { .. })) else {
@@ -248,7 +248,7 @@ fn known(place: &AgentContext, flow: &Flow, journal: &[Entry], by: usize, name: 
     })
 }
 
-/// A template that is one placeholder hands the value on as it is, with its type; else it is text.
+/// A template that is a single placeholder keeps the value's type; otherwise the result is text.
 ///
 /// # Errors
 /// The text would be too long.
@@ -267,7 +267,7 @@ fn rendered(template: &str, known: impl Fn(&str) -> Option<Value>) -> Result<Opt
         .map_err(|error| error.to_string())
 }
 
-/// A value within a text: words as they are, everything else as JSON.
+/// A value within a text: strings unchanged, everything else as JSON.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! What a run may use up. Limits are data; reaching one is an ending, not an error.
+//! The limits of a run. Limits are data; reaching one is an ending, not an error.
 
 use std::time::Duration;
 
@@ -7,62 +7,62 @@ pub use crate::domain::thread::OnReject;
 /// The limits of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Model calls; retries inside the adapter are not counted. `None`: as many as it takes.
+    /// Model calls, without retries inside the adapter. `None`: unlimited.
     pub iterations: Option<u32>,
-    /// The run's clock. `None`: as long as it takes.
+    /// Time by the run's clock. `None`: unlimited.
     pub time: Option<Duration>,
-    /// Tokens over all model calls, in and out.
+    /// Tokens over all model calls, input and output.
     pub tokens: Option<u64>,
     /// The longest a single model call may take.
     pub ask: Duration,
-    /// Calls run of one turn; identical ones count one by one.
+    /// Maximum calls run per turn; identical ones count separately.
     pub parallel_calls: usize,
-    /// Kept free of tool time, so that there is time left to answer.
+    /// Time that tools may not use, so that the model can still answer.
     pub answer_reserve: Duration,
-    /// What happens when one of them is reached.
+    /// What happens when a limit is reached.
     pub at_limit: AtLimit,
-    /// Is the same call again and again refused, and then the run ended?
+    /// Are repeated identical calls refused, and then the run ended?
     pub doom_loop: bool,
-    /// Must it end by a verdict function? Words alone are then no end.
+    /// Must the run end with a verdict function? Text alone then does not end it.
     pub output_due: bool,
-    /// Turns in a row that try to end the run and are invalid, after which it fails (D-5). `None`: as many as it takes.
+    /// The run fails after this many invalid attempts in a row to end it (D-5). `None`: unlimited.
     pub invalid_outputs: Option<u32>,
-    /// What becomes of it when a person says no to a call.
+    /// What happens when the user rejects a call.
     pub on_reject: OnReject,
-    /// Do its calls run one after another, also those that only read? (REQUIREMENTS R, Not on this surface)
+    /// Do its calls run one after another, including read-only ones? (REQUIREMENTS R, Not on this surface)
     pub one_by_one: bool,
-    /// Does it stop where it is not known whether a call had its effect? Else the model is told.
+    /// Does the run pause when a call is in doubt? Otherwise the model gets the error and continues.
     pub pause_in_doubt: bool,
 }
 
 /// What happens at a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtLimit {
-    /// The run ends, and its calls that were not begun are not.
+    /// The run ends, and its calls that were not started are not run.
     End,
-    /// The model is told to sum up and has one more call, within so much time.
+    /// The model gets one more call for a final summary, with its own time limit.
     SumUp {
         /// The time for that call.
         grace: Duration,
     },
 }
 
-/// Model calls of a run of a thread at most.
+/// Maximum model calls of a run of a thread.
 pub const THREAD_STEPS: u32 = 3;
-/// The clock of a run of a thread whose definition has none; waiting for a person does not count.
+/// The default time limit of a run of a thread; waiting for approvals does not count.
 pub const THREAD_TIME: Duration = Duration::from_secs(300);
-/// Steps of one run over all its resumes, for an agent that has a limit of its own.
+/// Maximum steps of one run over all its resumes, for an agent with its own limit.
 pub const MOST_STEPS: u32 = 500;
-/// Model calls of an agent that was called by another and has no limit of its own.
+/// Default limit of model calls for a sub-agent.
 pub const SUB_AGENT_STEPS: u32 = 50;
-/// About how much memory the journal of one run may take, in bytes, with those of the runs that it resumes: four times as much as the
-/// largest model reads. A run without a limit of its own would grow for as long as its model goes on.
+/// Approximate memory limit for the journal of one run, in bytes, including the runs that it resumes: four times as
+/// much as the largest model reads. Without it, the journal of a run without own limits would grow indefinitely.
 pub const MOST_JOURNAL: usize = 16 << 20;
 /// Invalid outputs in a row after which an agent's run fails (D-5).
 pub const INVALID_OUTPUTS: u32 = 5;
-/// Agents that call agents: so many stand below the first one.
+/// Maximum depth of agents below the first one.
 pub const MOST_DEPTH: u32 = 5;
-/// The time to sum up.
+/// The time for the final summary.
 pub const GRACE: Duration = Duration::from_secs(30);
 
 impl Limits {
@@ -83,7 +83,7 @@ impl Limits {
         pause_in_doubt: false,
     };
 
-    /// An agent's run: no limit but those it is given.
+    /// An agent's run: no limits except those it is given.
     pub const AGENT: Self = Self {
         iterations: None,
         time: None,
@@ -100,7 +100,7 @@ impl Limits {
         pause_in_doubt: true,
     };
 
-    /// How long a tool may take now: its own limit, or what is left of the run less the reserve.
+    /// How long a tool may take now: its own limit, or the run's remaining time less the reserve.
     #[must_use]
     pub fn tool_time(&self, own: Duration, elapsed: Duration) -> Duration {
         let Some(time) = self.time else { return own };
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(limits.tool_time(5 * second, 28 * second), Duration::ZERO);
     }
 
-    /// a summary has its own time, so nothing is kept free for it.
+    /// the final summary has its own time, so no time is reserved for it.
     #[test]
     fn a_tool_of_an_agent_may_take_all_that_is_left() {
         let second = Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! What watchers of a run on this replica are told beside its journal: the model's words and thoughts as they come, and that there is
-//! more in the journal. Nothing of it is kept; who misses it finds the whole turn in the journal. Only a run that is cancelled
-//! within a turn ends with what was said of it.
+//! Live events for watchers of a run on this replica, in addition to its journal: the model's text and thoughts as they
+//! arrive, and notifications of new journal entries. Nothing is stored; a watcher that misses events finds the whole
+//! turn in the journal. Only a run that is cancelled within a turn ends with the text so far.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,44 +8,44 @@ use tokio::sync::broadcast;
 
 use crate::domain::ids::RunId;
 
-/// Tells them. Runs that one called share its watchers.
+/// Sends live events. Child runs share the watchers of their parent.
 #[derive(Clone, Debug)]
 pub struct Live {
     run: RunId,
     sender: broadcast::Sender<LiveEvent>,
-    /// What was said of the turn that is under way.
+    /// The text and thoughts of the current turn.
     said: Arc<Mutex<Said>>,
 }
 
-/// What the model has said of a turn so far.
+/// What the model has sent of a turn so far.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// Of its thinking.
+    /// Its thoughts.
     pub thoughts: String,
-    /// For the person.
+    /// Its text for the user.
     pub words: String,
 }
 
-/// What they are told.
+/// A live event.
 #[derive(Clone, Debug)]
 pub enum LiveEvent {
-    /// More words of the model, in this run.
+    /// More text of the model, in this run.
     Delta(RunId, Arc<str>),
     /// More of its thoughts.
     Thought(RunId, Arc<str>),
-    /// The words and thoughts of this turn so far are void.
+    /// The text and thoughts of this turn so far are void.
     Reset(RunId),
-    /// There is more to read in the store.
+    /// The store has new entries.
     Written,
 }
 
 impl Live {
-    /// Events a slow watcher may be behind; then it misses some, and is told so.
+    /// How many events a slow watcher may be behind; beyond that it misses some, and is notified.
     const CAPACITY: usize = 256;
-    /// Most bytes of words, and of thoughts, that a new watcher is given.
+    /// Maximum bytes of text, and of thoughts, that a new watcher gets.
     const HANDED_OVER: usize = 16 * 1024;
 
-    /// For a run that nobody called.
+    /// For a run without a parent.
     #[must_use]
     pub fn new(run: RunId) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Live {
         }
     }
 
-    /// For a run that this one called.
+    /// For a child run.
     #[must_use]
     pub fn of(&self, child: RunId) -> Self {
         Self {
@@ -65,8 +65,9 @@ impl Live {
         }
     }
 
-    /// A new watcher, with the words and thoughts so far of the turn that is under way: those and what it hears are all of them,
-    /// each once. Where they are many it gets none, so that many watchers cost little; the turn comes whole at its end.
+    /// A new watcher, with the text and thoughts of the current turn so far. Together with the following events they
+    /// are complete, without duplicates. If they are long, the watcher gets none, so that many watchers cost little;
+    /// the whole turn follows at its end.
     #[must_use]
     pub fn watch(&self) -> (Said, broadcast::Receiver<LiveEvent>) {
         let said = self.so_far();
@@ -81,12 +82,12 @@ impl Live {
         (handed_over, self.sender.subscribe())
     }
 
-    /// The words so far of the turn that is under way.
+    /// The text of the current turn so far.
     pub(super) fn said(&self) -> String {
         self.so_far().words.clone()
     }
 
-    /// The turn is in the journal now, or came to nothing: its words, which are forgotten here, as its thoughts are.
+    /// Ends the turn, which is now in the journal or has failed. Returns its text, and clears text and thoughts.
     pub(super) fn turn_over(&self) -> String {
         std::mem::take(&mut *self.so_far()).words
     }
@@ -98,13 +99,13 @@ impl Live {
     pub(super) fn delta(&self, text: &str) {
         let mut said = self.so_far();
         said.words.push_str(text);
-        // Before anybody else begins to watch.
+        // While holding the lock, so that a new watcher gets every delta exactly once.
         self.tell(LiveEvent::Delta(self.run, Arc::from(text)));
     }
 
     pub(super) fn thought(&self, text: &str) {
         let mut said = self.so_far();
-        // No watcher is given more of them.
+        // No watcher gets more of them.
         if said.thoughts.len() <= Self::HANDED_OVER {
             said.thoughts.push_str(text);
         }
@@ -121,7 +122,7 @@ impl Live {
         self.tell(LiveEvent::Written);
     }
 
-    /// Nobody may be there to hear it.
+    /// There may be no receiver.
     fn tell(&self, event: LiveEvent) {
         let _ = self.sender.send(event);
     }

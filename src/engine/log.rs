@@ -1,4 +1,4 @@
-//! The journal of an agent's run, made durable as it grows: before each effect, and after it.
+//! Makes the journal of an agent's run durable while it runs: before each effect, and after it.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::domain::journal::Entry;
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::runs::{ActionOutcome, Append, Held, Hold, Runs, Spent, StoredEntry};
 
-/// Where a run's journal is kept.
+/// The journal of a run in the store.
 #[derive(Clone)]
 pub struct Log {
     /// The store.
     pub runs: Arc<dyn Runs>,
-    /// The right to write there, and to begin what has an effect.
+    /// The right to write there, and to start calls with effects.
     pub hold: Hold,
-    /// Whose journal.
+    /// The run of the journal.
     pub run: RunId,
-    /// Entries at its beginning that belong to the runs it goes on with; the mark of the resume is its own first.
+    /// Number of leading entries that belong to resumed runs. The run's own first entry marks the resume.
     pub inherited: usize,
-    /// Entries that are written, inherited ones among them.
+    /// Number of written entries, including inherited ones.
     pub written: usize,
-    /// The flows that it is a step of, outermost first, with what their ended steps have used.
+    /// The flows to which the run belongs as a step, outermost first, with the usage of their ended steps.
     pub flows: Vec<Spent>,
-    /// Who watches.
+    /// Its watchers.
     pub live: Live,
-    /// How it is stopped here.
+    /// The signals that stop it in this process.
     pub halt: Halt,
-    /// Is an append on its way that announces calls? Until it is heard of it is not known whether these calls may be sent.
+    /// Is an append in progress that announces calls? Until it is confirmed, these calls may not be sent.
     pub(super) intending: bool,
 }
 
 impl Log {
-    /// The journal of a run that this one calls, under the same lease.
+    /// The journal of a child run, under the same lease.
     pub(super) fn of(&self, child: RunId, flows: Vec<Spent>) -> Self {
         Self {
             runs: Arc::clone(&self.runs),
@@ -51,36 +51,36 @@ impl Log {
     }
 }
 
-/// Tells a run to stop here; whoever takes it up next goes on.
+/// Signals that stop a run in this process; the next worker continues it.
 #[derive(Clone, Debug, Default)]
 pub struct Halt {
-    /// Between two steps.
+    /// Stops between two steps.
     pub between_steps: CancellationToken,
-    /// Where it stands, calls under way among them.
+    /// Stops at once, even during calls.
     pub at_once: CancellationToken,
 }
 
-/// Why a run goes no further. Nothing was sent that is not on the record.
+/// Why a run does not continue in this process. Everything that was sent is recorded.
 #[derive(Debug)]
 pub enum Stop {
-    /// The record could not be made durable.
+    /// An entry could not be made durable.
     Record(RecordError),
-    /// Somebody else has the run now, or may have it; or what it was about to begin may not begin any more.
+    /// Another process holds the run, or may hold it; or a call that was about to start may not start anymore.
     LeaseLost,
-    /// It was told to stop here.
+    /// The run was signaled to stop here.
     Halted,
-    /// It waits for a person, or a run that it called does; its row says so.
+    /// This run or a child run waits for an approval; its row records that.
     Suspended(RunId),
-    /// A run that it called, as a step of its flow, was cut short: the flow goes on with it when it is resumed.
+    /// A step of its flow was cut short. The flow resumes the step when it is itself resumed.
     StepStopped(CutStep),
 }
 
 /// A step of a flow that was cut short.
 #[derive(Clone, Debug, Default)]
 pub struct CutStep {
-    /// What it said last.
+    /// Its last text.
     pub summary: Option<String>,
-    /// Its model calls, and those of its own steps.
+    /// Its model calls, including those of its own steps.
     pub steps: u32,
     /// Their tokens.
     pub tokens: u64,
@@ -93,7 +93,7 @@ impl From<RecordError> for Stop {
 }
 
 impl Run {
-    /// The entries that are not written yet, as they are to be.
+    /// The entries that are not written yet, in their stored form.
     pub(super) fn unwritten(&self, engine: &Engine) -> Vec<StoredEntry> {
         let Some(log) = &self.log else { return Vec::new() };
         let at_us = engine.clock.now_us();
@@ -111,14 +111,14 @@ impl Run {
 }
 
 impl Run {
-    /// What came of actions, in the entries that are not written yet.
+    /// Outcomes of actions in the entries that are not written yet.
     pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
         let written = self.log.as_ref().map_or(0, |log| log.written);
         approvals::outcomes(&self.journal, written)
     }
 }
 
-/// Makes what is new in the journal durable, together with these intents.
+/// Makes new journal entries durable, together with these intents.
 pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), Stop> {
     let entries = run.unwritten(engine);
     if run.log.is_none() || (entries.is_empty() && intents.is_empty()) {
@@ -148,20 +148,20 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
             log.live.written();
             Ok(())
         }
-        // Whoever takes it up next hears first of what has changed.
+        // The next worker reads first what has changed.
         Held::No | Held::ApprovalGone => Err(Stop::LeaseLost),
     }
 }
 
-/// An entry as it is kept.
+/// The stored form of an entry.
 fn text(entry: &Entry) -> String {
     serde_json::to_string(entry).unwrap_or_else(|error| unreachable!("an entry prints as JSON: {error}"))
 }
 
-/// An entry that was kept.
+/// Reads a stored entry.
 ///
 /// # Errors
-/// It is of a later version, or broken; in words for an operator.
+/// The entry is of a later version, or damaged; in words for an operator.
 pub fn read(stored: &StoredEntry) -> Result<Entry, String> {
     serde_json::from_str(&stored.body).map_err(|error| format!("entry {}: {error}", stored.number))
 }

@@ -1,7 +1,7 @@
-//! What all runs remember at once.
+//! The memory budget of all runs together.
 //!
-//! The limit of one run does not bound many of them. So a run takes a share of one budget for what is in its journal, and gives it
-//! back when it ends or waits. What is small is not counted.
+//! The limit of a single run does not bound their sum. So each run takes a share of one budget for its journal, and
+//! returns it when it ends or waits. Small journals are not counted.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -13,19 +13,19 @@ use crate::domain::journal::Entry;
 use crate::ports::records::OpenDecision;
 
 const MIB: u64 = 1024 * 1024;
-/// In bytes of memory; the largest run takes 32 MiB.
+/// In bytes of memory; the largest run uses 32 MiB.
 const LIMITS: Limits = Limits {
     process: 128 * MIB,
     tenant: 96 * MIB,
     user: 64 * MIB,
 };
-/// How often a byte of a journal is in memory: there, and in the request to the model or in what is recorded.
+/// How many copies of a journal are in memory: the journal itself, and the model request or the write.
 const COPIES: usize = 2;
 
-static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes that runs remember", LIMITS));
+static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes of journals in memory", LIMITS));
 
-/// May a run end for its size before this? Not while the outcome of a call is open, which would be lost; nor in place of an end that
-/// says what was done.
+/// May a run end because of its size before this step? Not while a call has no result, which would be lost, and not
+/// instead of an end that reports effects.
 pub(super) fn may_end(next: &Next<'_>, journal: &[Entry]) -> bool {
     match next {
         Next::Ask | Next::Step(..) => true,
@@ -36,10 +36,10 @@ pub(super) fn may_end(next: &Next<'_>, journal: &[Entry]) -> bool {
     }
 }
 
-/// Counts what is in a run's journal now.
+/// Counts the size of a run's journal.
 ///
 /// # Errors
-/// It is more than a run may remember, or than there is room for beside the others: in words.
+/// The journal exceeds the limit of a run, or the memory that is left; in words.
 pub(super) fn count(
     journal: &[Entry],
     record: &OpenDecision,
@@ -48,7 +48,7 @@ pub(super) fn count(
     let size: usize = journal.iter().map(Entry::size).sum();
     if size > MOST_JOURNAL {
         return Err(format!(
-            "what it has said and been told is {size} bytes; a run may remember {MOST_JOURNAL}"
+            "its conversation is {size} bytes long; at most {MOST_JOURNAL} are allowed"
         ));
     }
     if size <= FREE {
@@ -59,7 +59,7 @@ pub(super) fn count(
         Held::new(Cow::Owned(Arc::clone(&REMEMBERED)), tenant, user, COPIES)
     });
     held.grow_to(size).map_err(|exceeded| {
-        format!("what it has said and been told is {size} bytes, and there is no room for that now beside other runs: {exceeded}")
+        format!("its conversation is {size} bytes long, and other runs use the memory for it: {exceeded}")
     })
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use crate::domain::ids::ActionId;
     use crate::engine::Ending;
 
-    /// Promises 3 and 7: no limit of memory hides that a call was begun, or what came of it.
+    /// Promises 3 and 7: no memory limit hides a started call or its outcome.
     #[test]
     fn a_run_does_not_end_for_its_size_where_that_would_hide_a_call() {
         let begun = [Entry::Started {

@@ -1,11 +1,11 @@
 //! The engine: one loop for all surfaces.
 //!
-//! The journal is the state. [`next()`] decides from it without I/O, [`ask`] and [`act`] do the
-//! I/O and append what came of it. Looping, approval, recovery and resume are all "ask `next`
-//! again". The engine reads no database, and only `act` calls a tool.
+//! The journal is the state. [`next()`] decides from it without I/O; [`ask`] and [`act`] do the I/O and append the
+//! results. Looping, approval, recovery and resume all consist of calling `next` again. The engine reads no database,
+//! and only `act` calls a tool.
 //!
-//! An [`agent`] is a definition, its inputs and limits made into such a run; a [`flow`] is a run whose calls the
-//! definition makes instead of a model. [`log`] makes the journal durable as it grows.
+//! An [`agent`] run is built from a definition, its inputs and limits. A [`flow`] is a run whose calls come from the
+//! definition instead of a model. [`log`] makes the journal durable while it grows.
 
 pub mod act;
 pub mod agent;
@@ -64,19 +64,19 @@ use crate::ports::tools::Tools;
 pub struct Engine {
     /// The model.
     pub model: Arc<dyn Model>,
-    /// The way out to side effects.
+    /// The only way to cause side effects.
     pub tools: Arc<dyn Tools>,
-    /// Where intents are made durable.
+    /// Makes intents durable.
     pub recorder: Arc<dyn Recorder>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// The operator's rules.
+    /// The operator's policy.
     pub policy: Arc<Policy>,
 }
 
-/// One run: what it was given, and its journal.
+/// One run: its settings and its journal.
 pub struct Run {
-    /// Whose run it is; the row that commit 1 writes.
+    /// The tenant, the user and the other fields of the row that commit 1 writes.
     pub record: OpenDecision,
     /// Has commit 1 been made?
     pub opened: bool,
@@ -84,68 +84,67 @@ pub struct Run {
     pub system: Arc<str>,
     /// Model and sampling.
     pub settings: Arc<ModelSettings>,
-    /// When a person must agree.
+    /// When calls require approval.
     pub approval: policy::Approval,
-    /// Can it wait for a person?
+    /// Can it wait for an approval?
     pub can_wait: bool,
-    /// The user's time zone, where it is known and somebody can be asked.
+    /// The user's time zone, if it is known and the run can wait for an approval.
     pub zone: Option<chrono_tz::Tz>,
-    /// What its user has allowed for good; nothing where nobody can be asked.
+    /// The grants of its user; empty if the run cannot wait for an approval.
     pub grants: Vec<Grant>,
     /// What the model may call.
     pub toolset: Arc<Toolset>,
-    /// Earlier lines of the conversation, oldest first.
+    /// Earlier messages of the conversation, oldest first.
     pub history: Vec<(Speaker, String)>,
-    /// What has happened.
+    /// The journal so far.
     pub journal: Vec<Entry>,
     /// Its limits.
     pub limits: Limits,
-    /// When this process began it.
+    /// When this process started to execute it.
     pub began: Instant,
-    /// The run's clock then: what processes before this one spent on it.
+    /// The run's clock at that time, as used by earlier processes.
     pub before: Duration,
-    /// W3C `traceparent` of the request; servers get it where gavel itself is not traced.
+    /// W3C `traceparent` of the request, sent to servers when gavel itself is not traced.
     pub traceparent: Option<String>,
-    /// Where its events go, when somebody watches.
+    /// The receiver of its events, if there is a watcher.
     pub events: Option<EventSink>,
     /// Fires when it is cancelled.
     pub cancel: CancellationToken,
-    /// Intents made durable so far, of a run without a log; with one its journal tells them.
+    /// Intents made durable so far, for a run without a log; otherwise the journal has them.
     pub intended: Vec<ActionId>,
-    /// What operators should know of a model fault.
+    /// Details of a model fault, for operators.
     pub fault_detail: Option<Arc<str>>,
-    /// Where its journal is kept as it grows; a request that keeps nothing has none.
+    /// The durable journal; a chat request has none.
     pub log: Option<log::Log>,
-    /// What it may do with other agents.
+    /// Its context for calls of other agents.
     pub agent: Option<agent::AgentContext>,
-    /// The memory that its journal takes, beyond a little.
+    /// The memory that its journal uses, beyond a small free amount.
     pub remembered: Option<Held<'static>>,
 }
 
 impl Run {
-    /// The run's clock: time waited for a person and the time between two processes do not count.
+    /// The run's clock, without the time spent waiting for approvals and the time between two processes.
     fn elapsed(&self, now: Instant) -> Duration {
         self.before + now.saturating_duration_since(self.began)
     }
 
-    /// Is it certain that nobody else works on it? Nobody else can on a run without a log.
+    /// Is it certain that no other process works on it? For a run without a log that is always so.
     fn is_ours(&self) -> bool {
         self.log.as_ref().is_none_or(|log| log.hold.is_ours())
     }
 
-    /// Shall nothing more be begun? A run without a log is stopped from outside, at once.
+    /// Is the run cancelled, so that nothing more may start? A run without a log is stopped from outside, at once.
     fn is_cancelled(&self) -> bool {
         self.log.is_some() && self.cancel.is_cancelled()
     }
 }
 
 impl Engine {
-    /// Runs to the end, or until a person must be asked. A panic or a cancellation ends the run as
-    /// [`Ending::Broken`], with its journal intact, so that its record can still be written.
+    /// Runs to the end, or until an approval is required. A panic or a cancellation ends the run as [`Ending::Broken`],
+    /// with its journal intact, so that its decision can still be written.
     ///
     /// # Errors
-    /// [`RecordError`] when an intent could not be made durable: nothing was sent then, and the
-    /// run goes no further.
+    /// [`RecordError`] when an intent could not be made durable: nothing was sent, and the run does not continue.
     pub async fn run(&self, run: &mut Run) -> Result<Ending, RecordError> {
         match self.go(run).await {
             Ok(ending) => Ok(ending),
@@ -154,13 +153,13 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::run`], for a run with a log: one that somebody cancelled ends as [`Ending::Cancelled`], and one that goes
-    /// no further here may be gone on with elsewhere.
+    /// Like [`Engine::run`], for a run with a log. A cancelled run ends as [`Ending::Cancelled`]. A run that stops in
+    /// this process may continue in another one.
     async fn go(&self, run: &mut Run) -> Result<Ending, Stop> {
         const CANCELLED: &str = "the run was cancelled";
         let cancel = run.cancel.clone();
         let calling = run.agent.as_ref().map(|place| Arc::clone(&place.calling));
-        // A run that this one called is cancelled or stopped with it, and first comes to its own end.
+        // A child run is cancelled or stopped together with this one, and reaches its own end first.
         let called_ended = async || {
             if let Some(calling) = &calling {
                 drop(calling.lock().await);
@@ -179,7 +178,7 @@ impl Engine {
             called_ended().await;
         };
         let (why, ending) = tokio::select! {
-            // First, so that nothing more is begun after it.
+            // First, so that nothing more starts after it.
             biased;
             () = cancelled => match run.log {
                 Some(_) => (CANCELLED, Ending::Cancelled),
@@ -195,11 +194,11 @@ impl Engine {
                 }
                 Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
                 Ok(ended) => return ended,
-                Err(_) => ("the service broke down", Ending::Broken),
+                Err(_) => ("the service failed", Ending::Broken),
             },
         };
         if ending == Ending::Broken {
-            tracing::error!(decision_id = %run.record.id, "a run did not come to its end: {why}");
+            tracing::error!(decision_id = %run.record.id, "a run did not reach its end: {why}");
             close_calls(run, why, FailureCode::LimitReached);
         } else {
             agent::cancel_called(self, run).await?;
@@ -208,10 +207,10 @@ impl Engine {
         Ok(ending)
     }
 
-    /// The journal says that the run was handed over in order, so that whoever goes on with it does not take it for a crash.
+    /// Records in the journal that the run was handed over, so that the next worker does not treat it as a crash.
     async fn halted(&self, run: &mut Run) -> Stop {
         if run.log.as_ref().is_some_and(|log| log.intending) {
-            // What is in the journal is not known, so nothing can stand after it.
+            // The last append is unconfirmed, so nothing may be written after it.
             return Stop::Halted;
         }
         run.push(Entry::Halted);
@@ -231,7 +230,7 @@ impl Engine {
                 .as_ref()
                 .is_some_and(|log| log.halt.between_steps.is_cancelled())
             {
-                // So that what the model said is not asked for again.
+                // Saves the model's last turn, so that it is not requested again.
                 log::flush(self, run, Vec::new()).await?;
                 return Err(Stop::Halted);
             }
@@ -261,7 +260,7 @@ impl Engine {
                         notice: notices::sum_up(reason, run.limits.output_due),
                         elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
                     });
-                    // Whoever takes the run up would give it the same time once more.
+                    // Saved at once; otherwise the next worker would grant the same time again.
                     log::flush(self, run, Vec::new()).await?;
                 }
                 Next::OutputDue => run.push(Entry::OutputDue(notices::output_due())),
@@ -282,12 +281,12 @@ impl Engine {
     }
 }
 
-/// After a breakdown or a cancellation: every call has a result that tells how far it came.
+/// After a panic or a cancellation: gives every call a result that states how far it came.
 fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
     let of = |entries: &[Entry], id: ActionId, which: fn(&Entry) -> Option<ActionId>| {
         entries.iter().any(|entry| which(entry) == Some(id))
     };
-    // What was just being announced was not sent: that waits until the store has answered.
+    // Calls in an unconfirmed append were not sent: sending waits for the store's answer.
     let announcing = run.log.as_ref().filter(|log| log.intending).map(|log| log.written);
     let begun = &run.journal[..announcing.unwrap_or(run.journal.len())];
     let results: Vec<_> = run
@@ -300,14 +299,14 @@ fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
             let acts = match &call.target {
                 Target::Tool(tool) => tool.side_effect,
                 Target::Unresolved(tool) => tool.side_effect,
-                // What a run that it called has done is known where that was driven to its end first, as after a cancellation.
+                // The effects of a child run are known if it was driven to its end first, as after a cancellation.
                 Target::Agent(_) => harmless != FailureCode::Cancelled,
                 Target::Verdict(_) | Target::Unknown => false,
             };
             let (code, message) = match (sent, acts) {
                 (true, true) => (
                     FailureCode::InDoubt,
-                    format!("{why} during this call; it is not known whether it had its effect"),
+                    format!("{why} during this call; its outcome is unknown"),
                 ),
                 (true, false) if harmless == FailureCode::LimitReached => {
                     (FailureCode::Timeout, format!("{why} during this call"))
@@ -342,7 +341,7 @@ fn started(entry: &Entry) -> Option<ActionId> {
     }
 }
 
-/// The answer to a call that does not run.
+/// The result of a call that is not run.
 fn refusal(call: &Proposed, code: FailureCode) -> Entry {
     let (code, message) = match (&call.target, code) {
         (Target::Verdict(Err(error)), _) => (FailureCode::InvalidArguments, error.clone()),
@@ -358,7 +357,7 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
         ),
         (_, FailureCode::Rejected) => (
             FailureCode::Cancelled,
-            "a person rejected another call, which ended the run; this call was not executed".to_owned(),
+            "the user rejected another call, which ended the run; this call was not executed".to_owned(),
         ),
         (_, other) => (other, "this call was not run".to_owned()),
     };

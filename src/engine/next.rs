@@ -1,4 +1,4 @@
-//! What the journal calls for: a pure function (DESIGN.md section 2).
+//! Decides from the journal what to do next: a pure function (DESIGN.md section 2).
 
 use std::time::Duration;
 
@@ -9,75 +9,74 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{Completion, Entry, FaultKind, PolicyDecision, Proposed, Target, Verdict};
 use crate::domain::tool::FailureCode;
 
-/// The next thing to do.
+/// The next step of a run.
 #[derive(Debug)]
 pub enum Next<'a> {
     /// Ask the model.
     Ask,
-    /// Judge and, where allowed, run these calls.
+    /// Decide on these calls and run the allowed ones.
     Act(Vec<&'a Proposed>),
-    /// These calls were begun, and whoever began them is gone: find out what became of them.
+    /// These calls were started by a process that has died: find out their outcomes.
     Recover(Vec<&'a Proposed>),
-    /// Answer these calls without running them, for this reason.
+    /// Refuse these calls, for this reason.
     Refuse(Vec<&'a Proposed>, FailureCode),
-    /// Wait for a person's word on these calls.
+    /// Wait until these calls are approved.
     Suspend(Vec<ActionId>),
-    /// Tell the model to sum up.
+    /// Ask the model for a final summary.
     SoftStop(StopReason),
     /// Tell the model that its output is due.
     OutputDue,
-    /// Make this step of the flow: the step, and the round.
+    /// Start this step of the flow: the step, and the round.
     Step(u32, u32),
-    /// Done.
+    /// The run has ended.
     End(Ending),
 }
 
 /// How a run ended: a value, never an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The model answered in words.
+    /// The model answered with text.
     Responded(String),
-    /// The model ended it by a verdict function.
+    /// The model ended it with a verdict function.
     Verdict(Verdict),
-    /// Its last step's output is that of the flow.
+    /// The last step's output is the output of the flow.
     Flow(Completion),
-    /// A step of its flow came to no good end: its name.
+    /// A step of its flow did not complete: the message.
     StepFailed(String),
-    /// It cannot run: why.
+    /// It cannot run: the reason.
     Unable(String),
-    /// It had begun and cannot go on now: why.
+    /// It had started and cannot continue now: the reason.
     Waiting(String),
     /// The model gave no usable answer.
     Fault(FaultKind),
-    /// Iterations are spent.
+    /// The model call limit is exceeded.
     LoopLimit,
-    /// Time is spent.
+    /// The time limit is exceeded.
     Deadline,
-    /// It was cut short, and can be resumed; with the model's words, where it had some to sum up.
+    /// It was cut short and can be resumed; with the model's final summary, if there is one.
     Stopped(StopReason, Option<String>),
-    /// What it was to put together, or to remember, is longer than it may be: what, and the limit.
+    /// A text or its journal exceeds its size limit: which one, and the limit.
     TooLong(String),
-    /// The same call again and again: which.
+    /// The model repeated the same call: the function's name.
     DoomLoop(String),
-    /// The model ended in words, twice, where its output was due.
+    /// The model answered with text, twice, where its output was due.
     MissingOutput(String),
-    /// The model handed in its output so many times in a row, each time invalid: how often, and what was wrong with the last.
+    /// The model's output was invalid this many times in a row; with the errors of the last one.
     InvalidOutput(u32, String),
-    /// Calls wait for a person.
+    /// Calls wait for approvals.
     Suspended(Vec<ActionId>),
-    /// A person said no, and that is the end of it: does it count as failed, and to which call?
+    /// The user rejected this call, which ends the run. True: the run counts as failed.
     Rejected(bool, ActionId),
-    /// Somebody cancelled it.
+    /// The run was cancelled.
     Cancelled,
-    /// The run broke down or was cut short; what had been started is in doubt.
+    /// The run panicked or was interrupted; calls that had started are in doubt.
     Broken,
 }
 
 /// Decides from the journal, the limits and the time used so far.
 ///
-/// Every call of a turn gets exactly one `Result` before the model is asked again. A verdict
-/// ends the run only when it stands alone; together with calls none of them runs, since it is
-/// not known which of the two the model meant.
+/// Every call of a turn gets exactly one `Result` before the model is asked again. A verdict ends the run only when it
+/// is the only call of its turn. Together with other calls, none is run, since it is unclear which one the model meant.
 #[must_use]
 pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
     if limits.pause_in_doubt
@@ -92,7 +91,7 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
     if let Some(Entry::ModelFault { kind, .. }) = journal.last() {
         match stopped {
             Some((reason, _)) => return Next::End(Ending::Stopped(reason, None)),
-            // The model was still at it when the time was over.
+            // The model was still answering when the time limit was reached.
             None if sums_up && out_of_time && *kind == FaultKind::Timeout => {
                 return Next::SoftStop(StopReason::TimeLimit);
             }
@@ -115,7 +114,7 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
                 return Next::End(Ending::Stopped(reason, (!blank).then_some(text)));
             }
             if limits.output_due {
-                // Once it is told; what came after that counts.
+                // The model is reminded once; only later turns count.
                 let told = |entry: &Entry| matches!(entry, Entry::OutputDue(_));
                 if before.iter().any(told) {
                     return Next::End(Ending::MissingOutput(text));
@@ -152,7 +151,7 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         let mut rejected = calls.iter().filter(|call| was_rejected(call.id, since));
         let rejected = rejected.next().filter(|_| limits.on_reject != OnReject::Continue);
         match (open_calls(journal, calls, since, limits, asked, out_of_time), rejected) {
-            // the run is over with that, so nobody is asked about the others any more.
+            // this ends the run, so no further approvals are requested.
             (Some(Next::Suspend(_)), Some(_)) => {
                 return Next::Refuse(open(calls, since).collect(), FailureCode::Rejected);
             }
@@ -187,7 +186,7 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         };
     };
     if let Some((reason, since)) = stopped {
-        // The call that sums up has no other end in time, so this is what recovery finds.
+        // The final summary has no other time limit, so recovery gets here.
         return if elapsed.saturating_sub(since) >= grace {
             Next::End(Ending::Stopped(reason, None))
         } else {
@@ -211,8 +210,8 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
     }
 }
 
-/// How many turns in a row, up to the last, have tried to end the run by a verdict function and were refused; and what the last was
-/// told. `None` where the last has not.
+/// The number of consecutive turns, up to the last one, whose verdict function was refused, and the last error. `None`
+/// if the last turn called no verdict function.
 fn invalid_outputs(journal: &[Entry]) -> Option<(u32, String)> {
     let turns = journal.iter().rev().filter_map(|entry| match entry {
         Entry::ModelTurn { calls, .. } => Some(calls),
@@ -232,8 +231,8 @@ fn invalid_outputs(journal: &[Entry]) -> Option<(u32, String)> {
     Some((u32::try_from(count).unwrap_or(u32::MAX), told.message.clone()))
 }
 
-/// An agent that was called and came into doubt is gone on with when the run is resumed, before the model is asked: it knows
-/// itself what a person said of its calls, and its caller's call then has another result.
+/// When a run is resumed, child runs in doubt are continued before the model is asked. They know how the user settled
+/// their calls, and the parent's call then gets a new result.
 fn doubts_of_agents(journal: &[Entry]) -> Option<Next<'_>> {
     let resumed = journal.len() - current(journal).len();
     let (before, since) = journal.split_at(resumed);
@@ -258,7 +257,7 @@ pub(super) fn has_result(call: ActionId, entries: &[Entry]) -> bool {
     entries.iter().any(is_its)
 }
 
-/// What counts against the limits: all since the run was resumed last.
+/// The entries that count against the limits: those since the last resume.
 pub(super) fn current(journal: &[Entry]) -> &[Entry] {
     let resumed = journal.iter().rposition(|entry| matches!(entry, Entry::Resumed { .. }));
     match resumed {
@@ -267,7 +266,7 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
     }
 }
 
-/// The soft stop, and when it came.
+/// The soft stop, and when it happened.
 pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::SoftStop { reason, elapsed_us, .. } => {
@@ -278,7 +277,7 @@ pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
     })
 }
 
-/// Model calls made so far.
+/// The number of model calls so far.
 #[must_use]
 pub fn iterations(journal: &[Entry]) -> u32 {
     let count = journal
@@ -297,12 +296,12 @@ fn tokens(journal: &[Entry]) -> u64 {
     used.fold(0, u64::saturating_add)
 }
 
-/// Those without a result.
+/// Calls without a result.
 pub(super) fn open<'a>(calls: &'a [Proposed], since: &'a [Entry]) -> impl Iterator<Item = &'a Proposed> {
     calls.iter().filter(|call| !has_result(call.id, since))
 }
 
-/// What the calls of the last turn need; `None` when all are answered.
+/// The next step for the calls of the last turn; `None` when all have results.
 fn open_calls<'a>(
     journal: &'a [Entry],
     calls: &'a [Proposed],
@@ -318,7 +317,7 @@ fn open_calls<'a>(
             .any(|e| matches!(e, Entry::Started { call: id, .. } if *id == call.id))
     };
 
-    // A verdict that came with calls, or does not hold, costs an iteration and runs nothing.
+    // An invalid verdict, or one together with other calls, uses an iteration and runs nothing.
     if calls.iter().any(|call| matches!(call.target, Target::Verdict(_))) {
         return refuse(FailureCode::MixedWithVerdict, open(calls, since).collect());
     }
@@ -326,7 +325,8 @@ fn open_calls<'a>(
     if !orphans.is_empty() {
         return Some(Next::Recover(orphans));
     }
-    // Where nobody would read the results of a last turn's calls, they are not begun; and none is without time.
+    // If no further model call would read the results of the last turn's calls, they are not started. None is started
+    // after the time limit.
     let unread = limits.at_limit == AtLimit::End && limits.iterations.is_some_and(|most| asked >= most);
     let sums_up = limits.at_limit != AtLimit::End;
     if ((unread || out_of_time) && !calls.iter().any(begun)) || (out_of_time && sums_up) {
@@ -347,7 +347,7 @@ fn open_calls<'a>(
         if !again.is_empty() {
             return refuse(FailureCode::DoomLoop, again);
         }
-        // with that call the run is over, so nothing after it is begun.
+        // that call ends the run, so no later call is started.
         if let Some(end) = doom_loop::end(&counts) {
             let after = open_where(&|n| n > end);
             if !after.is_empty() {
@@ -371,7 +371,7 @@ fn open_calls<'a>(
     }
 }
 
-/// Is it not known whether the call had its effect? The last result counts: a person may have settled it.
+/// Is the call's outcome unknown? The last result counts: the user may have settled the call.
 pub(super) fn in_doubt(call: ActionId, since: &[Entry]) -> bool {
     let last = since.iter().rev().find_map(|entry| match entry {
         Entry::Result { call: id, result } if *id == call => Some(&result.outcome),

@@ -31,37 +31,37 @@ use crate::domain::schema::{CheckError, Effort};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::domain::warnings;
 
-/// Bytes of arguments that are looked through for what could mislead on a thread that serves others; it takes some milliseconds.
+/// Maximum bytes of arguments that are searched for misleading text on a shared thread; this takes some milliseconds.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
-/// Whose call it is, and what the run it belongs to allows.
+/// The acting user of a call, and what its run allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
-    /// The tenant of whoever acts.
+    /// The tenant of the acting user.
     pub tenant: &'a TenantId,
-    /// The acting user; injected, never chosen by the model.
+    /// The acting user; set by gavel, never chosen by the model.
     pub user: &'a UserId,
-    /// The agent whose run it is; none on the chat surface.
+    /// The run's agent; `None` on the chat surface.
     pub agent: Option<&'a str>,
-    /// The surface's name in the record.
+    /// The surface's name in the decision log.
     pub surface: &'a str,
-    /// The definition's rule.
+    /// The approval mode of the definition.
     pub approval: Approval,
-    /// Can this run wait for a person? A stateless request cannot.
+    /// Can this run wait for an approval? A stateless request cannot.
     pub can_wait: bool,
-    /// The operator's rules.
+    /// The operator's policy.
     pub policy: &'a Policy,
-    /// What people have allowed for good. Those of other users and tools make no difference.
+    /// Grants. Those of other users and tools have no effect.
     pub grants: &'a [Grant],
     /// Granted tools that no server offers now.
     pub missing: &'a [Missing],
-    /// The user's time zone, where it is known: an approver is told what a time with another offset is there.
+    /// The user's time zone, if it is known: approvers are shown times with other offsets in this zone.
     pub zone: Option<Tz>,
     /// Now, microseconds since the epoch.
     pub now_us: i64,
 }
 
-/// [`Bounds`] that hold what they name, for a thread of their own.
+/// Owned [`Bounds`], for use on a separate thread.
 pub(in crate::engine) struct OwnBounds {
     tenant: TenantId,
     user: UserId,
@@ -76,7 +76,7 @@ pub(in crate::engine) struct OwnBounds {
 }
 
 impl OwnBounds {
-    /// `policy` is the one of `bounds`, shared.
+    /// `policy` must be the policy of `bounds`.
     pub(in crate::engine) fn new(bounds: Bounds<'_>, policy: &Arc<Policy>) -> Self {
         Self {
             tenant: bounds.tenant.clone(),
@@ -92,7 +92,7 @@ impl OwnBounds {
         }
     }
 
-    /// The same, borrowed.
+    /// The borrowed form.
     pub(in crate::engine) fn bounds(&self) -> Bounds<'_> {
         Bounds {
             tenant: &self.tenant,
@@ -103,7 +103,7 @@ impl OwnBounds {
             can_wait: self.can_wait,
             policy: &self.policy,
             grants: &self.grants,
-            // A call that takes long to check has a tool.
+            // A call that takes long to check always has a tool.
             missing: &[],
             zone: self.zone,
             now_us: self.now_us,
@@ -111,25 +111,25 @@ impl OwnBounds {
     }
 }
 
-/// What the gate found of a call of a tool.
+/// What the policy check found about a call of a tool.
 #[derive(Clone, Debug)]
 pub struct CheckedCall {
-    /// Identity injected, checked, canonical.
+    /// Checked, canonical, with the identity inserted.
     pub arguments: Arc<RawValue>,
-    /// Whom it reaches, and what an approver should know.
+    /// Its recipients, and details for the approver.
     pub parameters: Parameters,
-    /// What may become of it.
+    /// The decision.
     pub decision: Decision,
 }
 
-/// Judges one call: grant, identity, schema, parameters, policy. May take a second, if the schema does.
+/// Decides on one call: grant, identity, schema, arguments, policy. May take a second, depending on the schema.
 #[must_use]
 pub fn decide(call: &Proposed, bounds: Bounds<'_>) -> PolicyDecision {
     within(call, bounds, Effort::Full)
         .unwrap_or_else(|| refuse(FailureCode::InvalidArguments, CheckError::TooCostly.to_string()))
 }
 
-/// The same in a moment; `None` where the tool's schema takes longer.
+/// The same for fast checks; `None` if the tool's schema takes longer.
 pub(in crate::engine) fn decide_quickly(call: &Proposed, bounds: Bounds<'_>) -> Option<PolicyDecision> {
     within(call, bounds, Effort::Quick)
 }
@@ -137,12 +137,12 @@ pub(in crate::engine) fn decide_quickly(call: &Proposed, bounds: Bounds<'_>) -> 
 fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<PolicyDecision> {
     let tool = match &call.target {
         Target::Tool(tool) => tool,
-        // Granted all the same: that no server can be asked for it is no denial. Why is for operators.
+        // The tool is granted, so a missing server is no denial. The reason is for operators.
         Target::Unknown if bounds.missing.iter().any(|one| one.name == call.call.name) => {
             return Some(refuse(
                 FailureCode::Unavailable,
                 format!(
-                    "{} cannot be called now: no connected server offers it in a way that can be used",
+                    "{} is unavailable: no connected server offers a usable tool of this name",
                     call.call.name
                 ),
             ));
@@ -153,16 +153,16 @@ fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<PolicyD
                 format!("{:?} is not among the functions offered", call.call.name),
             ));
         }
-        // It was granted when it was proposed; nobody offers it as it was then.
+        // It was granted when it was proposed, but no server offers it unchanged.
         Target::Unresolved(tool) => {
             return Some(refuse(FailureCode::Unavailable, not_as_it_was(&tool.name)));
         }
-        // Judged by its own inputs; what it does is judged call by call, under its own name.
+        // Agents are decided on by their own inputs; their calls are decided on one by one, under the agent's name.
         Target::Agent(name) => {
             let message = format!("{:?} is an agent", name.as_ref());
             return Some(refuse(FailureCode::UnknownTool, message));
         }
-        // `next` answers these itself; a verdict is never a call.
+        // `next` handles these itself; a verdict is never a tool call.
         Target::Verdict(_) => {
             let message = "a verdict is not a tool call".to_owned();
             return Some(refuse(FailureCode::MixedWithVerdict, message));
@@ -208,26 +208,26 @@ fn decision(checked: CheckedCall, can_wait: bool) -> PolicyDecision {
     }
 }
 
-/// Arguments that no call is made with.
+/// Arguments that cannot be used for a call.
 #[derive(Debug)]
 pub struct Unfit {
-    /// What is wrong, with its place.
+    /// The error, with its place.
     pub message: String,
-    /// The checks of parameters; nothing where the tool's schema does not take them.
+    /// The argument checks; `None` if the tool's schema rejects the arguments.
     pub by: Option<DecidedBy>,
 }
 
-/// Why there is no opinion of a call.
+/// Why a call could not be decided on.
 enum Unread {
     Unfit(Unfit),
-    /// The effort was used up.
+    /// The check took too much effort.
     TooCostly,
 }
 
-/// What the gate thinks of a call, whether or not somebody can be asked. May take a second, if the schema does.
+/// Decides on a call, even if no approval can be requested. May take a second, depending on the schema.
 ///
 /// # Errors
-/// [`Unfit`]: such a call is refused before anybody is asked.
+/// [`Unfit`]: the call is refused before any approval is requested.
 pub fn checked(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<CheckedCall, Unfit> {
     opinion_within(tool, given, bounds, Effort::Full).map_err(|unread| match unread {
         Unread::Unfit(unfit) => unfit,
@@ -264,10 +264,10 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
         side_effect: tool.side_effect,
         approval: bounds.approval,
         policy: bounds.policy,
-        // They say whom a call reaches, and nothing of the arguments that they do not cover.
+        // Grants state recipients, and cannot cover other arguments.
         grants: if parameters.ungrantable { &[] } else { bounds.grants },
     });
-    // Where nobody can be asked it is denied, and nobody is warned.
+    // If no approval can be requested, the call is denied without warnings.
     if decision.effect == Effect::RequireApproval && bounds.can_wait {
         if matches!(effort, Effort::Quick) && given.get().len() > MOST_AT_ONCE {
             return Err(Unread::TooCostly);
@@ -281,9 +281,9 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
     })
 }
 
-/// Why a tool's call does not run, though it was granted or approved.
+/// Why a tool's call is not run although it was granted or approved.
 pub(in crate::engine) fn not_as_it_was(tool: &str) -> String {
-    format!("{tool:?} is not offered any more as it was when it was called")
+    format!("{tool:?} was changed or removed since it was called")
 }
 
 fn refuse(code: FailureCode, message: String) -> PolicyDecision {
@@ -294,13 +294,13 @@ fn refuse(code: FailureCode, message: String) -> PolicyDecision {
     }
 }
 
-/// Depth and identity, before the tool's own schema.
+/// Checks depth and identity, before the tool's own schema.
 fn arguments(given: &RawValue, tool: &Tool, user: &str) -> Result<Value, String> {
     if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
         return Err(format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS));
     }
     let mut value: Value = serde_json::from_str(given.get())
-        .map_err(|error| format!("the arguments are no JSON: {}", malformed::words(&error)))?;
+        .map_err(|error| format!("the arguments are not valid JSON: {}", malformed::words(&error)))?;
     let Value::Object(object) = &mut value else {
         return Err("the arguments must be a JSON object".to_owned());
     };
@@ -340,8 +340,8 @@ mod tests {
         }
     }
 
-    /// Promise 5: what takes some milliseconds to look through for an approver is not done on a thread that serves others, and where
-    /// nobody is asked it is not done at all.
+    /// Promise 5: the search for misleading text takes some milliseconds, so long arguments are not searched on a
+    /// shared thread. Without an approval request, they are not searched at all.
     #[test]
     fn large_texts_are_looked_through_on_a_thread_of_their_own() {
         let user = UserId::parse("ann").unwrap();
@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// C-FR-012, C-EC-2: what passes can be read back by whoever reads the reply or the record.
+    /// C-FR-012, C-EC-2: accepted arguments can be parsed by every reader of the reply or the decision log.
     #[test]
     fn arguments_that_nest_too_deeply_are_refused_before_they_are_read() {
         let user = UserId::parse("ann").unwrap();

@@ -1,4 +1,4 @@
-//! A run's journal projected into the record.
+//! Projects a run's journal into the decision log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::domain::tool::FailureCode;
 use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
 use crate::ports::runs::Spent;
 
-/// The record of commit 2.
+/// The decision as commit 2 writes it.
 #[must_use]
 pub fn closed(
     run: &Run,
@@ -46,7 +46,7 @@ pub fn closed(
     }
 }
 
-/// What came of side effects, in the entries that are not written yet.
+/// Outcomes of side effects in the entries that are not written yet.
 #[must_use]
 pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
     let written = run.log.as_ref().map_or(0, |log| log.written);
@@ -54,7 +54,7 @@ pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
         Entry::Result { call, .. } => Some(*call),
         _ => None,
     });
-    // Also what was begun, and could not be sent then.
+    // Includes calls that were started but could not be sent.
     let begun = |id: &ActionId| {
         let mut all = run.journal.iter().rev();
         all.any(|entry| matches!(entry, Entry::Started { call, .. } if call == id))

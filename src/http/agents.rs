@@ -12,6 +12,7 @@ use super::exchange::Exchange;
 use super::headers::{self, only};
 use super::page;
 use super::routes::Route;
+use super::spelling::Spelling;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
@@ -71,7 +72,12 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
     let query = query::page(request.query_string())?;
     let directory = state.edge.agents.directory();
     let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
-    Ok(page::list("agents", &page.agents, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Snake,
+        "agents",
+        &page.agents,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -128,7 +134,12 @@ async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpRespon
     let page = directory
         .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
         .await?;
-    Ok(page::list("versions", &page.versions, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Snake,
+        "versions",
+        &page.versions,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -13,6 +13,7 @@ use super::exchange::Exchange;
 use super::page;
 use super::routes::Route;
 use super::runs::{Patience, key};
+use super::spelling::Spelling;
 use super::{State, acting, body, query};
 use crate::domain::action::Resolution;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
@@ -81,14 +82,19 @@ pub(super) struct SettleBody {
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(request.query_string())?;
+    let query = query::list(Spelling::Camel, request.query_string())?;
     let page = state.edge.approvals.pending(&caller, user, query).await?;
     let now_us = state.edge.agents.now_us();
     let actions = page.actions.into_iter();
     let approvals: Vec<_> = actions
         .filter_map(|action| PendingApproval::of(action, now_us))
         .collect();
-    Ok(page::list("approvals", &approvals, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Camel,
+        "approvals",
+        &approvals,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 /// Returns the run after its next stop. A run outside a thread may take hours, so it is waited for only on request.
@@ -133,10 +139,15 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
 async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(request.query_string())?;
+    let query = query::list(Spelling::Camel, request.query_string())?;
     let page = state.edge.approvals.in_doubt(&caller, user, query).await?;
     let actions: Vec<_> = page.actions.into_iter().map(ActionInDoubt::from).collect();
-    Ok(page::list("actions", &actions, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Camel,
+        "actions",
+        &actions,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
@@ -162,9 +173,14 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
 async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(request.query_string())?;
+    let query = query::list(Spelling::Camel, request.query_string())?;
     let page = state.edge.approvals.grants(&caller, user, query).await?;
-    Ok(page::list("grants", &page.grants, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Camel,
+        "grants",
+        &page.grants,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 async fn one_grant(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -9,6 +9,7 @@ use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::routes::Route;
+use super::spelling::Spelling;
 use super::{acting, headers, query};
 use crate::domain::ids::DecisionId;
 use crate::surfaces::caller::Caller;
@@ -46,7 +47,7 @@ async fn page_of_tool_invocations(state: &State, request: &HttpRequest) -> Resul
 fn query(caller: &Caller, request: &HttpRequest) -> Result<ListQuery, Error> {
     Ok(ListQuery {
         user: acting::named_by(caller, request)?,
-        ..query::list(request.query_string())?
+        ..query::list(Spelling::Snake, request.query_string())?
     })
 }
 

@@ -13,6 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers;
+use super::spelling::Spelling;
 use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::DoubtfulCall;
 use crate::domain::budget::Exceeded;
@@ -243,6 +244,7 @@ impl ProblemParts {
 
 /// The outcome of an action that was resolved or settled before this request.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Late {
     /// The current state of the action.
     pub state: ActionStatus,
@@ -256,48 +258,64 @@ pub struct Late {
     pub resolved_by: Option<String>,
 }
 
-/// `application/problem+json` (RFC 9457).
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Problem<'a> {
-    /// Always `about:blank`: `code` distinguishes the problems.
-    #[schema(value_type = String, example = "about:blank")]
-    pub r#type: &'static str,
-    /// The HTTP status as text.
-    #[schema(value_type = String, example = "Bad Request")]
-    pub title: &'a str,
-    /// The HTTP status.
-    #[schema(example = 400)]
-    pub status: u16,
-    /// What happened, for people.
-    #[schema(example = "the request is not valid")]
-    #[schema(value_type = String)]
-    pub detail: Cow<'static, str>,
-    /// What happened, for programs; see the list of codes.
-    #[schema(schema_with = super::openapi::schemas::code)]
-    pub code: &'static str,
-    /// The class of the code; only on routes below `/api/agent`.
-    #[schema(required = false)]
-    #[serde(rename = "errorClass", skip_serializing_if = "Option::is_none")]
-    pub error_class: Option<ErrorClass>,
-    /// The request's id, as in `X-Request-Id`.
-    #[schema(value_type = String)]
-    pub request_id: &'a str,
-    /// The decision concerned (`outcome_unrecorded`).
-    #[schema(schema_with = super::openapi::schemas::id, required = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision_id: Option<DecisionId>,
-    /// The run concerned (`already_resumed`, `part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
-    #[schema(schema_with = super::openapi::schemas::id, required = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    /// The outcome of the action (`already_resolved`, `not_in_doubt`).
-    #[schema(required = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Late>,
-    /// Each invalid place.
-    #[schema(schema_with = super::openapi::schemas::field_errors, required = false)]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<FieldError>,
+/// The two spellings of a problem (RFC 9457).
+macro_rules! problems {
+    ($(#[$of:meta])* $name:ident { $($(#[$more:meta])* $field:ident: $type:ty,)* }) => {
+        #[derive(Debug, Serialize, ToSchema)]
+        $(#[$of])*
+        pub struct $name<'a> {
+            /// Always `about:blank`: `code` distinguishes the problems.
+            #[schema(value_type = String, example = "about:blank")]
+            pub r#type: &'static str,
+            /// The HTTP status as text.
+            #[schema(value_type = String, example = "Bad Request")]
+            pub title: &'a str,
+            /// The HTTP status.
+            #[schema(example = 400)]
+            pub status: u16,
+            /// What happened, for people.
+            #[schema(example = "the request is not valid")]
+            #[schema(value_type = String)]
+            pub detail: Cow<'static, str>,
+            /// What happened, for programs; see the list of codes.
+            #[schema(schema_with = super::openapi::schemas::code)]
+            pub code: &'static str,
+            /// The request's id, as in `X-Request-Id`.
+            #[schema(value_type = String)]
+            pub request_id: &'a str,
+            /// The decision concerned (`outcome_unrecorded`).
+            #[schema(schema_with = super::openapi::schemas::id, required = false)]
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub decision_id: Option<DecisionId>,
+            /// The run concerned (`already_resumed`, `part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
+            #[schema(schema_with = super::openapi::schemas::id, required = false)]
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub run_id: Option<RunId>,
+            /// Each invalid place.
+            #[schema(schema_with = super::openapi::schemas::field_errors, required = false)]
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            pub errors: Vec<FieldError>,
+            $($(#[$more])* pub $field: $type,)*
+        }
+    };
+}
+
+problems! {
+    /// `application/problem+json` (RFC 9457).
+    Problem {}
+}
+
+problems! {
+    /// `application/problem+json` (RFC 9457), as routes below `/api/agent/` return it.
+    #[serde(rename_all = "camelCase")]
+    AgentProblem {
+        /// The class of the code.
+        error_class: ErrorClass,
+        /// The outcome of the action (`already_resolved`, `not_in_doubt`).
+        #[schema(required = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        outcome: Option<Late>,
+    }
 }
 
 impl Error {
@@ -404,35 +422,54 @@ impl Error {
         (status, parts.detail, bounded(parts.errors), later)
     }
 
-    /// The problem as JSON text, with its status; `classed` adds the class of its code.
+    /// The problem as JSON text, with its status.
     pub(super) fn problem(
         self,
         request_id: &str,
-        classed: bool,
+        spelling: Spelling,
     ) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         let parts = self.tell();
         let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let problem = Problem {
-            r#type: "about:blank",
-            title: status.canonical_reason().unwrap_or_default(),
-            status: status.as_u16(),
-            detail: parts.detail,
-            code: parts.code.as_str(),
-            error_class: classed.then(|| parts.code.class()),
-            request_id,
-            decision_id: parts.decision,
-            run_id: parts.run,
-            outcome: parts.outcome,
-            errors: bounded(parts.errors),
+        let (r#type, title) = ("about:blank", status.canonical_reason().unwrap_or_default());
+        let mut errors = bounded(parts.errors);
+        for error in &mut errors {
+            if let named @ ("pageSize" | "pageToken" | "orderBy") = spelling.parameter(&error.pointer) {
+                error.pointer = named.to_owned();
+            }
+        }
+        let text = match spelling {
+            Spelling::Snake => serde_json::to_string(&Problem {
+                r#type,
+                title,
+                status: status.as_u16(),
+                detail: parts.detail,
+                code: parts.code.as_str(),
+                request_id,
+                decision_id: parts.decision,
+                run_id: parts.run,
+                errors,
+            }),
+            Spelling::Camel => serde_json::to_string(&AgentProblem {
+                r#type,
+                title,
+                status: status.as_u16(),
+                detail: parts.detail,
+                code: parts.code.as_str(),
+                request_id,
+                decision_id: parts.decision,
+                run_id: parts.run,
+                errors,
+                error_class: parts.code.class(),
+                outcome: parts.outcome,
+            }),
         };
-        let text =
-            serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem serializes: {error}"));
+        let text = text.unwrap_or_else(|error| unreachable!("a problem serializes: {error}"));
         (status, text, parts.headers)
     }
 
     /// The problem as a response.
-    pub(super) fn respond(self, request_id: &str, classed: bool) -> HttpResponse {
-        let (status, text, headers) = self.problem(request_id, classed);
+    pub(super) fn respond(self, request_id: &str, spelling: Spelling) -> HttpResponse {
+        let (status, text, headers) = self.problem(request_id, spelling);
         let mut response = HttpResponse::build(status);
         response.insert_header((header::CONTENT_TYPE, headers::PROBLEM_JSON));
         response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));

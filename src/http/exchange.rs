@@ -14,6 +14,7 @@ use super::headers::{REQUEST_ID, RequestId};
 use super::meters::CLIENT_LEFT;
 use super::routes::Route;
 use super::span;
+use super::spelling::Spelling;
 use crate::surfaces::agents::AgentError;
 
 /// Most characters of a path name that an error repeats; valid names are shorter.
@@ -60,7 +61,7 @@ impl Exchange {
                 (Error::NotFound | Error::Agent(AgentError::NotFound), Some(what)) => Error::Missing(what),
                 (error, _) => error,
             }
-            .respond(&self.id.text, self.is_classed())
+            .respond(&self.id.text, Spelling::of(self.route))
         });
         self.stamp(&mut response);
         if self.state.edge.surroundings.stopping() {
@@ -73,12 +74,7 @@ impl Exchange {
 
     /// Formats an error as a problem, for the last event of a stream.
     pub(super) fn problem(&self, error: impl Into<Error>) -> String {
-        error.into().problem(&self.id.text, self.is_classed()).1
-    }
-
-    /// Whether problems of this route contain the class of their code.
-    fn is_classed(&self) -> bool {
-        self.route.is_some_and(|route| route.path().starts_with("/api/agent/"))
+        error.into().problem(&self.id.text, Spelling::of(self.route)).1
     }
 
     /// Adds the request id to a response.

@@ -33,6 +33,7 @@ mod routes;
 mod runs;
 mod server;
 mod span;
+mod spelling;
 mod threads;
 
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Query parameters of lists: `page_size`, `page_token`, `filter`, `order_by`.
+//! Query parameters of lists: `page_size`, `page_token`, `filter`, `order_by`, as the route spells them.
 
 use std::borrow::Cow;
 use std::str::FromStr;
 
 use super::error::Error;
+use super::spelling::Spelling;
 use crate::domain::definition::quoted;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::ListQuery;
@@ -17,8 +18,9 @@ pub(super) const MAX_PAGE: u32 = 1000;
 ///
 /// # Errors
 /// All invalid parameters; `pointer` is the parameter's name.
-pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
-    read(query, &["page_size", "page_token", "filter", "order_by"])
+pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
+    let paging = [spelling.page_size(), spelling.page_token()];
+    read(spelling, query, &[paging[0], paging[1], "filter", spelling.order_by()])
 }
 
 /// Parses the parameters of a paged list without filter and order.
@@ -26,10 +28,11 @@ pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
 /// # Errors
 /// As [`list`].
 pub(super) fn page(query: &str) -> Result<ListQuery, Error> {
-    read(query, &["page_size", "page_token"])
+    let spelling = Spelling::Snake;
+    read(spelling, query, &[spelling.page_size(), spelling.page_token()])
 }
 
-fn read(query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
+fn read(spelling: Spelling, query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
     let mut list = ListQuery {
         page_size: DEFAULT_PAGE,
         ..ListQuery::default()
@@ -54,11 +57,11 @@ fn read(query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
             other if !allowed.contains(&other) => {
                 wrong(format!("is not a known parameter; allowed are {}", allowed.join(", ")));
             }
-            "page_size" => match page_size(&value) {
+            name if name == spelling.page_size() => match page_size(&value) {
                 Some(size) => list.page_size = size,
                 None => wrong(found(&value, &format!("a whole number from 1 to {MAX_PAGE}"))),
             },
-            "page_token" => list.page_token = given(value),
+            name if name == spelling.page_token() => list.page_token = given(value),
             "filter" => list.filter = given(value),
             _ => list.order_by = given(value),
         }
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
 
     fn pointers(query: &str) -> Vec<String> {
-        match list(query) {
+        match list(Spelling::Snake, query) {
             Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.pointer).collect(),
             other => panic!("{query}: {other:?}"),
         }
@@ -135,13 +138,17 @@ mod tests {
     #[test]
     fn what_is_given_is_read_and_what_is_not_has_defaults() {
         assert_eq!(
-            list("").unwrap(),
+            list(Spelling::Snake, "").unwrap(),
             ListQuery {
                 page_size: 50,
                 ..ListQuery::default()
             }
         );
-        let read = list("page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at").unwrap();
+        let read = list(
+            Spelling::Snake,
+            "page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at",
+        )
+        .unwrap();
         assert_eq!(read.page_size, 7);
         assert_eq!(read.page_token.as_deref(), Some("abc"));
         assert_eq!(read.filter.as_deref(), Some("intent = \"a b\""));

@@ -368,7 +368,7 @@ async fn a_stream_that_fails_after_an_effect_does_not_claim_that_nothing_was_don
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
         let (problem, _, run) = stream_of_an_unreadable_run(&app, mouth).await;
-        assert_eq!(problem["run_id"], run["runId"], "{problem}");
+        assert_eq!(problem["runId"], run["runId"], "{problem}");
         assert!(!problem.to_string().contains("Nothing was done"), "{problem}");
         app.stop().await;
     }

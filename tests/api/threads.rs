@@ -192,7 +192,7 @@ async fn a_side_effect_waits_for_approval_and_is_done_once() {
         let late = late.problem(409, "already_resolved");
         assert_eq!(
             late["outcome"],
-            json!({"state": "completed", "decision": "approve_once", "resolved_by": "service:local for user:ann"}),
+            json!({"state": "completed", "decision": "approve_once", "resolvedBy": "service:local for user:ann"}),
             "a program need not parse the text"
         );
         assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (1, 0));
@@ -663,7 +663,7 @@ async fn a_user_can_list_their_threads() {
         let waiting = app.say("Put milk on my list.").await;
 
         let whole = app.get_by("ann", "/api/agent/threads").await.expect(200);
-        assert!(whole["next_page_token"].is_null(), "{whole}");
+        assert!(whole["nextPageToken"].is_null(), "{whole}");
         let whole = whole["threads"].as_array().unwrap();
         let expected: Vec<_> = [
             ("Put milk on my list.", &waiting, "awaiting_confirmation"),
@@ -694,22 +694,22 @@ async fn a_user_can_list_their_threads() {
         }
 
         for size in [1, 3, 7] {
-            let (mut joined, mut path) = (Vec::new(), format!("/api/agent/threads?page_size={size}"));
+            let (mut joined, mut path) = (Vec::new(), format!("/api/agent/threads?pageSize={size}"));
             loop {
                 let page = app.get_by("ann", &path).await.expect(200);
                 let rows = page["threads"].as_array().unwrap();
                 assert!(!rows.is_empty() && rows.len() <= size, "{page}");
                 joined.extend(rows.iter().cloned());
-                let Some(token) = page["next_page_token"].as_str() else {
+                let Some(token) = page["nextPageToken"].as_str() else {
                     break;
                 };
-                path = format!("/api/agent/threads?page_size={size}&page_token={token}");
+                path = format!("/api/agent/threads?pageSize={size}&pageToken={token}");
             }
             assert_eq!(&joined, whole, "{size} a page");
         }
-        let first = app.get_by("ann", "/api/agent/threads?page_size=1").await.expect(200);
-        let token = first["next_page_token"].as_str().unwrap();
-        let path = format!("/api/agent/threads?page_token={token}");
+        let first = app.get_by("ann", "/api/agent/threads?pageSize=1").await.expect(200);
+        let token = first["nextPageToken"].as_str().unwrap();
+        let path = format!("/api/agent/threads?pageToken={token}");
         app.get_by("bob", &path).await.problem(400, "invalid_request");
         app.get_by("ann", "/api/agent/threads?filter=x")
             .await
@@ -719,7 +719,7 @@ async fn a_user_can_list_their_threads() {
         assert_eq!(his["threads"].as_array().unwrap().len(), 1, "{his}");
         assert_eq!(his["threads"][0]["threadId"], bobs["threadId"]);
         let none = app.get_by("eve", "/api/agent/threads").await.expect(200);
-        assert_eq!(none, json!({"threads": [], "next_page_token": null}));
+        assert_eq!(none, json!({"threads": [], "nextPageToken": null}));
 
         let cancel = format!("/api/agent/runs/{}/cancel", waiting["runId"].as_str().unwrap());
         let cancelled = app.request("POST", &cancel, &[("x-gavel-user", "ann")]);
@@ -859,7 +859,7 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
         let waiting = app.say("Put milk on my list.").await;
         let second = json!({"prompt": "And eggs.", "threadId": waiting["threadId"]});
         let problem = app.say_as("ann", second).await.problem(409, "thread_busy");
-        assert_eq!(problem["run_id"], waiting["runId"]);
+        assert_eq!(problem["runId"], waiting["runId"]);
         let decisions = app.decisions().await;
         let refused = decisions
             .iter()

@@ -32,7 +32,7 @@ fn doctor_advises_on_each_problem() {
         "{healthy}"
     );
     assert!(
-        healthy.contains("! threads: workspace answers, and is unavailable"),
+        healthy.contains("! threads: workspace answers, but is unavailable"),
         "{healthy}"
     );
     let rules = "rules:\n- {name: r, tools: add_task, then: deny, reason: no}\ntests:\n\

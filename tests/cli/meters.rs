@@ -48,7 +48,7 @@ fn each_metric_of_the_operations_page_has_a_line_from_the_start() {
     for line in [
         "gavel_mcp_connections_lost_total{server=\"tasks\"} 0",
         "gavel_mcp_calls_total{server=\"tasks\",outcome=\"unknown\"} 0",
-        "gavel_store_failures_total{kind=\"away\"} 0",
+        "gavel_store_failures_total{kind=\"unavailable\"} 0",
         "gavel_store_failures_total{kind=\"refused\"} 0",
         "gavel_store_failures_total{kind=\"connect\"} 0",
         "gavel_store_failures_total{kind=\"queue\"} 0",

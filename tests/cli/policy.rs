@@ -349,8 +349,8 @@ fn simulate_skips_calls_that_their_schema_refused() {
     let told: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     let counts = json!([
         {"happened": "invalid_arguments", "now": "allow", "calls": 1, "changed": true},
-        {"happened": "schema_mismatch", "now": "allow", "calls": 1, "changed": false},
         {"happened": "ran", "now": "allow", "calls": 1, "changed": false},
+        {"happened": "schema_mismatch", "now": "allow", "calls": 1, "changed": false},
     ]);
     assert_eq!(told["summary"]["counts"], counts);
 }

@@ -76,7 +76,7 @@ fn invalid_usage_ends_with_2_and_shows_the_valid_usage() {
         (&["decisions", "tail", "--filter", "x"], "error: filter: at character "),
         (
             &["decisions", "list", "--page-token", "-x"],
-            "error: page_token: is not a token",
+            "error: page_token: is not a page token",
         ),
         (&["eval", "/nope"], "error: the cases are invalid:\n  /nope"),
         (&["mcp", "call", "tasks", "add_task", "-"], "give a JSON object"),

@@ -104,7 +104,7 @@ async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
     }
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        log.contains("model_attempt") && log.contains("is repeated"),
+        log.contains("model_attempt") && log.contains("retrying"),
         "the log was not captured: {log}"
     );
     assert!(told.contains("429 X") && told.contains("400 X"), "{told}");

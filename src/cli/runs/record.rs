@@ -225,10 +225,19 @@ impl Record {
 impl There {
     async fn page(&self, path: &[&str], query: &ListQuery) -> anyhow::Result<Value> {
         let size = query.page_size.to_string();
-        let mut given = vec![("page_size", size.as_str())];
+        // Routes of threads spell names in camelCase.
+        let (page_size, page_token) = match path {
+            ["api", "agent", ..] => ("pageSize", "pageToken"),
+            _ => ("page_size", "page_token"),
+        };
+        let mut given = vec![(page_size, size.as_str())];
         given.extend(query.filter.as_deref().map(|filter| ("filter", filter)));
-        given.extend(query.page_token.as_deref().map(|token| ("page_token", token)));
-        self.client.get(path, &given, self.user.as_ref()).await
+        given.extend(query.page_token.as_deref().map(|token| (page_token, token)));
+        let mut page: Value = self.client.get(path, &given, self.user.as_ref()).await?;
+        if let Some(token) = page.as_object_mut().and_then(|page| page.remove("nextPageToken")) {
+            page["next_page_token"] = token;
+        }
+        Ok(page)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whatever a model says, a run ends in bounds and nothing runs without leave.
+//! Whatever a model sends, a run ends within its limits and nothing runs without approval.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;
 use std::sync::Arc;
 
-/// What a model may come up with in one turn.
+/// What a model may send in one turn.
 #[derive(Clone, Debug)]
 enum Says {
     Turn(String, Vec<FunctionCall>),
@@ -62,7 +62,7 @@ struct Played {
     ran: Vec<ActionId>,
 }
 
-/// Plays a script against `next` as the driver would, with every call that may run succeeding.
+/// Plays a script against `next` like the engine; every allowed call succeeds.
 fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> Played {
     let (toolset, limits, user) = (toolset(), Limits::CHAT, UserId::parse("ann").unwrap());
     let policy = crate::domain::policy::Policy::default();
@@ -143,7 +143,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
                 };
             }
             Next::End(ending) => return Played { ending, journal, ran },
-            other => panic!("{other:?} is nothing of a chat"),
+            other => panic!("{other:?} does not occur in a chat"),
         }
         journal.extend(new);
         elapsed += step;

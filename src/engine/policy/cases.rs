@@ -1,4 +1,4 @@
-//! The tests of a policy file: what would the gate answer?
+//! Runs the tests of a policy file.
 
 use crate::domain::address::recipients;
 use crate::domain::definition::DefinitionError;
@@ -6,14 +6,14 @@ use crate::domain::policy::{Case, DecidedBy, Effect, Facts, Policy};
 
 use super::decision::{Question, rule};
 
-/// What came of one test.
+/// The result of one test.
 #[derive(Clone, Debug)]
 pub struct CaseResult<'a> {
     /// The test.
     pub case: &'a Case,
-    /// Is it as expected?
+    /// Is the result as expected?
     pub passed: bool,
-    /// What came out, with what decided it and why.
+    /// The actual effect, what decided it, and the reason.
     pub found: String,
 }
 
@@ -23,7 +23,7 @@ pub fn results(policy: &Policy) -> Vec<CaseResult<'_>> {
     policy.tests.iter().map(|case| result(policy, case)).collect()
 }
 
-/// The tests that fail, as mistakes of the file.
+/// The failing tests, as errors of the file.
 #[must_use]
 pub fn failures(policy: &Policy) -> Vec<DefinitionError> {
     let failed = results(policy).into_iter().filter(|result| !result.passed);
@@ -52,7 +52,7 @@ fn result<'a>(policy: &Policy, case: &'a Case) -> CaseResult<'a> {
                 return CaseResult {
                     case,
                     passed: case.expect == Effect::Deny && case.rule.is_none(),
-                    found: format!("deny, before any rule is asked: {}", errors.join("; ")),
+                    found: format!("deny, before any rule is evaluated: {}", errors.join("; ")),
                 };
             }
         }
@@ -99,13 +99,13 @@ rules:
     tools: [google__gmail_send]
     when: recipients.all(r, r.endsWith("@example.org"))
     then: allow
-    reason: mail inside the company needs nobody's leave
+    reason: mail inside the company requires no approval
 tests:
   - name: a colleague
     call: {tool: google__gmail_send, recipients: [to, cc], arguments: {to: [bo@example.org]}}
     expect: allow
     rule: colleagues
-  - name: somebody else in cc
+  - name: another recipient in cc
     call: {tool: google__gmail_send, recipients: [to, cc], arguments: {to: [bo@example.org], cc: [eve@x.org]}}
     expect: require_approval
   - name: no address
@@ -120,7 +120,7 @@ tests:
         assert_eq!(results(&policy).len(), 3);
     }
 
-    /// The page for operators says nothing that does not hold.
+    /// The example on the page for operators is valid.
     #[test]
     fn the_example_of_the_documentation_is_right_and_its_tests_hold() {
         let page = include_str!("../../../docs/policy.md");
@@ -149,8 +149,8 @@ tests:
             told,
             [
                 "policy.yaml:9: test \"a colleague\": found allow by rule colleagues; allowed: deny",
-                "policy.yaml:12: test \"somebody else in cc\": found require_approval by side_effects (\"gmail_send\" has side \
-                 effects and needs a person's approval); allowed: require_approval by rule \"colleagues\"",
+                "policy.yaml:12: test \"another recipient in cc\": found require_approval by side_effects (\"gmail_send\" has side \
+                 effects and requires approval); allowed: require_approval by rule \"colleagues\"",
             ]
         );
     }

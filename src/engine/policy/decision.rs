@@ -1,60 +1,61 @@
-//! What may become of a call whose parameters are right: the answers of all checks, and what they come to together.
+//! Decides on a call with valid arguments: the answers of all checks, and how they combine.
 //!
-//! In this order: a deny wins. Else leave is needed if the tool's setting, the agent's definition or a rule asks for it,
-//! or because of side effects where no rule allows the call; nor the tool's setting, which in threads allows none (R-11). Leave that a person has given for good, to exactly these
-//! recipients, is leave. A rule that cannot be evaluated denies, whatever it would have answered. Where it is not certain whom a call
-//! reaches, a rule that looks at recipients does not allow it, and one that would be stricter asks.
+//! A deny wins. Otherwise approval is required if the tool's setting, the agent's definition or a rule asks for it. It
+//! is also required for side effects, unless a rule or the tool's setting allows the call; in threads, the tool's
+//! setting cannot (R-11). A grant for exactly these recipients replaces the approval. A rule that cannot be evaluated
+//! denies, whatever its effect. If the recipients are uncertain, a rule about recipients does not allow the call, and a
+//! stricter one requires approval.
 
 use crate::domain::definition::Approval;
 use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Policy, THREAD};
 use crate::domain::tool::ApprovalDefault;
 
-/// All that a ruling depends on.
+/// All inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The call.
     pub facts: Facts<'a>,
-    /// May it reach others than its recipients?
+    /// May the call reach others than its recipients?
     pub reaches_others: bool,
-    /// Of the tool's definition.
+    /// The digest of the tool's definition.
     pub digest: &'a str,
     /// The tool's own setting.
     pub tool: Option<ApprovalDefault>,
-    /// Does a call change something?
+    /// Does the call have side effects?
     pub side_effect: bool,
-    /// The definition's rule.
+    /// The approval mode of the definition.
     pub approval: Approval,
-    /// The operator's rules.
+    /// The operator's policy.
     pub policy: &'a Policy,
-    /// What people have allowed for good.
+    /// The grants.
     pub grants: &'a [Grant],
 }
 
-/// What one check answers.
+/// The answer of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Which check.
     pub by: DecidedBy,
     /// Its answer.
     pub says: Effect,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
-/// What all checks come to.
+/// The combined answer of all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The answer.
+    /// The effect.
     pub effect: Effect,
-    /// What decided it; empty where nothing asked for leave.
+    /// What decided it; empty if nothing required approval.
     pub by: Vec<DecidedBy>,
-    /// Why, in words for people and models; empty where it is allowed.
+    /// The reason, in words for users and models; empty if the call is allowed.
     pub reason: String,
-    /// Every check that had something to say, in the order of this list.
+    /// Every check with an answer, in the order of this list.
     pub checks: Vec<Check>,
 }
 
-/// Rules on a call.
+/// Decides on a call.
 #[must_use]
 pub fn rule(question: &Question<'_>) -> Decision {
     let mut checks = Vec::new();
@@ -64,7 +65,7 @@ pub fn rule(question: &Question<'_>) -> Decision {
     decide(checks)
 }
 
-/// What the tool, the definition and the side effects say.
+/// The answers of the tool's setting, the definition and the side effects.
 fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
     let tool = question.facts.tool;
     let mut says = |by, says, reason| checks.push(Check { by, says, reason });
@@ -72,13 +73,14 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
         Some(ApprovalDefault::Required) => says(
             DecidedBy::Tool,
             Effect::RequireApproval,
-            format!("{tool:?} is configured to need a person's approval"),
+            format!("{tool:?} is configured to require approval"),
         ),
-        // In threads side effects need leave whatever a setting says: only a rule or a person allows one (R-11).
+        // In threads, side effects require approval whatever a setting says: only a rule or an approver allows one
+        // (R-11).
         Some(ApprovalDefault::NotRequired) if question.facts.surface != THREAD => says(
             DecidedBy::Tool,
             Effect::Allow,
-            format!("{tool:?} is configured to need nobody's approval"),
+            format!("{tool:?} is configured to require no approval"),
         ),
         Some(ApprovalDefault::NotRequired) | None => {}
     }
@@ -86,12 +88,12 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
         Approval::Always => says(
             DecidedBy::Definition,
             Effect::RequireApproval,
-            "every call of this agent needs a person's approval".to_owned(),
+            "every call of this agent requires approval".to_owned(),
         ),
         Approval::SideEffects if question.side_effect && question.tool != Some(ApprovalDefault::Required) => says(
             DecidedBy::SideEffects,
             Effect::RequireApproval,
-            format!("{tool:?} has side effects and needs a person's approval"),
+            format!("{tool:?} has side effects and requires approval"),
         ),
         Approval::SideEffects | Approval::Never => {}
     }
@@ -118,8 +120,8 @@ fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-const REACHES_OTHERS: &str = "it is not certain whom this reaches, since an argument that the tool's schema does not name holds what \
-    could be an address";
+const REACHES_OTHERS: &str = "the recipients are uncertain, since an argument that the tool's schema does not declare contains a \
+    possible address";
 
 fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
     let facts = &question.facts;
@@ -146,7 +148,7 @@ fn decide(checks: Vec<Check>) -> Decision {
     let (effect, deciding) = if !denies.is_empty() {
         (Effect::Deny, denies)
     } else if asks.is_empty() {
-        // Without it, would leave have been needed?
+        // Without the allowing check, would approval have been required?
         let needed = of(Effect::RequireApproval).next().is_some();
         (Effect::Allow, allowing.into_iter().filter(|_| needed).collect())
     } else if let Some(grant) = of(Effect::Allow).find(is_grant) {
@@ -167,7 +169,7 @@ fn decide(checks: Vec<Check>) -> Decision {
     }
 }
 
-/// Rules are named, so that whoever reads it finds the rule.
+/// Rules are named, so that a reader can find them.
 fn joined(checks: &[&Check]) -> String {
     let words: Vec<_> = checks
         .iter()

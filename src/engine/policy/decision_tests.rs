@@ -27,7 +27,7 @@ fn grant(addresses: &[&str]) -> Grant {
     }
 }
 
-/// A policy of rules that say these, and of one that cannot be evaluated where `broken`.
+/// A policy whose rules have these effects, and, if `broken`, one rule that cannot be evaluated.
 fn policy(says: &[Effect], broken: bool) -> Policy {
     let mut text = "rules:\n".to_owned();
     for (n, says) in says.iter().enumerate() {
@@ -92,7 +92,7 @@ const TOOL: [Option<ApprovalDefault>; 3] = [
 ];
 const MODES: [Approval; 3] = [Approval::Never, Approval::SideEffects, Approval::Always];
 
-/// Every combination of hint, setting, definition, rules and grant, against the order that the module's head gives.
+/// Every combination of hint, setting, definition, rules and grant, against the order that the module page states.
 ///
 /// DESIGN.md section 6
 #[test]
@@ -149,7 +149,7 @@ fn the_strictest_wins_in_every_combination() {
     assert_eq!(seen, 2 * 3 * 2 * 3 * 8 * 2 * 2);
 }
 
-/// what decided is told, and nothing else.
+/// a decision names what decided it, and nothing else.
 #[test]
 fn a_ruling_names_what_decided_it() {
     let to = set(&["bo@x.org"]);
@@ -170,14 +170,14 @@ fn a_ruling_names_what_decided_it() {
     assert_eq!(
         by(lifted, Approval::Never, &none, &[]),
         "",
-        "nothing had asked for leave"
+        "nothing required approval"
     );
     let allow = policy(&[Effect::Allow], false);
     assert_eq!(by(None, Approval::SideEffects, &allow, &[]), "rule r0");
     assert_eq!(
         by(None, Approval::Never, &allow, &[]),
         "",
-        "nothing had asked for leave"
+        "nothing required approval"
     );
     let both = policy(&[Effect::Allow, Effect::RequireApproval], false);
     assert_eq!(by(None, Approval::SideEffects, &both, &[]), "rule r1");
@@ -204,7 +204,7 @@ fn a_ruling_names_what_decided_it() {
     assert_eq!(decision.checks.len(), 4);
 }
 
-/// DESIGN.md section 6: a grant is of user, tool and exact recipient set.
+/// DESIGN.md section 6: a grant is for a user, a tool and an exact set of recipients.
 #[test]
 fn a_grant_is_leave_for_exactly_what_it_names() {
     let none = Policy::default();
@@ -216,7 +216,7 @@ fn a_grant_is_leave_for_exactly_what_it_names() {
     assert!(!of(grant(&both), &["bo@x.org", "cy@x.org", "eve@x.org"]));
     assert!(!of(grant(&both), &["bo@x.org"]));
     assert!(!of(grant(&both), &[]));
-    assert!(!of(grant(&[]), &[]), "of nobody there is no grant");
+    assert!(!of(grant(&[]), &[]), "an empty set of recipients has no grant");
     let other = |change: fn(&mut Grant)| {
         let mut grant = grant(&both);
         change(&mut grant);
@@ -253,7 +253,7 @@ fn set_of(people: &[String]) -> Recipients {
     set(&people.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// where an argument that no schema names may reach others, what a rule says of the recipients is not all there is to say.
+/// if an undeclared argument may reach others, a rule about recipients does not decide alone.
 #[test]
 fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
     let ours = set(&["bob@x.org"]);
@@ -290,7 +290,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
         ("deny", others, [Ask, Allow], [Ask, Ask]),
         ("require_approval", others, [Ask, Allow], [Ask, Ask]),
         ("deny", all_ours, [Deny, Deny], [Deny, Deny]),
-        // What looks at nobody is certain.
+        // A rule that does not look at recipients is certain.
         ("allow", "user == \"ann\"", [Allow, Allow], [Allow, Allow]),
         ("deny", "user == \"bob\"", [Ask, Allow], [Ask, Allow]),
     ] {
@@ -299,7 +299,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
     }
 }
 
-/// "all recipients are ours" holds of nobody, and lifts no leave of a call that reaches nobody.
+/// "all recipients are ours" holds for an empty set, but must not allow a call without recipients.
 #[test]
 fn a_rule_about_recipients_allows_nothing_that_reaches_nobody() {
     let rule = |when: &str, then: &str| {
@@ -321,8 +321,8 @@ fn a_rule_about_recipients_allows_nothing_that_reaches_nobody() {
 }
 
 proptest! {
-    /// with one more rule that asks or denies, a stricter mode, a stricter setting, or a side effect, the answer
-    /// is never laxer.
+    /// one more rule that asks or denies, a stricter mode, a stricter setting, or a side effect never makes the
+    /// answer laxer.
     #[test]
     fn a_stricter_input_never_gives_a_laxer_answer(
         rules in effects(), tool in 0usize..3, mode in 0usize..3, side_effect: bool, granted: bool, extra in 1usize..3,
@@ -357,7 +357,7 @@ proptest! {
         }
     }
 
-    /// Promise 4, R-15: leave was given for the tool as it was.
+    /// Promise 4, R-15: a grant is for the tool as it was.
     #[test]
     fn a_grant_covers_no_other_definition(people in people()) {
         let to = set_of(&people);
@@ -366,7 +366,7 @@ proptest! {
         prop_assert_eq!(decision.effect, Effect::RequireApproval);
     }
 
-    /// whoever is added, wherever, was not granted.
+    /// a grant does not cover an added recipient, in any argument.
     #[test]
     fn one_more_recipient_never_passes_by_a_grant(people in people(), more in "[a-h]@(x|z)\\.org") {
         let granted = set_of(&people);

@@ -1,6 +1,6 @@
-//! What a call's parameters say, as far as the tool's settings tell what they mean.
+//! Checks a call's arguments, as far as the tool's settings state what they mean.
 //!
-//! Nothing here knows any tool: `mcp.json` says which arguments are recipients, lines and times.
+//! Nothing here knows any tool: `mcp.json` states which arguments are recipients, single lines and times.
 
 use serde_json::Value;
 
@@ -12,23 +12,23 @@ use crate::domain::tool::Tool;
 use crate::engine::policy::Bounds;
 use crate::engine::policy::undeclared_arguments::undeclared_arguments;
 
-/// Parameters that were found right.
+/// Valid arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// Whom the call reaches; `None` where the tool's settings name no recipients.
+    /// The recipients of the call; `None` if the tool's settings name none.
     pub recipients: Option<Recipients>,
-    /// It gives an argument that leave for good does not cover.
+    /// True if an argument is present that a grant cannot cover.
     pub ungrantable: bool,
-    /// It gives what could be an address in a place that the tool's schema does not name.
+    /// True if an argument that the tool's schema does not declare contains a possible address.
     pub reaches_others: bool,
-    /// What an approver should know, in words.
+    /// Warnings for the approver.
     pub warnings: Vec<String>,
 }
 
-/// Checks recipients, lines and times.
+/// Checks recipients, single lines and times.
 ///
 /// # Errors
-/// Each with its place, what was found and what is allowed.
+/// Each error names its place, the value found and what is allowed.
 pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Result<Parameters, Vec<String>> {
     let most = bounds.policy.most_recipients;
     let (mut parameters, mut errors) = (Parameters::default(), Vec::new());
@@ -45,7 +45,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Resu
         parameters.reaches_others = !undeclared_arguments.uncovered.is_empty();
         parameters.ungrantable = parameters.reaches_others;
         let uncovered =
-            |place| format!("{place}: the tool's schema does not name this, so leave for good does not cover it");
+            |place| format!("{place}: the tool's schema does not declare this argument, so a grant cannot cover it");
         parameters
             .warnings
             .extend(undeclared_arguments.uncovered.into_iter().map(uncovered));
@@ -56,7 +56,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Resu
                 parameters.ungrantable |= !found.is_empty();
                 let uncovered = |(place, _)| {
                     format!(
-                        "{place}: leave for good does not cover a call that gives this, which takes it further than its recipients say"
+                        "{place}: a grant cannot cover a call with this argument, since it has effects beyond the recipients"
                     )
                 };
                 parameters.warnings.extend(found.into_iter().map(uncovered));
@@ -76,7 +76,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Resu
     if errors.is_empty() { Ok(parameters) } else { Err(errors) }
 }
 
-/// A tool that cannot be called without one of its recipients' arguments cannot be called without a recipient.
+/// A tool that requires one of its recipient arguments requires at least one recipient.
 fn needs_recipients(tool: &Tool) -> bool {
     let schema = tool.input.value();
     let required = schema.get("required").and_then(Value::as_array);
@@ -87,8 +87,8 @@ fn needs_recipients(tool: &Tool) -> bool {
     })
 }
 
-/// What stands in a line of a message's head could end that line and begin another, or be read as something else: RFC 2047 has
-/// encoded words there, which whoever approves does not read.
+/// A line of a message header must not end early and start another header, nor decode to other text: approvers do not
+/// read the encoded words of RFC 2047.
 fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
     let texts = match path.texts(arguments) {
         Ok(texts) => texts,
@@ -97,9 +97,9 @@ fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
     let breaks = |text: &str| text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'));
     let why = |text: &str| match text {
         _ if breaks(text) => Some("line ends or control characters"),
-        _ if !is_visible(text) => Some("characters that nobody can see, or marks that turn the writing direction"),
+        _ if !is_visible(text) => Some("invisible characters, or marks that change the writing direction"),
         _ if text.contains("=?") && text.contains("?=") => {
-            Some("an encoded word (=?…?=), which is shown as something else")
+            Some("an encoded word (=?…?=), which is displayed as other text")
         }
         _ => None,
     };
@@ -107,6 +107,6 @@ fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
         .into_iter()
         .filter_map(|(place, text)| Some((place, text, why(text)?)));
     wrong
-        .map(|(place, text, why)| format!("{place}: {} holds {why}; allowed: one line of text", quoted(text)))
+        .map(|(place, text, why)| format!("{place}: {} contains {why}; allowed: one line of text", quoted(text)))
         .collect()
 }

@@ -1,7 +1,7 @@
-//! Arguments that a tool's schema does not name.
+//! Arguments that a tool's schema does not declare.
 //!
-//! JSON Schema lets them pass unless `additionalProperties` forbids them, and a server may read more than it declares: a recipient
-//! under another name is one that nobody checked, that no rule looked at, and that no leave was given for.
+//! JSON Schema accepts them unless `additionalProperties` forbids them, and a server may read more than it declares. A
+//! recipient under another name would be unchecked, invisible to rules, and unapproved.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,17 +11,17 @@ use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::quoted;
 use crate::domain::tool::Tool;
 
-/// Most errors that are told at once.
+/// Maximum number of errors reported at once.
 const MOST_ERRORS: usize = 8;
-/// Schemas that are looked at for one value; a schema may refer to itself.
+/// Maximum number of schemas examined for one value; a schema may refer to itself.
 const MOST_SCHEMAS: usize = 256;
 
-/// What a call of a tool that reaches people gives beyond what its schema names.
+/// What a call of a tool with recipients contains beyond what its schema declares.
 #[derive(Default)]
 pub(super) struct UndeclaredArguments {
-    /// What it must not give, each with its place and what is allowed.
+    /// Forbidden arguments, each with its place and what is allowed.
     pub(super) errors: Vec<String>,
-    /// Places of what the schema lets pass without a name, and that may be one more address: leave for good is not for these.
+    /// Places of accepted but undeclared values that may be further addresses: a grant does not cover them.
     pub(super) uncovered: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn undeclared_arguments(tool: &Tool, arguments: &Value) -> Undeclared
 }
 
 fn search(root: &Value, recipients: &[ArgumentPath], arguments: &Value) -> UndeclaredArguments {
-    // Where a path meets what it cannot read, the call is refused for that.
+    // If a path meets a value that it cannot read, the call is refused for that.
     let texts = recipients
         .iter()
         .filter_map(|path| path.texts(arguments).ok())
@@ -46,7 +46,7 @@ fn search(root: &Value, recipients: &[ArgumentPath], arguments: &Value) -> Undec
 
 struct Search<'a> {
     root: &'a Value,
-    /// The places of the addresses that the tool's recipients are.
+    /// The places of the tool's recipient addresses.
     read: HashSet<String>,
     found: UndeclaredArguments,
 }
@@ -80,7 +80,8 @@ impl<'a> Search<'a> {
                     .map(String::as_str),
             );
         }
-        // An object that the schema says nothing of may hold anything; but one that is a recipient no second address beside its own.
+        // An object whose schema declares no properties may contain anything. But a recipient object must not contain a
+        // second address.
         let free = names.is_empty();
         let is_recipient = self.read.contains(&format!("{place}/email"));
         if free && is_recipient {
@@ -103,7 +104,7 @@ impl<'a> Search<'a> {
             } else if self.found.errors.len() < MOST_ERRORS {
                 let allowed: Vec<_> = names.iter().copied().collect();
                 self.found.errors.push(format!(
-                    "{place}: the tool's schema names no {}; allowed: {}",
+                    "{place}: the tool's schema declares no {}; allowed: {}",
                     quoted(name),
                     allowed.join(", ")
                 ));
@@ -111,7 +112,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Holds it what could be read as an address, as a value or as a name, at any depth, beside the recipients?
+    /// Does it contain a possible address besides the recipients, as a value or as a name, at any depth?
     fn may_be_address(&self, value: &Value, place: &str) -> bool {
         match value {
             Value::Object(fields) => fields.iter().any(|(name, value)| {
@@ -126,7 +127,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Schemas with all that they are put together from.
+    /// The schemas, with all schemas that they are composed of.
     fn alternatives(&self, schemas: &[&'a Value]) -> Vec<&'a Value> {
         let mut all: Vec<&Value> = Vec::new();
         let mut open = schemas.to_vec();
@@ -146,10 +147,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// How `@` is written where it is one after decoding: in addresses of pages, HTML, JSON and mail.
+/// Encodings of `@` in URLs, HTML, JSON and mail.
 const ENCODED: [&str; 7] = ["%40", "&#64", "&#x40", "&commat", "\\u0040", "\\x40", "=40"];
 
-/// An object may list people by its names.
+/// An object may list people by its property names.
 fn names_address(text: &str) -> bool {
     text.contains(['@', '＠', '﹫']) || ENCODED.iter().any(|at| contains_in_any_case(text, at))
 }
@@ -159,7 +160,7 @@ fn contains_in_any_case(text: &str, part: &str) -> bool {
     windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }
 
-/// A person's name, say.
+/// For example a person's name.
 fn is_no_address(value: &Value) -> bool {
     match value {
         Value::String(text) => !names_address(text),
@@ -168,7 +169,8 @@ fn is_no_address(value: &Value) -> bool {
     }
 }
 
-/// The schemas of a field. Names that the schema gives by a pattern, or any name with a schema of its own, are named.
+/// The schemas of a field. A name that matches a pattern, or that `additionalProperties` gives a schema, counts as
+/// declared.
 fn of_field<'a>(schema: &'a Value, name: &str) -> Vec<&'a Value> {
     if let Some(own) = schema["properties"].get(name) {
         return vec![own];
@@ -208,7 +210,7 @@ mod tests {
         found(schema, arguments).errors.into_iter().map(place).collect()
     }
 
-    /// leave for good covers no further recipients, wherever a schema leaves room for them.
+    /// a grant covers no further recipients, wherever a schema leaves room for them.
     #[test]
     fn an_address_that_a_schema_lets_pass_without_a_name_is_found() {
         for (schema, arguments, uncovered) in [
@@ -265,7 +267,7 @@ mod tests {
         }
     }
 
-    /// a recipient under a name that nobody listed was granted to nobody.
+    /// a recipient under an undeclared name was never approved.
     #[test]
     fn what_the_schema_does_not_name_is_found_at_any_depth() {
         let schema = || {

@@ -11,6 +11,7 @@ use super::operations::{About, CALLER, GET_PROBLEMS, get, listed, plain};
 use super::parts::{self, content, response};
 use crate::http::error::Code;
 use crate::http::routes::Route;
+use crate::http::spelling::Spelling;
 use crate::surfaces::agents::MOST_TIME;
 
 pub(super) const JSON: &str = "application/json";
@@ -117,7 +118,7 @@ const RESUME: &[Code] = &[
 pub(super) fn about(route: Route) -> About {
     match route {
         Route::Agents => About {
-            parameters: listed([project()].into_iter().chain(parts::paging())),
+            parameters: listed([project()].into_iter().chain(parts::paging(Spelling::Snake))),
             problems: GET_PROBLEMS,
             ..get(
                 "listAgents",
@@ -156,7 +157,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::Versions => About {
-            parameters: listed([project(), agent()].into_iter().chain(parts::paging())),
+            parameters: listed([project(), agent()].into_iter().chain(parts::paging(Spelling::Snake))),
             problems: GET_PROBLEMS,
             ..get(
                 "listVersions",
@@ -206,7 +207,7 @@ pub(super) fn about(route: Route) -> About {
         },
         Route::Runs => About {
             parameters: {
-                let list = parts::listing(RUN_FIELDS, "status = \"paused\"");
+                let list = parts::listing(Spelling::Snake, RUN_FIELDS, "status = \"paused\"");
                 listed([project(), user()].into_iter().chain(list))
             },
             problems: LIST,

@@ -13,6 +13,7 @@ use super::agents::of_user;
 use super::parts::{self, content, response};
 use crate::http::error::Code;
 use crate::http::routes::Route;
+use crate::http::spelling::Spelling;
 
 /// The responses of a route other than problems.
 pub(super) type Answers = Vec<(u16, ResponseBuilder)>;
@@ -82,7 +83,7 @@ pub(super) fn of(route: Route) -> Option<Operation> {
         .description(Some(about.description))
         .parameters((!about.parameters.is_empty()).then_some(about.parameters))
         .request_body(about.body)
-        .responses(responses(about.answers, about.problems));
+        .responses(responses(Spelling::of(Some(route)), about.answers, about.problems));
     let operation = if open {
         operation.security(SecurityRequirement::default())
     } else {
@@ -92,14 +93,14 @@ pub(super) fn of(route: Route) -> Option<Operation> {
 }
 
 /// Responses and problems by status; if both share a status, its response has both contents.
-fn responses(answers: Answers, problems: &[Code]) -> ResponsesBuilder {
+fn responses(spelling: Spelling, answers: Answers, problems: &[Code]) -> ResponsesBuilder {
     let mut codes: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
     for code in problems.iter().copied().chain([Code::MethodNotAllowed]) {
         codes.entry(code.status()).or_default().push(code);
     }
     let mut all: BTreeMap<u16, ResponseBuilder> = answers.into_iter().collect();
     for (status, codes) in codes {
-        let problem = parts::problem(status, &codes);
+        let problem = parts::problem(spelling, status, &codes);
         let merged = match all.remove(&status) {
             None => problem,
             Some(answer) => merge(answer, problem),
@@ -125,11 +126,11 @@ fn about(route: Route) -> Option<About> {
         Route::Chat => chat(),
         Route::ChatStream => chat_stream(),
         Route::Decisions => About {
-            parameters: listed(
-                [of_user()]
-                    .into_iter()
-                    .chain(parts::listing(DECISION_FIELDS, "outcome_category = \"ERROR:*\"")),
-            ),
+            parameters: listed([of_user()].into_iter().chain(parts::listing(
+                Spelling::Snake,
+                DECISION_FIELDS,
+                "outcome_category = \"ERROR:*\"",
+            ))),
             problems: LIST_PROBLEMS,
             ..get(
                 "listDecisions",
@@ -153,11 +154,11 @@ fn about(route: Route) -> Option<About> {
             )
         },
         Route::ToolInvocations => About {
-            parameters: listed(
-                [of_user()]
-                    .into_iter()
-                    .chain(parts::listing(CALL_FIELDS, "tool = \"add_task\" AND success = false")),
-            ),
+            parameters: listed([of_user()].into_iter().chain(parts::listing(
+                Spelling::Snake,
+                CALL_FIELDS,
+                "tool = \"add_task\" AND success = false",
+            ))),
             problems: LIST_PROBLEMS,
             ..get(
                 "listToolInvocations",

@@ -9,6 +9,7 @@ use utoipa::openapi::schema::ObjectBuilder;
 use utoipa::openapi::{Content, Header, Object, Ref, Required, Type};
 
 use crate::http::error::Code;
+use crate::http::spelling::Spelling;
 
 pub(super) fn string() -> ObjectBuilder {
     Object::builder().schema_type(Type::String)
@@ -87,22 +88,28 @@ pub(super) fn acting() -> [Parameter; 3] {
 }
 
 /// The paging parameters of a list.
-pub(super) fn paging() -> [Parameter; 2] {
+pub(super) fn paging(spelling: Spelling) -> [Parameter; 2] {
     let size = integer(1).maximum(Some(1000)).default(Some(json!(50)));
-    let token = "`next_page_token` of the previous page; valid only with the same filter and order.";
+    let next = spelling.next_page_token();
+    let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
     [
-        query("page_size", "Rows of a page.", size),
-        query("page_token", token, string()),
+        query(spelling.page_size(), "Rows of a page.", size),
+        query(spelling.page_token(), &token, string()),
     ]
 }
 
 /// The paging, filter and order parameters of a list.
-pub(super) fn listing(fields: &str, example: &str) -> Vec<Parameter> {
-    ordered(fields, example, "`created_at desc` (the default) or `created_at`.")
+pub(super) fn listing(spelling: Spelling, fields: &str, example: &str) -> Vec<Parameter> {
+    ordered(
+        spelling,
+        fields,
+        example,
+        "`created_at desc` (the default) or `created_at`.",
+    )
 }
 
 /// As [`listing`], with the allowed orders.
-pub(super) fn ordered(fields: &str, example: &str, order: &str) -> Vec<Parameter> {
+pub(super) fn ordered(spelling: Spelling, fields: &str, example: &str, order: &str) -> Vec<Parameter> {
     let query = |name, about: &str, schema| parameter(name, ParameterIn::Query, about, schema);
     let filter = format!(
         "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings are in double quotes; one \
@@ -110,9 +117,9 @@ pub(super) fn ordered(fields: &str, example: &str, order: &str) -> Vec<Parameter
     );
     let own = [
         query("filter", &filter, string()).example(Some(json!(example))).build(),
-        query("order_by", order, string()).build(),
+        query(spelling.order_by(), order, string()).build(),
     ];
-    paging().into_iter().chain(own).collect()
+    paging(spelling).into_iter().chain(own).collect()
 }
 
 pub(super) fn path(name: &str, about: &str) -> Parameter {
@@ -162,7 +169,7 @@ pub(super) fn with_retry_after(response: ResponseBuilder) -> ResponseBuilder {
 }
 
 /// The response of all codes that share `status`.
-pub(super) fn problem(status: u16, codes: &[Code]) -> ResponseBuilder {
+pub(super) fn problem(spelling: Spelling, status: u16, codes: &[Code]) -> ResponseBuilder {
     let about: Vec<_> = codes
         .iter()
         .map(|code| format!("`{}`: {}", code.as_str(), code.meaning().trim()))
@@ -191,20 +198,28 @@ pub(super) fn problem(status: u16, codes: &[Code]) -> ResponseBuilder {
     }
     response.content(
         "application/problem+json",
-        content("Problem", codes.first().map(|code| example(status, *code))),
+        content(spelling.problem(), codes.first().map(|code| example(spelling, status, *code))),
     )
 }
 
-fn example(status: u16, code: Code) -> Value {
+fn example(spelling: Spelling, status: u16, code: Code) -> Value {
     let title = actix_web::http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason());
-    json!({
+    let mut example = json!({
         "type": "about:blank",
         "title": title.unwrap_or_default(),
         "status": status,
         "detail": code.meaning().trim(),
         "code": code.as_str(),
-        "request_id": "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f",
-    })
+    });
+    let id = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f";
+    match spelling {
+        Spelling::Snake => example["request_id"] = id.into(),
+        Spelling::Camel => {
+            example["requestId"] = id.into();
+            example["errorClass"] = json!(code.class());
+        }
+    }
+    example
 }

@@ -14,8 +14,9 @@ use crate::domain::event::Event;
 use crate::domain::thread::{Thread, ThreadSummary};
 use crate::http::agents::AgentPut;
 use crate::http::approvals::{ResolveBody, SettleBody};
-use crate::http::error::{Code, Problem};
+use crate::http::error::{AgentProblem, Code, Problem};
 use crate::http::health::{Live, Ready};
+use crate::http::spelling::Spelling;
 use crate::http::threads::SayBody;
 use crate::surfaces::agents::{AgentDetail, AgentInfo, RunEvent, VersionDetail, VersionInfo};
 use crate::surfaces::approvals::{ActionInDoubt, PendingApproval};
@@ -47,6 +48,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     Live::schemas(&mut nested);
     Ready::schemas(&mut nested);
     Problem::schemas(&mut nested);
+    AgentProblem::schemas(&mut nested);
     components
         .schemas_from_iter(nested)
         .schema_from::<ChatRequest>()
@@ -81,20 +83,21 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<ThreadSummary>()
         .schema_from::<Grant>()
         .schema("ThreadLine", thread_line())
-        .schema("ApprovalPage", paged("approvals", "PendingApproval"))
-        .schema("ThreadPage", paged("threads", "ThreadSummary"))
-        .schema("ActionInDoubtPage", paged("actions", "ActionInDoubt"))
-        .schema("GrantPage", paged("grants", "Grant"))
+        .schema("ApprovalPage", paged(Spelling::Camel, "approvals", "PendingApproval"))
+        .schema("ThreadPage", paged(Spelling::Camel, "threads", "ThreadSummary"))
+        .schema("ActionInDoubtPage", paged(Spelling::Camel, "actions", "ActionInDoubt"))
+        .schema("GrantPage", paged(Spelling::Camel, "grants", "Grant"))
         .schema("RunLine", run_line())
-        .schema("AgentPage", paged("agents", "AgentInfo"))
-        .schema("VersionPage", paged("versions", "VersionInfo"))
-        .schema("RunPage", paged("runs", "AgentRun"))
+        .schema("AgentPage", paged(Spelling::Snake, "agents", "AgentInfo"))
+        .schema("VersionPage", paged(Spelling::Snake, "versions", "VersionInfo"))
+        .schema("RunPage", paged(Spelling::Snake, "runs", "AgentRun"))
         .schema("Inputs", inputs())
         .schema("Settled", settled())
         .schema("JsonSchema", Object::with_type(Type::Object))
         .schema_from::<Live>()
         .schema_from::<Ready>()
         .schema_from::<Problem<'_>>()
+        .schema_from::<AgentProblem<'_>>()
         .schema("OpenApi", Object::with_type(Type::Object))
 }
 
@@ -142,14 +145,14 @@ fn thread_line() -> Object {
 }
 
 /// As [`listing`], with pages.
-fn paged(name: &str, of: &str) -> Object {
+fn paged(spelling: Spelling, name: &str, of: &str) -> Object {
     let token = Object::builder()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .description(Some("Token of the next page; null on the last."));
     let mut page = listing(name, of);
     page.properties
-        .insert("next_page_token".to_owned(), RefOr::T(token.build().into()));
-    page.required.push("next_page_token".to_owned());
+        .insert(spelling.next_page_token().to_owned(), RefOr::T(token.build().into()));
+    page.required.push(spelling.next_page_token().to_owned());
     page
 }
 

@@ -9,6 +9,7 @@ use super::operations::{About, CALLER, get, listed, plain};
 use super::parts::{self, content, response};
 use crate::http::error::Code;
 use crate::http::routes::Route;
+use crate::http::spelling::Spelling;
 
 const SAY: &[Code] = &[
     Code::InvalidRequest,
@@ -131,6 +132,7 @@ pub(super) fn about(route: Route) -> About {
         },
         Route::Threads => About {
             parameters: listed([user()].into_iter().chain(parts::ordered(
+                Spelling::Camel,
                 "agent_id, user_id, created_at, updated_at",
                 "updated_at >= \"2026-11-01T00:00:00Z\"",
                 "`updated_at desc` (the default) or `updated_at`.",
@@ -194,6 +196,7 @@ pub(super) fn about(route: Route) -> About {
         },
         Route::PendingApprovals => About {
             parameters: listed([user()].into_iter().chain(parts::ordered(
+                Spelling::Camel,
                 ACTION_FIELDS,
                 "tool = \"gmail_send\"",
                 "`created_at` (the default) or `created_at desc`.",
@@ -210,6 +213,7 @@ pub(super) fn about(route: Route) -> About {
         },
         Route::ActionsInDoubt => About {
             parameters: listed([user()].into_iter().chain(parts::ordered(
+                Spelling::Camel,
                 ACTION_FIELDS,
                 "tool = \"gmail_send\"",
                 "`created_at` (the default) or `created_at desc`.",
@@ -260,6 +264,7 @@ pub(super) fn about(route: Route) -> About {
         },
         Route::Grants => About {
             parameters: listed([user()].into_iter().chain(parts::listing(
+                Spelling::Camel,
                 "grant_id, tool, user_id, created_at",
                 "tool = \"gmail_send\"",
             ))),

@@ -26,6 +26,7 @@ use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::domain::text;
 use crate::http::page;
+use crate::http::spelling::Spelling;
 use crate::surfaces::agents::{Inputs, MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
@@ -166,13 +167,18 @@ async fn resumed(
 async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(request.query_string())?;
+    let query = query::list(Spelling::Snake, request.query_string())?;
     let page = state
         .edge
         .agents
         .list(&caller, user.as_ref(), &project(request)?, query)
         .await?;
-    Ok(page::list("runs", &page.runs, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Snake,
+        "runs",
+        &page.runs,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

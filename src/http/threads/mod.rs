@@ -20,6 +20,7 @@ use super::{State, acting, body, query};
 use crate::domain::budget::Share;
 use crate::domain::ids::ThreadId;
 use crate::http::page;
+use crate::http::spelling::Spelling;
 use crate::surfaces::agents::{AgentError, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::RequestMeta;
@@ -176,10 +177,15 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
 /// Lists the user's own threads; no role shows all threads of a tenant.
 async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let query = query::list(request.query_string())?;
+    let query = query::list(Spelling::Camel, request.query_string())?;
     let user = acting::required(state, &caller, request)?;
     let page = state.edge.threads.list(&caller, Some(user), query).await?;
-    Ok(page::list("threads", &page.threads, page.next_page_token.as_deref()))
+    Ok(page::list(
+        Spelling::Camel,
+        "threads",
+        &page.threads,
+        page.next_page_token.as_deref(),
+    ))
 }
 
 async fn whole(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

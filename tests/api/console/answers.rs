@@ -583,7 +583,7 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
         }
         let (answered, cancelled) = (app.says("ann").await, app.says("ann").await);
         let told = |problem: Value, run: &Value| {
-            assert_eq!(problem["run_id"], run["runId"], "{problem}");
+            assert_eq!(problem["runId"], run["runId"], "{problem}");
             let detail = problem["detail"].as_str().unwrap();
             assert!(
                 (detail.contains("cannot be read now") || detail.contains("may have had effects"))

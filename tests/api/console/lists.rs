@@ -24,7 +24,7 @@ impl App {
 
     async fn listed(&self, name: &str, user: &str, path: &str, list: &str) -> Vec<Value> {
         let page = self.by(name, user, "GET", path, None).await.expect(200);
-        assert!(page["next_page_token"].is_null(), "{page}");
+        assert!(page["nextPageToken"].is_null(), "{page}");
         page[list].as_array().unwrap().clone()
     }
 
@@ -108,11 +108,11 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
             let answer = app.by("chief", "", "GET", &format!("{DOUBTS}?{wrong}"), None).await;
             answer.problem(400, "invalid_request");
         }
-        let path = format!("{DOUBTS}?page_size=1");
+        let path = format!("{DOUBTS}?pageSize=1");
         let first = app.by("chief", "", "GET", &path, None).await.expect(200);
-        let token = first["next_page_token"].as_str().unwrap();
+        let token = first["nextPageToken"].as_str().unwrap();
         let rest = app
-            .listed("chief", "", &format!("{path}&page_token={token}"), "actions")
+            .listed("chief", "", &format!("{path}&pageToken={token}"), "actions")
             .await;
         assert_eq!([&first["actions"][0], &rest[0]], [&all[0], &all[1]]);
 

@@ -147,13 +147,13 @@ async fn a_grant_for_an_attendee_covers_no_other_calendar() {
     let shared = desk.calls("ann", team()).await;
     assert_eq!(shared["status"], "awaiting_confirmation", "{shared}");
     let warnings = shared["actions"][0]["warnings"].to_string();
-    assert!(warnings.contains("/calendar_id: leave for good"), "{warnings}");
+    assert!(warnings.contains("/calendar_id: a grant cannot cover"), "{warnings}");
     let answer = json!({"approvalId": shared["actions"][0]["approvalId"], "decision": ALWAYS});
     let request = desk
         .app
         .request("POST", "/api/agent/approvals/resolve", &[("x-gavel-user", "ann")]);
     let refused = Answer::of(request.json(&answer)).await.problem(422, "not_grantable");
-    assert!(refused.to_string().contains("leave for good"), "{refused}");
+    assert!(refused.to_string().contains("a grant cannot cover"), "{refused}");
 
     let own = desk.calls("ann", event(None)).await;
     let done = desk.resolve("ann", &own["actions"][0], ALWAYS, None).await;

@@ -218,11 +218,11 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
             ("user", PROMPT),
             (
                 "approval_request",
-                "May I call gmail_send from ann@gmail.example? \"gmail_send\" has side effects and needs a person's approval.",
+                "May I call gmail_send from ann@gmail.example? \"gmail_send\" has side effects and requires approval.",
             ),
             (
                 "approval_request",
-                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" has side effects and needs a person's approval.",
+                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" has side effects and requires approval.",
             ),
         ];
         let expected: Vec<_> = asked
