@@ -252,7 +252,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
             tool: Some(Arc::clone(tool)),
             name: Arc::clone(&tool.name),
             arguments: raw(r#"{"description":"call mom","due":"2026-11-21T10:00:00Z"}"#),
-            ruled: None,
+            policy: None,
             idempotency_key: Some("01993b5c-7d3e-7a51-b9f0-000000000001".into()),
             started_at: Some(created_at + 500),
             duration_us: 900,

@@ -13,11 +13,12 @@ use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
 
 pub(super) use self::recover::recover;
-use super::approvals::{self, Answer};
+use super::approvals;
 use super::events::tool_name;
+use super::ledger::{Call, Ledger, Resolution};
 use super::log::{self, Stop};
 use super::policy::{self, Bounds, OwnBounds};
-use super::{Engine, Run, agent, checks, derive, spans};
+use super::{Engine, Run, agent, checks, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
@@ -97,15 +98,16 @@ async fn approved_as_they_are<'a, 'b>(
     run: &mut Run,
     group: &'b [Cleared<'a>],
 ) -> Vec<&'b Cleared<'a>> {
+    let ledger = Ledger::of(&run.journal);
+    let by_user = |one: &Cleared<'_>| ledger.call(one.call.id).is_some_and(Call::is_by_user);
+    let by_user: Vec<_> = group.iter().map(by_user).collect();
     let mut good = Vec::with_capacity(group.len());
-    for one in group {
-        let (journal, id) = (&run.journal, one.call.id);
-        let approved = approvals::answer(journal, id).is_some() || approvals::granted(journal, id).is_some();
+    for (one, by_user) in group.iter().zip(by_user) {
         let Callee::Tool(tool) = &one.callee else {
             good.push(one);
             continue;
         };
-        if !approved {
+        if !by_user {
             good.push(one);
             continue;
         }
@@ -157,42 +159,6 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
 }
 
 const LEASE_LOST: &str = "another process may have claimed the run; the call was not sent";
-/// The arguments that were allowed.
-pub(super) fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::Decided {
-            call,
-            decision: PolicyDecision::Allow { arguments, .. },
-        } if *call == id => Some(Arc::clone(arguments)),
-        _ => None,
-    })
-}
-
-/// The child run of a call; the last one if it was resumed.
-pub(super) fn child_begun(journal: &[Entry], id: ActionId) -> Option<RunId> {
-    children(journal, id).next_back()
-}
-
-/// All child runs of a call: the first one, and those that resumed it.
-pub(super) fn children_begun(journal: &[Entry], id: ActionId) -> Vec<RunId> {
-    children(journal, id).collect()
-}
-
-fn children(journal: &[Entry], id: ActionId) -> impl DoubleEndedIterator<Item = RunId> {
-    journal.iter().filter_map(move |entry| match entry {
-        Entry::Started { call, child, .. } if *call == id => *child,
-        _ => None,
-    })
-}
-
-/// When a call was first started, in microseconds since the epoch.
-fn begun_at(journal: &[Entry], id: ActionId) -> Option<i64> {
-    journal.iter().find_map(|entry| match entry {
-        Entry::Started { call, at_us, .. } if *call == id => Some(*at_us),
-        _ => None,
-    })
-}
-
 fn child_of(what: &Callee<'_>) -> Option<RunId> {
     matches!(what, Callee::Agent).then(RunId::new)
 }
@@ -208,11 +174,14 @@ fn cleared<'a>(call: &'a Proposed, callee: Callee<'a>, arguments: Arc<RawValue>)
 
 async fn decide_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
-    for call in calls {
-        let asked = match approvals::answer(&run.journal, call.id) {
+    let ledger = Ledger::of(&run.journal);
+    let resolution = |call: &Proposed| ledger.call(call.id).and_then(Call::resolution);
+    let resolutions: Vec<_> = calls.iter().map(resolution).collect();
+    for (call, resolution) in calls.iter().zip(resolutions) {
+        let asked = match resolution {
             None => None,
-            Some(Answer::Yes(arguments)) => Some(Arc::clone(arguments)),
-            Some(Answer::No(code, message)) => {
+            Some(Resolution::Approved(arguments)) => Some(arguments),
+            Some(Resolution::Refused(code, message)) => {
                 run.push(failed(call.id, code, message));
                 continue;
             }
@@ -309,6 +278,7 @@ pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entr
 /// The intents of the side effects among the calls, to be recorded before they are sent.
 fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> {
     let now = engine.clock.now_us();
+    let ledger = Ledger::of(&run.journal);
     let effects = cleared.iter().filter_map(|one| match one.callee {
         Callee::Tool(tool) if tool.side_effect => Some((one, tool)),
         _ => None,
@@ -321,7 +291,7 @@ fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> 
             sequence: one.call.sequence,
             tool: Arc::clone(tool),
             arguments: Arc::clone(&one.arguments),
-            ruled: derive::policy_decision(&run.journal, one.call.id),
+            policy: ledger.call(one.call.id).and_then(Call::policy),
             idempotency_key: Arc::from(one.key.as_str()),
             started_at: now,
         })
@@ -414,6 +384,8 @@ async fn attempt(
     }
     // The server's spans are children of this call's span, or else of the caller's.
     let own_place = telemetry::traceparent(&Span::current());
+    let ledger = Ledger::of(&run.journal);
+    let state = ledger.call(one.call.id);
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
@@ -423,18 +395,12 @@ async fn attempt(
         run_id: &run.record.id.to_string(),
         action_id: one.call.id,
         idempotency_key: &one.key,
-        first_attempt_us: (nth == Nth::Further)
-            .then(|| begun_at(&run.journal, one.call.id))
-            .flatten(),
-        account: run
-            .can_wait
-            .then(|| approvals::account(&run.journal, one.call.id))
-            .flatten(),
+        first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
+        account: state.filter(|_| run.can_wait).and_then(Call::account),
         traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
         timeout: time,
         cancel: &run.cancel,
-        is_approved: approvals::answer(&run.journal, one.call.id).is_some()
-            || approvals::granted(&run.journal, one.call.id).is_some(),
+        is_approved: state.is_some_and(Call::is_by_user),
         hold: run.log.as_ref().map(|log| &log.hold),
     };
     engine.tools.call(request).await
@@ -478,18 +444,20 @@ async fn still_allowed(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool)
     {
         return false;
     }
-    let granted = approvals::granted(&run.journal, call.id);
-    let answered = approvals::answer(&run.journal, call.id).is_some();
-    if (answered || granted.is_some()) && is_as_it_was(engine, tool).await != Some(true) {
+    let (granted, approved) = match Ledger::of(&run.journal).call(call.id) {
+        Some(state) => (state.grant().is_some(), state.was_approved().is_some()),
+        None => (false, false),
+    };
+    if (approved || granted) && is_as_it_was(engine, tool).await != Some(true) {
         return false;
     }
     let grants = match granted {
-        Some(_) => approvals::grants(run, std::slice::from_ref(call)).await,
-        None => Vec::new(),
+        true => approvals::grants(run, std::slice::from_ref(call)).await,
+        false => Vec::new(),
     };
     match decide(engine, call, bounds(engine, run, &grants)).await {
         PolicyDecision::Allow { .. } => true,
-        PolicyDecision::RequireApproval { .. } => answered,
+        PolicyDecision::RequireApproval { .. } => approved,
         // Arguments that are no longer valid, such as a time that has passed, do no harm: the first attempt may have
         // worked then. A check that could not be made allows nothing.
         PolicyDecision::Refuse { code, .. } => !matches!(code, FailureCode::Denied | FailureCode::LimitReached),

@@ -8,15 +8,14 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::act::{allowed, failed};
-use super::events::tool_name;
-use super::next::has_result;
+use super::act::failed;
+use super::ledger::{Call, Ledger};
 use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address::{self, Recipients};
-use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed, Target};
-use crate::domain::policy::{DecidedBy, Grant};
+use crate::domain::ids::{ActionId, ApprovalId};
+use crate::domain::journal::{CallResult, Entry, Proposed, Target};
+use crate::domain::policy::Grant;
 use crate::domain::templates::Text;
 use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
@@ -79,109 +78,16 @@ fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recip
 }
 
 /// A call as readable text: its tool and its arguments.
-pub(super) fn render_call(journal: &[Entry], id: ActionId) -> String {
-    let proposed = journal.iter().flat_map(Entry::calls).find(|call| call.id == id);
-    let name = proposed.map(tool_name).unwrap_or_default();
-    let decided = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Decided {
-            call,
-            decision: PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. },
-        } if *call == id => Some(arguments),
-        _ => None,
-    });
-    let recipients = asked_for(journal, id).and_then(|(_, details)| details.recipients);
-    let tool = proposed.and_then(tool).map(AsRef::as_ref);
-    match decided.map(|arguments| in_short(tool, arguments, recipients.as_ref())) {
-        Some(with) if !with.is_empty() => format!("{name} ({with})"),
-        _ => name.to_string(),
+pub(super) fn render_call(call: &Call<'_>) -> String {
+    let recipients = call.details().and_then(|details| details.recipients);
+    let tool = call.tool().map(AsRef::as_ref);
+    let with = call
+        .accepted()
+        .map(|arguments| in_short(tool, arguments, recipients.as_ref()));
+    match with {
+        Some(with) if !with.is_empty() => format!("{} ({with})", call.name()),
+        _ => call.name().to_string(),
     }
-}
-
-/// A resolved approval of a call.
-pub(super) enum Answer<'a> {
-    /// The call may run, with exactly these arguments.
-    Yes(&'a Arc<RawValue>),
-    /// The call must not run: code and message for the model.
-    No(FailureCode, String),
-}
-
-/// The resolution of a call's approval, if there is one.
-pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
-    let settled = journal.iter().rev().find_map(|entry| match entry {
-        Entry::ApprovalResolved {
-            call,
-            approved,
-            by,
-            reason,
-        } if *call == id => Some((*approved, by, reason)),
-        _ => None,
-    })?;
-    Some(match settled {
-        (true, ..) => match asked_for(journal, id) {
-            Some((arguments, _)) => Answer::Yes(arguments),
-            None => Answer::No(FailureCode::Denied, "no approval was requested for this call".to_owned()),
-        },
-        (false, Some(_), reason) => {
-            let why = reason
-                .as_deref()
-                .map_or_else(String::new, |reason| format!(": {reason}"));
-            Answer::No(FailureCode::Rejected, format!("the user rejected this call{why}"))
-        }
-        (false, None, reason) => {
-            let why = reason.as_deref().unwrap_or("its approval expired");
-            Answer::No(FailureCode::Expired, format!("it was not run: {why}"))
-        }
-    })
-}
-
-/// The arguments for which approval is requested, and the details for the approver.
-pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details)> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::Decided {
-            call,
-            decision:
-                PolicyDecision::RequireApproval {
-                    arguments,
-                    reason,
-                    warnings,
-                    recipients,
-                    ungrantable,
-                    account,
-                    ..
-                },
-        } if *call == id => Some((
-            arguments,
-            Details {
-                reason: reason.clone(),
-                request: None,
-                warnings: warnings.clone(),
-                recipients: (!recipients.is_empty()).then(|| recipients.clone()),
-                ungrantable: *ungrantable,
-                account: account.clone(),
-            },
-        )),
-        _ => None,
-    })
-}
-
-/// The account that the approver was shown, if approval was requested and an account was known.
-pub(super) fn account(journal: &[Entry], id: ActionId) -> Option<&str> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::Decided {
-            call,
-            decision: PolicyDecision::RequireApproval { account, .. },
-        } if *call == id => account.as_deref(),
-        _ => None,
-    })
-}
-
-/// Does the call wait for an approval, by its last decision?
-pub(super) fn waits(journal: &[Entry], id: ActionId) -> bool {
-    let last = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Decided { call, decision } if *call == id => Some(decision),
-        _ => None,
-    });
-    matches!(last, Some(PolicyDecision::RequireApproval { .. })) && !has_result(id, journal)
 }
 
 /// The servers of approved calls that have no result. A rejected call needs no server.
@@ -191,32 +97,11 @@ pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str
             .iter()
             .any(|action| action.id == id && action.status == ActionStatus::Approved)
     };
-    let open = journal.iter().flat_map(Entry::calls).filter(|call| {
-        let over = |entry: &Entry| matches!(entry, Entry::Result { call: over, .. } if *over == call.id);
-        approved(call.id) && asked_for(journal, call.id).is_some() && !journal.iter().any(over)
-    });
-    open.filter_map(|call| match &call.target {
-        Target::Tool(tool) => Some(Arc::clone(&tool.server)),
-        Target::Unresolved(tool) => Some(Arc::clone(&tool.server)),
-        Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
-    })
-    .collect()
-}
-
-/// The grant that made an approval unnecessary, by the call's last decision. An earlier grant may have been revoked
-/// since.
-pub(super) fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
-    let last = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Decided { call, decision } if *call == id => Some(decision),
-        _ => None,
-    });
-    match last {
-        Some(PolicyDecision::Allow {
-            by: Some(DecidedBy::Grant(grant)),
-            ..
-        }) => GrantId::parse(grant),
-        _ => None,
-    }
+    let ledger = Ledger::of(journal);
+    let open = ledger
+        .calls()
+        .filter(|call| call.is_open() && call.requested().is_some() && approved(call.id()));
+    open.filter_map(Call::server).map(Arc::clone).collect()
 }
 
 /// The grants of the run's user for the called tools. If they cannot be read, there are none, so approval is requested.
@@ -247,12 +132,12 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
 /// The approval requests for these calls.
 pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<NewAction> {
     let model = model(run);
-    let proposed = run.journal.iter().flat_map(Entry::calls);
-    let waiting = proposed.filter(|call| calls.contains(&call.id));
+    let ledger = Ledger::of(&run.journal);
+    let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
     waiting
         .filter_map(|call| {
-            let tool = tool(call)?;
-            let (arguments, details) = asked_for(&run.journal, call.id)?;
+            let tool = call.tool()?;
+            let (arguments, details) = (call.requested()?, call.details()?);
             let with = in_short(Some(tool), arguments, details.recipients.as_ref());
             let account = details.account.as_deref().map(in_a_sentence);
             let account = account.map_or_else(String::new, |account| format!(" from {account}"));
@@ -264,9 +149,9 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
                 ..details
             };
             Some(NewAction {
-                id: call.id,
+                id: call.id(),
                 approval: Some((ApprovalId::new(), stands)),
-                sequence: call.sequence,
+                sequence: call.proposed.sequence,
                 tool: Arc::clone(tool),
                 arguments: Arc::clone(arguments),
                 model: Arc::clone(&model),
@@ -280,55 +165,53 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
 
 /// Approved calls whose start is not written yet.
 pub(super) fn asked(run: &Run) -> Vec<ActionId> {
-    begun(run).filter(|id| asked_for(&run.journal, *id).is_some()).collect()
+    let started = newly_started(run);
+    if started.is_empty() {
+        return started;
+    }
+    let ledger = Ledger::of(&run.journal);
+    let requested = |id: &ActionId| ledger.call(*id).is_some_and(|call| call.requested().is_some());
+    started.into_iter().filter(requested).collect()
 }
 
 /// Calls whose start is not written yet.
-fn begun(run: &Run) -> impl Iterator<Item = ActionId> {
+fn newly_started(run: &Run) -> Vec<ActionId> {
     let written = run.log.as_ref().map_or(0, |log| log.written);
-    run.journal.iter().skip(written).filter_map(|entry| match entry {
+    let started = run.journal.iter().skip(written).filter_map(|entry| match entry {
         Entry::Started { call, .. } => Some(*call),
         _ => None,
-    })
+    });
+    started.collect()
 }
 
 /// Actions that start without an approval request: side effects, and read-only calls that a grant allows.
 pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
-    let model = model(run);
-    let reads = begun(run).filter_map(|id| {
-        let grant = granted(&run.journal, id)?;
-        let mut proposed = run.journal.iter().rev().flat_map(Entry::calls);
-        let call = proposed.find(|call| call.id == id)?;
-        let tool = tool(call).filter(|tool| !tool.side_effect)?;
-        Some(NewAction {
-            id: call.id,
-            approval: None,
-            sequence: call.sequence,
-            tool: Arc::clone(tool),
-            arguments: allowed(&run.journal, call.id)?,
-            model: Arc::clone(&model),
-            details: reached(tool, &allowed(&run.journal, call.id)?),
-            grant: Some(grant),
-            words: "".into(),
-        })
+    let started = newly_started(run);
+    if started.is_empty() {
+        return Vec::new();
+    }
+    let (model, ledger) = (model(run), Ledger::of(&run.journal));
+    let action = |call: &Call<'_>, tool: &Arc<Tool>, arguments: &Arc<RawValue>| NewAction {
+        id: call.id(),
+        approval: None,
+        sequence: call.proposed.sequence,
+        tool: Arc::clone(tool),
+        arguments: Arc::clone(arguments),
+        model: Arc::clone(&model),
+        details: reached(tool, arguments),
+        grant: call.grant(),
+        words: "".into(),
+    };
+    let effects = intents.iter().filter_map(|intent| {
+        let call = ledger.call(intent.id).filter(|call| call.requested().is_none())?;
+        Some(action(call, &intent.tool, &intent.arguments))
     });
-    let unasked = intents
-        .iter()
-        .filter(|intent| asked_for(&run.journal, intent.id).is_none());
-    unasked
-        .map(|intent| NewAction {
-            id: intent.id,
-            approval: None,
-            sequence: intent.sequence,
-            tool: Arc::clone(&intent.tool),
-            arguments: Arc::clone(&intent.arguments),
-            model: Arc::clone(&model),
-            details: reached(&intent.tool, &intent.arguments),
-            grant: granted(&run.journal, intent.id),
-            words: "".into(),
-        })
-        .chain(reads)
-        .collect()
+    let reads = started.iter().filter_map(|id| {
+        let call = ledger.call(*id).filter(|call| call.grant().is_some())?;
+        let tool = call.tool().filter(|tool| !tool.side_effect)?;
+        Some(action(call, tool, call.allowed()?))
+    });
+    effects.chain(reads).collect()
 }
 
 /// The recipients of a call, for users who must find out its outcome. They were checked when the call was decided.
@@ -352,20 +235,18 @@ fn reached(tool: &Tool, arguments: &RawValue) -> Details {
 
 /// Outcomes of actions in the entries from `since` on.
 pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
-    let results = journal[since.min(journal.len())..]
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Result { call, result } => Some((*call, result)),
-            _ => None,
-        });
+    let new = &journal[since.min(journal.len())..];
+    if !new.iter().any(|entry| matches!(entry, Entry::Result { .. })) {
+        return Vec::new();
+    }
+    let ledger = Ledger::of(journal);
+    let results = new.iter().filter_map(|entry| match entry {
+        Entry::Result { call, result } => Some((ledger.call(*call)?, result)),
+        _ => None,
+    });
     results
-        .filter(|(id, _)| {
-            let call = journal.iter().flat_map(Entry::calls).find(|call| call.id == *id);
-            call.is_some_and(|call| {
-                acts(call) || asked_for(journal, call.id).is_some() || granted(journal, call.id).is_some()
-            })
-        })
-        .map(|(id, result)| {
+        .filter(|(call, _)| call.is_action())
+        .map(|(call, result)| {
             let (status, error) = match &result.outcome {
                 Ok(_) => (ActionStatus::Completed, None),
                 Err(failure) => {
@@ -377,18 +258,18 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
                 }
             };
             ActionOutcome {
-                id,
+                id: call.id(),
                 status,
                 error,
-                words: executed(journal, id, result),
+                words: executed(call, result),
             }
         })
         .collect()
 }
 
 /// The thread message about an action: the call, and the id in its result.
-fn executed(journal: &[Entry], id: ActionId, result: &CallResult) -> Option<Arc<str>> {
-    let action = render_call(journal, id);
+fn executed(call: &Call<'_>, result: &CallResult) -> Option<Arc<str>> {
+    let action = render_call(call);
     let words = match &result.outcome {
         Ok(data) => {
             let mut words = Text::Executed.with(&[("action", &action)]);
@@ -431,12 +312,11 @@ fn result_id(data: &RawValue) -> Option<String> {
 /// Adds resolved approvals to the journal.
 pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     for action in actions {
-        let asked = asked_for(&run.journal, action.id).filter(|_| !has_result(action.id, &run.journal));
-        let asked = asked.map(|(arguments, _)| arguments.get() == action.arguments.get());
-        let known = run.journal.iter().rev().find_map(|entry| match entry {
-            Entry::ApprovalResolved { call, approved, .. } if *call == action.id => Some(*approved),
-            _ => None,
-        });
+        let ledger = Ledger::of(&run.journal);
+        let call = ledger.call(action.id);
+        let asked = call.filter(|call| call.is_open()).and_then(Call::requested);
+        let asked = asked.map(|arguments| arguments.get() == action.arguments.get());
+        let known = call.and_then(Call::was_approved);
         let approved = match action.status {
             // The approver saw the arguments in the action's row, so the approval is for these alone.
             ActionStatus::Approved if asked == Some(false) => {
@@ -477,14 +357,14 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
 /// Calls that require approval, were never requested because their process died, and whose tools no server offers
 /// unchanged. Their approval cannot be requested anymore, so the run would wait forever.
 fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
-    let proposed = run.journal.iter().flat_map(Entry::calls);
-    let gone = proposed.filter(|call| matches!(call.target, Target::Unresolved(_)));
-    let unasked = gone.filter(|call| {
-        asked_for(&run.journal, call.id).is_some()
-            && !has_result(call.id, &run.journal)
-            && actions.iter().all(|action| action.id != call.id)
+    let ledger = Ledger::of(&run.journal);
+    let unasked = ledger.calls().filter(|call| {
+        matches!(call.proposed.target, Target::Unresolved(_))
+            && call.is_open()
+            && call.requested().is_some()
+            && actions.iter().all(|action| action.id != call.id())
     });
-    unasked.map(|call| call.id).collect()
+    unasked.map(Call::id).collect()
 }
 
 fn model(run: &Run) -> Arc<str> {
@@ -495,14 +375,6 @@ fn tool(call: &Proposed) -> Option<&Arc<Tool>> {
     match &call.target {
         Target::Tool(tool) => Some(tool),
         _ => None,
-    }
-}
-
-fn acts(call: &Proposed) -> bool {
-    match &call.target {
-        Target::Tool(tool) => tool.side_effect,
-        Target::Unresolved(tool) => tool.side_effect,
-        Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
     }
 }
 

@@ -1,17 +1,17 @@
 //! One model call: projects the journal into a request and routes the answer.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use serde_json::value::RawValue;
 use tracing::Instrument;
 
+use super::ledger::{Call, Ledger};
 use super::limits::AtLimit;
 use super::verdict::COMPLETE_TASK;
 use super::{Engine, Run, checks, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
+use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// Forces the verdict function, when `next` requires the output.
@@ -50,7 +50,8 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
 /// Asks the model and appends its turn, or how it failed.
 pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     let outcome = {
-        let responses = responses(&run.journal);
+        let ledger = Ledger::of(&run.journal);
+        let responses = responses(&ledger);
         let contents = contents(&run.history, &run.journal, &responses);
         let request = ModelRequest {
             settings: &run.settings,
@@ -143,32 +144,17 @@ pub(super) fn calls_so_far(journal: &[Entry]) -> u32 {
 }
 
 /// For every turn with calls, in order, the responses to its calls in the order of the calls.
-fn responses(journal: &[Entry]) -> Vec<Vec<FunctionResponse<'_>>> {
-    // The last result counts: a settled one replaces the in-doubt one.
-    let results: HashMap<ActionId, &CallResult> = journal
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Result { call, result } => Some((*call, result)),
-            _ => None,
+fn responses<'a>(ledger: &Ledger<'a>) -> Vec<Vec<FunctionResponse<'a>>> {
+    let response = |call: &Call<'a>| {
+        Some(FunctionResponse {
+            id: call.proposed.call.id.as_deref(),
+            name: &call.proposed.call.name,
+            outcome: call.result()?.outcome.as_deref(),
         })
-        .collect();
-    let turns = journal.iter().filter_map(|entry| match entry {
-        Entry::ModelTurn { calls, .. } if !calls.is_empty() => Some(calls),
-        _ => None,
-    });
-    turns
-        .map(|calls| {
-            calls
-                .iter()
-                .filter_map(|call| {
-                    Some(FunctionResponse {
-                        id: call.call.id.as_deref(),
-                        name: &call.call.name,
-                        outcome: results.get(&call.id)?.outcome.as_deref(),
-                    })
-                })
-                .collect()
-        })
+    };
+    ledger
+        .turns()
+        .map(|calls| calls.iter().filter_map(response).collect())
         .collect()
 }
 

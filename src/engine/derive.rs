@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use super::Ending;
-use super::events::tool_name;
+use super::ledger::{Call, Ledger};
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
-use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Completion, Entry, FaultKind, PolicyDecision, Proposed, Target, Verdict};
-use crate::domain::policy::{DecidedBy, Effect};
+use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
 use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::Ruled as Recorded;
 
 /// The derived fields of a decision, without its response text and its log entry.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,8 +27,9 @@ pub struct Derived {
 /// Derives the decision.
 #[must_use]
 pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
-    let calls = calls(journal);
-    let ran = calls.iter().any(|call| call.started);
+    let ledger = Ledger::of(journal);
+    let calls: Vec<_> = ledger.of_tools().collect();
+    let ran = calls.iter().any(|call| call.sent_us().is_some());
     let outcome = outcome(&calls, ending);
     let decision_type = match outcome.as_str().split(':').next() {
         Some("REFUSAL") => DecisionType::Refuse,
@@ -69,11 +67,11 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
 }
 
 /// The purpose of the calls. A name that the model made up is no intent, since it can be any text.
-fn intent(calls: &[Call<'_>]) -> Option<Arc<str>> {
+fn intent(calls: &[&Call<'_>]) -> Option<Arc<str>> {
     let effect = calls.iter().rev().find(|call| call.may_have_acted());
-    let known = |call: &&Call<'_>| !matches!(call.proposed.target, Target::Unknown);
+    let known = |call: &&&Call<'_>| !matches!(call.proposed.target, Target::Unknown);
     let last = || calls.iter().rev().find(known);
-    effect.or_else(last).map(Call::name)
+    effect.or_else(last).map(|call| call.name())
 }
 
 /// The run's output as text.
@@ -102,8 +100,8 @@ pub fn usage(journal: &[Entry]) -> Usage {
 /// What the run has done so far, for a reply that must neither hide an effect nor claim one for a read-only call.
 #[must_use]
 pub fn progress(journal: &[Entry]) -> Progress {
-    let calls = calls(journal);
-    let done = calls.iter().map(|call| match call.failure() {
+    let ledger = Ledger::of(journal);
+    let done = ledger.of_tools().map(|call| match call.failure_code() {
         Some(FailureCode::InDoubt) => Progress::InDoubt,
         None if call.may_have_acted() => Progress::Partial,
         _ => Progress::Nothing,
@@ -120,162 +118,13 @@ pub fn model(journal: &[Entry]) -> Option<&str> {
     })
 }
 
-/// A proposed call and its state.
-#[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
-    /// What the model proposed.
-    pub proposed: &'a Proposed,
-    /// The number of its turn.
-    pub turn: u32,
-    /// The arguments that were allowed.
-    pub arguments: Option<&'a Arc<serde_json::value::RawValue>>,
-    /// The policy's decision on it; `None` where the policy was not asked.
-    pub ruled: Option<Ruled<'a>>,
-    /// Was it sent?
-    pub started: bool,
-    /// When it was sent, in microseconds since the epoch.
-    pub started_at: Option<i64>,
-    /// Its result.
-    pub result: Option<&'a CallResult>,
-}
-
-impl Call<'_> {
-    /// The tool's own name, or the model's name for an unknown tool.
-    #[must_use]
-    pub fn name(&self) -> Arc<str> {
-        tool_name(self.proposed)
-    }
-
-    fn failure(&self) -> Option<FailureCode> {
-        self.result
-            .and_then(|result| result.outcome.as_ref().err())
-            .map(|failure| failure.code)
-    }
-
-    fn succeeded(&self) -> bool {
-        self.result.is_some_and(|result| result.outcome.is_ok())
-    }
-
-    /// Did it have an effect, or is its outcome unknown? A call of an agent counts as an effect here; its own run has
-    /// the details.
-    fn may_have_acted(&self) -> bool {
-        let acts = match &self.proposed.target {
-            Target::Tool(tool) => tool.side_effect,
-            Target::Unresolved(tool) => tool.side_effect,
-            Target::Agent(_) => true,
-            Target::Verdict(_) | Target::Unknown => false,
-        };
-        acts && (self.succeeded() || self.failure() == Some(FailureCode::InDoubt))
-    }
-}
-
-/// Every proposed call except verdicts, in order.
-#[must_use]
-pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
-    let mut found: Vec<Call<'_>> = Vec::new();
-    let mut turn = 0;
-    for entry in journal {
-        match entry {
-            Entry::ModelTurn { .. } | Entry::Step { .. } => {
-                turn += 1;
-                let tools = entry
-                    .calls()
-                    .iter()
-                    .filter(|call| !matches!(call.target, Target::Verdict(_)));
-                found.extend(tools.map(|proposed| Call {
-                    proposed,
-                    turn,
-                    arguments: None,
-                    ruled: None,
-                    started: false,
-                    started_at: None,
-                    result: None,
-                }));
-            }
-            Entry::Decided { call, decision } => with(&mut found, *call, |call| {
-                if let PolicyDecision::Allow { arguments, .. } = decision {
-                    call.arguments = Some(arguments);
-                }
-                call.ruled = Some(after(call.ruled, decision));
-            }),
-            Entry::Started { call, at_us, .. } => with(&mut found, *call, |call| {
-                call.started = true;
-                call.started_at = Some(*at_us);
-            }),
-            Entry::Result { call, result } => with(&mut found, *call, |call| {
-                call.result = Some(result);
-                // Started, but never sent: the server was unavailable, or no time was left.
-                if !result.sent {
-                    (call.started, call.started_at) = (false, None);
-                }
-            }),
-            _ => {}
-        }
-    }
-    found
-}
-
-/// The policy's decision on a call: the last one, and whether an approval was needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ruled<'a> {
-    /// The effect.
-    pub effect: Effect,
-    /// What decided it.
-    pub by: &'a [DecidedBy],
-}
-
-impl Ruled<'_> {
-    /// The decision in its recorded form.
-    #[must_use]
-    pub fn recorded(self) -> Recorded {
-        let by: Vec<_> = self.by.iter().map(ToString::to_string).collect();
-        Recorded {
-            effect: self.effect,
-            by: (!by.is_empty()).then(|| by.join(", ").into()),
-        }
-    }
-}
-
-/// The policy's decision on one call.
-#[must_use]
-pub fn policy_decision(journal: &[Entry], id: ActionId) -> Option<Recorded> {
-    let decided = journal.iter().filter_map(|entry| match entry {
-        Entry::Decided { call, decision } if *call == id => Some(decision),
-        _ => None,
-    });
-    let last = decided.fold(None, |before, decision| Some(after(before, decision)));
-    last.map(Ruled::recorded)
-}
-
-fn after<'a>(before: Option<Ruled<'a>>, decision: &'a PolicyDecision) -> Ruled<'a> {
-    match (decision, before) {
-        // An approver has approved the call since, so the effect remains "requires approval".
-        (PolicyDecision::Allow { by: None, .. }, Some(asked)) if asked.effect == Effect::RequireApproval => asked,
-        (PolicyDecision::Allow { by, .. }, _) => Ruled {
-            effect: Effect::Allow,
-            by: by.as_slice(),
-        },
-        (PolicyDecision::RequireApproval { by, .. }, _) => Ruled {
-            effect: Effect::RequireApproval,
-            by,
-        },
-        (PolicyDecision::Refuse { by, .. }, _) => Ruled {
-            effect: Effect::Deny,
-            by,
-        },
-    }
-}
-
-fn with<'a>(calls: &mut [Call<'a>], id: ActionId, change: impl FnOnce(&mut Call<'a>)) {
-    if let Some(call) = calls.iter_mut().rev().find(|call| call.proposed.id == id) {
-        change(call);
-    }
-}
-
-fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
-    let unrepaired = |call: &&Call<'_>| call.failure().is_some() && !repaired(call, calls);
-    let denied = calls.iter().filter(unrepaired).any(|call| is_denial(call.failure()));
-    let in_doubt = calls.iter().any(|call| call.failure() == Some(FailureCode::InDoubt));
+fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
+    let unrepaired = |call: &&&Call<'_>| call.failure().is_some() && !repaired(call, calls);
+    let denied = calls
+        .iter()
+        .filter(unrepaired)
+        .any(|call| is_denial(call.failure_code()));
+    let in_doubt = calls.iter().any(|call| call.is_in_doubt());
     match ending {
         Ending::Verdict(Verdict::Refuse { outcome, .. }) => *outcome,
         Ending::Fault(FaultKind::Blocked) => Outcome::SafetyBlocked,
@@ -288,7 +137,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         | Ending::Flow(Completion::Output(_))
             if !in_doubt =>
         {
-            match calls.iter().any(Call::succeeded) {
+            match calls.iter().any(|call| call.succeeded()) {
                 true => Outcome::TaskCompleted,
                 false => Outcome::ResponseGiven,
             }
@@ -318,7 +167,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {
             if calls.iter().any(|call| unrepaired(&call)) {
                 Outcome::ToolInvocation
-            } else if calls.iter().any(Call::succeeded) {
+            } else if calls.iter().any(|call| call.succeeded()) {
                 Outcome::TaskCompleted
             } else {
                 Outcome::ResponseGiven
@@ -339,12 +188,12 @@ fn is_denial(code: Option<FailureCode>) -> bool {
 
 /// A failure is repaired when the same tool succeeded in a later turn. A call that was not allowed to run is repaired
 /// when any call of a later turn succeeded. An in-doubt call is never repaired.
-fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
-    if failed.failure() == Some(FailureCode::InDoubt) {
+fn repaired(failed: &Call<'_>, calls: &[&Call<'_>]) -> bool {
+    if failed.is_in_doubt() {
         return false;
     }
     calls.iter().any(|later| {
-        later.turn > failed.turn && later.succeeded() && (failed.arguments.is_none() || later.name() == failed.name())
+        later.turn > failed.turn && later.succeeded() && (failed.allowed().is_none() || later.name() == failed.name())
     })
 }
 

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::agent::AgentContext;
+use super::ledger::{Call, Ledger};
 use super::limits::Limits;
 use super::log::CutStep;
 use super::next::{Ending, Next, current};
@@ -18,7 +19,7 @@ use crate::domain::canonical;
 use crate::domain::decision::Usage;
 use crate::domain::definition::{Flow, InputType, Step};
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Completion, Entry, FunctionCall, Proposed, Target};
+use crate::domain::journal::{Completion, Entry, FunctionCall, Proposed, Target};
 use crate::domain::templates::{MOST_RENDERED, Template};
 
 /// The result of a step, as the journal stores it.
@@ -64,21 +65,15 @@ impl StepOutput {
 
 /// Decides from the journal which step is next. Steps completed before a resume are not repeated.
 pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elapsed: Duration) -> Next<'a> {
-    let last = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
-        Entry::Step { step, round, call } => Some((at, *step, *round, call)),
-        _ => None,
-    });
-    let (step, round) = match last {
+    let ledger = Ledger::of(journal);
+    let (step, round) = match ledger.last_step() {
         None => (0, 1),
-        Some((at, step, round, call)) => {
-            let since = &journal[at + 1..];
-            let Some(result) = result(since, call.id) else {
-                let begun = |entry: &Entry| matches!(entry, Entry::Started { call: id, .. } if *id == call.id);
-                let call = vec![call];
-                return if since.iter().any(begun) {
-                    Next::Recover(call)
-                } else {
-                    Next::Act(call)
+        Some((call, step, round)) => {
+            let Some(result) = call.result() else {
+                let this = vec![call.proposed];
+                return match call.was_started() {
+                    true => Next::Recover(this),
+                    false => Next::Act(this),
                 };
             };
             let done = match &result.outcome {
@@ -133,31 +128,26 @@ pub(super) fn limit_reached(
 
 /// The call of the last step, if the step did not complete.
 pub(super) fn unfinished(journal: &[Entry]) -> Option<ActionId> {
-    let (at, call) = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
-        Entry::Step { call, .. } => Some((at, call.id)),
-        _ => None,
-    })?;
-    let done = result(&journal[at + 1..], call).is_some_and(|result| result.outcome.is_ok());
-    (!done).then_some(call)
+    let ledger = Ledger::of(journal);
+    let (call, ..) = ledger.last_step()?;
+    (!call.succeeded()).then_some(call.id())
 }
 
 /// The output of the last completed step.
 pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::Result { result, .. } => {
-            let data = result.outcome.as_ref().ok()?;
-            Some(text(&StepOutput::read(data).output))
-        }
-        _ => None,
-    })
+    let ledger = Ledger::of(journal);
+    let mut outputs = ledger.calls().rev().filter_map(Call::data);
+    outputs.next().map(|data| text(&StepOutput::read(data).output))
 }
 
 /// Model calls and tokens of all steps completed since the last resume.
 pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
-    let results = current(journal).iter().filter_map(|entry| match entry {
-        Entry::Result { result, .. } => result.outcome.as_ref().ok(),
-        _ => None,
-    });
+    let resumed = journal.len() - current(journal).len();
+    let ledger = Ledger::of(journal);
+    let results = ledger
+        .calls()
+        .filter(|call| call.has_result_from(resumed))
+        .filter_map(Call::data);
     results
         .map(|data| StepOutput::read(data))
         .fold((0, Usage::default()), |(steps, mut usage), done| {
@@ -239,13 +229,10 @@ fn known(place: &AgentContext, flow: &Flow, journal: &[Entry], by: usize, name: 
     let Some(at) = at.filter(|at| *at < by || matches!(flow, Flow::Loop { .. })) else {
         return place.input.get(name).cloned();
     };
-    journal.iter().enumerate().rev().find_map(|(n, entry)| match entry {
-        Entry::Step { step, call, .. } if *step as usize == at => {
-            let result = result(&journal[n + 1..], call.id)?;
-            result.outcome.as_ref().ok().map(|data| StepOutput::read(data).output)
-        }
-        _ => None,
-    })
+    let ledger = Ledger::of(journal);
+    let mut earlier = ledger.calls().rev();
+    let step = earlier.find(|call| call.step.is_some_and(|(step, _)| step as usize == at))?;
+    step.data().map(|data| StepOutput::read(data).output)
 }
 
 /// A template that is a single placeholder keeps the value's type; otherwise the result is text.
@@ -273,11 +260,4 @@ pub(super) fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
-}
-
-fn result(since: &[Entry], id: ActionId) -> Option<&CallResult> {
-    since.iter().rev().find_map(|entry| match entry {
-        Entry::Result { call, result } if *call == id => Some(result),
-        _ => None,
-    })
 }

@@ -1,6 +1,6 @@
-//! Live events for watchers of a run on this replica, in addition to its journal: the model's text and thoughts as they
-//! arrive, and notifications of new journal entries. Nothing is stored; a watcher that misses events finds the whole
-//! turn in the journal. Only a run that is cancelled within a turn ends with the text so far.
+//! Live events for watchers of a run on this replica, in addition to its journal. They are the model's text and
+//! thoughts as they arrive, and notifications of new journal entries. Nothing is stored; a watcher that misses events
+//! finds the whole turn in the journal. Only a run that is cancelled within a turn ends with the text so far.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -16,6 +16,7 @@ pub mod context;
 pub mod derive;
 pub mod doom_loop;
 pub mod flow;
+pub mod ledger;
 pub mod limits;
 pub mod live;
 pub mod log;
@@ -46,6 +47,7 @@ pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
 pub use toolset::Toolset;
 
+use ledger::{Call, Ledger};
 use log::Stop;
 
 use crate::domain::agent_run::StopReason;
@@ -123,7 +125,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run's clock, without the time spent waiting for approvals and the time between two processes.
+    /// The run's clock. Waits for approvals and the time between two processes do not count.
     fn elapsed(&self, now: Instant) -> Duration {
         self.before + now.saturating_duration_since(self.began)
     }
@@ -283,26 +285,18 @@ impl Engine {
 
 /// After a panic or a cancellation: gives every call a result that states how far it came.
 fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
-    let of = |entries: &[Entry], id: ActionId, which: fn(&Entry) -> Option<ActionId>| {
-        entries.iter().any(|entry| which(entry) == Some(id))
-    };
     // Calls in an unconfirmed append were not sent: sending waits for the store's answer.
     let announcing = run.log.as_ref().filter(|log| log.intending).map(|log| log.written);
-    let begun = &run.journal[..announcing.unwrap_or(run.journal.len())];
-    let results: Vec<_> = run
-        .journal
-        .iter()
-        .flat_map(Entry::calls)
-        .filter(|call| !of(&run.journal, call.id, answered))
+    let confirmed = Ledger::of(&run.journal[..announcing.unwrap_or(run.journal.len())]);
+    let ledger = Ledger::of(&run.journal);
+    let results: Vec<_> = ledger
+        .calls()
+        .filter(|call| call.is_open())
         .map(|call| {
-            let sent = of(begun, call.id, started);
-            let acts = match &call.target {
-                Target::Tool(tool) => tool.side_effect,
-                Target::Unresolved(tool) => tool.side_effect,
-                // The effects of a child run are known if it was driven to its end first, as after a cancellation.
-                Target::Agent(_) => harmless != FailureCode::Cancelled,
-                Target::Verdict(_) | Target::Unknown => false,
-            };
+            let sent = confirmed.call(call.id()).is_some_and(Call::was_started);
+            // The effects of a child run are known if it was driven to its end first, as after a cancellation.
+            let of_child = matches!(call.proposed.target, Target::Agent(_)) && harmless != FailureCode::Cancelled;
+            let acts = call.has_side_effect() || of_child;
             let (code, message) = match (sent, acts) {
                 (true, true) => (
                     FailureCode::InDoubt,
@@ -315,7 +309,7 @@ fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
                 (false, _) => (harmless, format!("{why} before this call was sent")),
             };
             Entry::Result {
-                call: call.id,
+                call: call.id(),
                 result: CallResult {
                     outcome: Err(CallFailure::new(code, message)),
                     sent,
@@ -325,20 +319,6 @@ fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
         })
         .collect();
     results.into_iter().for_each(|result| run.push(result));
-}
-
-fn answered(entry: &Entry) -> Option<ActionId> {
-    match entry {
-        Entry::Result { call, .. } => Some(*call),
-        _ => None,
-    }
-}
-
-fn started(entry: &Entry) -> Option<ActionId> {
-    match entry {
-        Entry::Started { call, .. } => Some(*call),
-        _ => None,
-    }
 }
 
 /// The result of a call that is not run.

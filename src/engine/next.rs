@@ -1,12 +1,14 @@
 //! Decides from the journal what to do next: a pure function (DESIGN.md section 2).
 
+mod calls;
+
 use std::time::Duration;
 
-use super::doom_loop;
-use super::limits::{AtLimit, Limits, OnReject};
+use super::ledger::Ledger;
+use super::limits::{AtLimit, Limits};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Completion, Entry, FaultKind, PolicyDecision, Proposed, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, ModelTurn, Proposed, Target, Verdict};
 use crate::domain::tool::FailureCode;
 
 /// The next step of a run.
@@ -24,7 +26,7 @@ pub enum Next<'a> {
     Suspend(Vec<ActionId>),
     /// Ask the model for a final summary.
     SoftStop(StopReason),
-    /// Tell the model that its output is due.
+    /// Remind the model that its output is due.
     OutputDue,
     /// Start this step of the flow: the step, and the round.
     Step(u32, u32),
@@ -80,181 +82,139 @@ pub enum Ending {
 #[must_use]
 pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
     if limits.pause_in_doubt
-        && let Some(next) = doubts_of_agents(journal)
+        && let Some(next) = in_doubt_child_runs(journal)
     {
         return next;
     }
     let journal = current(journal);
-    let stopped = soft_stop(journal);
-    let out_of_time = limits.time.is_some_and(|time| elapsed >= time);
-    let sums_up = matches!(limits.at_limit, AtLimit::SumUp { .. });
-    if let Some(Entry::ModelFault { kind, .. }) = journal.last() {
-        match stopped {
-            Some((reason, _)) => return Next::End(Ending::Stopped(reason, None)),
-            // The model was still answering when the time limit was reached.
-            None if sums_up && out_of_time && *kind == FaultKind::Timeout => {
-                return Next::SoftStop(StopReason::TimeLimit);
-            }
-            None => return Next::End(Ending::Fault(*kind)),
-        }
-    }
-    let asked = iterations(journal);
-    let last_turn = journal
-        .iter()
-        .rposition(|entry| matches!(entry, Entry::ModelTurn { .. }));
-    if let Some(at) = last_turn
-        && let Entry::ModelTurn { turn, calls } = &journal[at]
-    {
-        let (before, since) = (&journal[..at], &journal[at + 1..]);
-        let summed_up = stopped.filter(|_| soft_stop(before).is_some());
-        if calls.is_empty() {
-            let text = turn.text();
-            let blank = text.trim().is_empty();
-            if let Some((reason, _)) = summed_up {
-                return Next::End(Ending::Stopped(reason, (!blank).then_some(text)));
-            }
-            if limits.output_due {
-                // The model is reminded once; only later turns count.
-                let told = |entry: &Entry| matches!(entry, Entry::OutputDue(_));
-                if before.iter().any(told) {
-                    return Next::End(Ending::MissingOutput(text));
-                }
-                if !since.iter().any(told) {
-                    return Next::OutputDue;
-                }
-            } else {
-                return Next::End(if blank {
-                    Ending::Fault(FaultKind::Malformed)
-                } else {
-                    Ending::Responded(text)
-                });
-            }
-        }
-        if let [
-            Proposed {
-                target: Target::Verdict(Ok(verdict)),
-                ..
-            },
-        ] = calls.as_slice()
-        {
-            return Next::End(Ending::Verdict(verdict.clone()));
-        }
-        if let Some((reason, _)) = summed_up {
-            // no more calls, and no more turns.
-            let open: Vec<_> = open(calls, since).collect();
-            if !open.is_empty() {
-                return Next::Refuse(open, FailureCode::LimitReached);
-            }
-            let text = turn.text();
-            return Next::End(Ending::Stopped(reason, (!text.trim().is_empty()).then_some(text)));
-        }
-        let mut rejected = calls.iter().filter(|call| was_rejected(call.id, since));
-        let rejected = rejected.next().filter(|_| limits.on_reject != OnReject::Continue);
-        match (open_calls(journal, calls, since, limits, asked, out_of_time), rejected) {
-            // this ends the run, so no further approvals are requested.
-            (Some(Next::Suspend(_)), Some(_)) => {
-                return Next::Refuse(open(calls, since).collect(), FailureCode::Rejected);
-            }
-            (Some(open), _) => return open,
-            (None, Some(call)) => {
-                return Next::End(Ending::Rejected(limits.on_reject == OnReject::Fail, call.id));
-            }
-            (None, None) => {}
-        }
-        if limits.doom_loop
-            && let Some(n) = doom_loop::end(&doom_loop::in_a_row(journal))
-        {
-            return Next::End(Ending::DoomLoop(calls[n].call.name.clone()));
-        }
-        if let Some(most) = limits.invalid_outputs
-            && let Some((turns, errors)) = invalid_outputs(journal)
-            && turns >= most
-        {
-            return Next::End(Ending::InvalidOutput(turns, errors));
-        }
-        if limits.pause_in_doubt && calls.iter().any(|call| in_doubt(call.id, since)) {
-            return Next::End(Ending::Stopped(StopReason::InDoubt, None));
-        }
-    }
-    let AtLimit::SumUp { grace } = limits.at_limit else {
-        return if out_of_time {
-            Next::End(Ending::Deadline)
-        } else if limits.iterations.is_some_and(|most| asked >= most) {
-            Next::End(Ending::LoopLimit)
-        } else {
-            Next::Ask
-        };
+    let now = Situation {
+        journal,
+        limits,
+        elapsed,
+        soft_stop: soft_stop(journal),
+        asked: iterations(journal),
+        out_of_time: limits.time.is_some_and(|time| elapsed >= time),
     };
-    if let Some((reason, since)) = stopped {
-        // The final summary has no other time limit, so recovery gets here.
-        return if elapsed.saturating_sub(since) >= grace {
-            Next::End(Ending::Stopped(reason, None))
-        } else {
-            Next::Ask
-        };
+    if let Some(Entry::ModelFault { kind, .. }) = journal.last() {
+        return now.after_fault(*kind);
     }
-    let reached = [
-        (out_of_time, StopReason::TimeLimit),
-        (
-            limits.iterations.is_some_and(|most| asked >= most),
-            StopReason::StepLimit,
-        ),
-        (
-            limits.tokens.is_some_and(|most| tokens(journal) >= most),
-            StopReason::TokenLimit,
-        ),
-    ];
-    match reached.into_iter().find(|(reached, _)| *reached) {
-        Some((_, reason)) => Next::SoftStop(reason),
-        None => Next::Ask,
-    }
-}
-
-/// The number of consecutive turns, up to the last one, whose verdict function was refused, and the last error. `None`
-/// if the last turn called no verdict function.
-fn invalid_outputs(journal: &[Entry]) -> Option<(u32, String)> {
-    let turns = journal.iter().rev().filter_map(|entry| match entry {
-        Entry::ModelTurn { calls, .. } => Some(calls),
+    let last_turn = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
+        Entry::ModelTurn { turn, calls } => Some((at, turn, calls.as_slice())),
         _ => None,
     });
-    let tries = |calls: &&Vec<Proposed>| calls.iter().any(|call| matches!(call.target, Target::Verdict(_)));
-    let count = turns.take_while(tries).count();
-    let last = journal.iter().rev().find_map(|entry| match entry {
-        Entry::ModelTurn { calls, .. } => Some(calls),
-        _ => None,
-    })?;
-    let refused = last.iter().find(|call| matches!(call.target, Target::Verdict(_)))?;
-    let told = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Result { call, result } if *call == refused.id => result.outcome.as_ref().err(),
-        _ => None,
-    })?;
-    Some((u32::try_from(count).unwrap_or(u32::MAX), told.message.clone()))
+    let next = match last_turn {
+        None => None,
+        Some((at, turn, [])) => now.after_words(at, turn),
+        Some((at, turn, calls)) => now.after_calls(at, turn, calls),
+    };
+    next.unwrap_or_else(|| now.within_limits())
+}
+
+/// What the next step is decided from.
+struct Situation<'a, 'b> {
+    /// Since the last resume.
+    journal: &'a [Entry],
+    limits: &'b Limits,
+    elapsed: Duration,
+    /// The soft stop, if there was one, and when.
+    soft_stop: Option<(StopReason, Duration)>,
+    /// Model calls so far.
+    asked: u32,
+    out_of_time: bool,
+}
+
+impl<'a> Situation<'a, '_> {
+    /// After a model call without a usable answer.
+    fn after_fault(&self, kind: FaultKind) -> Next<'a> {
+        let sums_up = matches!(self.limits.at_limit, AtLimit::SumUp { .. });
+        match self.soft_stop {
+            Some((reason, _)) => Next::End(Ending::Stopped(reason, None)),
+            // The time limit passed while the model was answering.
+            None if sums_up && self.out_of_time && kind == FaultKind::Timeout => Next::SoftStop(StopReason::TimeLimit),
+            None => Next::End(Ending::Fault(kind)),
+        }
+    }
+
+    /// After a turn without calls; `None` if the model is asked again.
+    fn after_words(&self, at: usize, turn: &ModelTurn) -> Option<Next<'a>> {
+        let (before, since) = (&self.journal[..at], &self.journal[at + 1..]);
+        let text = turn.text();
+        let blank = text.trim().is_empty();
+        if let Some(reason) = self.summed_up(at) {
+            return Some(Next::End(Ending::Stopped(reason, (!blank).then_some(text))));
+        }
+        if !self.limits.output_due {
+            return Some(Next::End(match blank {
+                true => Ending::Fault(FaultKind::Malformed),
+                false => Ending::Responded(text),
+            }));
+        }
+        // The model is reminded once that its output is due.
+        let reminded = |entry: &Entry| matches!(entry, Entry::OutputDue(_));
+        if before.iter().any(reminded) {
+            return Some(Next::End(Ending::MissingOutput(text)));
+        }
+        (!since.iter().any(reminded)).then_some(Next::OutputDue)
+    }
+
+    /// The reason of a soft stop before the turn at `at`, which then sums up.
+    fn summed_up(&self, at: usize) -> Option<StopReason> {
+        let (reason, _) = self.soft_stop?;
+        soft_stop(&self.journal[..at]).map(|_| reason)
+    }
+
+    /// When all calls of the last turn have results: a limit ends the run, or has the model sum up; else it is asked.
+    fn within_limits(&self) -> Next<'a> {
+        let steps_exceeded = self.limits.iterations.is_some_and(|most| self.asked >= most);
+        let AtLimit::SumUp { grace } = self.limits.at_limit else {
+            return match (self.out_of_time, steps_exceeded) {
+                (true, _) => Next::End(Ending::Deadline),
+                (false, true) => Next::End(Ending::LoopLimit),
+                (false, false) => Next::Ask,
+            };
+        };
+        if let Some((reason, since)) = self.soft_stop {
+            // also how recovery ends a run whose summing-up call was lost.
+            return match self.elapsed.saturating_sub(since) >= grace {
+                true => Next::End(Ending::Stopped(reason, None)),
+                false => Next::Ask,
+            };
+        }
+        let tokens_exceeded = self.limits.tokens.is_some_and(|most| tokens(self.journal) >= most);
+        match (self.out_of_time, steps_exceeded, tokens_exceeded) {
+            (true, _, _) => Next::SoftStop(StopReason::TimeLimit),
+            (false, true, _) => Next::SoftStop(StopReason::StepLimit),
+            (false, false, true) => Next::SoftStop(StopReason::TokenLimit),
+            (false, false, false) => Next::Ask,
+        }
+    }
 }
 
 /// When a run is resumed, child runs in doubt are continued before the model is asked. They know how the user settled
 /// their calls, and the parent's call then gets a new result.
-fn doubts_of_agents(journal: &[Entry]) -> Option<Next<'_>> {
+fn in_doubt_child_runs(journal: &[Entry]) -> Option<Next<'_>> {
     let resumed = journal.len() - current(journal).len();
     let (before, since) = journal.split_at(resumed);
     if since.iter().any(|entry| matches!(entry, Entry::ModelTurn { .. })) {
         return None;
     }
     let turn = before.iter().rfind(|entry| matches!(entry, Entry::ModelTurn { .. }))?;
-    let called = turn
+    let ledger = Ledger::of(journal);
+    let mut in_doubt = Vec::new();
+    for call in turn
         .calls()
         .iter()
-        .filter(|call| matches!(call.target, Target::Agent(_)));
-    let doubtful: Vec<_> = called.filter(|call| in_doubt(call.id, journal)).collect();
-    let looked_at = |call: &&Proposed| has_result(call.id, since);
-    if doubtful.iter().any(looked_at) {
-        return Some(Next::End(Ending::Stopped(StopReason::InDoubt, None)));
+        .filter(|call| matches!(call.target, Target::Agent(_)))
+    {
+        let state = ledger.call(call.id)?;
+        if state.is_in_doubt() {
+            if state.has_result_from(resumed) {
+                return Some(Next::End(Ending::Stopped(StopReason::InDoubt, None)));
+            }
+            in_doubt.push(call);
+        }
     }
-    (!doubtful.is_empty()).then_some(Next::Recover(doubtful))
-}
-
-pub(super) fn has_result(call: ActionId, entries: &[Entry]) -> bool {
-    let is_its = |entry: &Entry| matches!(entry, Entry::Result { call: id, .. } if *id == call);
-    entries.iter().any(is_its)
+    (!in_doubt.is_empty()).then_some(Next::Recover(in_doubt))
 }
 
 /// The entries that count against the limits: those since the last resume.
@@ -294,114 +254,6 @@ fn tokens(journal: &[Entry]) -> u64 {
         _ => 0,
     });
     used.fold(0, u64::saturating_add)
-}
-
-/// Calls without a result.
-pub(super) fn open<'a>(calls: &'a [Proposed], since: &'a [Entry]) -> impl Iterator<Item = &'a Proposed> {
-    calls.iter().filter(|call| !has_result(call.id, since))
-}
-
-/// The next step for the calls of the last turn; `None` when all have results.
-fn open_calls<'a>(
-    journal: &'a [Entry],
-    calls: &'a [Proposed],
-    since: &'a [Entry],
-    limits: &Limits,
-    asked: u32,
-    out_of_time: bool,
-) -> Option<Next<'a>> {
-    let refuse = |code, which: Vec<&'a Proposed>| (!which.is_empty()).then_some(Next::Refuse(which, code));
-    let begun = |call: &Proposed| {
-        since
-            .iter()
-            .any(|e| matches!(e, Entry::Started { call: id, .. } if *id == call.id))
-    };
-
-    // An invalid verdict, or one together with other calls, uses an iteration and runs nothing.
-    if calls.iter().any(|call| matches!(call.target, Target::Verdict(_))) {
-        return refuse(FailureCode::MixedWithVerdict, open(calls, since).collect());
-    }
-    let orphans: Vec<_> = open(calls, since).filter(|call| begun(call)).collect();
-    if !orphans.is_empty() {
-        return Some(Next::Recover(orphans));
-    }
-    // If no further model call would read the results of the last turn's calls, they are not started. None is started
-    // after the time limit.
-    let unread = limits.at_limit == AtLimit::End && limits.iterations.is_some_and(|most| asked >= most);
-    let sums_up = limits.at_limit != AtLimit::End;
-    if ((unread || out_of_time) && !calls.iter().any(begun)) || (out_of_time && sums_up) {
-        return refuse(FailureCode::LimitReached, open(calls, since).collect());
-    }
-    let surplus: Vec<_> = open(&calls[limits.parallel_calls.min(calls.len())..], since).collect();
-    if !surplus.is_empty() {
-        return refuse(FailureCode::TooManyCalls, surplus);
-    }
-    if limits.doom_loop {
-        let counts = doom_loop::in_a_row(journal);
-        let open_where = |which: &dyn Fn(usize) -> bool| -> Vec<_> {
-            open(calls, since)
-                .filter(|call| calls.iter().position(|other| other.id == call.id).is_some_and(which))
-                .collect()
-        };
-        let again = open_where(&|n| counts.get(n).is_some_and(|count| *count >= doom_loop::REFUSED_FROM));
-        if !again.is_empty() {
-            return refuse(FailureCode::DoomLoop, again);
-        }
-        // that call ends the run, so no later call is started.
-        if let Some(end) = doom_loop::end(&counts) {
-            let after = open_where(&|n| n > end);
-            if !after.is_empty() {
-                return refuse(FailureCode::LimitReached, after);
-            }
-        }
-    }
-
-    let (mut ready, mut waiting) = (Vec::new(), Vec::new());
-    for call in open(calls, since) {
-        if awaits_person(call.id, since) {
-            waiting.push(call.id)
-        } else {
-            ready.push(call)
-        }
-    }
-    match (ready.is_empty(), waiting.is_empty()) {
-        (false, _) => Some(Next::Act(ready)),
-        (true, false) => Some(Next::Suspend(waiting)),
-        (true, true) => None,
-    }
-}
-
-/// Is the call's outcome unknown? The last result counts: the user may have settled the call.
-pub(super) fn in_doubt(call: ActionId, since: &[Entry]) -> bool {
-    let last = since.iter().rev().find_map(|entry| match entry {
-        Entry::Result { call: id, result } if *id == call => Some(&result.outcome),
-        _ => None,
-    });
-    matches!(last, Some(Err(failure)) if failure.code == FailureCode::InDoubt)
-}
-
-fn was_rejected(call: ActionId, since: &[Entry]) -> bool {
-    since.iter().any(|entry| match entry {
-        Entry::Result { call: id, result } if *id == call => {
-            matches!(&result.outcome, Err(failure) if failure.code == FailureCode::Rejected)
-        }
-        _ => false,
-    })
-}
-
-fn awaits_person(call: ActionId, since: &[Entry]) -> bool {
-    let mut waits = false;
-    for entry in since {
-        match entry {
-            Entry::Decided {
-                call: id,
-                decision: PolicyDecision::RequireApproval { .. },
-            } if *id == call => waits = true,
-            Entry::ApprovalResolved { call: id, .. } if *id == call => return false,
-            _ => {}
-        }
-    }
-    waits
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The gate: may this call run, and with which exact arguments?
+//! The policy check: may this call run, and with which exact arguments?
 //!
-//! Pure. First what the call is: grant, identity, schema, and what its parameters say ([`parameters`]), before anybody is
-//! asked anything. Then what it may do ([`decision`]): the strictest answer wins, and a check that cannot be made denies.
+//! Pure. First it checks the call itself (grant, identity, schema and arguments: [`parameters`]), before any approval
+//! is requested. Then it decides what is allowed ([`decision`]): the strictest answer wins, and a check that cannot be
+//! made denies.
 
 mod cases;
 mod decision;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::derive::{self, Call, Derived};
+use super::derive::{self, Derived};
+use super::ledger::{Call, Ledger};
 use super::log::Log;
 use super::{Run, flow, iterations};
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
-use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, Entry, Target};
+use crate::domain::journal::{CallFailure, Entry};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
@@ -40,7 +40,7 @@ pub fn closed(
         usage: derive::usage(journal),
         duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
         error_detail: run.fault_detail.clone(),
-        calls: derive::calls(journal).iter().map(call_record).collect(),
+        calls: Ledger::of(journal).of_tools().map(call_record).collect(),
         answer,
         opened: run.opened,
     }
@@ -50,36 +50,30 @@ pub fn closed(
 #[must_use]
 pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
     let written = run.log.as_ref().map_or(0, |log| log.written);
-    let results = run.journal.iter().skip(written).filter_map(|entry| match entry {
-        Entry::Result { call, .. } => Some(*call),
-        _ => None,
-    });
-    // Includes calls that were started but could not be sent.
-    let begun = |id: &ActionId| {
-        let mut all = run.journal.iter().rev();
-        all.any(|entry| matches!(entry, Entry::Started { call, .. } if call == id))
-    };
-    let ended: Vec<_> = results.filter(begun).collect();
-    if ended.is_empty() {
+    let has_new_result = |entry: &Entry| matches!(entry, Entry::Result { .. });
+    if !run.journal.iter().skip(written).any(has_new_result) {
         return None;
     }
-    let calls = derive::calls(own(run));
-    let effects = calls.iter().filter(|call| match &call.proposed.target {
-        Target::Tool(tool) => tool.side_effect && ended.contains(&call.proposed.id),
-        _ => false,
+    let own = own(run);
+    let inherited = run.journal.len() - own.len();
+    let ledger = Ledger::of(own);
+    // Includes calls that were started but could not be sent.
+    let ended = ledger.of_tools().filter(|call| {
+        let is_new = call.has_result_from(written.saturating_sub(inherited)) && call.was_started();
+        is_new && call.tool().is_some_and(|tool| tool.side_effect)
     });
-    let effects: Vec<_> = effects.map(call_record).collect();
+    let effects: Vec<_> = ended.map(call_record).collect();
     (!effects.is_empty()).then(|| (run.record.clone(), effects))
 }
 
-/// What the run and the flows that it is a step of have used by now, where the entries that are not written yet change it.
+/// Total usage of the run and of the flows that it is a step of, if entries that are not written yet change it.
 #[must_use]
 pub fn spent(run: &Run) -> Vec<Spent> {
     let Some(log) = &run.log else { return Vec::new() };
     let is_flow = run.agent.as_ref().is_some_and(|place| place.flow().is_some());
     let changes = |entry: &Entry| match entry {
         Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
-        // A step of a flow is done.
+        // A step of a flow has ended.
         Entry::Result { .. } => is_flow,
         _ => false,
     };
@@ -93,7 +87,7 @@ pub fn spent(run: &Run) -> Vec<Spent> {
     with_flows(log, steps, usage)
 }
 
-/// What the run has used, as part of each flow that it is a step of, and by itself.
+/// The usage of the run itself, and added to each flow that it is a step of.
 pub(super) fn with_flows(log: &Log, steps: u32, usage: Usage) -> Vec<Spent> {
     let own = Spent {
         run: log.run,
@@ -109,7 +103,7 @@ pub(super) fn with_flows(log: &Log, steps: u32, usage: Usage) -> Vec<Spent> {
     flows.chain([own]).collect()
 }
 
-/// What belongs to this run, and not to one that it goes on with.
+/// The entries of this run, without those of the runs it resumes.
 #[must_use]
 pub fn own(run: &Run) -> &[Entry] {
     let inherited = run.log.as_ref().map_or(0, |log| log.inherited);
@@ -117,51 +111,46 @@ pub fn own(run: &Run) -> &[Entry] {
 }
 
 fn call_record(call: &Call<'_>) -> CallRecord {
-    let id = call.proposed.id;
+    let (id, sent_us, result) = (call.id(), call.sent_us(), call.result());
     CallRecord {
         id,
         sequence: call.proposed.sequence,
-        tool: match &call.proposed.target {
-            Target::Tool(tool) => Some(Arc::clone(tool)),
-            Target::Unresolved(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
-        },
+        tool: call.tool().map(Arc::clone),
         name: Arc::from(call.proposed.call.name.as_str()),
         arguments: arguments(call),
-        ruled: call.ruled.map(derive::Ruled::recorded),
-        idempotency_key: call.started.then(|| Arc::from(id.to_string())),
-        started_at: call.started_at,
-        duration_us: call.result.map_or(0, |result| result.duration_us),
-        outcome: call
-            .result
-            .map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
+        policy: call.policy(),
+        idempotency_key: sent_us.map(|_| Arc::from(id.to_string())),
+        started_at: sent_us,
+        duration_us: result.map_or(0, |result| result.duration_us),
+        outcome: result.map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
     }
 }
 
-/// What was allowed, or else what the model gave. Arguments that nest too deeply were not allowed, and are left out: many a
-/// reader of the reply or of the record could not read past them.
+/// The allowed arguments, or else the model's own. Arguments that nest too deeply are left out, since many readers
+/// could not parse them.
 #[must_use]
 pub fn arguments(call: &Call<'_>) -> Arc<RawValue> {
     let given = &call.proposed.call.args;
-    match call.arguments {
+    match call.allowed() {
         Some(allowed) => Arc::clone(allowed),
         None if nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) => Arc::from(given.clone()),
         None => Arc::from(canonical::to_raw(&Value::Object(Map::new()))),
     }
 }
 
-/// A call that was begun and has no result is a step that was cut short; one that was not begun was not recorded.
+/// A started call without a result is a step that was cut short; a call that was not started was not recorded.
 #[must_use]
 pub fn without_result(call: &Call<'_>) -> CallFailure {
-    if call.started {
+    if call.sent_us().is_some() {
         return CallFailure::new(
             FailureCode::Cancelled,
-            "cut short; it goes on when the run is resumed".to_owned(),
+            "cut short; it continues when the run is resumed".to_owned(),
         );
     }
     not_run()
 }
 
-/// The run was abandoned because its intents were not durable.
+/// The run was abandoned because its intents could not be made durable.
 #[must_use]
 pub fn not_run() -> CallFailure {
     CallFailure::new(

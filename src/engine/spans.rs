@@ -1,8 +1,8 @@
-//! What traces tell of a run: a span for each model call and each tool call, under OpenTelemetry's names for
-//! generative AI and MCP. Names, numbers and codes; what was said and done stays in the record.
+//! Trace spans of a run: one for each model call and each tool call, named by OpenTelemetry's conventions for
+//! generative AI and MCP. They contain names, numbers and codes, but no content.
 //!
-//! They are of level debug, which nobody takes unless a collector is configured; then to begin one is a comparison,
-//! and its fields are not even read.
+//! Their level is debug, so they are disabled unless a collector is configured. Creating a disabled span is a single
+//! comparison, and its fields are not evaluated.
 
 use tracing::Span;
 use tracing::field::Empty;
@@ -14,7 +14,7 @@ use crate::domain::journal::{CallResult, ModelTurn};
 use crate::domain::tool::Tool;
 use crate::ports::model::ModelFault;
 
-/// Begins the span of a model call: all its attempts.
+/// Starts the span of a model call with all its attempts.
 pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
     let model = || {
         let named = run.settings.model.as_deref();
@@ -38,7 +38,7 @@ pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
     )
 }
 
-/// Ends it.
+/// Records the outcome of a model call.
 pub(super) fn answered(span: &Span, outcome: &Result<ModelTurn, ModelFault>) {
     if span.is_disabled() {
         return;
@@ -62,12 +62,12 @@ pub(super) fn answered(span: &Span, outcome: &Result<ModelTurn, ModelFault>) {
         ("gen_ai.usage.reasoning.output_tokens", usage.thought_tokens),
     ];
     for (name, count) in counts {
-        // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
+        // Signed, like OpenTelemetry's numbers; an unsigned value would be exported as text.
         span.record(name, i64::try_from(count).unwrap_or(i64::MAX));
     }
 }
 
-/// Begins the span of an agent's run, from its start or from where this process took it up.
+/// Starts the span of an agent's run, or of the part that this process executes.
 pub(super) fn agent(name: &str, run: RunId, engine: &Engine) -> Span {
     tracing::debug_span!(
         "agent_run",
@@ -83,7 +83,7 @@ pub(super) fn agent(name: &str, run: RunId, engine: &Engine) -> Span {
     )
 }
 
-/// Ends it.
+/// Records the outcome of an agent's run.
 pub(super) fn agent_ended(span: &Span, status: RunStatus) {
     span.record("gavel.run.status", status.as_str());
     if status == RunStatus::Failed {
@@ -91,7 +91,7 @@ pub(super) fn agent_ended(span: &Span, status: RunStatus) {
     }
 }
 
-/// Begins the span of a tool call: both attempts, where there are two.
+/// Starts the span of a tool call with all its attempts.
 pub(super) fn tool_call(tool: &Tool, call: ActionId) -> Span {
     tracing::debug_span!(
         "tool_call",
@@ -108,7 +108,7 @@ pub(super) fn tool_call(tool: &Tool, call: ActionId) -> Span {
     )
 }
 
-/// Ends it.
+/// Records the outcome of a tool call.
 pub(super) fn called(span: &Span, result: &CallResult) {
     if !span.is_disabled()
         && let Err(failure) = &result.outcome

@@ -1,4 +1,4 @@
-//! Small makers for the engine's own tests.
+//! Helpers for the engine's own tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub(crate) fn call_of(tool: &Arc<Tool>, args: &str) -> Proposed {
     }
 }
 
-/// A turn that says `text` and makes `calls`, with the calls routed through `toolset`.
+/// A turn with the text `text` and the calls `calls`, routed through `toolset`.
 pub(crate) fn turn_of(toolset: &Toolset, text: &str, calls: &[FunctionCall]) -> (ModelTurn, Vec<Proposed>) {
     let mut parts: Vec<_> = calls.iter().cloned().map(Part::Call).collect();
     if !text.is_empty() {

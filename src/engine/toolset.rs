@@ -1,4 +1,4 @@
-//! The functions one agent may call, under the names its model sees.
+//! The functions that one agent may call, by the names that its model sees.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -16,16 +16,16 @@ use crate::ports::tools::Catalog;
 /// Longest name shown to a model (WIRE.md section 2: 64 is safe on both APIs and old models).
 const MAX_NAME: usize = 64;
 
-/// A grant made concrete against one generation of the catalog.
+/// A grant resolved against one generation of the catalog.
 #[derive(Debug)]
 pub struct Toolset {
     /// The catalog's generation it was built from.
     pub generation: u64,
-    /// What the model is shown: tools in the grant's order, then verdicts.
+    /// The functions shown to the model: tools in the grant's order, then verdicts.
     pub functions: Arc<Functions>,
     /// Granted names that no server offers now, with the reason.
     pub missing: Vec<Missing>,
-    /// Servers that were not connected then.
+    /// Servers that were not connected.
     away: Vec<Arc<str>>,
     routes: HashMap<String, Route>,
 }
@@ -33,13 +33,13 @@ pub struct Toolset {
 /// A granted tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// As the grant names it.
+    /// The name in the grant.
     pub name: String,
-    /// Why, for operators.
+    /// The reason, for operators.
     pub reason: String,
 }
 
-/// Each reason once, with the tools that lack for it: as when their server is off, that is one thing to put right.
+/// Groups missing tools by reason, since one cause, such as an unavailable server, often affects several tools.
 #[must_use]
 pub fn by_reason(missing: &[Missing]) -> Vec<(&str, Vec<&str>)> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -52,14 +52,14 @@ pub fn by_reason(missing: &[Missing]) -> Vec<(&str, Vec<&str>)> {
     reasons
 }
 
-/// That one name in `tools` means an agent and a tool that a server offers: which of the two was meant is not known.
+/// The error if a name in `tools` is both an agent and a server's tool, so that its meaning is ambiguous.
 #[must_use]
 pub fn clash(catalog: &Catalog, definition: &Definition, is_agent: impl Fn(&str) -> bool) -> Option<String> {
     let mut names = definition.tools.iter().filter(|name| is_agent(name));
     names.find_map(|name| named_twice(catalog, name))
 }
 
-/// As [`clash`], of one name that is an agent's.
+/// Like [`clash`], for one name of an agent.
 #[must_use]
 pub fn named_twice(catalog: &Catalog, name: &str) -> Option<String> {
     let tool = catalog.tools.iter().find(|tool| tool.is_called(name))?;
@@ -80,14 +80,14 @@ enum Route {
 impl Toolset {
     /// Resolves `grant` (bare names, or `server__tool`) in `catalog`.
     ///
-    /// A bare name that several servers offer is granted from none of them: whoever wrote the
-    /// grant meant one, and a server added later must not slip in beside it.
+    /// A bare name that several servers offer is not granted: the author of the grant meant one of them, and a server
+    /// added later must not replace it.
     #[must_use]
     pub fn build(catalog: &Catalog, grant: &[String], verdicts: &[VerdictFunction]) -> Self {
         Self::with_agents(catalog, grant, &[], verdicts)
     }
 
-    /// As [`Toolset::build`], with other agents beside the tools: their declarations, by the agents' names.
+    /// Like [`Toolset::build`], with other agents in addition: their declarations, by the agents' names.
     #[must_use]
     pub fn with_agents(
         catalog: &Catalog,
@@ -100,7 +100,7 @@ impl Toolset {
         for (name, resolved) in &granted {
             match resolved {
                 Ok(tool) => {
-                    // Whichever of two namesakes had the bare name, the model could mean the other.
+                    // If one of two tools with the same name had the bare name, the model could mean the other.
                     let reserved = |shown: &str| {
                         let mut tools = granted.iter().filter_map(|(_, other)| other.as_ref().ok());
                         verdicts.iter().any(|verdict| verdict.name() == shown)
@@ -151,10 +151,10 @@ impl Toolset {
         }
     }
 
-    /// Where a call goes. Names are compared byte by byte: a look-alike is unknown.
+    /// The target of a call. Names are compared byte by byte: a look-alike is unknown.
     ///
     /// # Errors
-    /// The verdict function whose arguments take longer to check than a thread that serves others may be kept.
+    /// The verdict function whose arguments take too long to check on a shared thread.
     pub(super) fn route(&self, call: &FunctionCall) -> Result<Target, VerdictFunction> {
         Ok(match self.routes.get(&call.name) {
             Some(Route::Tool(tool)) => Target::Tool(Arc::clone(tool)),
@@ -167,7 +167,7 @@ impl Toolset {
         })
     }
 
-    /// Which granted tools are missing, and which servers are not connected, for the record of a decision; none where all are there.
+    /// The missing granted tools and the unconnected servers, for the decision log; `None` if no tool is missing.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         if self.missing.is_empty() {
@@ -184,7 +184,7 @@ impl Toolset {
         ))
     }
 
-    /// The tool of an earlier process, if it is still granted and the same as it was.
+    /// The tool of an earlier process, if it is still granted and unchanged.
     #[must_use]
     pub fn find(&self, tool: &ToolRef) -> Option<&Arc<Tool>> {
         self.routes.values().find_map(|route| match route {
@@ -212,11 +212,11 @@ fn resolve<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Tool>, String
 
 fn absence(catalog: &Catalog, name: &str) -> String {
     if let Some(left) = catalog.left_out.iter().find(|left| left.tool == name) {
-        return format!("left out of {:?}: {}", left.server, left.reason);
+        return format!("excluded from {:?}: {}", left.server, left.reason);
     }
     if let Some(tool) = catalog.tools.iter().find(|tool| *tool.name == *name) {
         return format!(
-            "a tool of {:?} has this for a bare name; grant it as {}",
+            "a tool of {:?} has this bare name; grant it as {}",
             tool.server,
             tool.qualified_name()
         );
@@ -243,7 +243,7 @@ fn absence(catalog: &Catalog, name: &str) -> String {
     )
 }
 
-/// What to write for a name of Gemini CLI or Claude Code.
+/// A hint with the name to write instead of a name of Gemini CLI or Claude Code.
 fn written(name: &str) -> String {
     well_known_tool(name).map_or_else(String::new, |known| format!("; write {known}"))
 }
@@ -257,8 +257,8 @@ fn shown_name(tool: &Tool, reserved: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// At most 64 of `[A-Za-z0-9_-]`, beginning with a letter or `_`. A name that had to be changed
-/// gets eight hex digits of its hash, so that two names never become one.
+/// At most 64 characters of `[A-Za-z0-9_-]`, the first one a letter or `_`. A changed name gets eight hex digits of its
+/// hash, so that different names stay different.
 fn safe_name(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -277,7 +277,7 @@ fn safe_name(name: &str) -> String {
 }
 
 impl Declaration {
-    /// A declaration of our own, from its JSON text.
+    /// Our own declaration, from its JSON text.
     pub(super) fn own(name: &str, description: &str, schema: &'static str) -> Self {
         let parameters = RawValue::from_string(schema.to_owned());
         Self {
@@ -333,7 +333,7 @@ mod tests {
         );
     }
 
-    /// C-FR-009: a server cannot take the place of another by what it calls its tool.
+    /// C-FR-009: a server cannot impersonate another one by the names of its tools.
     #[test]
     fn a_bare_name_that_looks_like_another_servers_tool_is_not_granted_by_it() {
         let catalog = catalog_of([tool_on("evil", "google__gmail_send")]);

@@ -1,4 +1,4 @@
-//! Verdict functions: how a model ends its turn without being guessed at (DESIGN.md section 2).
+//! Verdict functions: explicit ways for a model to end its turn (DESIGN.md section 2).
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::text::capped;
 use crate::ports::model::Declaration;
 
-/// The function by which an agent hands in its output.
+/// The function with which an agent returns its output.
 pub const COMPLETE_TASK: &str = "complete_task";
-/// The function by which an agent ends the loop that it goes round in.
+/// The function with which an agent ends the loop that it is a step of.
 pub const EXIT_LOOP: &str = "exit_loop";
 
-/// A function that the engine answers itself.
+/// A function that the engine handles itself.
 #[derive(Clone, Debug)]
 pub enum VerdictFunction {
     /// `request_clarification {question, kind}`.
@@ -35,7 +35,7 @@ pub enum VerdictFunction {
     ExitLoop(Option<Arc<OutputContract>>),
 }
 
-/// What an agent has to hand in, ready to be shown and checked.
+/// The output that an agent must return, with its declaration and its check.
 #[derive(Debug)]
 pub struct OutputContract {
     name: String,
@@ -44,13 +44,13 @@ pub struct OutputContract {
 }
 
 impl OutputContract {
-    /// A schema that Gemini cannot be shown is told in words; it is checked all the same.
+    /// A schema that Gemini cannot use is put into the description; it is checked nevertheless.
     ///
     /// # Errors
-    /// The schema is none.
+    /// The schema is invalid.
     pub fn new(output: &Output, schema: &Value) -> Result<Self, String> {
         let check = JsonSchema::compile(canonical::to_raw(schema)).map_err(|error| error.to_string())?;
-        // References of the schema begin at its root, which is not the root of what is shown.
+        // References start at the root of the schema, which is not the root of the shown schema.
         let mut whole = json!({"type": "object", "properties": {&output.name: schema}, "required": [&output.name]});
         for key in ["$defs", "definitions"] {
             if let Some(defined) = schema.get(key) {
@@ -74,7 +74,7 @@ impl OutputContract {
         })
     }
 
-    /// The output in the arguments of a call.
+    /// Reads the output from the arguments of a call.
     fn read(&self, args: &RawValue, effort: Effort) -> Result<Arc<str>, Unread> {
         if !nesting::within(args.get().as_bytes(), nesting::MAX_LEVELS) {
             return Err(Unread::Invalid(format!(
@@ -103,10 +103,10 @@ impl OutputContract {
     }
 }
 
-/// Why the arguments of a verdict say nothing.
+/// Why the arguments of a verdict could not be read.
 enum Unread {
     Invalid(String),
-    /// The effort was used up.
+    /// The check took too much effort.
     TooCostly,
 }
 
@@ -114,7 +114,7 @@ fn unfit(error: serde_json::Error) -> Unread {
     Unread::Invalid(malformed::words(&error))
 }
 
-/// Most bytes of a schema told in words.
+/// Maximum bytes of a schema in a description.
 const MOST_WORDS: usize = 8 * 1024;
 
 #[derive(Deserialize)]
@@ -152,7 +152,7 @@ enum RefusalKind {
 }
 
 impl VerdictFunction {
-    /// Those of the chat surface.
+    /// The verdict functions of the chat surface.
     pub const CHAT: [Self; 2] = [Self::RequestClarification, Self::Refuse];
 
     /// The name the model calls.
@@ -166,14 +166,14 @@ impl VerdictFunction {
         }
     }
 
-    /// What the model is shown.
+    /// The declaration that the model sees.
     #[must_use]
     pub fn declaration(&self) -> Declaration {
         match self {
             Self::CompleteTask(contract) => Declaration {
                 name: self.name().to_owned(),
                 description: "Hand in your output; this ends the task. Call it alone, never together with another \
-                              function. Words outside of it are read by nobody."
+                              function. Text outside of it is not read."
                     .to_owned(),
                 parameters: contract.parameters.clone(),
             },
@@ -205,7 +205,7 @@ impl VerdictFunction {
         }
     }
 
-    /// Reads the arguments. May take a second, if the output's schema does.
+    /// Reads the arguments. May take a second, depending on the output's schema.
     pub(super) fn read(&self, args: &RawValue) -> Result<Verdict, String> {
         self.read_within(args, Effort::Full).map_err(|unread| match unread {
             Unread::Invalid(message) => message,
@@ -213,7 +213,7 @@ impl VerdictFunction {
         })
     }
 
-    /// The same in a moment; `None` where the output's schema takes longer.
+    /// The same for fast checks; `None` if the output's schema takes longer.
     pub(super) fn read_quickly(&self, args: &RawValue) -> Option<Result<Verdict, String>> {
         match self.read_within(args, Effort::Quick) {
             Ok(verdict) => Some(Ok(verdict)),

@@ -40,10 +40,10 @@ pub trait Actions: Send + Sync {
     /// Settles an in-doubt action after its outermost run has ended: did the action happen?
     fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>>;
 
-    /// Expires actions that nobody resolved in time. The runs that wait for them continue.
+    /// Expires actions whose approval was not resolved in time. The runs that wait for them continue.
     fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
 
-    /// Live grants of a user for a tool.
+    /// The grants of a user for a tool that are not revoked.
     fn granted<'a>(
         &'a self,
         tenant: &'a TenantId,

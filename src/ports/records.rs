@@ -81,11 +81,11 @@ pub struct ClosedDecision {
     pub decision_type: DecisionType,
     /// The outcome.
     pub outcome: Outcome,
-    /// First tool called, or `respond`, `clarify`, `refuse`, `none`.
+    /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
     pub intent: Arc<str>,
     /// The response text (content mode applies).
     pub response: Arc<str>,
-    /// The model asked.
+    /// The model that was asked.
     pub model: Arc<str>,
     /// Model calls.
     pub iterations: u32,
@@ -105,7 +105,7 @@ pub struct ClosedDecision {
 
 /// The policy's decision on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ruled {
+pub struct PolicyOutcome {
     /// The effect.
     pub effect: Effect,
     /// The cause in words, such as `rule colleagues`. `None` where a call requires no approval, or was invalid in
@@ -129,7 +129,7 @@ pub struct Intent {
     /// Canonical arguments (content mode applies).
     pub arguments: Arc<RawValue>,
     /// The policy's decision on it.
-    pub ruled: Option<Ruled>,
+    pub policy: Option<PolicyOutcome>,
     /// The idempotency key that is sent.
     pub idempotency_key: Arc<str>,
     /// Microseconds since the epoch.
@@ -150,7 +150,7 @@ pub struct CallRecord {
     /// Canonical arguments, or the model's own when nothing was sent (content mode applies).
     pub arguments: Arc<RawValue>,
     /// The policy's decision on it; `None` where the policy was not asked.
-    pub ruled: Option<Ruled>,
+    pub policy: Option<PolicyOutcome>,
     /// The idempotency key, if the call was sent.
     pub idempotency_key: Option<Arc<str>>,
     /// Microseconds since the epoch; `None` when nothing was sent.
@@ -252,7 +252,7 @@ pub enum QueryError {
     Invalid {
         /// `filter`, `order_by`, `page_size`, `page_token`.
         field: &'static str,
-        /// What was found and what is allowed.
+        /// The value found and what is allowed.
         detail: String,
     },
     /// The query would take longer than `limit`.

@@ -494,7 +494,7 @@ pub struct FinishedRun {
     pub error_message: Option<Arc<str>>,
     /// What cut it short.
     pub stop_reason: Option<StopReason>,
-    /// The limit after which it recovered.
+    /// The stop reason or crash that it recovered from.
     pub recovered_from: Option<StopReason>,
     /// In-doubt calls.
     pub in_doubt: Vec<DoubtfulCall>,

@@ -1,7 +1,7 @@
-//! Leave: what waits for a person, their answers, and standing leave (REQUIREMENTS; DESIGN.md section 6).
+//! Approvals: pending approvals, their resolution, and grants (REQUIREMENTS; DESIGN.md section 6).
 //!
-//! The acting user answers for their own runs, whoever holds the role `approver` for all of the tenant's. An answer is one
-//! commit; what it sets going is taken up here at once, or by whoever looks next.
+//! Users resolve the approvals of their own runs; callers with the role `approver`, those of all runs of the tenant. A
+//! resolution is one commit. The run that it wakes is claimed here at once, or by the next worker.
 
 use std::sync::Arc;
 
@@ -23,70 +23,71 @@ use crate::surfaces::decisions::ListQuery;
 /// The longest reason, in bytes.
 pub const MAX_REASON: usize = 4096;
 
-/// Everything the surface is made of.
+/// The surface with everything it uses.
 pub struct Approvals {
     agents: Arc<AgentRuns>,
     actions: Arc<dyn Actions>,
 }
 
-/// A person's answer, as it was asked for.
+/// A request to resolve an approval.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// To which question.
+    /// Which approval.
     pub approval: ApprovalId,
-    /// What they say.
+    /// The resolution.
     pub resolution: Resolution,
-    /// Why.
+    /// The approver's reason.
     pub reason: Option<String>,
-    /// The key of the request, where it has one.
+    /// The idempotency key of the request, if any.
     pub key: Option<Idempotency>,
 }
 
-/// What waits for a person.
+/// An action that waits for an approval.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingApproval {
-    /// To be resolved by this.
+    /// The id with which the approval is resolved.
     #[schema(value_type = String, format = "uuid")]
     pub approval_id: ApprovalId,
     /// The outermost run.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// Its thread; null for a run of the trigger's.
+    /// The thread of the run; null for a run that was triggered outside of threads.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub thread_id: Option<ThreadId>,
     /// The call.
     #[schema(value_type = String, format = "uuid")]
     pub action_id: ActionId,
-    /// On whose behalf.
+    /// The user on whose behalf the call is made.
     pub user_id: String,
-    /// Which agent asks.
+    /// The agent that proposes the call.
     pub agent_id: String,
     /// The tool.
     pub tool: String,
-    /// Exactly what it would be called with.
+    /// Exactly the arguments of the call.
     #[schema(value_type = Object)]
     pub arguments: Box<RawValue>,
-    /// Everybody it goes to; null where the tool names no recipients.
+    /// All recipients; null if the tool declares no recipients.
     #[schema(required = true)]
     pub recipients: Option<Vec<String>>,
-    /// Can leave for good be given for these recipients?
+    /// Can a grant be given for these recipients?
     pub grantable: bool,
-    /// The account from which it would be done, as the tool's server named it; null where it names none.
+    /// The account that the call would use, as the tool's server named it; null if the server named none.
     #[schema(required = true)]
     pub account: Option<String>,
-    /// Why it needs leave.
+    /// Why the call requires approval.
     pub reason: String,
-    /// What is odd about it.
+    /// Warnings about the call.
     pub warnings: Vec<String>,
-    /// When it was asked, RFC 3339.
+    /// When approval was requested, RFC 3339.
     pub created_at: String,
-    /// When an answer comes too late, RFC 3339.
+    /// When the approval expires, RFC 3339.
     pub expires_at: String,
 }
 
 impl PendingApproval {
-    /// `None` for an action that does not wait: its time ends by itself, whenever that is recorded. Microseconds since the epoch.
+    /// `None` for an action that is not waiting: it expires on time, even if that is recorded later. `now_us` is in
+    /// microseconds since the epoch.
     #[must_use]
     pub fn of(action: Action, now_us: i64) -> Option<Self> {
         Some(Self {
@@ -109,32 +110,32 @@ impl PendingApproval {
     }
 }
 
-/// A call of which it is not known whether it had its effect.
+/// A call whose outcome is unknown.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionInDoubt {
-    /// To be settled by this.
+    /// The id with which the action is settled.
     #[schema(value_type = String, format = "uuid")]
     pub action_id: ActionId,
     /// The outermost run.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// Its thread; null for a run of the trigger's.
+    /// The thread of the run; null for a run that was triggered outside of threads.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub thread_id: Option<ThreadId>,
-    /// On whose behalf.
+    /// The user on whose behalf the call was made.
     pub user_id: String,
-    /// Which agent called.
+    /// The agent that made the call.
     pub agent_id: String,
     /// The tool.
     pub tool: String,
-    /// Exactly what it was called with.
+    /// Exactly the arguments of the call.
     #[schema(value_type = Object)]
     pub arguments: Box<RawValue>,
-    /// Everybody it goes to; null where the tool names no recipients.
+    /// All recipients; null if the tool declares no recipients.
     #[schema(required = true)]
     pub recipients: Option<Vec<String>>,
-    /// When it was begun, RFC 3339.
+    /// When the call was started, RFC 3339.
     #[schema(required = true)]
     pub started_at: Option<String>,
 }
@@ -155,12 +156,12 @@ impl From<Action> for ActionInDoubt {
     }
 }
 
-/// What a person's word was about, and may set going.
+/// The run that a resolution or a settlement was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// The outermost run.
     pub run: RunId,
-    /// Its thread, where it has one.
+    /// Its thread, if it has one.
     pub thread: Option<ThreadId>,
 }
 
@@ -171,10 +172,10 @@ impl Approvals {
         Self { agents, actions }
     }
 
-    /// A page of what waits, the oldest first.
+    /// A page of pending approvals, the oldest first.
     ///
     /// # Errors
-    /// The query is off; the caller may see nobody's; the store is away.
+    /// The query is invalid; the caller may see no approvals; the store is unavailable.
     pub async fn pending(
         &self,
         caller: &Caller,
@@ -188,10 +189,10 @@ impl Approvals {
         Ok(self.actions.list(&caller.tenant, &query).await?)
     }
 
-    /// A page of actions in doubt, the oldest first.
+    /// A page of in-doubt actions, the oldest first.
     ///
     /// # Errors
-    /// As [`Approvals::pending`].
+    /// See [`Approvals::pending`].
     pub async fn in_doubt(
         &self,
         caller: &Caller,
@@ -205,10 +206,10 @@ impl Approvals {
         Ok(self.actions.list(&caller.tenant, &query).await?)
     }
 
-    /// What a question is about, whatever was answered.
+    /// The action of an approval, resolved or not.
     ///
     /// # Errors
-    /// There is no such question; the caller may see nobody's; the store is away.
+    /// There is no such approval; the caller may see no approvals; the store is unavailable.
     pub async fn question(
         &self,
         caller: &Caller,
@@ -220,27 +221,27 @@ impl Approvals {
         found.await?.ok_or(AgentError::NotFound)
     }
 
-    /// One action, also one that nobody was asked about.
+    /// One action, even one that required no approval.
     ///
     /// # Errors
-    /// As [`Approvals::question`].
+    /// See [`Approvals::question`].
     pub async fn action(&self, caller: &Caller, user: Option<UserId>, action: ActionId) -> Result<Action, AgentError> {
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action);
         found.await?.ok_or(AgentError::NotFound)
     }
 
-    /// The tool of an action as it is now; `None` while its server does not offer it.
+    /// The current tool of an action; `None` while its server does not offer it.
     #[must_use]
     pub fn tool(&self, action: &Action) -> Option<Arc<Tool>> {
         self.agents.directory().tool(&action.server, &action.tool)
     }
 
-    /// Takes an answer, and goes on with the run as far as that sets it going.
+    /// Resolves an approval and continues the run.
     ///
     /// # Errors
-    /// There is no such question; it was answered, or its time is over; a standing leave for a tool without recipients; the
-    /// store is away.
+    /// There is no such approval; it was resolved or has expired; a grant was requested for a tool without recipients;
+    /// the store is unavailable.
     pub async fn resolve(&self, caller: &Caller, user: Option<UserId>, answer: Answer) -> Result<Answered, AgentError> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
@@ -251,14 +252,14 @@ impl Approvals {
         let always = answer.resolution == Resolution::ApproveAndAlwaysAllowRecipient;
         if always && action.details.recipients.is_none() {
             let detail = format!(
-                "{} names no recipients, so there is nobody to always allow; allowed: reject, approve_once",
+                "{} declares no recipients, so no grant is possible; allowed: reject, approve_once",
                 action.tool
             );
             return Err(AgentError::NotGrantable(detail));
         }
         if always && action.details.ungrantable {
             let detail = format!(
-                "this call of {} gives an argument that leave for good does not cover; allowed: reject, approve_once",
+                "this call of {} has an argument that a grant cannot cover; allowed: reject, approve_once",
                 action.tool
             );
             return Err(AgentError::NotGrantable(detail));
@@ -284,9 +285,8 @@ impl Approvals {
             }
             Resolved::Again => {}
             Resolved::Changed => {
-                tracing::error!(action_id = %action.id, "a question is not what was asked: it was changed in the database");
-                let why =
-                    "the question is not what was asked, since somebody changed it in the database; allowed: reject";
+                tracing::error!(action_id = %action.id, "an approval request was changed in the database");
+                let why = "the approval request was changed in the database; allowed: reject";
                 return Err(AgentError::NotGrantable(why.to_owned()));
             }
             Resolved::Late(status, resolution, by) => return Err(AgentError::Resolved(status, resolution, by)),
@@ -298,11 +298,11 @@ impl Approvals {
         })
     }
 
-    /// Takes a person's word on an action in doubt.
+    /// Settles an in-doubt action.
     ///
     /// # Errors
-    /// There is no such action, or it is not in doubt; its run is not over, or is paused and takes the word when it is resumed; the
-    /// store is away.
+    /// There is no such action, or it is not in doubt; its run has not ended, or is paused and must be resumed with
+    /// this answer; the store is unavailable.
     pub async fn settle(
         &self,
         caller: &Caller,
@@ -339,18 +339,18 @@ impl Approvals {
         })
     }
 
-    /// The actions of a run, and of those that it called, in order. Whoever reads its thread may read them.
+    /// The actions of a run and its child runs, in order. Every reader of its thread may read them.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, AgentError> {
         Ok(self.actions.of_run(run).await?)
     }
 
-    /// A page of standing leave, revoked ones too.
+    /// A page of grants, including revoked ones.
     ///
     /// # Errors
-    /// As [`Approvals::pending`].
+    /// See [`Approvals::pending`].
     pub async fn grants(
         &self,
         caller: &Caller,
@@ -367,7 +367,7 @@ impl Approvals {
     /// One grant, revoked or not.
     ///
     /// # Errors
-    /// There is none; as [`Approvals::pending`].
+    /// There is no such grant; also see [`Approvals::pending`].
     pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, AgentError> {
         let query = ListQuery {
             page_size: 1,
@@ -378,10 +378,10 @@ impl Approvals {
         found.ok_or(AgentError::NotFound)
     }
 
-    /// Takes standing leave back, at once for every call that was not judged yet.
+    /// Revokes a grant, with immediate effect for every call that was not decided on yet.
     ///
     /// # Errors
-    /// There is none, or it was taken back; the store is away.
+    /// There is no such grant, or it was already revoked; the store is unavailable.
     pub async fn revoke(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<(), AgentError> {
         let by = caller.name_for(user.as_ref());
         let whose = whose(caller, user)?;
@@ -392,10 +392,10 @@ impl Approvals {
         }
     }
 
-    /// Live grants, for those who judge.
+    /// Grants that are not revoked, for policy decisions.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn live(
         &self,
         caller: &Caller,
@@ -407,19 +407,19 @@ impl Approvals {
     }
 }
 
-/// A query for what waits for a person alone, the oldest first.
+/// A query for pending approvals only, the oldest first.
 #[must_use]
 pub fn pending_only(query: ListQuery) -> ListQuery {
     with_status(ActionStatus::AwaitingConfirmation, query)
 }
 
-/// A query for actions in doubt alone, the oldest first.
+/// A query for in-doubt actions only, the oldest first.
 #[must_use]
 pub fn in_doubt_only(query: ListQuery) -> ListQuery {
     with_status(ActionStatus::InDoubt, query)
 }
 
-/// Whose questions a caller may see and answer: everybody's of the tenant, or one user's.
+/// The user whose approvals a caller may see and resolve; `None`: all users of the tenant.
 fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, AgentError> {
     match (caller.roles.contains(APPROVER), user) {
         (true, _) => Ok(None),
@@ -428,14 +428,14 @@ fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, AgentE
     }
 }
 
-/// Actions of one status, of those a filter names, the oldest first unless another order is asked for.
+/// Restricts a query to actions of one status, the oldest first unless another order is requested.
 fn with_status(status: ActionStatus, query: ListQuery) -> ListQuery {
     let own = query
         .filter
         .as_deref()
         .map(str::trim)
         .filter(|filter| !filter.is_empty());
-    // After the caller's own, so that what is wrong there is told by its place.
+    // Appended to the caller's filter, so that error positions in it remain correct.
     let filter = own.map_or_else(String::new, |filter| format!("{filter} AND "));
     ListQuery {
         filter: Some(format!("{filter}status = \"{}\"", status.as_str())),
@@ -444,7 +444,7 @@ fn with_status(status: ActionStatus, query: ListQuery) -> ListQuery {
     }
 }
 
-/// What the thread tells of an answer.
+/// The thread message about a resolution.
 fn words(by: &str, action: &Action, answer: &Answer) -> String {
     let text = match answer.resolution {
         Resolution::Reject => Text::ActionRejected,

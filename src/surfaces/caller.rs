@@ -1,4 +1,4 @@
-//! Who is asking, as the edge found out, and on whose behalf they may act.
+//! The authenticated caller, and on whose behalf it may act.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,34 +6,34 @@ use std::sync::Arc;
 use crate::domain::ids::{TenantId, UserId};
 pub use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
-/// May put definitions of agents, which say what tools run without asking.
+/// May put definitions of agents, which determine the tools that run without approval.
 pub const OPERATOR: &str = "operator";
 
-/// May answer what other users of the tenant are asked.
+/// May resolve the approvals of other users of the tenant.
 pub const APPROVER: &str = "approver";
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Whose records it sees and writes.
+    /// The tenant whose records the caller reads and writes.
     pub tenant: TenantId,
-    /// What it is.
+    /// A service or a user.
     pub identity: Identity,
     /// Roles of its key or claim (`analyst`, `approver`, …).
     pub roles: Arc<BTreeSet<String>>,
 }
 
-/// What a caller is.
+/// The kind of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// A service that may act for any of its users, by the name of its key.
+    /// A service that may act for any of its users; the name of its key.
     Service(Arc<str>),
-    /// A user, who acts for themselves alone.
+    /// A user, who may act only for themselves.
     User(UserId),
 }
 
 impl Caller {
-    /// The caller's name in logs and claims; tells apart a user from a service of that name.
+    /// The caller's name in logs and claims. Distinguishes a user from a service of the same name.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.identity {
@@ -42,7 +42,7 @@ impl Caller {
         }
     }
 
-    /// Who does something, as the record names them: the caller, and for whom a service speaks.
+    /// The actor's name in the decision log: the caller, and the user for whom a service acts.
     #[must_use]
     pub fn name_for(&self, user: Option<&UserId>) -> String {
         let name = self.name();
@@ -52,7 +52,7 @@ impl Caller {
         }
     }
 
-    /// The same for people: the user, or the service where it speaks for none.
+    /// The actor's display name: the user, or the service if it acts for no user.
     #[must_use]
     pub fn person(&self, user: Option<&UserId>) -> String {
         match (&self.identity, user) {
@@ -61,10 +61,10 @@ impl Caller {
         }
     }
 
-    /// The user this caller acts for when it names `asked`.
+    /// The user for whom this caller acts when it names `asked`.
     ///
     /// # Errors
-    /// [`NotThatUser`] when a user names somebody else.
+    /// [`NotThatUser`] when a user names another user.
     pub fn act_for(&self, asked: Option<UserId>) -> Result<Option<UserId>, NotThatUser> {
         match (&self.identity, asked) {
             (Identity::Service(_), asked) => Ok(asked),
@@ -77,5 +77,5 @@ impl Caller {
 
 /// A user named another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("whom the key or the token belongs to may act only for themselves")]
+#[error("the owner of the key or token may act only for themselves")]
 pub struct NotThatUser;

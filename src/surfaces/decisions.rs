@@ -1,4 +1,4 @@
-//! What analysts ask of the record. Read only.
+//! Queries of the decision log by analysts. Read only.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::domain::tool::FailureCode;
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};
 
-/// Queries of the record, bounded to what a caller may see.
+/// Queries of the decision log, restricted to what a caller may see.
 #[derive(Clone)]
 pub struct DecisionQueries {
     store: Arc<dyn Decisions>,
 }
 
 impl DecisionQueries {
-    /// Over `store`.
+    /// Creates the queries over `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Decisions>) -> Self {
         Self { store }
@@ -43,7 +43,7 @@ impl DecisionQueries {
         Ok(page_for(query.user.is_some(), page))
     }
 
-    /// One decision, of `user` where one is named; `None` also when it is somebody else's.
+    /// One decision, of `user` if given; `None` also when it belongs to another user.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -61,7 +61,7 @@ impl DecisionQueries {
         Ok(own.map(for_its_user))
     }
 
-    /// Does the store answer?
+    /// Does the store respond?
     ///
     /// # Errors
     /// [`QueryError::Unavailable`].
@@ -70,7 +70,7 @@ impl DecisionQueries {
     }
 }
 
-/// A user sees their own rows; a service, and a user with the role `analyst`, the tenant's.
+/// A user sees their own rows; a service, or a user with the role `analyst`, sees the tenant's.
 fn only_user(caller: &Caller) -> Option<&UserId> {
     match &caller.identity {
         Identity::User(user) if !caller.roles.contains("analyst") => Some(user),
@@ -88,9 +88,8 @@ fn page_for(user: bool, page: Page) -> Page {
     }
 }
 
-/// A row as the user whose it is may read it: what a provider said of itself is for operators, and so is what a tool's server
-/// said. The log does not keep which of the two, gavel or the server, put a failure into words, so a code that leaves it open has
-/// its fixed text.
+/// A row as its own user may read it. Texts of a provider or of a tool's server are for operators only. The log
+/// does not record whether gavel or the server worded a failure, so an ambiguous code gets its fixed text.
 fn for_its_user(mut row: Value) -> Value {
     if let Some(detail) = row.get_mut("error_detail") {
         *detail = Value::Null;

@@ -1,4 +1,4 @@
-//! The use cases: gavel's library API. The edge extracts, calls one of these, and answers.
+//! The use cases: gavel's library API. The HTTP layer extracts the input, calls one of these, and answers.
 
 pub mod agents;
 pub mod approvals;

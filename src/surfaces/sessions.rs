@@ -1,4 +1,4 @@
-//! Logins to the console: begun, known again, ended.
+//! Console logins: created, looked up, ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::ports::records::{QueryError, RecordError};
 use crate::ports::sessions::SessionStore;
 pub use crate::ports::sessions::{Credential, Session};
 
-/// Between two notes that a session is in use, at most.
+/// Minimum interval between two updates of a session's last use.
 const NOTE_US: i64 = 60 * 1_000_000;
 
-/// Everything the surface is made of.
+/// The surface with everything it uses.
 pub struct Sessions {
     store: Arc<dyn SessionStore>,
     clock: Arc<dyn Clock>,
@@ -22,26 +22,26 @@ pub struct Sessions {
     idle: Duration,
 }
 
-/// Who logs in.
+/// A login request.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// Whose records they see.
+    /// The tenant whose records the session shows.
     pub tenant: TenantId,
-    /// What they have shown.
+    /// The credential that was presented.
     pub credential: Credential,
-    /// Who acts.
+    /// The acting user.
     pub user: Option<UserId>,
-    /// When the credential itself is over, microseconds since the epoch.
+    /// When the credential itself expires, in microseconds since the epoch.
     pub until_us: Option<i64>,
 }
 
-/// Why a login cannot be kept or looked up.
+/// A login cannot be stored or looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("logins cannot be kept or looked up now")]
+#[error("logins cannot be stored or looked up now")]
 pub struct Unavailable;
 
 impl Sessions {
-    /// Builds the surface: how long a login lasts, and how long it may rest.
+    /// Builds the surface with the maximum lifetime and the maximum idle time of a login.
     #[must_use]
     pub fn new(store: Arc<dyn SessionStore>, clock: Arc<dyn Clock>, lasts: Duration, idle: Duration) -> Self {
         Self {
@@ -58,10 +58,10 @@ impl Sessions {
         self.clock.now_us()
     }
 
-    /// Keeps a login. Gives the token that the browser is to show, and for how long it counts at most.
+    /// Stores a login. Returns the token for the browser, and its maximum lifetime.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn begin(&self, login: Login) -> Result<(String, Duration), Unavailable> {
         let token = token()?;
         let now = self.clock.now_us();
@@ -80,10 +80,10 @@ impl Sessions {
         Ok((token, left))
     }
 
-    /// The login that a token stands for, unless its time is over. Where `is_used`, it begins to rest anew.
+    /// The login of a token, unless it has expired. If `is_used`, its idle time restarts.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn find(&self, token: &str, is_used: bool) -> Result<Option<Session>, Unavailable> {
         if !is_token(token) {
             return Ok(None);
@@ -98,17 +98,17 @@ impl Sessions {
         else {
             return Ok(None);
         };
-        // Noted often enough that one in use does not seem to rest.
+        // Updated often enough that a session in use does not become idle.
         if is_used && rested(&session) >= NOTE_US.min(micros(self.idle) / 4) {
             self.store.seen(&session.id, now).await.map_err(|error| away(&error))?;
         }
         Ok(Some(session))
     }
 
-    /// Ends the login that a token stands for.
+    /// Ends the login of a token.
     ///
     /// # Errors
-    /// The store is away, and it may still count.
+    /// The store is unavailable, and the login may still be valid.
     pub async fn end(&self, token: &str) -> Result<(), Unavailable> {
         if !is_token(token) {
             return Ok(());
@@ -120,17 +120,17 @@ impl Sessions {
 /// 256 random bits, in hex.
 ///
 /// # Errors
-/// The system gives none.
+/// The system provides no random bytes.
 pub fn token() -> Result<String, Unavailable> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| {
-        tracing::error!(%error, "the system gives no random bytes");
+        tracing::error!(%error, "the system provides no random bytes");
         Unavailable
     })?;
     Ok(hex::encode(bytes))
 }
 
-/// May it be one of ours? What is no token costs no query.
+/// Can it be one of our tokens? Other texts need no query.
 #[must_use]
 pub fn is_token(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())

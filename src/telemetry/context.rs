@@ -1,10 +1,11 @@
-//! A span's place in a trace that began elsewhere and goes on elsewhere (W3C Trace Context).
+//! Connects spans to traces that start and continue in other processes (W3C Trace Context).
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use tracing::Span;
 use tracing_opentelemetry::{OpenTelemetrySpanExt, SetParentError};
 
-/// Puts a new span under the caller's, which `traceparent` names. Only before the span is entered.
+/// Makes the caller's span, named by `traceparent`, the parent of a new span. Must be called before the span is
+/// entered.
 pub fn continue_trace(span: &Span, traceparent: &str) {
     if span.is_disabled() {
         return;
@@ -14,7 +15,7 @@ pub fn continue_trace(span: &Span, traceparent: &str) {
     };
     let context = opentelemetry::Context::new().with_remote_span_context(caller);
     match span.set_parent(context) {
-        // A span that is only logged is part of no trace.
+        // A span that is only logged belongs to no trace.
         Ok(()) | Err(SetParentError::LayerNotFound | SetParentError::SpanDisabled) => {}
         Err(error @ SetParentError::AlreadyStarted) => {
             tracing::warn!(%error, "the caller's trace is not continued");
@@ -22,7 +23,7 @@ pub fn continue_trace(span: &Span, traceparent: &str) {
     }
 }
 
-/// The `traceparent` that puts others' spans under this one; `None` when no collector gets it.
+/// The `traceparent` that makes this span the parent of another process's span; `None` if no collector gets it.
 #[must_use]
 pub fn traceparent(span: &Span) -> Option<String> {
     if span.is_disabled() {

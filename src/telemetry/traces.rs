@@ -1,7 +1,7 @@
-//! Spans to an OTLP collector (HTTP, protobuf), in batches, off the path of requests.
+//! Exports spans to an OTLP collector (HTTP, protobuf), in batches, in the background.
 //!
-//! `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER*`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_EXPORTER_OTLP_{TIMEOUT,COMPRESSION}`
-//! are read by the SDK itself.
+//! The SDK itself reads `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER*`, `OTEL_RESOURCE_ATTRIBUTES` and
+//! `OTEL_EXPORTER_OTLP_{TIMEOUT,COMPRESSION}`.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -23,29 +23,29 @@ use url::Url;
 /// Longest wait for the last batch at the end of the process.
 const FINISH: Duration = Duration::from_secs(3);
 
-/// Where spans go.
+/// The destination of spans.
 #[derive(Clone, Debug)]
 pub struct Collector {
     /// The whole URL, such as `http://localhost:4318/v1/traces`.
     pub url: Url,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
-    /// What traces call this service.
+    /// The name of this service in traces.
     pub service_name: String,
 }
 
 /// Why spans cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
-    /// The exporter does not accept its settings.
+    /// The exporter rejects its settings.
     #[error("traces cannot be exported: {0}")]
     Exporter(#[from] ExporterBuildError),
-    /// There is no runtime to send on.
+    /// There is no runtime for the exporter.
     #[error("traces cannot be exported outside of a tokio runtime")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
 }
 
-/// The spans of this process on their way.
+/// The exporter of this process's spans.
 #[derive(Debug)]
 pub(super) struct Traces {
     provider: SdkTracerProvider,
@@ -70,8 +70,8 @@ impl Traces {
         Ok(Self { provider })
     }
 
-    /// Takes the spans of this crate, and no log lines: what a line may tell an operator here is not for a
-    /// collector elsewhere. The spans of libraries stay out: the exporter's own client would otherwise trace itself.
+    /// Exports the spans of this crate, and no log lines, which may contain details for local operators only. Spans of
+    /// libraries are excluded; otherwise the exporter's own client would trace itself.
     pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span> + 'static,
@@ -101,7 +101,7 @@ fn is_ours(metadata: &Metadata<'_>) -> bool {
     ours && metadata.is_span() && *metadata.level() <= Level::DEBUG
 }
 
-/// An exporter whose I/O runs on a tokio runtime, while the SDK drives it from a thread of its own.
+/// An exporter whose I/O runs on a tokio runtime, while the SDK drives it from a separate thread.
 #[derive(Debug)]
 struct OnRuntime<E> {
     exporter: E,

@@ -179,8 +179,11 @@ fn calls_are_answered(run: &Outcome) -> Result<(), TestCaseError> {
     for call in &calls {
         // The call that completes the run needs no result, and an interrupted step stays open until the flow is
         // resumed.
-        let ends = run.status() == RunStatus::Completed && calls.last().is_some_and(|last| last.id == call.id);
-        let open_step = run.row.stop_reason == Some(gavel::domain::agent_run::StopReason::Step);
+        let is_last = calls.last().is_some_and(|last| last.id == call.id);
+        let ends = run.status() == RunStatus::Completed && is_last;
+        // The step's own limit stopped it, or the flow's.
+        let is_step = |entry: &Entry| matches!(entry, Entry::Step { call: step, .. } if step.id == call.id);
+        let open_step = run.status() == RunStatus::Paused && is_last && run.journal.iter().any(is_step);
         let given = results.remove(&call.id).unwrap_or(0);
         prop_assert!(
             given == 1 || (given == 0 && (ends || open_step)),

@@ -312,8 +312,8 @@ fn agents_list_shows_which_agents_cannot_run_and_why() {
             "lost",
             "fly: no connected server offers it; not connected: files (needs FILES_ROOT",
         ),
-        ("boss", "it leads to lost, which is unavailable: fly: "),
-        ("top", "it leads to lost, which is unavailable: fly: "),
+        ("boss", "it depends on lost, which is unavailable: fly: "),
+        ("top", "it depends on lost, which is unavailable: fly: "),
         (
             "cloud",
             "its model provider vertex is not configured; set VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION",
@@ -339,7 +339,7 @@ fn agents_list_shows_which_agents_cannot_run_and_why() {
         top["unavailable_reason"]
             .as_str()
             .unwrap()
-            .starts_with("it leads to lost"),
+            .starts_with("it depends on lost"),
         "{top}"
     );
     assert_eq!(top["hash"].as_str().unwrap().len(), 64);

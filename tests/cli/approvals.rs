@@ -55,7 +55,7 @@ fn a_run_that_requires_approval_prints_how_to_approve_and_continues_after() {
     let bob = place.run(&["approvals", "approve", id, "--user", "bob"]);
     assert_eq!(bob.status, 1, "it is not bob's: {}", bob.err);
     let always = place.run(&["approvals", "approve", id, "--always"]);
-    assert!(always.err.contains("names no recipients"), "{}", always.err);
+    assert!(always.err.contains("declares no recipients"), "{}", always.err);
     assert_eq!(always.status, 2);
     let done = place.run(&["approvals", "approve", id]).ended(0);
     assert!(

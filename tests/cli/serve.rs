@@ -78,7 +78,7 @@ fn a_key_is_sent_to_another_gavel_and_a_missing_one_is_explained() {
     }
     let wrong = format!("{key}x");
     for (environment, words) in [
-        (&[][..], ["needs credentials", "in GAVEL_API_KEY"]),
+        (&[][..], ["requires credentials", "in GAVEL_API_KEY"]),
         (
             &[("GAVEL_API_KEY", wrong.as_str())],
             [

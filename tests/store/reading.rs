@@ -42,7 +42,7 @@ pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
         CallRecord {
             tool: None,
             name: "nope".into(),
-            ruled: None,
+            policy: None,
             started_at: None,
             duration_us: 0,
             idempotency_key: None,

@@ -12,7 +12,7 @@ use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
 use gavel::domain::schema::JsonSchema;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
-use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, Ruled, StoredAnswer};
+use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, PolicyOutcome, StoredAnswer};
 use gavel::ports::runs::{Append, Created, FinishedRun, Lease, NewRun, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
@@ -261,7 +261,7 @@ pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> Intent {
         sequence,
         tool: tool("add_task"),
         arguments: raw(r#"{"description":"call mom"}"#),
-        ruled: Some(Ruled {
+        policy: Some(PolicyOutcome {
             effect: Effect::Allow,
             by: Some("rule tasks".into()),
         }),
@@ -278,7 +278,7 @@ pub(crate) fn done(intent: &Intent) -> CallRecord {
         tool: Some(Arc::clone(&intent.tool)),
         name: Arc::clone(&intent.tool.name),
         arguments: Arc::clone(&intent.arguments),
-        ruled: intent.ruled.clone(),
+        policy: intent.policy.clone(),
         idempotency_key: Some(Arc::clone(&intent.idempotency_key)),
         started_at: Some(intent.started_at),
         duration_us: 1_500,

@@ -449,7 +449,7 @@ mod tests {
                 sequence: 1,
                 tool: Arc::new(tool()),
                 arguments: RawValue::from_string("{}".to_owned()).unwrap().into(),
-                ruled: None,
+                policy: None,
                 idempotency_key: "k".into(),
                 started_at: 0,
             };

@@ -5,7 +5,7 @@ use super::content::capped;
 use super::db::Value;
 use crate::domain::ids::InstanceId;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, Ruled};
+use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, PolicyOutcome};
 
 /// Values that apply to every row.
 pub(super) struct Writing {
@@ -82,8 +82,8 @@ impl Writing {
             Value::Bool(intent.tool.side_effect),
             self.content.json(&intent.arguments),
             self.content.fingerprint(&intent.arguments),
-            effect(intent.ruled.as_ref()),
-            decided_by(intent.ruled.as_ref()),
+            effect(intent.policy.as_ref()),
+            decided_by(intent.policy.as_ref()),
             Value::shared(&intent.idempotency_key),
             Value::Int(Some(intent.started_at)),
             Value::Int(Some(intent.started_at)),
@@ -124,8 +124,8 @@ impl Writing {
             Value::Bool(call.tool.as_ref().is_some_and(|tool| tool.side_effect)),
             self.content.json(&call.arguments),
             self.content.fingerprint(&call.arguments),
-            effect(call.ruled.as_ref()),
-            decided_by(call.ruled.as_ref()),
+            effect(call.policy.as_ref()),
+            decided_by(call.policy.as_ref()),
             call.idempotency_key.as_ref().map_or(Value::Text(None), Value::shared),
             Value::Int(Some(call.started_at.unwrap_or(decision.created_at))),
             Value::text(status),
@@ -148,12 +148,12 @@ fn status(call: &CallRecord) -> &'static str {
     }
 }
 
-fn effect(ruled: Option<&Ruled>) -> Value {
-    ruled.map_or(Value::Text(None), |ruled| Value::text(ruled.effect.as_str()))
+fn effect(policy: Option<&PolicyOutcome>) -> Value {
+    policy.map_or(Value::Text(None), |policy| Value::text(policy.effect.as_str()))
 }
 
-fn decided_by(ruled: Option<&Ruled>) -> Value {
-    let by = ruled.and_then(|ruled| ruled.by.as_ref());
+fn decided_by(policy: Option<&PolicyOutcome>) -> Value {
+    let by = policy.and_then(|policy| policy.by.as_ref());
     by.map_or(Value::Text(None), Value::shared)
 }
 

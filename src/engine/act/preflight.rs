@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::super::{Engine, Run, approvals};
+use super::super::ledger::{Call, Ledger};
+use super::super::{Engine, Run};
 use super::{Callee, Cleared, Nth, attempt, cleared, failed};
 use crate::domain::canonical;
 use crate::domain::journal::{Entry, PolicyDecision, Proposed, Target};
@@ -20,24 +21,27 @@ const TO_BE_READY: Duration = Duration::from_secs(5);
 /// The longest account name, in bytes: the length of the longest email address.
 const LONGEST_ACCOUNT: usize = 320;
 
-/// Asks servers about all calls that require approval, concurrently. Calls that cannot be made (the user must connect
-/// an account first, or the tool does not accept the arguments) fail with the server's message, and no approval is
-/// requested. For the others, approvers are shown the account that the call would use. If a server cannot answer,
-/// approval is requested.
+/// Asks servers about all calls that require approval, concurrently. A call fails with the server's message if the user
+/// must connect an account first, or if the tool does not accept the arguments. Then no approval is requested. For the
+/// other calls, approvers are shown the account that the call would use. If a server cannot answer, approval is
+/// requested.
 pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
     let shared: &Run = run;
+    let ledger = Ledger::of(&shared.journal);
     let waiting = calls.iter().filter_map(|call| match &call.target {
         Target::Tool(tool) => {
             let name = tool.preflight.as_deref()?;
-            approvals::waits(&shared.journal, call.id).then_some((call, tool, name))
+            let state = ledger.call(call.id).filter(|state| state.requires_approval())?;
+            Some((state, tool, name))
         }
         _ => None,
     });
     let replies = waiting.map(|(call, tool, name)| async move {
         let reply = looked_at(engine, shared, call, tool, name).await;
-        (call.id, reply)
+        (call.id(), reply)
     });
-    for (id, reply) in join_all(replies).await {
+    let replies = join_all(replies).await;
+    for (id, reply) in replies {
         match reply {
             Some(CallReply::Failed(failure))
                 if matches!(failure.code, FailureCode::AuthRequired | FailureCode::InvalidArguments) =>
@@ -61,7 +65,7 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
 }
 
 /// A server's preflight answer for a call; `None` if it cannot be asked.
-async fn looked_at(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool, name: &str) -> Option<CallReply> {
+async fn looked_at(engine: &Engine, run: &Run, call: &Call<'_>, tool: &Tool, name: &str) -> Option<CallReply> {
     let catalog = engine.tools.catalog();
     let mut offered = catalog.tools.iter();
     let asked = offered.find(|other| other.server == tool.server && *other.name == *name && !other.side_effect);
@@ -71,16 +75,19 @@ async fn looked_at(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool, nam
     };
     let mut arguments = json!({"for": &*tool.name});
     if asked.input.has_property("arguments") {
-        let (given, _) = approvals::asked_for(&run.journal, call.id)?;
-        arguments["arguments"] = serde_json::from_str(given.get()).unwrap_or_default();
+        arguments["arguments"] = serde_json::from_str(call.requested()?.get()).unwrap_or_default();
     }
     if let Some(identity) = &asked.identity_argument {
         arguments[&**identity] = asked.user(&run.record.tenant, &run.record.user).into_owned().into();
     }
     let time = TO_BE_READY.min(run.limits.tool_time(asked.timeout, run.elapsed(engine.clock.instant())));
     let one = Cleared {
-        key: format!("{}:ready", call.id),
-        ..cleared(call, Callee::Tool(asked), Arc::from(canonical::to_raw(&arguments)))
+        key: format!("{}:ready", call.id()),
+        ..cleared(
+            call.proposed,
+            Callee::Tool(asked),
+            Arc::from(canonical::to_raw(&arguments)),
+        )
     };
     Some(attempt(engine, run, &one, asked, time, Nth::First).await)
 }

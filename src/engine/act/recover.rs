@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
+use super::super::ledger::{Call, Ledger};
 use super::super::log::{self, Stop};
 use super::super::{Engine, Run, agent, spans};
-use super::{Callee, Cleared, allowed, begun_at, child_begun, cleared, retry_call, started};
-use crate::domain::ids::ActionId;
+use super::{Callee, Cleared, cleared, retry_call, started};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 
@@ -19,19 +19,23 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
         if !run.is_ours() {
             return Err(Stop::LeaseLost);
         }
-        let allowed = allowed(&run.journal, call.id);
+        let ledger = Ledger::of(&run.journal);
+        let state = ledger.call(call.id);
+        let first_started_us = state.and_then(Call::first_started_us);
+        let current_child = state.and_then(Call::child);
+        let allowed = state.and_then(Call::allowed).map(Arc::clone);
         let result = match (&call.target, allowed) {
             (Target::Agent(_), Some(arguments)) => {
                 let one = cleared(call, Callee::Agent, arguments);
                 let (child, resumes) = agent::resume_child(run, call).await?;
-                if child_begun(&run.journal, call.id) != Some(child) {
+                if current_child != Some(child) {
                     started(engine, run, &one, Some(child));
                     log::flush(engine, run, Vec::new()).await?;
                 }
                 agent::call(engine, run, call, &one.arguments, resumes).await?
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
-                if is_too_late(engine, run, call.id, tool) {
+                if is_too_late(engine, first_started_us, tool) {
                     cut_off(tool.side_effect)
                 } else {
                     let one = cleared(call, Callee::Tool(tool), arguments);
@@ -52,8 +56,8 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
 const SENT_AGAIN_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// Is it too late to repeat a call that has side effects?
-fn is_too_late(engine: &Engine, run: &Run, id: ActionId, tool: &Tool) -> bool {
-    let ago_us = begun_at(&run.journal, id).map_or(0, |at_us| engine.clock.now_us().saturating_sub(at_us));
+fn is_too_late(engine: &Engine, first_started_us: Option<i64>, tool: &Tool) -> bool {
+    let ago_us = first_started_us.map_or(0, |at_us| engine.clock.now_us().saturating_sub(at_us));
     tool.side_effect && i128::from(ago_us) > SENT_AGAIN_FOR.as_micros() as i128
 }
 

@@ -19,7 +19,7 @@ pub struct DefinitionSnapshot {
     snapshot: Snapshot,
 }
 
-/// One agent of a bundle.
+/// One agent of a snapshot.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its definition.
@@ -41,7 +41,7 @@ struct StoredMember {
 }
 
 impl DefinitionSnapshot {
-    /// The bundle of this agent, from the valid agents; `None` when it is not among them.
+    /// The snapshot of this agent, from the valid agents; `None` when it is not among them.
     #[must_use]
     pub fn of(name: &str, agents: &Agents) -> Option<Self> {
         let mut members = BTreeMap::new();
@@ -69,13 +69,13 @@ impl DefinitionSnapshot {
         self.members.get(name)
     }
 
-    /// The bundle in its stored form.
+    /// The snapshot in its stored form.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
     }
 
-    /// Reads a stored bundle.
+    /// Reads a stored snapshot.
     ///
     /// # Errors
     /// The text is of a later version, or damaged; in words for an operator.
@@ -100,7 +100,7 @@ impl DefinitionSnapshot {
         })
     }
 
-    /// What was kept, unless `known` is that already: runs that call each other have the same.
+    /// Reads a stored snapshot, or returns `known` if it is the same one: runs that call each other share it.
     ///
     /// # Errors
     /// As [`DefinitionSnapshot::read`].

@@ -15,8 +15,8 @@ use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Pro
 use crate::domain::nesting;
 use crate::domain::text;
 use crate::domain::tool::FailureCode;
-use crate::engine::act::{child_begun, children_begun};
 use crate::engine::flow::{self, StepOutput};
+use crate::engine::ledger::{Call, Ledger};
 use crate::engine::limits::{AtLimit, MOST_DEPTH};
 use crate::engine::log::{CutStep, Log, Stop};
 use crate::engine::{Engine, Run, record};
@@ -74,7 +74,8 @@ pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, O
     let (Some(place), Some(log)) = (&run.agent, &run.log) else {
         return Err(Stop::LeaseLost);
     };
-    let begun = children_begun(&run.journal, call.id);
+    let ledger = Ledger::of(&run.journal);
+    let begun = ledger.call(call.id).map(Call::children).unwrap_or_default();
     let Some((last, before)) = begun.split_last() else {
         return Ok((RunId::new(), None));
     };
@@ -95,18 +96,12 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         return Ok(());
     };
     let mut results = Vec::new();
-    for call in run.journal.iter().flat_map(Entry::calls) {
-        let (Target::Agent(name), Some(child)) = (&call.target, child_begun(&run.journal, call.id)) else {
+    let ledger = Ledger::of(&run.journal);
+    // A call that was resumed to settle its outcome counts as in progress until it has ended again.
+    for call in ledger.calls().filter(|call| call.is_in_progress()) {
+        let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
             continue;
         };
-        // If the call was continued after it was in doubt, what counts is whether it has ended since.
-        let last = run.journal.iter().rfind(|entry| match entry {
-            Entry::Started { call: id, .. } | Entry::Result { call: id, .. } => *id == call.id,
-            _ => false,
-        });
-        if matches!(last, Some(Entry::Result { .. })) {
-            continue;
-        }
         if place.agents.runs.standing(child).await.map_err(unread)?.is_none() {
             continue;
         }
@@ -115,7 +110,10 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         // A step that was cut short has no result.
         if let Ok(outcome) = outcome(place, name, ended) {
             let result = ended_after(engine, began, outcome);
-            results.push(Entry::Result { call: call.id, result });
+            results.push(Entry::Result {
+                call: call.id(),
+                result,
+            });
         }
     }
     results.into_iter().for_each(|result| run.push(result));
@@ -171,7 +169,8 @@ pub(crate) async fn call(
     resumes: Option<RunId>,
 ) -> Result<CallResult, Stop> {
     let began = engine.clock.instant();
-    let (Some(place), Some(log), Some(child)) = (&run.agent, &run.log, child_begun(&run.journal, call.id)) else {
+    let child = Ledger::of(&run.journal).call(call.id).and_then(Call::child);
+    let (Some(place), Some(log), Some(child)) = (&run.agent, &run.log, child) else {
         return Err(Stop::LeaseLost);
     };
     let Target::Agent(name) = &call.target else {
@@ -246,10 +245,9 @@ fn given(
     arguments: &Arc<RawValue>,
 ) -> (Arc<RawValue>, Option<Duration>) {
     if let Some(flow) = place.flow() {
-        let step = run.journal.iter().rev().find_map(|entry| match entry {
-            Entry::Step { step, call: made, .. } if made.id == call.id => flow.steps().get(*step as usize),
-            _ => None,
-        });
+        let ledger = Ledger::of(&run.journal);
+        let place = ledger.call(call.id).and_then(|call| call.step);
+        let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
         return (Arc::clone(arguments), step.and_then(|step| step.timeout));
     }
     let by_definition = place.definition.timeout_of(&called.name);
@@ -298,12 +296,9 @@ fn round(flow: &Flow, journal: &[Entry], call: &Proposed) -> Option<Round> {
     if !steps.is_empty() {
         return None;
     }
-    let number = journal.iter().rev().find_map(|entry| match entry {
-        Entry::Step { round, call: step, .. } if step.id == call.id => Some(*round),
-        _ => None,
-    });
+    let number = Ledger::of(journal).call(call.id).and_then(|call| call.step);
     Some(Round {
-        number: number.unwrap_or(1),
+        number: number.map_or(1, |(_, round)| round),
         of: *max_iterations,
         before: flow::last_output(journal),
     })

@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::call::unread;
 use super::ended::{
-    Ended, ended, exits_loop, final_message, formatted, in_doubt, lacks_model_summary, recovered_from, summarize,
+    Ended, ended, exits_loop, final_message, formatted, lacks_model_summary, recovered_from, summarize,
 };
 use super::history::History;
 use super::prepare::{self, Parts, Unable};
@@ -19,10 +19,9 @@ use crate::domain::action::{Action, ActionStatus};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Entry, PolicyDecision};
+use crate::domain::journal::Entry;
 use crate::domain::thread;
-use crate::engine::act::child_begun;
-use crate::engine::events::tool_name;
+use crate::engine::ledger::{Call, Ledger};
 use crate::engine::limits::Limits;
 use crate::engine::live::Live;
 use crate::engine::log::{self, Halt, Log, Stop};
@@ -195,16 +194,8 @@ impl Agents {
 
     /// The actions of an outermost run, if an approval was requested in this run.
     async fn actions_of(&self, root: RunId, journal: &[Entry]) -> Result<Vec<Action>, Stop> {
-        let asked = |entry: &Entry| {
-            matches!(
-                entry,
-                Entry::Decided {
-                    decision: PolicyDecision::RequireApproval { .. },
-                    ..
-                }
-            )
-        };
-        match journal.iter().any(asked) {
+        let requested = Ledger::of(journal).calls().any(|call| call.requested().is_some());
+        match requested {
             true => self.actions.of_run(root).await.map_err(unread),
             false => Ok(Vec::new()),
         }
@@ -470,13 +461,14 @@ impl Agents {
     async fn completed_effects(&self, run: &Run, id: RunId) -> Result<Option<String>, Stop> {
         let known = self.actions.of_run(id).await.map_err(unread)?;
         let new = run.outcomes();
+        let ledger = Ledger::of(&run.journal);
         let (mut done, mut doubtful) = (Vec::new(), Vec::new());
         for action in known.iter().filter(|action| action.side_effect) {
             let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
-            let summary = match approvals::render_call(&run.journal, action.id) {
+            let summary = match ledger.call(action.id) {
+                Some(call) => approvals::render_call(call),
                 // Made by a child run.
-                call if call.is_empty() => action.tool.clone(),
-                summary => summary,
+                None => action.tool.clone(),
             };
             match outcome.map_or(action.status, |outcome| outcome.status) {
                 ActionStatus::Completed => done.push(summary),
@@ -490,17 +482,18 @@ impl Agents {
     /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
     async fn doubts(&self, journal: &[Entry]) -> Result<Vec<DoubtfulCall>, Stop> {
         let mut doubts = Vec::new();
-        for call in in_doubt(journal) {
-            let called = match child_begun(journal, call.id) {
+        let ledger = Ledger::of(journal);
+        for call in ledger.calls().filter(|call| call.is_in_doubt()) {
+            let called = match call.child() {
                 Some(child) => self.runs.standing(child).await.map_err(unread)?,
                 None => None,
             };
             match called.map(|called| called.in_doubt) {
                 Some(theirs) if !theirs.is_empty() => doubts.extend(theirs),
                 _ => doubts.push(DoubtfulCall {
-                    action_id: call.id,
-                    tool: tool_name(call).to_string(),
-                    parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
+                    action_id: call.id(),
+                    tool: call.name().to_string(),
+                    parameters: serde_json::from_str(call.proposed.call.args.get()).unwrap_or_default(),
                 }),
             }
         }
@@ -509,7 +502,7 @@ impl Agents {
 
     /// The run of a flow's last step, if it did not complete.
     async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<RunState>, Stop> {
-        let begun = flow::unfinished(journal).and_then(|call| child_begun(journal, call));
+        let begun = flow::unfinished(journal).and_then(|call| Ledger::of(journal).call(call).and_then(Call::child));
         match begun {
             Some(child) => self.runs.standing(child).await.map_err(unread),
             None => Ok(None),
@@ -520,5 +513,7 @@ impl Agents {
 /// The user's answers about in-doubt calls, given when the run was resumed.
 fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
     let settings = super::Settings::read(&stored.settings);
-    in_doubt(journal).filter_map(|call| settings.settled(call.id)).collect()
+    let ledger = Ledger::of(journal);
+    let in_doubt = ledger.calls().filter(|call| call.is_in_doubt());
+    in_doubt.filter_map(|call| settings.settled(call.id())).collect()
 }

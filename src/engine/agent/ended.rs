@@ -10,9 +10,10 @@ use super::{AgentContext, DefinitionSnapshot};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Field;
-use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
 use crate::domain::templates::{self, RenderError, Template, Text, counted};
 use crate::domain::thread::end_words;
+use crate::engine::ledger::Ledger;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
 use crate::engine::{Run, approvals, derive, doom_loop, flow};
@@ -123,7 +124,7 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
         Ending::Waiting(why) => {
             summary.status = RunStatus::Paused;
             summary.summary = so_far(run);
-            let doubtful = in_doubt(&run.journal).next().is_some();
+            let doubtful = Ledger::of(&run.journal).calls().any(|call| call.is_in_doubt());
             summary.stop_reason = Some(if doubtful {
                 StopReason::InDoubt
             } else {
@@ -162,7 +163,9 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
             summary.error_message = Some(fault(*kind));
         }
         Ending::Rejected(fails, call) => {
-            let words = Text::Rejected.with(&[("action", &approvals::render_call(&run.journal, *call))]);
+            let ledger = Ledger::of(&run.journal);
+            let action = ledger.call(*call).map(approvals::render_call).unwrap_or_default();
+            let words = Text::Rejected.with(&[("action", &action)]);
             if *fails {
                 summary.summary = so_far(run);
                 summary.error_message = Some(words);
@@ -199,7 +202,7 @@ pub(super) fn lacks_model_summary(summary: &RunSummary, ending: &Ending) -> bool
     summary.status != RunStatus::Completed || matches!(ending, Ending::Rejected(..))
 }
 
-/// What a run's thread is told at its end. `completed_effects`: what it has done all the same.
+/// The thread message at the end of a run. `completed_effects`: the effects that it had nevertheless.
 pub(super) fn final_message(
     stored: &StoredRun,
     summary: &RunSummary,
@@ -337,12 +340,6 @@ pub(super) fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopRea
         return Some(StopReason::MissingOutput);
     }
     has(|entry| matches!(entry, Entry::Recovered)).then_some(StopReason::Crash)
-}
-
-/// In-doubt calls.
-pub(super) fn in_doubt(journal: &[Entry]) -> impl Iterator<Item = &Proposed> {
-    let calls = journal.iter().flat_map(Entry::calls);
-    calls.filter(|call| next::in_doubt(call.id, journal))
 }
 
 pub(super) fn exits_loop(journal: &[Entry]) -> bool {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::journal::CallFailure;
+use crate::domain::journal::{CallResult, PolicyDecision};
 use crate::engine::testing::{catalog_of, function_call, raw, tool_with, turn_of};
 use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;

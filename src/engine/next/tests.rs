@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::decision::Usage;
 use crate::domain::ids::{TenantId, UserId};
+use crate::domain::journal::PolicyDecision;
 use crate::domain::journal::{CallFailure, CallResult, FunctionCall};
 use crate::engine::policy::{Approval, Bounds, decide};
 use crate::engine::testing::{catalog_of, function_call, raw, tool_on, tool_with, turn_of};

@@ -45,7 +45,7 @@ fn policy(says: &[Effect], broken: bool) -> Policy {
 }
 
 /// One call of `gmail_send` on `google` by `ann`.
-fn ruled(
+fn decision_on(
     tool: Option<ApprovalDefault>,
     side_effect: bool,
     approval: Approval,
@@ -155,7 +155,7 @@ fn a_ruling_names_what_decided_it() {
     let to = set(&["bo@x.org"]);
     let none = Policy::default();
     let by = |tool, approval, policy: &Policy, grants: &[Grant]| {
-        let decision = ruled(tool, true, approval, policy, Some(&to), grants);
+        let decision = decision_on(tool, true, approval, policy, Some(&to), grants);
         let by: Vec<_> = decision.by.iter().map(ToString::to_string).collect();
         by.join(", ")
     };
@@ -167,25 +167,17 @@ fn a_ruling_names_what_decided_it() {
     );
     let lifted = Some(ApprovalDefault::NotRequired);
     assert_eq!(by(lifted, Approval::SideEffects, &none, &[]), "tool");
-    assert_eq!(
-        by(lifted, Approval::Never, &none, &[]),
-        "",
-        "nothing required approval"
-    );
+    assert_eq!(by(lifted, Approval::Never, &none, &[]), "", "nothing required approval");
     let allow = policy(&[Effect::Allow], false);
     assert_eq!(by(None, Approval::SideEffects, &allow, &[]), "rule r0");
-    assert_eq!(
-        by(None, Approval::Never, &allow, &[]),
-        "",
-        "nothing required approval"
-    );
+    assert_eq!(by(None, Approval::Never, &allow, &[]), "", "nothing required approval");
     let both = policy(&[Effect::Allow, Effect::RequireApproval], false);
     assert_eq!(by(None, Approval::SideEffects, &both, &[]), "rule r1");
     assert_eq!(
         by(None, Approval::SideEffects, &both, &[grant(&["bo@x.org"])]),
         "grant g"
     );
-    let decision = ruled(
+    let decision = decision_on(
         None,
         true,
         Approval::SideEffects,
@@ -209,7 +201,7 @@ fn a_ruling_names_what_decided_it() {
 fn a_grant_is_leave_for_exactly_what_it_names() {
     let none = Policy::default();
     let of = |grant: Grant, to: &[&str]| {
-        ruled(None, true, Approval::SideEffects, &none, Some(&set(to)), &[grant]).effect == Effect::Allow
+        decision_on(None, true, Approval::SideEffects, &none, Some(&set(to)), &[grant]).effect == Effect::Allow
     };
     let both = ["bo@x.org", "cy@x.org"];
     assert!(of(grant(&both), &["Cy <cy@X.org>", "bo@x.org", "bo@x.org"]));
@@ -230,13 +222,13 @@ fn a_grant_is_leave_for_exactly_what_it_names() {
         .unwrap()
         .recipients;
     assert_eq!(hidden.all(), set(&both).all());
-    let decision = ruled(None, true, Approval::SideEffects, &none, Some(&hidden), &[grant(&both)]);
+    let decision = decision_on(None, true, Approval::SideEffects, &none, Some(&hidden), &[grant(&both)]);
     assert_eq!(
         decision.effect,
         Effect::RequireApproval,
         "the same, in another argument"
     );
-    let decision = ruled(None, true, Approval::SideEffects, &none, None, &[grant(&both)]);
+    let decision = decision_on(None, true, Approval::SideEffects, &none, None, &[grant(&both)]);
     assert_eq!(decision.effect, Effect::RequireApproval, "a tool without recipients");
 }
 
@@ -315,8 +307,8 @@ fn a_rule_about_recipients_allows_nothing_that_reaches_nobody() {
         ("true", "allow", &[], Effect::Allow),
         (ours, "deny", &[], Effect::Deny),
     ] {
-        let ruled = ruled(None, true, mode, &rule(when, then), Some(&set(to)), &[]);
-        assert_eq!(ruled.effect, effect, "{when} {then} {to:?}");
+        let decision = decision_on(None, true, mode, &rule(when, then), Some(&set(to)), &[]);
+        assert_eq!(decision.effect, effect, "{when} {then} {to:?}");
     }
 }
 
@@ -330,7 +322,7 @@ proptest! {
         let to = set(&["bo@x.org"]);
         let grants = if granted { vec![grant(&["bo@x.org"])] } else { vec![] };
         let answer = |tool, side_effect, mode, rules: &[Effect], broken, grants: &[Grant]| {
-            ruled(tool, side_effect, mode, &policy(rules, broken), Some(&to), grants).effect
+            decision_on(tool, side_effect, mode, &policy(rules, broken), Some(&to), grants).effect
         };
         let before = answer(TOOL[tool], side_effect, MODES[mode], &rules, false, &grants);
         let mut more = rules.clone();
@@ -353,7 +345,7 @@ proptest! {
         let mut rules = rules;
         rules.push(Effect::Deny);
         for mode in MODES {
-            prop_assert_eq!(ruled(None, true, mode, &policy(&rules, false), Some(&to), &grants).effect, Effect::Deny);
+            prop_assert_eq!(decision_on(None, true, mode, &policy(&rules, false), Some(&to), &grants).effect, Effect::Deny);
         }
     }
 
@@ -362,7 +354,7 @@ proptest! {
     fn a_grant_covers_no_other_definition(people in people()) {
         let to = set_of(&people);
         let other = Grant { digest: "another".into(), recipients: to.clone(), ..grant(&[]) };
-        let decision = ruled(None, true, Approval::SideEffects, &Policy::default(), Some(&to), &[other]);
+        let decision = decision_on(None, true, Approval::SideEffects, &Policy::default(), Some(&to), &[other]);
         prop_assert_eq!(decision.effect, Effect::RequireApproval);
     }
 
@@ -374,7 +366,7 @@ proptest! {
         let mut asked = people.clone();
         asked.push(more.clone());
         let asked = set_of(&asked);
-        let allowed = ruled(None, true, Approval::SideEffects, &Policy::default(), Some(&asked), &grants).effect == Effect::Allow;
+        let allowed = decision_on(None, true, Approval::SideEffects, &Policy::default(), Some(&asked), &grants).effect == Effect::Allow;
         prop_assert_eq!(allowed, people.contains(&more), "{:?} + {}", people, more);
     }
 }

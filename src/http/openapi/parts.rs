@@ -198,7 +198,10 @@ pub(super) fn problem(spelling: Spelling, status: u16, codes: &[Code]) -> Respon
     }
     response.content(
         "application/problem+json",
-        content(spelling.problem(), codes.first().map(|code| example(spelling, status, *code))),
+        content(
+            spelling.problem(),
+            codes.first().map(|code| example(spelling, status, *code)),
+        ),
     )
 }
 

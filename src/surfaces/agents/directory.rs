@@ -1,4 +1,4 @@
-//! Which agents there are: those from files, and those that came by the API (DESIGN.md section 4).
+//! The known agents: those from files, and those created through the API (DESIGN.md section 4).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,56 +26,58 @@ use crate::surfaces::decisions::ListQuery;
 /// The project of agents from files.
 pub const DEFAULT_PROJECT: &str = "default";
 
-/// The agents of a folder, as they were last right.
+/// The agents of a directory, as of the last valid state.
 #[derive(Debug, Default)]
 pub struct FileAgents {
-    /// Where they are from, for people.
+    /// Where they were read from, for users.
     pub place: String,
-    /// Those that are right.
+    /// The valid agents.
     pub agents: Agents,
     /// The schemas that definitions may name.
     pub schemas: Vec<SchemaSource>,
-    /// Grows with every change.
+    /// Increases with every change.
     pub generation: u64,
 }
 
-/// Finds agents, and keeps those that come by the API.
+/// Finds agents, and stores those that come through the API.
 pub struct Directory {
     files: Arc<ArcSwap<FileAgents>>,
     store: Arc<dyn Definitions>,
     tools: Arc<dyn Tools>,
     models: Models,
     checked: Mutex<HashMap<Key, Checked>>,
-    /// Whose turn it is to put into a project; several projects may share one.
+    /// Locks that serialize changes to a project; several projects may share one.
     putting: [tokio::sync::Mutex<()>; TURNS],
-    /// Places for those who check: of many that meet the same change at once a few do, and the others find it done.
+    /// Limits concurrent checks: if many requests meet the same change at once, a few check it and the others find the
+    /// result.
     checking: Semaphore,
 }
 
-/// Whose project.
+/// The tenant and the project.
 type Key = (TenantId, ProjectId);
 
-/// A project, and what it was checked from.
+/// A project, and the inputs of its check.
 type Checked = (Stamp, Arc<Project>);
 
-/// What a project was checked from: the generation of the files, and each agent's version.
+/// The inputs of a project's check: the generation of the files, and each agent's version.
 type Stamp = (u64, BTreeMap<Arc<str>, i64>);
 
-/// Projects kept checked; with more the others are checked again when they are asked for.
+/// Maximum number of cached projects; when it is reached, the cache is cleared and projects are checked again on
+/// demand.
 const MOST_KEPT: usize = 1024;
-/// Projects checked at once.
+/// Maximum number of projects checked at once.
 const CHECKED_AT_ONCE: usize = 2;
-/// Agents that one project may have by the API: all of them are checked together whenever one changes.
+/// Maximum number of API agents in one project: all of them are checked together whenever one changes.
 const MOST_AGENTS: usize = 1000;
-/// Definitions put at once by this process, into different projects.
+/// Maximum number of definitions put at once by this process, in different projects.
 const TURNS: usize = 16;
-/// How often a definition is checked again, since other processes have put others meanwhile.
+/// How often a definition is checked again because other processes have put other definitions meanwhile.
 const MOST_TRIES: usize = 8;
-/// Bytes of texts after which a page of agents ends.
+/// A page of agents ends when its texts exceed this many bytes.
 const MOST_PAGE_BYTES: usize = 1 << 20;
 
 impl Directory {
-    /// Over files, which whoever loads them may exchange, and the store.
+    /// A directory over the store and over files, which their loader may replace.
     #[must_use]
     pub fn new(
         files: Arc<ArcSwap<FileAgents>>,
@@ -105,7 +107,7 @@ impl Directory {
         found.cloned()
     }
 
-    /// The agents of files as they are now.
+    /// The current agents of files.
     #[must_use]
     pub fn files(&self) -> Arc<FileAgents> {
         self.files.load_full()
@@ -114,7 +116,7 @@ impl Directory {
     /// The agents of a project.
     ///
     /// # Errors
-    /// There is no such project; the store is away.
+    /// There is no such project; the store is unavailable.
     pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, AgentError> {
         let numbers = self.store.numbers(tenant, project).await?;
         let is_default = project.as_str() == DEFAULT_PROJECT;
@@ -127,7 +129,7 @@ impl Directory {
         if let Some(known) = self.known(&key, &stamp) {
             return Ok(known);
         }
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = self.checking.acquire().await;
         if let Some(known) = self.known(&key, &stamp) {
             return Ok(known);
@@ -148,7 +150,7 @@ impl Directory {
         Ok(project)
     }
 
-    /// The project, if it was checked from just this.
+    /// The cached project, if its check had exactly these inputs.
     fn known(&self, key: &Key, stamp: &Stamp) -> Option<Arc<Project>> {
         let kept = self.kept();
         let (of, project) = kept.get(key)?;
@@ -162,7 +164,7 @@ impl Directory {
     /// Every agent of a project, by name.
     ///
     /// # Errors
-    /// As [`Directory::project`].
+    /// See [`Directory::project`].
     pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, AgentError> {
         let project = self.project(tenant, id).await?;
         let catalog = self.tools.catalog();
@@ -173,11 +175,10 @@ impl Directory {
             .collect())
     }
 
-    /// A page of the agents of a project, by name. It ends early where it grows too long: what agents say of themselves may be
-    /// long.
+    /// A page of the agents of a project, by name. It ends early when its texts become long.
     ///
     /// # Errors
-    /// As [`Directory::project`]; the token is of another list.
+    /// See [`Directory::project`]; the token belongs to another list.
     pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<AgentPage, AgentError> {
         let after = query.page_token.as_deref().map(|token| read_token(id, token));
         let after = after.transpose()?;
@@ -211,7 +212,7 @@ impl Directory {
     /// One agent.
     ///
     /// # Errors
-    /// As [`Directory::project`]; there is no such agent.
+    /// See [`Directory::project`]; there is no such agent.
     pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, AgentError> {
         let project = self.project(tenant, id).await?;
         let about = self.info(id, &project, name, &self.tools.catalog());
@@ -220,11 +221,12 @@ impl Directory {
         Ok(AgentDetail { about, definition })
     }
 
-    /// A new version of an agent. It is checked beside the others of its project, and refused where one of them could not
-    /// work beside it any more.
+    /// Creates a new version of an agent. It is checked together with the other agents of its project, and rejected if
+    /// it would break one of them.
     ///
     /// # Errors
-    /// The caller may not; every mistake; the agent is from a file; another version is current than `expected`.
+    /// The caller lacks the role; the definition is invalid (all errors); the agent is from a file; the current version
+    /// is not `expected`.
     pub async fn put(
         &self,
         caller: &Caller,
@@ -236,7 +238,7 @@ impl Directory {
     ) -> Result<Put, AgentError> {
         may_put(caller)?;
         let key = (caller.tenant.clone(), id.clone());
-        // One after another here, so that only other processes can come between the check and what is written.
+        // Serialized here, so that only other processes can change anything between the check and the write.
         let _turn = self.putting[turn(&key)].lock().await;
         for _ in 0..MOST_TRIES {
             let source = Source {
@@ -251,7 +253,7 @@ impl Directory {
         Err(AgentError::Overloaded)
     }
 
-    /// As [`Directory::put`]; `None` where the others that it was checked beside are not the current ones any more.
+    /// Like [`Directory::put`]. `None` if the agents that it was checked against are no longer current.
     async fn put_once(
         &self,
         caller: &Caller,
@@ -297,7 +299,7 @@ impl Directory {
             PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
             PutVersion::Changed => return Ok(None),
         };
-        // From here on it is done, so nothing is read any more: that could fail.
+        // The write is done, so nothing more is read: a read could fail.
         stored.retain(|one| &*one.agent != name);
         stored.push(StoredVersion {
             agent: version.agent,
@@ -329,10 +331,10 @@ impl Directory {
         }))
     }
 
-    /// A page of the versions of an agent that came by the API, newest first.
+    /// A page of the versions of an agent that came through the API, newest first.
     ///
     /// # Errors
-    /// There is no such agent, or it is from a file; the query is off; the store is away.
+    /// There is no such agent, or it is from a file; the query is invalid; the store is unavailable.
     pub async fn versions(
         &self,
         tenant: &TenantId,
@@ -350,10 +352,11 @@ impl Directory {
         })
     }
 
-    /// One version of an agent that came by the API.
+    /// One version of an agent that came through the API.
     ///
     /// # Errors
-    /// There is no such agent or version, or it is from a file; the store is away, or holds what cannot be read.
+    /// There is no such agent or version, or it is from a file; the store is unavailable, or the stored definition
+    /// cannot be read.
     pub async fn version(
         &self,
         tenant: &TenantId,
@@ -382,10 +385,10 @@ impl Directory {
         })
     }
 
-    /// Makes an earlier version the current one again, as a version of its own.
+    /// Makes an earlier version current again, by creating a new version with its content.
     ///
     /// # Errors
-    /// As [`Directory::put`]; there is no such version.
+    /// See [`Directory::put`]; there is no such version.
     pub async fn restore(
         &self,
         caller: &Caller,
@@ -428,7 +431,7 @@ fn turn(key: &Key) -> usize {
     hasher.finish() as usize % TURNS
 }
 
-/// Does work that may take a while where it holds up nobody else; a panic in it goes on here.
+/// Runs slow work on a blocking thread. A panic in it is resumed here.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

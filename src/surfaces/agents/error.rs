@@ -1,4 +1,4 @@
-//! Why there is no answer (R-16: the classes of errors; the edge gives each a code).
+//! Errors of the agents surface (R-16: the classes of errors; the HTTP layer assigns each a code).
 
 use super::QuotaState;
 use crate::domain::action::{ActionStatus, Resolution};
@@ -8,98 +8,99 @@ use crate::domain::ids::RunId;
 use crate::ports::records::QueryError;
 use crate::surfaces::chat::request::FieldError;
 
-/// Why a request about agents or their runs has no answer.
+/// Why a request about agents or their runs failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// No such project, agent, version or run, or it is somebody else's.
+    /// No such project, agent, version or run, or it belongs to another user.
     #[error("not found")]
     NotFound,
-    /// What was given does not fit; every place at once.
+    /// The request is invalid; all errors at once.
     #[error("the request is not valid")]
     Invalid(Vec<FieldError>),
-    /// A definition that is wrong; every mistake at once.
-    #[error("the definition is wrong")]
+    /// The definition is invalid; all errors at once.
+    #[error("the definition is invalid")]
     InvalidDefinition(Vec<DefinitionError>),
     /// The caller lacks this role.
-    #[error("the role {0} is needed")]
+    #[error("the role {0} is required")]
     MissingRole(&'static str),
-    /// The agent is from a file, which is read only.
+    /// The agent is from a file, which cannot be changed through the API.
     #[error("the agent is from a file")]
     FromFile,
-    /// Another version is current: this one, 0 for none.
+    /// Another version is current: this one; 0 for none.
     #[error("version {0} is current")]
     VersionConflict(i64),
-    /// The project has as many agents by the API as it may have: so many.
-    #[error("the project has {0} agents, the most it may have")]
+    /// The project has the maximum number of API agents: this many.
+    #[error("the project has {0} agents, which is the maximum")]
     TooManyAgents(usize),
-    /// Over the quota.
-    #[error("over the quota")]
+    /// The quota is exceeded.
+    #[error("the quota is exceeded")]
     RateLimited(QuotaState),
-    /// Too much in flight, or the service is stopping.
-    #[error("shed")]
+    /// Too many requests in progress, or the service is stopping.
+    #[error("the service is overloaded")]
     Overloaded,
-    /// Only a paused run can be resumed; so is this one.
+    /// Only a paused run can be resumed; this run's status.
     #[error("the run is {}", .0.as_str())]
     NotPaused(RunStatus),
-    /// It was resumed already, by this run.
+    /// The run was already resumed, by this run.
     #[error("the run was resumed by {0}")]
     ResumedBy(RunId),
-    /// It was called by another run, and is resumed with the outermost one: this.
+    /// The run was called by another one, and is resumed with its outermost run: this one.
     #[error("the run belongs to {0}")]
     PartOf(RunId),
-    /// The action is settled when its run, which is paused, is resumed: this.
+    /// The action must be settled in the request that resumes this paused run.
     #[error("the action is settled with run {0}")]
     SettledWith(RunId),
-    /// The action is settled when its outermost run is over: this.
-    #[error("run {0} is not over")]
+    /// The action can be settled only after its outermost run, this one, has ended.
+    #[error("run {0} has not ended")]
     NotOver(RunId),
-    /// No steps are left over all resumes.
+    /// The step limit over all resumes is exhausted.
     #[error("no steps are left")]
     StepLimitExceeded,
-    /// Of these calls nobody has said what happened.
+    /// These in-doubt calls are not settled.
     #[error("calls are in doubt")]
     InDoubt(Vec<DoubtfulCall>),
-    /// Nobody can answer in threads: the agent that `runs.agent` names is not there, or takes other inputs than a message. Why.
-    #[error("nobody can answer: {0}")]
+    /// No agent can answer in threads, with the reason: the agent named in `runs.agent` does not exist, or takes other
+    /// inputs than a message.
+    #[error("no agent can answer: {0}")]
     NoAnswerer(String),
-    /// This run of the thread is going.
-    #[error("run {0} of the thread is going")]
+    /// This run of the thread is active.
+    #[error("run {0} of the thread is active")]
     ThreadBusy(RunId),
-    /// Somebody has answered before, or the time was over: where the action is, what was said, by whom.
+    /// The approval was resolved before, or has expired: the action's status, the resolution, and the approver.
     #[error("the action is {}", .0.as_str())]
     Resolved(ActionStatus, Option<Resolution>, Option<String>),
-    /// Leave for good cannot be given for this call. Why.
+    /// A grant cannot be given for this call, with the reason.
     #[error("{0}")]
     NotGrantable(String),
-    /// Nobody doubts what came of the action; so it is.
+    /// The action is not in doubt; its status.
     #[error("the action is {}", .0.as_str())]
     NotInDoubt(ActionStatus),
     /// The idempotency key was used with another request.
     #[error("this idempotency key was used with another request")]
     KeyReused,
-    /// The run may have had effects, and what it did could not be recorded.
+    /// The run may have had effects, and its outcome could not be recorded.
     #[error("run {0} may have had effects, and its outcome is not recorded")]
     Begun(RunId),
-    /// The run is there, and what it did is recorded as far as this process knows. How it stands cannot be read now.
-    #[error("how run {0} stands cannot be read now")]
+    /// The run exists, and its effects are recorded as far as this process knows, but its state cannot be read now.
+    #[error("the state of run {0} cannot be read now")]
     Unreadable(RunId),
-    /// A commit was begun and nobody heard how it ended: it may have been done.
+    /// A commit was started and its outcome is unknown: it may have succeeded.
     #[error("{0}")]
     OutcomeUnknown(OutcomeUnknown),
-    /// Nothing can be recorded or read now; nothing was done.
+    /// The store is unavailable; nothing was done.
     #[error("the record store is unavailable")]
     RecordUnavailable,
-    /// A question to the store has no answer.
+    /// A query of the store failed.
     #[error(transparent)]
     Query(QueryError),
 }
 
-/// A store that is away is that, whoever asked it: those who may ask again do.
+/// An unavailable store maps to one error for all queries, so that callers can retry.
 impl From<QueryError> for AgentError {
     fn from(error: QueryError) -> Self {
         match error {
             QueryError::Unavailable(reason) => {
-                tracing::error!(%reason, "a query found the record store away");
+                tracing::error!(%reason, "the record store is unavailable for a query");
                 Self::RecordUnavailable
             }
             QueryError::Invalid { .. } | QueryError::TooSlow { .. } => Self::Query(error),
@@ -107,34 +108,34 @@ impl From<QueryError> for AgentError {
     }
 }
 
-/// What may have been done, in words that say how the caller finds out.
+/// What may have been done, with instructions for the caller to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutcomeUnknown {
-    /// A run may have been made, and then it is worked on.
+    /// A run may have been created; if so, it is executed.
     #[error(
-        "It is not known whether run {0} was made. Look for it before sending the request again, or send it again with the \
-         same Idempotency-Key."
+        "It is unknown whether run {0} was created. Look for it before you send the request again, or send it again with \
+         the same Idempotency-Key."
     )]
     Run(RunId),
-    /// A run may be cancelled.
-    #[error("It is not known whether run {0} is to be cancelled. Look at it; to cancel it again does no harm.")]
+    /// A run may have been cancelled.
+    #[error("It is unknown whether run {0} will be cancelled. Check its status; cancelling it again does no harm.")]
     Cancel(RunId),
-    /// A question of this run may be answered.
+    /// An approval of this run may have been resolved.
     #[error(
-        "It is not known whether the answer counts. Send the same one again: where it counted, you get what it led to, and \
-         nothing is done twice."
+        "It is unknown whether the approval was resolved. Send the same resolution again: if it was recorded, you get its \
+         result, and nothing is done twice."
     )]
     Answer(RunId),
-    /// An action of this run may be settled.
-    #[error("It is not known whether the action is settled. Say the same again; nothing is done twice.")]
+    /// An action of this run may have been settled.
+    #[error("It is unknown whether the action was settled. Send the same answer again; nothing is done twice.")]
     Settle(RunId),
-    /// Standing leave may be taken back.
-    #[error("It is not known whether the grant is revoked. Revoke it again, or look at the list.")]
+    /// A grant may have been revoked.
+    #[error("It is unknown whether the grant was revoked. Revoke it again, or check the list of grants.")]
     Revoke,
     /// A definition may have been put.
     #[error(
-        "It is not known whether the version was made. Look at the agent's versions; to put the same definition again makes \
-         no other one."
+        "It is unknown whether the version was created. Check the agent's versions; putting the same definition again \
+         creates no other version."
     )]
     Put,
 }

@@ -1,4 +1,4 @@
-//! What a trigger gives an agent.
+//! The inputs in a request that triggers an agent.
 
 use serde_json::{Map, Value};
 
@@ -7,12 +7,12 @@ use crate::domain::definition::Definition;
 use crate::domain::text;
 use crate::surfaces::chat::request::FieldError;
 
-/// What an agent is given.
+/// The inputs of an agent.
 #[derive(Clone, Debug)]
 pub enum Inputs {
-    /// Its inputs by name.
+    /// Inputs by name.
     Named(Map<String, Value>),
-    /// A text, for an agent that takes one.
+    /// A text, for an agent with a single text input.
     Text(String),
 }
 
@@ -23,10 +23,10 @@ impl From<Map<String, Value>> for Inputs {
 }
 
 impl Inputs {
-    /// By name.
+    /// The inputs by name.
     ///
     /// # Errors
-    /// It is a text, and the agent does not take one text.
+    /// The inputs are a text, and the agent has no single text input.
     pub(super) fn named(self, definition: &Definition) -> Result<Map<String, Value>, AgentError> {
         let text = match self {
             Self::Named(inputs) => return Ok(inputs),
@@ -41,7 +41,7 @@ impl Inputs {
             false => format!("a JSON object of its inputs: {}", names.join(", ")),
         };
         let detail = format!(
-            "is a text, and {} takes more than one input, or none that is a text; allowed: {allowed}",
+            "is a text, but {} takes several inputs, or no text; allowed: {allowed}",
             definition.name
         );
         Err(AgentError::Invalid(vec![FieldError {
@@ -51,5 +51,5 @@ impl Inputs {
     }
 }
 
-/// Longest word about a body, in bytes: it may name hundreds of inputs.
+/// Longest error message about a body, in bytes: it may name hundreds of inputs.
 const LONGEST_DETAIL: usize = 2 << 10;

@@ -1,4 +1,4 @@
-//! Agents and their versions as the API shows them, and where a page of them ended.
+//! The API's representation of agents and their versions, and the page tokens of their lists.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,42 +12,42 @@ use crate::domain::ids::ProjectId;
 use crate::ports::definitions::ListedVersion;
 use crate::ports::records::QueryError;
 
-/// An agent as everybody is shown it in a list.
+/// An agent in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentInfo {
-    /// Its name.
+    /// The agent's name.
     pub id: String,
-    /// Its project.
+    /// The agent's project.
     pub project_id: String,
-    /// The name for people.
+    /// The display name.
     #[schema(required = true)]
     pub display_name: Option<String>,
-    /// What it does.
+    /// What the agent does.
     pub description: String,
     /// `single`, `sequential` or `loop`.
     pub flow_type: String,
-    /// The tools of servers that it is granted.
+    /// The server tools that the agent is granted.
     pub tools: Vec<String>,
-    /// The agents that it calls.
+    /// The agents that the agent may call.
     pub calls: Vec<String>,
     /// `file` or `api`.
     pub source: &'static str,
-    /// The current version; null for one from a file.
+    /// The current version; null for an agent from a file.
     #[schema(required = true)]
     pub version: Option<i64>,
-    /// The content's hash.
+    /// The hash of the definition.
     pub definition_hash: String,
-    /// Can it run now?
+    /// Can the agent run now?
     pub available: bool,
-    /// Why not.
+    /// Why the agent cannot run now.
     #[schema(required = true)]
     pub unavailable_reason: Option<String>,
 }
 
-/// One agent whole.
+/// One agent with its definition.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentDetail {
-    /// All but what is in it.
+    /// All fields except the definition.
     #[serde(flatten)]
     pub about: AgentInfo,
     /// The definition as JSON.
@@ -64,22 +64,22 @@ pub struct AgentPage {
     pub next_page_token: Option<String>,
 }
 
-/// A version of an agent, as a list has it.
+/// A version of an agent in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionInfo {
     /// 1, 2, 3 …
     pub version: i64,
     /// Is it the current one?
     pub current: bool,
-    /// The content's hash.
+    /// The hash of the definition.
     pub definition_hash: String,
-    /// Who put it.
+    /// The caller that put this version.
     pub author: String,
-    /// When, RFC 3339.
+    /// When it was put, RFC 3339.
     pub created_at: String,
 }
 
-/// A page of them, newest first.
+/// A page of versions, newest first.
 #[derive(Clone, Debug)]
 pub struct Versions {
     /// The versions.
@@ -88,10 +88,10 @@ pub struct Versions {
     pub next_page_token: Option<String>,
 }
 
-/// One version whole.
+/// One version with its definition.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionDetail {
-    /// All but what is in it.
+    /// All fields except the definition.
     #[serde(flatten)]
     pub about: VersionInfo,
     /// The definition as JSON.
@@ -99,18 +99,18 @@ pub struct VersionDetail {
     pub definition: Value,
 }
 
-/// What came of putting a definition.
+/// The result of putting a definition.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// The agent as it is now.
+    /// The current state of the agent.
     pub agent: AgentDetail,
-    /// What is odd in the definition that was put, and stops nothing.
+    /// Warnings about the definition; they do not prevent its use.
     pub warnings: Vec<DefinitionError>,
-    /// Is it a new version?
+    /// Was a new version created?
     pub changed: bool,
 }
 
-/// Where a page ended: base64url over project and agent. Neither has a `/` in its name.
+/// The token of the next page: base64url of project and agent. Neither name contains `/`.
 pub(super) fn token(project: &ProjectId, agent: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{}/{agent}", project.as_str()))
 }
@@ -122,7 +122,7 @@ pub(super) fn read_token(project: &ProjectId, token: &str) -> Result<String, Que
         Some((of, agent)) if of == project.as_str() => Ok(agent.to_owned()),
         _ => Err(QueryError::Invalid {
             field: "page_token",
-            detail: "is no token of this list; take next_page_token of the page before".to_owned(),
+            detail: "is not a token of this list; use next_page_token of the previous page".to_owned(),
         }),
     }
 }

@@ -1,8 +1,9 @@
-//! The surface of declared agents (REQUIREMENTS D and X): triggered, watched, cancelled, resumed; on the record.
+//! The surface of declared agents (REQUIREMENTS D and X): they are triggered, watched, cancelled and resumed, and every
+//! run is recorded.
 //!
-//! A run that somebody waits for is driven at once by the process that was asked; one in the background is queued, and
-//! whoever takes it up drives it. Either way its row is the truth, it is leased to who works on it, and when that process
-//! dies another one goes on with it.
+//! A run that a caller waits for is executed at once by the process that received the request. A background run is
+//! queued, and executed by the process that claims it. Either way, the run's row is authoritative, and the run is
+//! leased to the process that executes it. If that process dies, another one continues the run.
 
 mod directory;
 mod error;
@@ -54,34 +55,34 @@ use crate::ports::runs::{Created, NewRun, Settled, StoredRun};
 pub use crate::ports::runs::{InThread, RunPage};
 use crate::surfaces::decisions::ListQuery;
 
-/// The surface's name in the record.
+/// The surface's name in the decision log.
 pub const SURFACE: &str = "agent";
-/// That of runs of threads.
+/// The surface's name for runs of threads.
 pub use super::threads::SURFACE as THREAD_SURFACE;
-/// The longest a run may be given with a request.
+/// The longest time limit that a request may set for a run.
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
-/// How long a run that is cancelled is waited for.
+/// How long to wait for a cancelled run to end.
 const TO_END: Duration = Duration::from_secs(2);
-/// Looks at the store at once by all that wait for runs: the others of its few connections that read are for requests.
+/// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
 const LOOKS: usize = 2;
 
-/// Everything the surface is made of.
+/// The surface with everything it uses.
 pub struct AgentRuns {
     agents: Arc<Agents>,
     directory: Directory,
     quota: Arc<dyn Quota>,
-    /// What becomes of a thread's run when a person says no.
+    /// What happens to a thread's run when the user rejects a call.
     on_reject: OnReject,
-    /// What becomes of a message for a thread that has a run going.
+    /// What happens to a message for a thread that has an active run.
     while_busy: WhileBusy,
     queue: OnceLock<Arc<dyn RunQueue>>,
     leases: work::Leases,
     unrecorded: Arc<work::Unrecorded>,
-    /// Runs that somebody waits for, at once.
+    /// Limits the runs that callers wait for.
     admission: Arc<Budget>,
-    /// Runs in the background.
+    /// The background runs.
     background: work::Background,
-    /// Looks of those that wait, at once.
+    /// Limits the concurrent store reads of waiting callers.
     looks: Arc<Semaphore>,
     working: TaskTracker,
     halt: CancellationToken,
@@ -90,59 +91,59 @@ pub struct AgentRuns {
     ended: CancellationToken,
 }
 
-/// How many runs a process works on at once.
+/// How many runs a process executes at once.
 #[derive(Clone, Copy, Debug)]
 pub struct AtOnce {
-    /// That somebody waits for; more are shed.
+    /// Runs that callers wait for; further ones are rejected.
     pub waited_for: usize,
-    /// In the background; more wait in the queue.
+    /// Background runs; further ones wait in the queue.
     pub background: usize,
 }
 
-/// A run that is asked for.
+/// A request to run an agent.
 #[derive(Clone, Debug)]
 pub struct Trigger {
-    /// Whose agent.
+    /// The project of the agent.
     pub project: ProjectId,
-    /// Which.
+    /// The agent's name.
     pub agent: String,
-    /// What it is given.
+    /// The inputs.
     pub inputs: Inputs,
-    /// Takes the place of the definition's limit.
+    /// Replaces the definition's time limit.
     pub timeout: Option<Duration>,
-    /// The user's, where the caller has named it: what "tomorrow" is (DESIGN.md section 11).
+    /// The user's time zone, if the caller named it, to interpret words like "tomorrow" (DESIGN.md section 11).
     pub time_zone: Option<Tz>,
-    /// Will nobody wait for it?
+    /// True if the caller does not wait for the run.
     pub background: bool,
-    /// What the edge knows.
+    /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
 
-/// What a paused run is resumed with.
+/// The settings of a resume.
 #[derive(Clone, Debug)]
 pub struct Resume {
-    /// Of each call in doubt: did it have its effect?
+    /// For each in-doubt call: did it have its effect?
     pub settled: BTreeMap<ActionId, bool>,
-    /// Takes the place of the definition's limit.
+    /// Replaces the definition's time limit.
     pub timeout: Option<Duration>,
-    /// Will nobody wait for it?
+    /// True if the caller does not wait for the run.
     pub background: bool,
-    /// What the edge knows.
+    /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
 
-/// A run that is there.
+/// A run that exists.
 #[derive(Debug)]
 pub struct Triggered {
     /// Its id.
     pub run: RunId,
-    /// Did the same request make it before?
+    /// Did the same request create it before?
     pub replayed: bool,
     /// The caller's quota after this request.
     pub quota: Option<QuotaState>,
-    /// Does it wait until other runs of its thread are over?
+    /// Does it wait until other runs of its thread have ended?
     pub waits_its_turn: bool,
-    /// Ends when this process has driven it as far as it goes.
+    /// Ends when this process has executed the run as far as it can.
     driven: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -180,14 +181,15 @@ impl AgentRuns {
         })
     }
 
-    /// The queue that wakes workers; it needs the worker, which needs the surface. Without one the sweep finds queued runs.
+    /// Sets the queue that wakes workers. The queue needs the worker, which needs the surface. Without a queue, the
+    /// sweep finds queued runs.
     pub fn set_queue(&self, queue: Arc<dyn RunQueue>) {
         if self.queue.set(queue).is_err() {
             tracing::error!("the queue of runs was set twice; the first one stays");
         }
     }
 
-    /// Which agents there are.
+    /// The known agents.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
@@ -199,10 +201,10 @@ impl AgentRuns {
         self.agents.engine.clock.now_us()
     }
 
-    /// Makes a run and sets it going.
+    /// Creates and starts a run.
     ///
     /// # Errors
-    /// [`AgentError`]; what goes wrong later is told by the run.
+    /// [`AgentError`]; later errors are reported by the run itself.
     pub async fn trigger(
         self: &Arc<Self>,
         caller: &Caller,
@@ -212,7 +214,7 @@ impl AgentRuns {
         self.trigger_in(caller, user, trigger, None).await
     }
 
-    /// As [`AgentRuns::trigger`], as a run of a thread.
+    /// Like [`AgentRuns::trigger`], for a run of a thread.
     pub(super) async fn trigger_in(
         self: &Arc<Self>,
         caller: &Caller,
@@ -294,10 +296,11 @@ impl AgentRuns {
         self.set_going(new, shed).await
     }
 
-    /// Goes on with a paused run, as a run of its own with a fresh budget.
+    /// Resumes a paused run, as a new run with a fresh budget.
     ///
     /// # Errors
-    /// [`AgentError`]: it is not there, not paused, resumed already, out of steps, or has calls nobody has settled.
+    /// [`AgentError`]: the run does not exist, is not paused, was already resumed, has no steps left, or has unsettled
+    /// in-doubt calls.
     pub async fn resume(
         self: &Arc<Self>,
         caller: &Caller,
@@ -367,8 +370,8 @@ impl AgentRuns {
         self.set_going(new, shed).await
     }
 
-    /// The run that the same request made before. It costs no quota, and is found also where the request would make none
-    /// now. Of two that come at once one makes the run: that is settled when the row is written.
+    /// The run that the same request created before. It uses no quota, and is found even if the request could create no
+    /// run now. If two such requests arrive at once, one creates the run: writing the row decides which one.
     async fn made_before(&self, meta: &RequestMeta) -> Result<Option<Triggered>, AgentError> {
         let Some(key) = &meta.idempotency else {
             return Ok(None);
@@ -386,7 +389,7 @@ impl AgentRuns {
         }
     }
 
-    /// Claims the key of a request about a run, which to do twice changes nothing.
+    /// Claims the idempotency key of a request about a run that is harmless to repeat.
     pub(super) async fn claim(
         &self,
         key: Option<&Idempotency>,
@@ -402,8 +405,8 @@ impl AgentRuns {
         }
     }
 
-    /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
-    /// on nor a request without a record.
+    /// Like [`AgentRuns::made`], in a separate task. A client that disconnects meanwhile leaves neither a run without a
+    /// worker nor a request without a decision.
     async fn set_going(self: &Arc<Self>, new: NewRun, shed: Option<Exceeded>) -> Result<Triggered, AgentError> {
         let (run, asked) = (new.id, new.clone());
         let made = self.working.spawn(Arc::clone(self).made(new, shed).in_current_span());
@@ -411,19 +414,20 @@ impl AgentRuns {
             Ok(made) => made,
             Err(error) => {
                 tracing::error!(run_id = %run, %error, "creating a run panicked");
-                // Where the run is there already, its decision is its own, and stays as it is.
+                // If the run exists already, its decision is its own and remains unchanged.
                 if let Err(error) = self
                     .unmade(asked, DecisionType::RespondOnly, Outcome::Internal, None)
                     .await
                 {
-                    tracing::debug!(run_id = %run, ?error, "no record but the run's own");
+                    tracing::debug!(run_id = %run, ?error, "no decision was added to the run's own");
                 }
                 Err(AgentError::OutcomeUnknown(OutcomeUnknown::Run(run)))
             }
         }
     }
 
-    /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
+    /// Checks quota and admission and writes the row. Then executes the run, here or on the process that takes the
+    /// queue's job.
     async fn made(self: Arc<Self>, new: NewRun, shed: Option<Exceeded>) -> Result<Triggered, AgentError> {
         let (id, queued) = (new.id, new.queued);
         let quota = self.quota.take(&new.decision.tenant, &new.decision.user).await;
@@ -464,7 +468,7 @@ impl AgentRuns {
                 let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 triggered.driven = Some(self.working.spawn(async move {
                     if this.hold(lease, asked, halt).await {
-                        // By itself: whoever waits for the first part is answered now.
+                        // In a separate task: callers that wait for the first part are answered now.
                         let that = Arc::clone(&this);
                         this.working.spawn(async move {
                             that.take_up(id).await;
@@ -473,7 +477,7 @@ impl AgentRuns {
                     }
                 }));
             }
-            // The run is durable; a queue that does not answer is nothing that its caller has to wait for.
+            // The run is durable, so its caller does not have to wait for a slow queue.
             Created::New(None) => {
                 triggered.waits_its_turn = !queued;
                 let this = Arc::clone(&self);
@@ -484,13 +488,13 @@ impl AgentRuns {
                 triggered.replayed = true;
             }
             Created::Mismatch => return Err(AgentError::KeyReused),
-            // It was dropped with what is kept no longer, since it was read.
+            // The run was deleted by the retention since it was read.
             Created::NothingToResume => return Err(AgentError::NotFound),
             Created::NotPaused(status) => return Err(AgentError::NotPaused(status)),
             Created::ResumedBy(by) => return Err(AgentError::ResumedBy(by)),
             Created::ThreadBusy(run) => {
                 if let Some(decision) = refused {
-                    let detail = format!("run {run} of the thread is going");
+                    let detail = format!("run {run} of the thread is active");
                     let detail = Some(Arc::from(detail));
                     self.undecided(decision, DecisionType::Refuse, Outcome::Overloaded, detail)
                         .await?;
@@ -498,26 +502,26 @@ impl AgentRuns {
                 return Err(AgentError::ThreadBusy(run));
             }
             Created::NoThread => return Err(AgentError::NotFound),
-            // A run that nobody called is under no lease.
+            // A run without a parent has no lease to lose.
             Created::LeaseLost => return Err(AgentError::RecordUnavailable),
         }
         Ok(triggered)
     }
 
-    /// A queue that is away delays the run and no more: the sweep finds it.
+    /// An unavailable queue only delays the run: the sweep finds it.
     async fn push(&self, run: RunId) {
         if let Some(queue) = self.queue.get()
             && let Err(error) = queue.push(run).await
         {
-            tracing::warn!(run_id = %run, %error, "a run was not put into the queue; it is found later");
+            tracing::warn!(run_id = %run, %error, "a run could not be queued; the sweep will find it");
         }
     }
 
-    /// A message for a thread of which no run is made: it is on record with these words, and nothing else. Nobody has looked whether
-    /// the thread is the user's, so the record names none.
+    /// Records a message for a thread for which no run is created. The decision has this message and no more. It names
+    /// no thread, since it was not checked whether the thread belongs to the user.
     ///
     /// # Errors
-    /// The user is over the quota; nothing can be recorded.
+    /// The user's quota is exceeded; nothing can be recorded.
     pub(super) async fn without_run(
         &self,
         caller: &Caller,
@@ -548,7 +552,7 @@ impl AgentRuns {
         self.undecided(open, DecisionType::RespondOnly, outcome, detail).await
     }
 
-    /// Every request leaves a record, also one that came to no run (promise 1).
+    /// Every request is recorded as a decision, even if it created no run (promise 1).
     async fn refused(&self, new: NewRun, outcome: Outcome, why: Option<Exceeded>) -> Result<(), AgentError> {
         self.unmade(new, DecisionType::Refuse, outcome, why).await
     }
@@ -560,7 +564,7 @@ impl AgentRuns {
         outcome: Outcome,
         why: Option<Exceeded>,
     ) -> Result<(), AgentError> {
-        // Whether a thread is the user's is looked at with the making of the run.
+        // Whether a thread belongs to the user is checked only when the run is created.
         let conversation = conversation(new.id);
         let open = OpenDecision {
             conversation,
@@ -596,15 +600,15 @@ impl AgentRuns {
         closed.map_err(|error| unrecorded(&error))
     }
 
-    /// Waits until a run is over, or waits for a person; whoever works on it.
+    /// Waits until a run has ended or waits for an approval, on any process.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn wait(&self, caller: &Caller, triggered: &mut Triggered) -> Result<AgentRun, AgentError> {
         if let Some(driven) = triggered.driven.take()
             && let Err(error) = driven.await
         {
-            tracing::error!(run_id = %triggered.run, %error, "the work on a run ended without an end of the run");
+            tracing::error!(run_id = %triggered.run, %error, "the execution of a run stopped before the run ended");
         }
         self.until(caller, triggered.run, |status| {
             status.is_over() || status == RunStatus::AwaitingConfirmation
@@ -612,7 +616,7 @@ impl AgentRuns {
         .await
     }
 
-    /// Waits until a run stands as it should; whoever works on it. Not for one that again and again cannot be recorded.
+    /// Waits until a run has a certain status, on any process. Gives up on a run that repeatedly cannot be recorded.
     async fn until(
         &self,
         caller: &Caller,
@@ -621,7 +625,7 @@ impl AgentRuns {
     ) -> Result<AgentRun, AgentError> {
         let mut patience = watch::LOOK;
         loop {
-            // Before anything is read, so that no beginning is missed.
+            // Subscribes before the read, so that no start is missed.
             let begins = self.agents.running.begins(run);
             let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
             let found = {
@@ -629,7 +633,7 @@ impl AgentRuns {
                 self.agents.runs.get(&caller.tenant, None, run).await?
             };
             let found = found.ok_or(AgentError::NotFound)?;
-            // What stops with the service goes on elsewhere; nobody needs to wait for that here.
+            // A run that stops with the service continues on another process, so waiting here is pointless.
             if enough(found.status) || self.cut.is_cancelled() {
                 return Ok(found);
             }
@@ -643,8 +647,8 @@ impl AgentRuns {
         }
     }
 
-    /// Why there is no answer about a run that is there, where `error` kept it from being read. That it may have had effects
-    /// which are not on record is said where this process could not record them, and of no other run.
+    /// The error for an existing run that `error` prevented from being read. It reports possible unrecorded effects
+    /// only for runs that this process could not record.
     #[must_use]
     pub fn unreadable(&self, run: RunId, error: &AgentError) -> AgentError {
         tracing::error!(run_id = %run, %error, "the state of a run cannot be read");
@@ -655,17 +659,17 @@ impl AgentRuns {
         }
     }
 
-    /// A run; not somebody else's.
+    /// A run that is visible to the caller.
     ///
     /// # Errors
-    /// There is none; the store is away.
+    /// There is no such run; the store is unavailable.
     pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, AgentError> {
         let user = visible_to(caller, user);
         let found = self.agents.runs.get(&caller.tenant, user, run).await?;
         found.ok_or(AgentError::NotFound)
     }
 
-    /// A run of the tenant's, whoever's it is: for who was let answer for it.
+    /// A run of the tenant, of any user, for an approver who may resolve its approvals.
     pub(super) async fn of_tenant(&self, caller: &Caller, run: RunId) -> Result<AgentRun, AgentError> {
         let found = self.agents.runs.get(&caller.tenant, None, run).await?;
         found.ok_or(AgentError::NotFound)
@@ -674,7 +678,7 @@ impl AgentRuns {
     /// A page of the runs of a project.
     ///
     /// # Errors
-    /// The query is off; there is no such project; the store is away.
+    /// The query is invalid; there is no such project; the store is unavailable.
     pub async fn list(
         &self,
         caller: &Caller,
@@ -690,10 +694,10 @@ impl AgentRuns {
         Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
     }
 
-    /// Waits until a run that was answered is over, or waits for a person again.
+    /// Waits until a run has ended or waits for an approval again, after an approval was resolved.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn rests(&self, caller: &Caller, run: RunId) -> Result<AgentRun, AgentError> {
         let mut triggered = Triggered {
             run,
@@ -705,20 +709,20 @@ impl AgentRuns {
         self.wait(caller, &mut triggered).await
     }
 
-    /// Waits a moment for a run that was cancelled to be over. It ends by itself, however it stands when the moment is over.
+    /// Waits a moment for a cancelled run to end. The run ends by itself, even if it takes longer.
     pub(super) async fn ends(&self, caller: &Caller, run: RunId) {
         let over = self.until(caller, run, RunStatus::is_over);
         match tokio::time::timeout(TO_END, over).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(run_id = %run, %error, "a cancelled run was not waited for to its end"),
-            Err(_) => tracing::debug!(run_id = %run, "a cancelled run is not over yet"),
+            Ok(Err(error)) => tracing::warn!(run_id = %run, %error, "waiting for a cancelled run failed"),
+            Err(_) => tracing::debug!(run_id = %run, "a cancelled run has not ended yet"),
         }
     }
 
-    /// Takes a run up that somebody has answered, or cancelled, where nobody else has. It takes a place of those that somebody
-    /// waits for; where none is free, it is found a moment later, as all runs are that nobody works on.
+    /// Claims a run whose approval was resolved, or that was cancelled, unless another process has it. It counts
+    /// against the limit of waited-for runs. If the limit is reached, the sweep finds the run a moment later.
     pub(super) fn go_on(self: &Arc<Self>, run: RunId, tenant: &TenantId, user: &str) {
-        // Whatever became of it before, possibly elsewhere: who speaks now waits for what comes of that.
+        // Earlier failures, possibly on another process, do not matter: this caller waits for new results.
         self.unrecorded.went_on(run);
         if self.working.is_closed() {
             return;
@@ -737,7 +741,7 @@ impl AgentRuns {
         });
     }
 
-    /// The thread of a run, and its calls as its journal tells them.
+    /// The thread of a run, and its calls according to its journal.
     pub(super) async fn calls(&self, run: RunId) -> Result<(Option<ThreadId>, Vec<CallState>), AgentError> {
         let standing = self.agents.runs.standing(run).await?.ok_or(AgentError::NotFound)?;
         let mut calls = Calls::default();
@@ -753,10 +757,10 @@ impl AgentRuns {
         Ok((standing.thread, calls.into_states()))
     }
 
-    /// Cancels a run and those it called, wherever they are worked on. One that is over stays as it is.
+    /// Cancels a run and its child runs, on any process. A run that has ended is unchanged.
     ///
     /// # Errors
-    /// There is none; the store is away.
+    /// There is no such run; the store is unavailable.
     pub async fn cancel(
         self: &Arc<Self>,
         caller: &Caller,
@@ -771,21 +775,21 @@ impl AgentRuns {
         }
         let asked = self.agents.runs.cancel(run, &caller.name_for(user)).await;
         asked.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Cancel(run)))?;
-        tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
+        tracing::info!(run_id = %run, by = %caller.name(), "the cancellation of a run was requested");
         self.agents.running.cancel(run);
-        // One that waits for a person, or its turn, is worked on by nobody who would end it.
+        // A run that waits for an approval or for its turn has no worker that could end it.
         self.go_on(run, &caller.tenant, &caller.name_for(user));
-        // It is asked for, whatever can be read now: as it was a moment ago it says no less.
+        // The cancellation is recorded, even if the run cannot be read now. The earlier state is a valid answer.
         Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
-            tracing::warn!(run_id = %run, %error, "the state of a run that is to be cancelled cannot be read");
+            tracing::warn!(run_id = %run, %error, "the state of a run to be cancelled cannot be read");
             found
         }))
     }
 
-    /// Tells what a run does, from after `cursor` on, until it is over.
+    /// Streams the events of a run, starting after `cursor`, until it has ended.
     ///
     /// # Errors
-    /// There is no such run; the store is away.
+    /// There is no such run; the store is unavailable.
     pub async fn watch(
         &self,
         caller: &Caller,
@@ -800,13 +804,13 @@ impl AgentRuns {
         Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, looks))
     }
 
-    /// The run as it is stored, if the caller may see it.
+    /// The stored run, if the caller may see it.
     async fn stored(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<StoredRun, AgentError> {
         self.get(caller, user, run).await?;
         self.agents.runs.load(run).await?.ok_or(AgentError::NotFound)
     }
 
-    /// The run that nobody called, above this one.
+    /// The outermost run above this one.
     async fn outermost(&self, mut run: RunId) -> Result<RunId, AgentError> {
         while let Some(standing) = self.agents.runs.standing(run).await? {
             match standing.parent {
@@ -817,7 +821,7 @@ impl AgentRuns {
         Ok(run)
     }
 
-    /// Steps of a run and of those it went on with.
+    /// The steps of a run and of the runs that it resumed.
     async fn steps_so_far(&self, run: &StoredRun) -> Result<u32, AgentError> {
         let (mut steps, mut at) = (run.steps, run.resumes);
         while let Some(id) = at {
@@ -831,7 +835,7 @@ impl AgentRuns {
     }
 }
 
-/// Of every call in doubt somebody has said what happened, and of no other.
+/// Every in-doubt call must be settled, and no other call.
 fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Result<(), AgentError> {
     let known = |id: &ActionId| paused.in_doubt.iter().any(|call| call.action_id == *id);
     let unknown: Vec<_> = settled
@@ -839,7 +843,7 @@ fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Resu
         .filter(|id| !known(id))
         .map(|id| FieldError {
             pointer: format!("/settled/{id}"),
-            detail: "is no call in doubt of this run".to_owned(),
+            detail: "is not an in-doubt call of this run".to_owned(),
         })
         .collect();
     if !unknown.is_empty() {
@@ -858,7 +862,7 @@ fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Resu
     }
 }
 
-/// A user sees their own runs; a service those of the user it names, or all of its tenant's.
+/// A user sees their own runs; a service sees those of the user it names, or all of its tenant's.
 fn visible_to<'a>(caller: &'a Caller, user: Option<&'a UserId>) -> Option<&'a UserId> {
     match &caller.identity {
         Identity::User(own) => Some(own),
@@ -880,7 +884,7 @@ pub(super) fn unrecorded(error: &RecordError) -> AgentError {
     AgentError::RecordUnavailable
 }
 
-/// What to say when something was not recorded, or perhaps it was.
+/// The error for a write that failed, or whose outcome is unknown.
 pub(super) fn outcome_unknown(error: &RecordError, what: OutcomeUnknown) -> AgentError {
     match error {
         RecordError::Unavailable(_) => unrecorded(error),

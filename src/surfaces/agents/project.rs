@@ -1,4 +1,4 @@
-//! The agents of one project, checked beside each other, and why one of them cannot run now.
+//! The agents of one project, checked together, and why one of them cannot run now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::engine::toolset::{by_reason, clash};
 use crate::ports::definitions::StoredVersion;
 use crate::ports::tools::Catalog;
 
-/// Where the mistakes of a definition stand that comes by the API.
+/// The place of errors in a definition that came through the API.
 pub(super) const BODY: &str = "body";
 
 /// Longest reason why an agent cannot run, in bytes.
@@ -23,11 +23,11 @@ const LONGEST_REASON: usize = 4 << 10;
 /// The agents of one project.
 #[derive(Debug, Default)]
 pub struct Project {
-    /// Those that are right, beside each other.
+    /// The valid agents, checked together.
     pub agents: Agents,
-    /// Versions of those that came by the API.
+    /// Versions of the agents that came through the API.
     pub versions: BTreeMap<String, i64>,
-    /// Those that came by the API and do not stand beside the others any more, since a file has changed.
+    /// Agents that came through the API and became invalid because a file changed.
     pub broken: BTreeMap<String, Broken>,
 }
 
@@ -35,18 +35,18 @@ pub struct Project {
 #[derive(Debug, Default)]
 pub(super) struct CheckedProject {
     pub(super) project: Project,
-    /// Every error.
+    /// All errors.
     pub(super) errors: Vec<DefinitionError>,
-    /// What is odd and stops nothing.
+    /// All warnings; they do not prevent the use of a definition.
     pub(super) warnings: Vec<DefinitionError>,
 }
 
-/// An agent that was right when it was put.
+/// An agent that was valid when it was put.
 #[derive(Debug)]
 pub struct Broken {
-    /// What it is.
+    /// Its definition.
     pub definition: Definition,
-    /// What is wrong with it now.
+    /// Its errors now.
     pub errors: Vec<DefinitionError>,
 }
 
@@ -55,12 +55,12 @@ pub(super) fn definition<'a>(project: &'a Project, name: &str) -> Option<&'a Def
     right.or_else(|| Some(&project.broken.get(name)?.definition))
 }
 
-/// Has an agent of the project this name, also one that is wrong?
+/// Does an agent of the project have this name, even an invalid one?
 pub(super) fn is_agent(project: &Project, name: &str) -> bool {
     project.agents.contains_key(name) || project.broken.contains_key(name)
 }
 
-/// Checks the agents of files and of the store beside each other, with one more where one is to be put.
+/// Checks the agents of files and of the store together, including `also`, the one to be put.
 pub(super) fn checked_project(
     files: &FileAgents,
     with_files: bool,
@@ -88,7 +88,7 @@ pub(super) fn checked_project(
         bytes: agent.definition.to_json().to_string().into_bytes(),
     };
     let mut sources: Vec<_> = files.agents.values().filter(|_| with_files).map(own).collect();
-    // A file that came later goes before.
+    // An agent from a file replaces one of the same name from the API.
     let kept = stored
         .iter()
         .filter(|one| !with_files || !files.agents.contains_key(&*one.agent));
@@ -109,7 +109,7 @@ pub(super) fn checked_project(
         .filter(|one| versions.contains_key(&*one.agent) && !checked.agents.contains_key(&*one.agent))
         .filter_map(|one| {
             let file = file_of(one);
-            // Right by itself, as it was when it was put.
+            // It is valid by itself, as it was when it was put.
             let definition = Definition::read(one.definition.as_bytes(), Form::Json, &file).ok()?;
             let errors = checked.errors.iter().filter(|error| error.file == file);
             let mut errors: Vec<_> = errors.cloned().collect();
@@ -133,7 +133,7 @@ pub(super) fn checked_project(
     }
 }
 
-/// A definition that is to be put, checked beside the others; with what is odd in it and stops nothing.
+/// Checks a definition to be put together with the other agents. Returns it with its warnings.
 pub(super) fn checked_beside(
     files: &FileAgents,
     is_default: bool,
@@ -157,12 +157,12 @@ pub(super) fn checked_beside(
         line: None,
         field: "name".to_owned(),
         found: format!("{called:?}"),
-        allowed: format!("{name:?}, as the path says"),
+        allowed: format!("{name:?}, as in the path"),
     });
     let definition = match read {
         Ok(definition) if misnamed.is_none() => definition,
-        // What the others could not do beside it nobody knows, as long as nobody knows what it is; and whether it has the name
-        // of one of them is no matter where it is to have another.
+        // Without a valid definition, the other agents' errors are meaningless. If the name differs from the path, a
+        // conflict with another agent's name is irrelevant.
         _ => {
             errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
             errors.extend(misnamed);
@@ -170,17 +170,17 @@ pub(super) fn checked_beside(
         }
     };
     if !errors.is_empty() {
-        // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
-        // after another.
+        // Errors that exist already because a file changed do not block other definitions, nor the repair of agents one
+        // by one.
         let before = checked_project(files, is_default, stored, None).errors;
-        // What is allowed names all others, and the new one among them.
+        // `allowed` lists all agents, including the new one, so it is not compared.
         let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
         let known: BTreeSet<_> = before.iter().map(what).collect();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for error in &before {
             *counts.entry(&error.file).or_default() += 1;
         }
-        // Of one with more mistakes than are told others may be told now; it was wrong before.
+        // An agent with more errors than are reported may have other ones reported now; it was invalid before.
         let untold = |file: &str| counts.get(file).is_some_and(|count| *count > MOST_TOLD);
         errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
     }
@@ -199,21 +199,21 @@ pub(super) fn checked_beside(
     Ok((definition, warnings))
 }
 
-/// The definition with the schema that it names put into it. A version has to be the same for ever, and its hash to cover all
-/// of it, whatever becomes of the file.
+/// The definition with the schema that it names inserted. A version must never change, and its hash must cover all of
+/// it, even if the schema's file changes.
 fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, AgentError> {
     definition.put_in_schema(schema);
-    // With the schema it may be longer than is taken.
+    // With the schema, it may exceed the maximum length.
     let text = definition.to_json().to_string();
     Definition::read(text.as_bytes(), Form::Json, BODY).map_err(AgentError::InvalidDefinition)
 }
 
-/// Where the mistakes of a stored version stand.
+/// The place of errors in a stored version.
 fn file_of(stored: &StoredVersion) -> String {
     format!("{} (version {})", stored.agent, stored.version)
 }
 
-/// That an agent calls others which are wrong themselves.
+/// The error of an agent that calls invalid agents.
 fn lacking(
     definition: &Definition,
     file: &str,
@@ -230,8 +230,8 @@ fn lacking(
         file: file.to_owned(),
         line: None,
         field: "the agents that it calls".to_owned(),
-        found: format!("{}, wrong or calling one that is", wrong.join(", ")),
-        allowed: "agents that are right".to_owned(),
+        found: format!("{}, invalid or calling an invalid agent", wrong.join(", ")),
+        allowed: "valid agents".to_owned(),
     })
 }
 
@@ -240,8 +240,8 @@ pub(super) fn render_errors(errors: &[DefinitionError]) -> String {
     text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
 }
 
-/// Why an agent cannot run now: of its own tools and model, or of those it leads to. Each is looked at once, however
-/// often it is named.
+/// Why an agent cannot run now: because of its own tools and model, or because of an agent that it can call. Each agent
+/// is checked once, however often it is named.
 #[must_use]
 pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
     let own = |name: &str| own_reason(&agents.get(name)?.definition, agents, catalog, models);
@@ -249,7 +249,7 @@ pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Mode
         let called = led_to(name, agents);
         let mut reasons = called.into_iter().filter_map(|called| Some((called, own(called)?)));
         let (called, reason) = reasons.next()?;
-        Some(format!("it leads to {called}, which is unavailable: {reason}"))
+        Some(format!("it depends on {called}, which is unavailable: {reason}"))
     })
 }
 
@@ -269,7 +269,7 @@ fn own_reason(definition: &Definition, agents: &Agents, catalog: &Catalog, model
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Every agent that one can lead to, once.
+/// Every agent that an agent can call, directly or indirectly, once.
 fn led_to<'a>(name: &str, agents: &'a Agents) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     let mut open = vec![name];
@@ -296,7 +296,7 @@ fn led_to<'a>(name: &str, agents: &'a Agents) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    /// Promise 5: whoever puts few small definitions that name each other often must not stop whoever lists them.
+    /// Promise 5: a few small definitions that name each other often must not make the list slow.
     #[test]
     fn an_agent_that_is_named_often_is_looked_at_once() {
         let last = "name: a5\ndescription: d\nsystemPrompt: s\ntools: [nowhere]\n".to_owned();
@@ -319,7 +319,7 @@ mod tests {
         let reason = unavailable("a0", &checked.agents, &Catalog::default(), &Models::default());
         let reason = reason.unwrap_or_default();
         assert!(
-            reason.starts_with("it leads to a5, which is unavailable: nowhere: "),
+            reason.starts_with("it depends on a5, which is unavailable: nowhere: "),
             "{reason}"
         );
     }

@@ -1,10 +1,10 @@
-//! What was told of a turn as it came, by its length and hash: a reader that is slow keeps none of it.
+//! The text of a turn that a reader has already received, as length and hash, so that a slow reader keeps no text.
 
 use sha2::{Digest, Sha256};
 
 use crate::domain::journal::{ModelTurn, Part};
 
-/// Words and thoughts of one turn.
+/// Text and thoughts of one turn.
 #[derive(Default)]
 pub(super) struct ToldTurn {
     words: Beginning,
@@ -26,7 +26,7 @@ impl ToldTurn {
         self.thoughts.add(text);
     }
 
-    /// Is it what this turn begins with?
+    /// Does the turn begin with the received text?
     pub(super) fn begin(self, turn: &ModelTurn) -> bool {
         let thoughts = turn.parts.iter().filter_map(|part| match part {
             Part::Thought(text) => Some(text.as_str()),

@@ -1,5 +1,5 @@
-//! What a run does, told from its journal: from the beginning or from where a reader left off, on whatever process the
-//! run is worked on. The words of a turn as they come are told where the run is worked on by this one.
+//! The events of a run, read from its journal: from the beginning or from a reader's position, on any process. The text
+//! of a turn as it arrives is available only on the process that executes the run.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -27,30 +27,31 @@ use crate::engine::agent::{Agents, Begins};
 use crate::engine::live::{LiveEvent, Said};
 use crate::engine::{log, tool_name};
 
-/// Entries read at once, and their bytes but for the last: a reader that takes nothing holds no more of a journal than this.
+/// Entries per read, and their bytes without the last one. A reader that does not read holds no more of a journal than
+/// this.
 const PAGE: u32 = 32;
 const PAGE_BYTES: usize = 64 << 10;
-/// Between two looks for more at a run that this process works on: it tells what it has written, and the looks are for what got
-/// lost on the way.
+/// Interval between reads for a run that this process executes. It announces new entries, so the reads only catch lost
+/// announcements.
 pub(super) const TOLD: Duration = Duration::from_secs(5);
-/// Between two looks for more, where nobody tells: at first, and once nothing has come for a while.
+/// Interval between reads without announcements: at first, and after a while without new entries.
 pub(super) const LOOK: Duration = Duration::from_millis(300);
 pub(super) const SELDOM: Duration = Duration::from_secs(1);
-/// How often in a row a record that cannot be read is asked again, after a pause that grows by as much each time: some seconds
-/// in all, in which a busy database finds its breath and one that is begun anew is there again.
+/// How often in a row a failed read is repeated, after a pause that grows by `BREATH` each time. The pauses add up to
+/// some seconds, enough for a busy database to recover or a restarted one to be available again.
 const ASKED_AGAIN: u32 = 6;
 const BREATH: Duration = Duration::from_millis(250);
 
-/// Where a reader is: the number of the last entry told, and where that was a call of an agent, the number within that
-/// agent's run, and so on. Written with dots; the id of an event.
+/// A reader's position: the number of the last entry received. For a call of an agent, the number within that agent's
+/// run follows, and so on. Written with dots; it is the id of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(Vec<u64>);
 
 impl Cursor {
-    /// Reads `12`, `12.5`; `None` for what is none.
+    /// Parses `12` or `12.5`; `None` if invalid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        // Digits alone: a sign would be taken by the parser.
+        // Digits only: the parser would accept a sign.
         let number = |part: &str| {
             part.parse()
                 .ok()
@@ -72,7 +73,7 @@ impl fmt::Display for Cursor {
 /// One event of a run. Serialized as one JSON object with a `type` and the `run_id` it belongs to.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RunEvent {
-    /// The run: the one that is watched, or one that it called.
+    /// The run: the watched one, or one that it called.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
     /// What happened.
@@ -80,34 +81,34 @@ pub struct RunEvent {
     pub what: RunEventKind,
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum RunEventKind {
-    /// The task, as the model is told it.
+    /// The task, as the model gets it.
     Input {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// More words of the model; they come whole with `turn`.
+    /// More text of the model. The whole text follows with `turn`.
     Delta {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// More of the model's thinking, no part of its answer; it comes whole with `turn`.
+    /// More of the model's thinking, which is not part of its answer. The whole thinking follows with `turn`.
     Thought {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// The words and thoughts of this turn so far are void: the model is asked again.
+    /// The text and thoughts of this turn so far are void: the model is asked again.
     Reset,
     /// A turn of the model is complete.
     Turn {
-        /// Its words.
+        /// The text of the turn.
         text: String,
-        /// What it tells of its thinking.
+        /// The summary of the model's thinking.
         thoughts: Vec<String>,
-        /// Calls that it proposes.
+        /// The calls that the model proposes.
         calls: Vec<ProposedCall>,
         /// The model that answered.
         model: String,
@@ -120,108 +121,108 @@ pub enum RunEventKind {
         /// `blocked`.
         fault: &'static str,
     },
-    /// A step of a flow begins.
+    /// A step of a flow starts.
     Step {
-        /// Which, from 0.
+        /// The number of the step, from 0.
         step: u32,
-        /// In which round, from 1.
+        /// The number of the round, from 1.
         round: u32,
-        /// Who does it.
+        /// The agent that executes the step.
         agent: String,
     },
     /// A tool is called.
     ToolCall {
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The tool.
         tool: String,
-        /// What it is given.
+        /// The arguments.
         #[schema(value_type = Object)]
         parameters: Value,
     },
-    /// An agent is called; what it does follows, under its own run.
+    /// An agent is called. Its own events follow, under its own run.
     AgentCall {
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The agent.
         agent: String,
-        /// What it is given.
+        /// The arguments.
         #[schema(value_type = Object)]
         parameters: Value,
-        /// Its run.
+        /// The run of the agent.
         #[schema(value_type = String, format = "uuid")]
         child_run_id: RunId,
     },
     /// A call has its result.
     ToolResult {
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The tool or the agent.
         tool: String,
-        /// Did it do its job?
+        /// Did the call succeed?
         success: bool,
-        /// What it answered.
+        /// The result.
         #[schema(value_type = Option<Object>, required = true)]
         data: Option<Value>,
-        /// Why it did not.
+        /// Why the call failed.
         #[schema(required = true)]
         error: Option<ToolFailure>,
-        /// From sending to the answer.
+        /// Time from sending to the answer.
         duration_ms: u64,
     },
-    /// A word from gavel to the model.
+    /// A message from gavel to the model.
     Notice {
-        /// The limit that is reached, where one is.
+        /// The limit that was reached, if any.
         #[schema(required = true)]
         reason: Option<StopReason>,
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// A person is asked whether a call may run.
+    /// A call requires approval.
     ApprovalRequired {
         /// The call.
         #[schema(value_type = String, format = "uuid")]
         action_id: ActionId,
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The tool.
         tool: String,
-        /// Exactly what it would be given.
+        /// Exactly the arguments of the call.
         #[schema(value_type = Object)]
         parameters: Value,
-        /// Why it needs leave.
+        /// Why the call requires approval.
         reason: String,
     },
-    /// A person has answered, or nobody did in time.
+    /// An approval was resolved, or has expired.
     ApprovalResolved {
         /// The call.
         #[schema(value_type = String, format = "uuid")]
         action_id: ActionId,
-        /// Place in the run.
+        /// Position in the run.
         sequence: u32,
         /// The tool.
         tool: String,
-        /// May it run?
+        /// Was the call approved?
         approved: bool,
-        /// Why not.
+        /// Why it was not approved.
         #[schema(required = true)]
         reason: Option<String>,
     },
-    /// The run waits for a person; it goes on when they have answered.
+    /// The run waits for an approval, and continues when the approval is resolved.
     AwaitingConfirmation,
-    /// The process that worked on the run was stopped in order; another one goes on.
+    /// The process that executed the run was shut down; another one continues it.
     HandedOver,
-    /// Another process took the run up, since the one before had died.
+    /// Another process claimed the run, because the previous one died.
     Recovered,
-    /// The run goes on with one that was paused.
+    /// The run resumes a paused run.
     Resumed {
-        /// That one.
+        /// The paused run.
         #[schema(value_type = String, format = "uuid")]
         from: RunId,
     },
-    /// The run is over; the last event.
+    /// The run has ended. This is the last event.
     End {
-        /// How it came out.
+        /// The final state of the run.
         run: Box<AgentRun>,
     },
 }
@@ -229,19 +230,19 @@ pub enum RunEventKind {
 /// A call that a model proposes.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ProposedCall {
-    /// Place in the run.
+    /// Position in the run.
     pub sequence: u32,
-    /// The tool, the agent, or the function by which the run ends.
+    /// The tool, the agent, or the function that ends the run.
     pub tool: String,
-    /// As the model wrote them.
+    /// The arguments, as the model wrote them.
     #[schema(value_type = Object)]
     pub parameters: Value,
 }
 
-/// An event and where a reader is with it; what is not kept has no place of its own.
+/// An event with the reader's position. Live events have no position of their own.
 #[derive(Clone, Debug)]
 pub struct PlacedEvent {
-    /// To be handed in to go on after it.
+    /// The position to continue after this event.
     pub cursor: Cursor,
     /// What happened.
     pub event: RunEvent,
@@ -250,35 +251,35 @@ pub struct PlacedEvent {
 /// A reader of one run.
 pub struct Watch {
     agents: Arc<Agents>,
-    /// Which runs it is of no use to wait for.
+    /// The runs that cannot be recorded, so that waiting for them is pointless.
     unrecorded: Arc<Unrecorded>,
     tenant: TenantId,
     root: RunId,
-    /// The run, the run it called, and so on.
+    /// The run, its child run, and so on.
     levels: Vec<Level>,
-    /// Where the reader was, below the level that is looked at.
+    /// The reader's position below the current level.
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
-    /// What was told of turns that are not in the journal yet, by their run.
+    /// The text already sent of turns that are not in the journal yet, by run.
     under_way: HashMap<RunId, ToldTurn>,
-    /// Did the work end before these turns were recorded? Then what was told of them is void.
+    /// True if the execution stopped before these turns were recorded. The text already sent is then void.
     void: bool,
-    /// What was said of the turn under way before `live` was listened to, until it is told.
+    /// The text of the current turn from before `live` was subscribed, until it is sent.
     said: Said,
-    /// Is everything read that was written, as far as `live` tells?
+    /// Has everything been read that was written, as far as `live` reports?
     caught_up: bool,
-    /// The next wait for more, where nobody tells.
+    /// The next wait for more, if there are no announcements.
     patience: Duration,
-    /// How often in a row the record could not be read.
+    /// How often in a row the store could not be read.
     faults: u32,
-    /// Fires when the service ends: the reader goes on elsewhere.
+    /// Fires when the service stops: the reader continues at another process.
     stop: CancellationToken,
     ended: bool,
-    /// Looks at the store at once, of all that wait for runs in this process.
+    /// Limits the concurrent store reads of all that wait for runs in this process.
     looks: Arc<Semaphore>,
 }
 
-/// One run that is read.
+/// The read position in one run.
 struct Level {
     run: RunId,
     after: u64,
@@ -316,10 +317,10 @@ impl Watch {
         }
     }
 
-    /// Has the reader had the end already? Then there is nothing to come back for.
+    /// Has the reader already received the end? Then there is nothing more to read.
     ///
     /// # Errors
-    /// The store is away.
+    /// The store is unavailable.
     pub async fn is_told(&self) -> Result<bool, AgentError> {
         // The end comes after the last entry.
         let Some(last) = self.ahead.front().and_then(|had| had.checked_sub(1)) else {
@@ -333,11 +334,11 @@ impl Watch {
         Ok(self.agents.runs.journal(self.root, last, 1).await?.is_empty())
     }
 
-    /// The next event; `None` after the last, and when the service ends.
+    /// The next event; `None` after the last one, and when the service stops.
     ///
     /// # Errors
-    /// The store is away and stays so, or holds what cannot be read; [`AgentError::Begun`] of a run that again and again cannot be
-    /// recorded.
+    /// The store remains unavailable, or contains unreadable data; [`AgentError::Begun`] for a run that repeatedly
+    /// cannot be recorded.
     pub async fn next(&mut self) -> Result<Option<PlacedEvent>, AgentError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
@@ -360,7 +361,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// One entry, or one wait for more.
+    /// Handles one entry, or waits once for more.
     async fn step(&mut self) -> Result<Option<PlacedEvent>, AgentError> {
         if !self.caught_up && self.levels.last().is_some_and(|level| level.read.is_empty()) {
             let looks = Arc::clone(&self.looks);
@@ -375,7 +376,8 @@ impl Watch {
             return Ok(None);
         };
         let run = level.run;
-        // The turn that is told next may be another one than that whose words were told: the process was stopped, or fell behind.
+        // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
+        // events.
         if let Some((_, Entry::ModelTurn { turn, .. })) = level.read.front()
             && let Some(words) = self.under_way.remove(&run)
             && !words.begin(turn)
@@ -394,7 +396,8 @@ impl Watch {
                 _ => None,
             };
             let event = level.event(entry);
-            // What the reader has had already is only learned from; where it was within another run, it goes on there.
+            // Entries that the reader has already received only update the state. If its position is within another
+            // run, reading continues there.
             let had = skip.is_some_and(|skip| number <= skip);
             if skip == Some(number) {
                 self.ahead.pop_front();
@@ -422,14 +425,14 @@ impl Watch {
         {
             return Ok(Some(told));
         }
-        // Whatever `look_up` found is told first.
+        // Entries that `look_up` found come first.
         if self.caught_up {
             return Ok(self.wait(cursor).await);
         }
         Ok(None)
     }
 
-    /// Fills the innermost level with what there is.
+    /// Fills the innermost level with available entries.
     async fn read(&mut self) -> Result<(), AgentError> {
         let Some(level) = self.levels.last_mut() else {
             return Ok(());
@@ -441,8 +444,8 @@ impl Watch {
                     level.learn_of(&self.agents, *from).await?;
                 }
             }
-            // The words of these turns were told before they were written, and what is told late would stand after the turn. So what
-            // was heard of them is let go, and what is said since is heard anew.
+            // The text of these turns was sent live before they were written, and late text would come after the turn.
+            // So the received text is dropped, and the subscription is renewed.
             let turns = entries
                 .iter()
                 .any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }));
@@ -454,13 +457,14 @@ impl Watch {
         Ok(())
     }
 
-    /// Listens from now on, with the words so far of the turn that is under way. A turn's words are over before it is written.
+    /// Subscribes to live events, with the text of the current turn so far. The text of a turn is complete before the
+    /// turn is written.
     fn join(&mut self) {
         let joined = self.agents.running.live(self.root).map(|live| live.watch());
         (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
     }
 
-    /// There is nothing to read now: is this level over, or is there more to come?
+    /// Nothing can be read now: has this level ended, or will more come?
     async fn look_up(&mut self, cursor: &[u64]) -> Result<Option<PlacedEvent>, AgentError> {
         let Some(run) = self.levels.last().map(|level| level.run) else {
             return Ok(None);
@@ -472,7 +476,7 @@ impl Watch {
         let waits = row
             .as_ref()
             .is_some_and(|row| row.status == RunStatus::AwaitingConfirmation);
-        // What was written between the two looks.
+        // Reads what was written between the two reads.
         self.read().await?;
         if self.levels.last().is_some_and(|level| !level.read.is_empty()) {
             return Ok(None);
@@ -481,7 +485,7 @@ impl Watch {
             (Some(row), 1) if is_over => {
                 self.ended = true;
                 let last = cursor.last().copied().unwrap_or_default() + 1;
-                // Who had the end already has everything.
+                // A reader that has already received the end has everything.
                 let had = self.ahead.front().is_some_and(|ahead| *ahead >= last);
                 let what = RunEventKind::End { run: Box::new(row) };
                 return Ok((!had).then(|| PlacedEvent {
@@ -501,7 +505,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Has the run above this one gone on? Then this one will say no more, if it ever was there.
+    /// Has the parent run continued? Then this run has no further events, or was never created.
     async fn caller_went_on(&self) -> Result<bool, AgentError> {
         let Some(above) = self.levels.iter().rev().nth(1) else {
             return Ok(false);
@@ -512,9 +516,9 @@ impl Watch {
         Ok(!self.agents.runs.journal(above.run, above.after, 1).await?.is_empty())
     }
 
-    /// Waits for more, or for the model's words.
+    /// Waits for more entries, or for the model's text.
     async fn wait(&mut self, cursor: Vec<u64>) -> Option<PlacedEvent> {
-        // Whoever works on the run next asks the model again.
+        // The next worker asks the model again.
         if self.void {
             let run = self.under_way.keys().next().copied();
             let Some(run) = run else {
@@ -570,7 +574,7 @@ impl Watch {
                 (run, RunEventKind::Reset)
             }
             Ok(Err(RecvError::Closed)) => {
-                // It was let go of, and may be taken up again.
+                // This process stopped executing the run, and may claim it again.
                 self.live = None;
                 self.void = !self.under_way.is_empty();
                 self.caught_up = false;
@@ -589,7 +593,7 @@ impl Watch {
     }
 }
 
-/// What was said of a turn before a watcher came: its thoughts, then its words, each once.
+/// The text of a turn from before a watcher subscribed: its thoughts, then its text, each once.
 fn said_before(said: &mut Said) -> Option<RunEventKind> {
     let thoughts = std::mem::take(&mut said.thoughts);
     if !thoughts.is_empty() {
@@ -599,7 +603,7 @@ fn said_before(said: &mut Said) -> Option<RunEventKind> {
     (!words.is_empty()).then_some(RunEventKind::Delta { text: words })
 }
 
-/// What was told of the turn under way is void.
+/// The text sent of the current turn is void.
 fn reset(cursor: Vec<u64>, run_id: RunId) -> PlacedEvent {
     PlacedEvent {
         cursor: Cursor(cursor),
@@ -610,7 +614,7 @@ fn reset(cursor: Vec<u64>, run_id: RunId) -> PlacedEvent {
     }
 }
 
-/// What comes next in a journal, a page of it.
+/// The next page of a journal.
 pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
     let stored = agents.runs.journal_within(run, after, PAGE, PAGE_BYTES).await?;
     let read = stored.iter().map(|stored| match log::read(stored) {
@@ -623,7 +627,8 @@ pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<V
     read.collect()
 }
 
-/// Waits for a word of a run that this process works on; else until it begins to, or for a while, which is longer the next time.
+/// Waits for an announcement of a run that this process executes. Otherwise waits until execution starts, or for a time
+/// that doubles with each call.
 pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, begins: Begins<'_>, patience: &mut Duration) {
     let Some(receiver) = live else {
         let _ = timeout(*patience, begins.wait()).await;
@@ -654,8 +659,8 @@ impl Level {
         }
     }
 
-    /// Calls of the runs that this one goes on with: what a person says of them, and what becomes of a flow's open step, is
-    /// told here.
+    /// Learns the calls of the resumed runs: the settlement of these calls, and the rest of a flow's open step, are
+    /// events of this run.
     async fn learn_of(&mut self, agents: &Agents, from: RunId) -> Result<(), AgentError> {
         let mut at = Some(from);
         while let Some(run) = at.take() {
@@ -682,7 +687,7 @@ impl Level {
         for call in entry.calls() {
             self.calls.insert(call.id, proposed(call));
         }
-        // What is sent is what was allowed.
+        // The sent arguments are the allowed ones.
         if let Entry::Decided {
             call,
             decision: PolicyDecision::Allow { arguments, .. },
@@ -693,7 +698,7 @@ impl Level {
         }
     }
 
-    /// A call that has succeeded is not told of by the run that goes on with this one; of one in doubt a person may say more.
+    /// A successful call has no further events in the resuming run; an in-doubt call may still be settled.
     fn forget(&mut self, entry: &Entry) {
         if let Entry::Result { call, result } = entry
             && result.outcome.is_ok()
@@ -702,7 +707,7 @@ impl Level {
         }
     }
 
-    /// What of an entry is told.
+    /// The event of an entry, if it has one.
     fn event(&mut self, entry: Entry) -> Option<RunEventKind> {
         Some(match entry {
             Entry::User(text) => RunEventKind::Input { text },
@@ -792,7 +797,7 @@ impl Level {
         })
     }
 
-    /// The last that is told of a call.
+    /// The last event of a call.
     fn result(&mut self, call: ActionId, result: &CallResult) -> RunEventKind {
         let known = self.calls.remove(&call);
         let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool));

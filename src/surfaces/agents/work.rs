@@ -1,4 +1,4 @@
-//! Working on runs: taking them up, holding their leases, letting them go.
+//! Executes runs: claims them, holds their leases, and releases them.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -20,30 +20,31 @@ use crate::ports::records::RecordError;
 use crate::ports::run_queue::RunWorker;
 use crate::ports::runs::{Hold, Lease, MOST_TAKES, Turn};
 
-/// Between two looks for runs that nobody works on.
+/// Interval between searches for runs without a worker.
 const SWEEP: Duration = Duration::from_secs(2);
-/// How long a run that is cut short may take to say so in its journal.
+/// How long an interrupted run may take to record the interruption in its journal.
 const LAST_ENTRY: Duration = Duration::from_secs(2);
-/// So often in a row the work on a run breaks off unrecorded, until who waits for it is told so.
+/// Waiting callers get an error after this many failures in a row to record a run.
 const PATIENCE: u32 = 2;
-/// How long is remembered that the work on a run broke off.
+/// How long a failure to record a run is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// Approvals that expire, and runs that are given up, at one look.
+/// Maximum number of approvals expired, and of runs failed, per sweep.
 const AT_ONCE: u32 = 16;
-/// So often another process may be quicker to take a run up, until this one waits for the next look.
+/// How often another process may claim a run first before this one waits for the next sweep.
 const TRIES: u32 = 64;
-/// Tenants whose last user is remembered, until all are forgotten: their turns then begin anew.
+/// Maximum number of tenants whose last user is remembered. When it is reached, all are forgotten, and their turns
+/// restart.
 const TENANTS_REMEMBERED: usize = 4096;
 
-/// The leases this process holds.
+/// The leases that this process holds.
 #[derive(Default)]
 pub(super) struct Leases(Mutex<HashMap<RunId, Holding>>);
 
 struct Holding {
     hold: Hold,
-    /// Fires when somebody else has it.
+    /// Fires when another process holds the lease.
     lost: CancellationToken,
-    /// Somebody wanted it taken up while it was let go of.
+    /// Was a claim of this run requested while it was being released?
     again: bool,
 }
 
@@ -56,7 +57,7 @@ impl Leases {
         self.lock().contains_key(&run)
     }
 
-    /// Is it held? Then whoever holds it looks at it again.
+    /// Is the lease held? If so, its holder checks the run again.
     fn is_held(&self, run: RunId) -> bool {
         match self.lock().get_mut(&run) {
             Some(held) => {
@@ -72,29 +73,30 @@ impl Leases {
     }
 }
 
-/// The runs in the background: how many there may be, and whose turn it is.
+/// The background runs: how many there may be, and whose turn it is.
 ///
-/// Tenants take turns, and within a tenant its users, whichever process asks: what waits is read from the runs' rows. A job of the queue
-/// only says that something waits. A tenant may not hold all places ([`Limits::with_reserve`]), so slow runs of one leave room for others.
+/// Tenants take turns, and so do the users within a tenant, whichever process asks: waiting runs are read from their
+/// rows. A job of the queue only signals that a run waits. One tenant cannot use the whole limit
+/// ([`Limits::with_reserve`]), so slow runs of one tenant do not block the others.
 pub(super) struct Background {
     places: Arc<Budget>,
     turns: tokio::sync::Mutex<Turns>,
-    /// A run that the processes before did not return is worked on beside no other such run: when this process is lost as well, it
-    /// is known which of them it was.
+    /// At most one run that earlier processes did not return is executed at a time: if this process is lost as well,
+    /// that run is the cause.
     last_take: Arc<Semaphore>,
 }
 
-/// Who was last.
+/// The tenant and the users whose turn was last.
 #[derive(Default)]
 struct Turns {
     tenant: String,
     users: HashMap<TenantId, String>,
 }
 
-/// A run that was taken up in its turn, with its place.
+/// A run that was claimed in its turn, with its share of the limit.
 struct Taken {
     lease: Lease,
-    /// The instant before the store was asked for the lease.
+    /// The instant before the lease was requested.
     asked: Instant,
     _place: Share,
     _last_take: Option<OwnedSemaphorePermit>,
@@ -110,7 +112,8 @@ impl Background {
     }
 }
 
-/// Runs that were worked on here and could not be recorded, since they last could: when that was last, and how often in a row.
+/// Runs that this process executed and could not record: the time of the last failure, and the number of failures in a
+/// row.
 #[derive(Default)]
 pub(super) struct Unrecorded(Mutex<HashMap<RunId, (Instant, u32)>>);
 
@@ -129,24 +132,24 @@ impl Unrecorded {
         self.lock().remove(&run);
     }
 
-    /// What others have taken up meanwhile is not heard of here.
+    /// This process does not learn that others have claimed such runs meanwhile.
     fn forget_old(&self) {
         self.lock().retain(|_, (last, _)| last.elapsed() < REMEMBERED);
     }
 
-    /// Did the last work on this run here end without a record?
+    /// Did this process's last execution of the run end without a record?
     pub(super) fn has(&self, run: RunId) -> bool {
         self.lock().contains_key(&run)
     }
 
-    /// Is it of no use to wait for this run?
+    /// Is it pointless to wait for this run?
     pub(super) fn is_hopeless(&self, run: RunId) -> bool {
         self.lock().get(&run).is_some_and(|(_, times)| *times >= PATIENCE)
     }
 }
 
 impl AgentRuns {
-    /// Takes a run up and drives it as far as it goes. Nothing happens when somebody else has it, or it is over.
+    /// Claims a run and executes it as far as possible. Does nothing when another process has the run, or it has ended.
     pub(super) async fn take_up(self: &Arc<Self>, run: RunId) {
         let mut again = true;
         while again && !self.halt.is_cancelled() && !self.leases.is_held(run) {
@@ -167,9 +170,9 @@ impl AgentRuns {
         self.agents.engine.clock.instant()
     }
 
-    /// Drives a run that is leased to this process, since it `asked` for that.
-    /// Where `halt` fires it stops between two steps. True: an approval was answered while the run was let go of, so it can be taken up
-    /// again at once.
+    /// Executes a run that is leased to this process; `asked` is the instant before the lease was requested. When
+    /// `halt` fires, the run stops between two steps. Returns true if an approval was resolved while the run was being
+    /// released, so that it can be claimed again at once.
     pub(super) async fn hold(self: &Arc<Self>, lease: Lease, asked: Instant, halt: CancellationToken) -> bool {
         let clock = Arc::clone(&self.agents.engine.clock);
         let hold = Hold::new(lease, self.agents.runs.lease_length(), clock, asked);
@@ -192,7 +195,7 @@ impl AgentRuns {
         };
         let (mut ends, mut suspended) = (false, false);
         let left = tokio::select! {
-            // First: what has ended by itself is not cut short.
+            // First: a run that has ended by itself is not interrupted.
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => {
@@ -205,23 +208,23 @@ impl AgentRuns {
                     self.unrecorded.went_on(lease.run);
                     None
                 }
-                Ok(Err(Stop::LeaseLost)) => Some("another process has its lease, or it was cancelled, or an approval or a grant no longer holds"),
-                Ok(Err(Stop::Halted)) => Some("the service stops"),
-                // Its lease is not given up: what is still to be written is written under it, when the store is back.
+                Ok(Err(Stop::LeaseLost)) => Some("another process has its lease, it was cancelled, or an approval or a grant is no longer valid"),
+                Ok(Err(Stop::Halted)) => Some("the service is stopping"),
+                // The lease is kept: pending writes need it when the store is available again.
                 Ok(Err(Stop::Record(error))) => {
                     tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded; this process stops working on it, and another one continues it");
                     self.unrecorded.broke_off(lease.run);
                     None
                 }
-                // Nor is it here: whoever takes it up next may break down as well, and need not do so at once.
+                // The lease is kept here too: the next worker may panic as well, and does not have to do so at once.
                 Ok(Err(Stop::StepStopped(_))) | Err(_) => {
-                    tracing::error!(run_id = %lease.run, "the work on a run panicked; another process continues it");
+                    tracing::error!(run_id = %lease.run, "the execution of a run panicked; another process continues it");
                     self.unrecorded.broke_off(lease.run);
                     None
                 }
             },
             () = lost.cancelled() => Some("another process has its lease"),
-            () = out_of_time => Some("the service stops"),
+            () = out_of_time => Some("the service is stopping"),
         };
         let held = self.leases.lock().remove(&lease.run);
         if ends {
@@ -230,13 +233,14 @@ impl AgentRuns {
         if let Some(why) = left {
             tracing::warn!(run_id = %lease.run, "this process stops working on a run, and another one continues it: {why}");
             if let Err(error) = self.agents.runs.release(vec![lease]).await {
-                tracing::debug!(%error, "a lease was not given up; it runs out by itself");
+                tracing::debug!(%error, "a lease could not be released; it will expire");
             }
         }
         suspended && held.is_some_and(|held| held.again)
     }
 
-    /// Prolongs leases until the service stops. Also how a cancellation from elsewhere reaches a run.
+    /// Renews leases until the service stops. This is also how a run learns that it was cancelled through another
+    /// process.
     pub async fn keep_leases(self: Arc<Self>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -259,7 +263,7 @@ impl AgentRuns {
                         self.agents.running.cancel(run);
                     }
                     for lease in renewed.lost {
-                        // It may have been let go of and taken up again meanwhile.
+                        // The lease may have been released and claimed again meanwhile.
                         if let Some(held) = self
                             .leases
                             .lock()
@@ -270,12 +274,12 @@ impl AgentRuns {
                         }
                     }
                 }
-                Err(error) => tracing::warn!(%error, "leases of runs could not be prolonged"),
+                Err(error) => tracing::warn!(%error, "leases of runs could not be renewed"),
             }
         }
     }
 
-    /// Goes on with what waited for this run to come to its end: the next one of its thread.
+    /// Queues the next run of the thread, which waited for this run to end.
     async fn next_after(self: &Arc<Self>, run: RunId) {
         if self.while_busy != WhileBusy::Queue {
             return;
@@ -283,12 +287,12 @@ impl AgentRuns {
         match self.agents.actions.next_after(run).await {
             Ok(Some(next)) => self.push(next).await,
             Ok(None) => {}
-            Err(error) => tracing::debug!(run_id = %run, %error, "the next run of a thread is found a little later"),
+            Err(error) => tracing::debug!(run_id = %run, %error, "the sweep will find the next run of a thread"),
         }
     }
 
-    /// Ends what waited for a person longer than it may. The runs that wait for it go on without: nobody works on them then, so they
-    /// are looked for as all such, and no more of them are driven at once than of others in the background.
+    /// Expires overdue approvals. The waiting runs continue without them. They have no worker, so the sweep finds them
+    /// like all others, within the limit of background runs.
     async fn expire(&self) {
         match self.agents.actions.expire(AT_ONCE).await {
             Ok(runs) => {
@@ -296,31 +300,31 @@ impl AgentRuns {
                     tracing::info!(run_id = %run, "an approval expired, and its action was not executed; its run continues");
                 }
             }
-            Err(error) => tracing::debug!(%error, "expired approvals cannot be looked for"),
+            Err(error) => tracing::debug!(%error, "expired approvals cannot be queried"),
         }
     }
 
-    /// Ends runs that process after process did not return. Nobody works on them, and nothing of them is read.
+    /// Fails runs that several processes in a row did not return. They have no worker, and their journals are not read.
     async fn give_up(self: &Arc<Self>) {
         match self.agents.runs.give_up(AT_ONCE).await {
             Ok(runs) => {
                 for run in runs {
                     tracing::error!(
                         run_id = %run,
-                        "a run was given up: {MOST_TAKES} processes in a row were lost while they worked on it"
+                        "a run failed: {MOST_TAKES} processes in a row were lost while they executed it"
                     );
                     self.next_after(run).await;
                 }
             }
-            Err(error) => tracing::debug!(%error, "runs that are to be given up cannot be looked for"),
+            Err(error) => tracing::debug!(%error, "runs that must fail cannot be queried"),
         }
     }
 
-    /// Takes up the run whose turn it is, if there is one and a place for it.
+    /// Claims the run whose turn it is, if there is one and the limit allows it.
     async fn take_next(&self) -> Result<Option<Taken>, RecordError> {
         let background = &self.background;
         let runs = &self.agents.runs;
-        // One after another, or all of them would ask for the same run.
+        // Serialized; otherwise all workers would request the same run.
         let mut turns = background.turns.lock().await;
         let last_take = Arc::clone(&background.last_take).try_acquire_owned().ok();
         let takes = MOST_TAKES - u32::from(last_take.is_none());
@@ -332,7 +336,7 @@ impl AgentRuns {
             }
             let first = match runs.waiting(Turn::Tenant(&after), takes).await? {
                 None if after.is_empty() => break,
-                // Round again, from the first.
+                // Restarts from the first tenant.
                 None => {
                     after.clear();
                     continue;
@@ -368,7 +372,7 @@ impl AgentRuns {
                         }
                     },
                 };
-                // One that is let go of here just now is taken up at the next look.
+                // A run that is just being released here is claimed at the next sweep.
                 if self.leases.has(next.run) {
                     break;
                 }
@@ -393,7 +397,7 @@ impl AgentRuns {
         Ok(None)
     }
 
-    /// Works on runs that wait, one after another, beginning with this one.
+    /// Executes waiting runs one after another, starting with this one.
     async fn work_on(self: &Arc<Self>, taken: Taken) {
         let mut next = Some(taken);
         while let Some(taken) = next {
@@ -406,7 +410,7 @@ impl AgentRuns {
         }
     }
 
-    /// As [`AgentRuns::take_next`]; what cannot be taken up now is looked for again.
+    /// Like [`AgentRuns::take_next`]; after an error, the next sweep tries again.
     async fn next_in_turn(&self) -> Option<Taken> {
         self.take_next().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "waiting runs could not be continued; this process tries again");
@@ -414,7 +418,7 @@ impl AgentRuns {
         })
     }
 
-    /// Looks for runs that nobody works on, until the service stops.
+    /// Claims runs without a worker, until the service stops.
     pub async fn sweep(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -433,44 +437,44 @@ impl AgentRuns {
         }
     }
 
-    /// What is in the background stops between two steps, and is there for whoever looks next.
+    /// Stops background runs between two steps, so that another process can claim them.
     pub fn stop_background(&self) {
         self.halt.cancel();
     }
 
-    /// How many runs are worked on, or being made.
+    /// How many runs are being executed or created.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.working.len()
     }
 
-    /// Waits until nothing is worked on any more.
+    /// Waits until all work has ended.
     pub async fn drained(&self) {
         self.working.close();
         self.working.wait().await;
     }
 
-    /// What somebody waits for stops between two steps as well.
+    /// Stops the runs that callers wait for between two steps as well.
     pub fn stop_waited_for(&self) {
         self.halt_waited_for.cancel();
     }
 
-    /// Leaves every run where it stands, calls under way among them.
+    /// Interrupts every run at once, even during calls.
     pub fn cut_short(&self) {
         self.cut.cancel();
     }
 
-    /// Ends the keeping of leases.
+    /// Stops the renewal of leases.
     pub fn end(&self) {
         self.ended.cancel();
     }
 }
 
-/// What the queue wakes.
+/// The worker that the queue wakes.
 pub struct Worker(pub Arc<AgentRuns>);
 
 impl RunWorker for Worker {
-    /// A job says that a run waits, and the run whose turn it is is taken up: perhaps another one.
+    /// A job signals that a run waits. The run whose turn it is gets claimed, which may be another one.
     fn work(&self, _: RunId) -> BoxFuture<'_, ()> {
         let this = Arc::clone(&self.0);
         let tracked = this.working.track_future(async move {

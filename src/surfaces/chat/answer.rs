@@ -1,4 +1,4 @@
-//! A run's journal projected into the answer.
+//! Projects a run's journal into the answer.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use serde_json::value::RawValue;
 
 use crate::domain::decision::{AgentDecision, ToolCall, ToolFailure, ToolResult};
 use crate::domain::tool::FailureCode;
-use crate::engine::derive::{self, Call, Derived};
+use crate::engine::derive::{self, Derived};
+use crate::engine::ledger::{Call, Ledger};
 use crate::engine::{Run, iterations, record};
 
-/// The answer.
+/// Builds the answer.
 pub(super) fn decision(
     run: &Run,
     derived: &Derived,
@@ -23,7 +24,7 @@ pub(super) fn decision(
         decision_type: derived.decision_type,
         outcome_category: derived.outcome,
         response,
-        tool_calls: derive::calls(&run.journal).iter().map(tool_call).collect(),
+        tool_calls: Ledger::of(&run.journal).of_tools().map(tool_call).collect(),
         iterations: iterations(&run.journal),
         model,
         usage: derive::usage(&run.journal),
@@ -31,13 +32,13 @@ pub(super) fn decision(
     }
 }
 
-/// Its JSON.
+/// The answer as JSON.
 pub(super) fn body(decision: &AgentDecision) -> String {
     serde_json::to_string(decision).unwrap_or_else(|error| unreachable!("a decision prints as JSON: {error}"))
 }
 
 fn tool_call(call: &Call<'_>) -> ToolCall {
-    let (data, error) = match call.result.map(|result| &result.outcome) {
+    let (data, error) = match call.result().map(|result| &result.outcome) {
         Some(Ok(data)) => (Some(RawValue::to_owned(data)), None),
         Some(Err(failure)) => (
             None,
@@ -63,7 +64,7 @@ fn tool_call(call: &Call<'_>) -> ToolCall {
             data,
             error,
             duration_ms: call
-                .result
+                .result()
                 .map_or(0, |result| u64::try_from(result.duration_us / 1000).unwrap_or(0)),
         },
     }

@@ -1,4 +1,4 @@
-//! The chat surface: one request, one decision, nothing kept (REQUIREMENTS C).
+//! The chat surface: one request, one decision, no state in between (REQUIREMENTS C).
 
 pub mod request;
 
@@ -35,10 +35,10 @@ pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{Claim, Claimed, OpenDecision, RecordError, StoredAnswer};
 use crate::ports::tools::Catalog;
 
-/// How long a request waits for servers its grant names before it goes on without them.
+/// How long a request waits for the servers of its tools before it continues without them.
 const SERVER_WAIT: Duration = Duration::from_secs(2);
 
-/// Everything the surface is made of.
+/// The surface with everything it uses.
 pub struct Chat {
     engine: Engine,
     quota: Arc<dyn Quota>,
@@ -49,27 +49,28 @@ pub struct Chat {
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
     no_tools: Arc<Toolset>,
-    /// The generation of the catalog of which it was logged which tools are missing.
+    /// The generation of the catalog for which missing tools were logged.
     told_missing: AtomicU64,
     admission: Arc<Budget>,
     running: TaskTracker,
     stop: CancellationToken,
 }
 
-/// What the edge knows of a request beside its body.
+/// The metadata of a request, from the HTTP layer.
 #[derive(Clone, Debug)]
 pub struct RequestMeta {
-    /// The edge's id of the request.
+    /// The request's id, as the HTTP layer assigned it.
     pub request_id: Arc<str>,
     /// W3C `traceparent`, if the caller sent one.
     pub traceparent: Option<String>,
     /// `Idempotency-Key`, if the caller sent one.
     pub idempotency: Option<Idempotency>,
-    /// The edge has no room for the answer: the request is refused as one too many, and the refusal is on record.
+    /// The HTTP layer has no capacity for the answer: the request is rejected as overload, and the rejection is
+    /// recorded.
     pub shed: Option<Exceeded>,
 }
 
-/// An `Idempotency-Key` with what it is bound to.
+/// An `Idempotency-Key` with its scope.
 #[derive(Clone, Debug)]
 pub struct Idempotency {
     /// Hex SHA-256 over tenant, caller, user, route and key.
@@ -78,14 +79,14 @@ pub struct Idempotency {
     pub fingerprint: Arc<str>,
 }
 
-/// A decision that is on the record, ready to be sent.
+/// A recorded decision, ready to be sent.
 #[derive(Debug)]
 pub struct Answer {
     /// 200, 429 or 503 (DESIGN.md section 3).
     pub status: u16,
     /// The decision as JSON.
     pub body: Arc<str>,
-    /// The decision itself; absent when the stored answer of an earlier request is given again.
+    /// The decision itself; absent when the stored answer of an earlier request is repeated.
     pub decision: Option<AgentDecision>,
     /// The caller's quota after this request.
     pub quota: Option<QuotaState>,
@@ -94,13 +95,13 @@ pub struct Answer {
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChatError {
-    /// The request does not parse against the constitution.
+    /// The request is invalid under the constitution.
     #[error("the request is not valid")]
     Invalid(Vec<FieldError>),
-    /// Nothing can be recorded, so nothing was done. The model is not asked once that is known.
+    /// Nothing can be recorded, so nothing was done. The model is not asked once this is known.
     #[error("the record store is unavailable; nothing was done")]
     RecordUnavailable,
-    /// Something was done, and its record could not be completed; recovery will.
+    /// A call was sent, and its decision could not be completed; recovery will complete it.
     #[error("decision {0} may have had effects and its outcome is not recorded yet")]
     OutcomeUnrecorded(DecisionId),
     /// The idempotency key was used with another body.
@@ -111,7 +112,7 @@ pub enum ChatError {
     StillRunning,
 }
 
-/// A request on its way, before anything is asked.
+/// An accepted request, before the model is asked.
 struct Accepted {
     request: ChatRequest,
     record: OpenDecision,
@@ -124,7 +125,7 @@ struct Accepted {
 }
 
 impl Chat {
-    /// Builds the surface. `max_in_flight` requests run at once; more are shed.
+    /// Builds the surface. `max_in_flight` requests run at once; further ones are rejected.
     #[must_use]
     pub fn new(
         engine: Engine,
@@ -162,7 +163,7 @@ impl Chat {
         &self.constitution.definition.tools
     }
 
-    /// The content hash of the constitution in effect, as every decision carries it.
+    /// The hash of the current constitution, which every decision contains.
     #[must_use]
     pub fn definition_hash(&self) -> &str {
         &self.constitution.definition.hash
@@ -174,28 +175,27 @@ impl Chat {
         self.whole_toolset().missing.clone()
     }
 
-    /// Waits until every decision under way is made, recorded and answered. What comes meanwhile is shed.
+    /// Waits until all decisions in progress are made, recorded and answered. New requests are rejected.
     pub async fn drained(&self) {
         self.running.close();
         self.running.wait().await;
     }
 
-    /// How many decisions are under way.
+    /// How many decisions are in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.running.len()
     }
 
-    /// Ends every decision under way where it stands. Each is still recorded and answered, as `ERROR:INTERNAL`.
+    /// Interrupts all decisions in progress. Each is still recorded and answered, as `ERROR:INTERNAL`.
     pub fn cut_short(&self) {
         self.stop.cancel();
     }
 
-    /// Decides. The work goes on when the caller drops this future: a client that hangs up
-    /// cannot lose a decision.
+    /// Decides. The work continues when the caller drops this future: a client that disconnects cannot lose a decision.
     ///
     /// # Errors
-    /// [`ChatError`]; every other trouble is a decision.
+    /// [`ChatError`]; every other problem is a decision.
     pub async fn decide(
         self: &Arc<Self>,
         caller: &Caller,
@@ -211,7 +211,7 @@ impl Chat {
         let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
         match task.await {
             Ok(answer) => answer,
-            // Panics are caught before; this one came while one was being recorded, or the runtime ends.
+            // Panics are caught earlier; this one occurred while one was being recorded, or the runtime is ending.
             Err(error) => {
                 tracing::error!(decision_id = %id, %error, "a chat request ended without an answer");
                 Err(self.lost(id))
@@ -264,7 +264,7 @@ impl Chat {
         }
     }
 
-    /// The work in its span.
+    /// Runs the work in its span.
     async fn traced(
         self: Arc<Self>,
         mut accepted: Accepted,
@@ -282,29 +282,30 @@ impl Chat {
         answer
     }
 
-    /// After a panic outside the engine's run, which catches its own. Where nothing was done the request is recorded and
-    /// answered like any other that failed; else the record alone tells what was done, and recovery closes it.
+    /// Handles a panic outside the engine's run, which catches its own. If no call was sent, the request is recorded
+    /// and answered like any other failure. Otherwise only the decision log knows what was done, and recovery closes
+    /// the decision.
     async fn broken(&self, accepted: &Accepted) -> Result<Answer, ChatError> {
         let id = accepted.record.id;
-        tracing::error!(decision_id = %id, acted = accepted.acted, "the work on a chat request panicked");
+        tracing::error!(decision_id = %id, acted = accepted.acted, "a chat request panicked");
         if accepted.acted {
             return Err(self.lost(id));
         }
         let mut run = self.unasked(accepted);
-        run.fault_detail = Some(Arc::from("the service broke down outside of the run"));
+        run.fault_detail = Some(Arc::from("the service failed outside of the run"));
         let derived = derive::derive(&run.journal, &Ending::Broken);
         let response = self.fixed_reply(derived.outcome, &run.journal);
         self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
             .await
     }
 
-    /// Nobody here can tell what became of it; should its row be open, recovery closes it.
+    /// The outcome is unknown to this process. If the row is open, recovery closes it.
     fn lost(&self, id: DecisionId) -> ChatError {
         self.engine.recorder.lose(id);
         ChatError::OutcomeUnrecorded(id)
     }
 
-    /// Idempotency, quota, admission, then the run (DESIGN.md section 9: the order at the edge).
+    /// Checks idempotency, quota and admission, then runs (DESIGN.md section 9: the order at the edge).
     async fn go(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
         self.engine.recorder.available().map_err(unavailable)?;
         if let Some(stored) = self.claim(accepted).await? {
@@ -320,7 +321,7 @@ impl Chat {
         if !quota.allowed {
             return self.refused(accepted, Outcome::RateLimited, None).await;
         }
-        // What comes while the service drains is sent elsewhere.
+        // Requests that arrive while the service drains must go to another replica.
         if self.running.is_closed() || accepted.meta.shed.is_some() {
             return self.refused(accepted, Outcome::Overloaded, None).await;
         }
@@ -382,7 +383,7 @@ impl Chat {
                 decision_id: run.record.id,
             });
         }
-        // Until its intents can be looked at.
+        // Until its intents are known.
         accepted.acted = true;
         let ended = self.engine.run(&mut run).await;
         accepted.acted = !run.intended.is_empty();
@@ -399,7 +400,7 @@ impl Chat {
             .await
     }
 
-    /// The tools this request may use. Waits a little for servers that are still being connected.
+    /// The tools for this request. Waits briefly for servers that are still being connected.
     async fn toolset_for(&self, subset: Option<&[String]>, began: Instant) -> Arc<Toolset> {
         let grant = |names: &[String]| {
             Arc::new(Toolset::build(
@@ -419,7 +420,7 @@ impl Chat {
         let names: Vec<String> = toolset.missing.iter().map(|one| one.name.clone()).collect();
         self.engine.tools.ready(&names, began + SERVER_WAIT).await;
         let toolset = find();
-        // Once for what servers offer, however many messages come meanwhile.
+        // Logged once for each generation of the catalog, however many messages arrive.
         if self.told_missing.swap(toolset.generation, Ordering::Relaxed) != toolset.generation {
             for one in &toolset.missing {
                 tracing::warn!(tool = %one.name, reason = %one.reason, "a granted tool is unavailable; deciding without it");
@@ -440,12 +441,12 @@ impl Chat {
         toolset
     }
 
-    /// What a person reads when the model has no last word.
+    /// The fixed reply to the user, used when the model gave no final text.
     fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
         let args = ReplyArgs {
             seconds: self.constitution.limits.deadline.as_secs(),
             iterations: self.constitution.limits.iterations,
-            // Of what was asked itself the surface says what was too long.
+            // Requests that are too long are answered by the surface, which names the field.
             subject: "work on one message",
             limit: "16 MiB",
             progress: derive::progress(journal),
@@ -453,7 +454,7 @@ impl Chat {
         self.templates.render(outcome, &args)
     }
 
-    /// A request that is answered without asking the model.
+    /// Answers a request without asking the model.
     async fn refused(
         &self,
         accepted: &Accepted,
@@ -482,7 +483,7 @@ impl Chat {
             .await
     }
 
-    /// A run in which nothing has happened, and which may call nothing.
+    /// A run with an empty journal and without tools.
     fn unasked(&self, accepted: &Accepted) -> Run {
         Run {
             record: accepted.record.clone(),
@@ -554,8 +555,8 @@ impl Chat {
             .unwrap_or_else(|| self.engine.model.default_model())
     }
 
-    /// A run that may not go on because its intents are not durable. A row that commit 1 may have
-    /// written is closed, now or when the store is back; a claim is given up unless something was done.
+    /// Abandons a run whose intents could not be made durable. A row that commit 1 may have written is closed, now or
+    /// when the store is available again. The idempotency claim is released unless a call was sent.
     fn abandon(&self, run: Run, meta: RequestMeta, error: RecordError) -> ChatError {
         let failure = unrecorded(&run, &error);
         if run.opened {
@@ -572,7 +573,7 @@ impl Chat {
                 body: Arc::from(""),
             });
             let closed = record::closed(&run, &derived, &decision.response, &decision.model, duration, answer);
-            // The caller has waited once for the store that is away, and the answer does not depend on this.
+            // The caller has already waited for the unavailable store, and the answer does not depend on this.
             let (recorder, id) = (Arc::clone(&self.engine.recorder), run.record.id);
             let closing = async move {
                 match AssertUnwindSafe(recorder.close(closed)).catch_unwind().await {
@@ -589,14 +590,14 @@ impl Chat {
     }
 }
 
-/// What to say when the record failed: whether something was done decides.
+/// The error when recording failed; it depends on whether a call was sent.
 fn unrecorded(run: &Run, error: &RecordError) -> ChatError {
     let id = run.record.id;
     let acted = run.journal.iter().any(|entry| match entry {
         Entry::Started { call, .. } => run.intended.contains(call),
         _ => false,
     });
-    tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
+    tracing::error!(decision_id = %id, %error, acted, "a decision could not be recorded");
     if acted {
         ChatError::OutcomeUnrecorded(id)
     } else {
@@ -604,7 +605,7 @@ fn unrecorded(run: &Run, error: &RecordError) -> ChatError {
     }
 }
 
-/// Seconds a refused caller should wait (`Retry-After`).
+/// Seconds that a rejected caller should wait (`Retry-After`).
 #[must_use]
 pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
     match outcome {

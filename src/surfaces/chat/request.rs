@@ -1,4 +1,4 @@
-//! `POST /v1/chat` parsed once into what cannot be wrong (DESIGN.md section 9).
+//! Parses `POST /v1/chat` once, into a type that is always valid (DESIGN.md section 9).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,38 +11,38 @@ use crate::domain::journal::Speaker;
 use crate::domain::malformed;
 use crate::domain::object::Object;
 
-/// Most bytes of a message.
+/// Maximum bytes of a message.
 pub const MAX_MESSAGE: usize = 32 * 1024;
-/// Most entries of a history.
+/// Maximum entries of a history.
 pub const MAX_HISTORY: usize = 200;
-/// Most bytes of a history's contents together.
+/// Maximum total bytes of a history's contents.
 pub const MAX_HISTORY_BYTES: usize = 256 * 1024;
 
 const FIELDS: &str = "message, user_id, conversation_id, history, tools, time_zone";
 
-/// A request that parses.
+/// A valid request.
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
-    /// What the person says. Not blank, no NUL.
+    /// The user's message. Not blank, no NUL.
     pub message: String,
-    /// On whose behalf; absent only when the caller's token says it.
+    /// The acting user; absent only when the caller's token names the user.
     pub user: Option<UserId>,
-    /// Whose conversation; absent: one is made.
+    /// The conversation's id; absent: a new one is assigned.
     pub conversation: Option<ConversationId>,
-    /// Earlier lines, oldest first.
+    /// Earlier messages, oldest first.
     pub history: Vec<(Speaker, String)>,
-    /// A subset of the whitelist; absent: all of it.
+    /// A subset of the allowlist; absent: all of it.
     pub tools: Option<Vec<String>>,
     /// For "today" and "tomorrow"; absent: UTC.
     pub time_zone: chrono_tz::Tz,
 }
 
-/// One thing that is wrong with a request (RFC 9457 `errors[]`).
+/// One error in a request (RFC 9457 `errors[]`).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FieldError {
     /// JSON pointer into the body; empty: the body itself.
     pub pointer: String,
-    /// What was found and what is allowed.
+    /// The value found and what is allowed.
     pub detail: String,
 }
 
@@ -94,10 +94,10 @@ enum Role {
 }
 
 impl ChatRequest {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All errors at once.
     pub fn from_json(body: &[u8]) -> Result<Self, Vec<FieldError>> {
         match serde_json::from_slice::<Object<Body<'_>>>(body) {
             Ok(Object(read)) => Self::check(read),
@@ -128,7 +128,7 @@ impl ChatRequest {
             Some(name) => name.parse().unwrap_or_else(|_| {
                 errors.push(FieldError::new(
                     "/time_zone",
-                    format!("{name:?} is no IANA time zone; a name such as \"Europe/Berlin\" is allowed"),
+                    format!("{name:?} is not an IANA time zone; a name such as \"Europe/Berlin\" is allowed"),
                 ));
                 chrono_tz::Tz::UTC
             }),
@@ -148,7 +148,7 @@ impl ChatRequest {
         }
     }
 
-    /// Says what is over its limit: such a request is answered with a decision, `ERROR:USER_INPUT`.
+    /// The part of the request that exceeds its limit. Such a request is answered with a decision, `ERROR:USER_INPUT`.
     #[must_use]
     pub fn over_limit(&self) -> Option<OverLimit> {
         let bytes: usize = self.history.iter().map(|(_, text)| text.len()).sum();
@@ -171,12 +171,12 @@ impl ChatRequest {
     }
 }
 
-/// What is too long, and how long it may be.
+/// Which part is too long, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverLimit {
     /// `message` or `history`.
     pub subject: &'static str,
-    /// With its unit.
+    /// The limit, with its unit.
     pub limit: &'static str,
 }
 
@@ -206,7 +206,7 @@ fn external<T>(
         .ok()
 }
 
-/// The slow path: a body that does not fit is looked at field by field, so that all is said at once.
+/// The slow path: checks an invalid body field by field, to report all errors at once.
 fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The places that are wrong, sorted.
+    /// The places of all errors, sorted.
     fn pointers(body: &str) -> Vec<String> {
         let errors = ChatRequest::from_json(body.as_bytes()).unwrap_err();
         let mut pointers: Vec<_> = errors.into_iter().map(|error| error.pointer).collect();
@@ -353,7 +353,7 @@ mod tests {
         pointers
     }
 
-    /// Fields go by their names, never by their order.
+    /// Fields are identified by name, never by position.
     #[test]
     fn an_array_is_no_object() {
         for (body, place) in [

@@ -1,5 +1,5 @@
-//! The span of a decision, under OpenTelemetry's names for agents: which decision it was and how it came out, never
-//! what was said, nor by whom.
+//! The span of a decision, named by OpenTelemetry's conventions for agents. It contains the decision's id and outcome,
+//! but no content and no user.
 
 use tracing::Span;
 use tracing::field::{Empty, display};
@@ -7,7 +7,7 @@ use tracing::field::{Empty, display};
 use super::{Answer, ChatError};
 use crate::engine::Engine;
 
-/// Begins it. `model` is the one that will be asked.
+/// Starts the span. `model` is the one that will be asked.
 pub(super) fn begin(agent: &str, engine: &Engine, model: &str) -> Span {
     tracing::debug_span!(
         "decision",
@@ -27,7 +27,7 @@ pub(super) fn begin(agent: &str, engine: &Engine, model: &str) -> Span {
     )
 }
 
-/// Ends it. An answer that is given again is no decision of this request, and has no id here.
+/// Records the outcome. A repeated answer is no decision of this request, so it has no id here.
 pub(super) fn ended(span: &Span, answer: &Result<Answer, ChatError>) {
     if span.is_disabled() {
         return;

@@ -1,4 +1,4 @@
-//! A run of a thread as its user is told of it (REQUIREMENTS R, Routes; DESIGN.md section 9).
+//! The answer about a run of a thread (REQUIREMENTS R, Routes; DESIGN.md section 9).
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,34 +15,36 @@ use crate::domain::time::rfc3339;
 use crate::domain::tool::FailureCode;
 use crate::engine::calls::CallState;
 
-/// The answer.
+/// The answer about a run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunAnswer {
-    /// Was the request understood and carried out? What came of it, `status` says.
+    /// Was the request understood and carried out? `status` has its outcome.
     pub ok: bool,
     /// The run.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// Its thread; null for a run of the trigger's.
+    /// The thread of the run; null for a run that was triggered outside of threads.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub thread_id: Option<ThreadId>,
     /// `queued`, `planning`, `executing`, `awaiting_confirmation`, `completed` or `failed`.
     pub status: &'static str,
-    /// The truth where `status` has no word for it: `cancelled`, `paused`, `in_doubt` (of an action it is not known whether it had
-    /// its effect).
+    /// The exact state where `status` has no value for it: `cancelled`, `paused`, `in_doubt` (the outcome of an action
+    /// is unknown).
     pub state: &'static str,
-    /// What the agent says; while it waits, what is asked; where it ended otherwise, what was done and why it ended.
+    /// The agent's answer; while the run waits, the approval requests; if it ended otherwise, what was done and why it
+    /// ended.
     pub summary: String,
     /// The class of `errorCode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_class: Option<ErrorClass>,
-    /// Why it failed, or that it was cancelled, from a closed list: `model_unavailable`, `policy_denied`, `in_doubt` and so on.
+    /// Why the run failed, or that it was cancelled, from a closed list: `model_unavailable`, `policy_denied`,
+    /// `in_doubt` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// When it was accepted, RFC 3339.
+    /// When the run was accepted, RFC 3339.
     pub created_at: String,
-    /// When work on it began.
+    /// When its execution started.
     #[schema(required = true)]
     pub started_at: Option<String>,
     /// When it ended.
@@ -63,53 +65,54 @@ pub struct ActionAnswer {
     pub tool: String,
     /// `completed`, `awaiting_confirmation` or `failed`.
     pub status: &'static str,
-    /// The truth: `planned`, `approved`, `executing`, `rejected`, `expired`, `in_doubt` beside the three.
+    /// The exact state: `planned`, `approved`, `executing`, `rejected`, `expired` or `in_doubt`, besides the values of
+    /// `status`.
     pub state: ActionStatus,
-    /// Was, or is, a person asked?
+    /// Did or does the call require approval?
     pub requires_approval: bool,
     /// The call.
     #[schema(value_type = String, format = "uuid")]
     pub action_id: ActionId,
-    /// What to resolve; only while it waits.
+    /// The id of the approval; only while it is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = "uuid")]
     pub approval_id: Option<ApprovalId>,
-    /// Exactly what it would be called with; only while it waits.
+    /// Exactly the arguments of the call; only while the approval is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub arguments: Option<Box<RawValue>>,
-    /// Everybody it goes to, where the tool names recipients; only while it waits.
+    /// All recipients, if the tool declares recipients; only while the approval is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipients: Option<Vec<String>>,
-    /// The account from which it would be done, where the tool's server names it; only while it waits.
+    /// The account that the call would use, if the tool's server named it; only while the approval is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Can leave for good be given for these recipients? Only while it waits.
+    /// Can a grant be given for these recipients? Only while the approval is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grantable: Option<bool>,
-    /// Why it needs leave; only while it waits.
+    /// Why the call requires approval; only while the approval is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What is odd about it.
+    /// Warnings about the call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// When an answer comes too late, RFC 3339; only while it waits.
+    /// When the approval expires, RFC 3339; only while it is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// The class of `errorCode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_class: Option<ErrorClass>,
-    /// Why it has no good result, from the closed list of `error.code`.
+    /// Why the call failed, from the closed list of `error.code`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// The same in words, as far as words are kept.
+    /// The same in words, if texts are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// What is on record of it, also of a call that was denied or malformed.
+    /// The recorded facts about the call, even for one that was denied or malformed.
     pub record: ActionRecord,
 }
 
-/// What is on record of an action: who proposed it, what the policy said, and when what happened.
+/// The recorded facts about an action: the model that proposed it, the policy's decision, and all times.
 //
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -118,38 +121,39 @@ pub struct ActionRecord {
     pub model_name: String,
     /// The tool, or the agent that was called.
     pub tool_name: String,
-    /// Hex SHA-256 of the canonical arguments; of what the model wrote where they were not accepted.
+    /// Hex SHA-256 of the canonical arguments, or of the model's own text if they were not accepted.
     pub input_hash: String,
-    /// What the policy said: `allow`, `require_approval` or `deny`; null where the call ended before it was asked.
+    /// The policy's decision: `allow`, `require_approval` or `deny`; null if the call ended before the policy was
+    /// asked.
     #[schema(required = true)]
     pub policy_decision: Option<String>,
-    /// The approval request, answered or not; null where none was needed.
+    /// The approval request, resolved or not; null if none was needed.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub approval_id: Option<ApprovalId>,
-    /// As the action's `state`.
+    /// The same as `state` of the action.
     pub execution_status: ActionStatus,
-    /// As the action's own.
+    /// The same as `errorCode` of the action.
     #[schema(required = true)]
     pub error_code: Option<String>,
-    /// As the action's own.
+    /// The same as `errorMessage` of the action.
     #[schema(required = true)]
     pub error_message: Option<String>,
     /// When it was proposed, RFC 3339; null for a call that had no effect and needed no approval.
     #[schema(required = true)]
     pub created_at: Option<String>,
-    /// When an approver answered, RFC 3339.
+    /// When the approval was resolved, RFC 3339.
     #[schema(required = true)]
     pub resolved_at: Option<String>,
-    /// Who.
+    /// The approver.
     #[schema(required = true)]
     pub resolved_by: Option<String>,
-    /// When it was begun, RFC 3339.
+    /// When the call was started, RFC 3339.
     #[schema(required = true)]
     pub started_at: Option<String>,
-    /// When it was over, RFC 3339.
+    /// When the call ended, RFC 3339.
     #[schema(required = true)]
     pub completed_at: Option<String>,
-    /// Who said what became of it, where it was in doubt.
+    /// Who settled the action, if it was in doubt.
     #[schema(required = true)]
     pub settled_by: Option<String>,
 }
@@ -163,7 +167,7 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
             Some(action) => ActionAnswer::of(action),
             None => of_call(call, run.status),
         })
-        // Those of agents that it called stand after its own.
+        // The actions of child runs come after the run's own.
         .chain(
             actions
                 .iter()
@@ -198,7 +202,7 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
     }
 }
 
-/// The words of the run's end; where they are not its model's, what it has done all the same, as that stands now.
+/// The final text of the run. If it is not from its model, followed by the run's effects so far.
 fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>) -> String {
     if run.status == RunStatus::AwaitingConfirmation {
         let mut waiting: Vec<_> = actions
@@ -236,7 +240,7 @@ fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>)
     format!("{words}\n\n{completed_effects}")
 }
 
-/// The three words of the wire.
+/// The three wire values of an action's status.
 const fn wire(state: ActionStatus) -> &'static str {
     match state {
         ActionStatus::Completed => "completed",
@@ -248,8 +252,8 @@ const fn wire(state: ActionStatus) -> &'static str {
     }
 }
 
-/// Of a call without an action: it only reads, or was refused, or nobody has been asked about it yet. One that came to no end in a run
-/// that is over never will.
+/// For a call without an action: it is read-only, was refused, or its approval is not requested yet. If the run has
+/// ended, an unfinished call never finishes.
 fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
     let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
     let cut = over && !call.status.is_over();
@@ -297,11 +301,12 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
 }
 
 impl ActionAnswer {
-    /// An action as its run's answer tells it.
+    /// An action in the answer about its run.
     #[must_use]
     pub fn of(action: &Action) -> Self {
         let waits = action.status == ActionStatus::AwaitingConfirmation;
-        // Why it did not run is what became of the question; the reason is the person's, or that there was no answer.
+        // The error code distinguishes rejected from expired actions; the reason is the approver's, or that the
+        // approval expired.
         let unanswered =
             Some(action.status).filter(|status| matches!(status, ActionStatus::Rejected | ActionStatus::Expired));
         let error_code = action.error_code.clone();

@@ -1,7 +1,8 @@
-//! The surface of threads (REQUIREMENTS R): a user says something, the agent answers or asks for leave, and all of it is kept.
+//! The surface of threads (REQUIREMENTS R): a user sends a message, the agent answers or requests approval, and
+//! everything is stored.
 //!
-//! A thread's run is a run as any agent's is, with three model calls at most, and never more freedom than to ask before each
-//! side effect. A second message while one is going is answered 409 with that run, or waits its turn, as configured.
+//! A thread's run is an ordinary agent run with at most three model calls, in which every side effect requires approval
+//! by default. A second message during an active run is answered 409 with that run, or waits its turn, as configured.
 
 mod answer;
 
@@ -25,18 +26,18 @@ pub use crate::domain::thread::WhileBusy;
 use crate::ports::actions::{Actions, ThreadPage};
 use crate::surfaces::decisions::ListQuery;
 
-/// The surface's name in the record.
+/// The surface's name in the decision log.
 pub use crate::domain::policy::THREAD as SURFACE;
 /// The longest prompt, in bytes (DESIGN.md section 12).
 pub const MAX_PROMPT: usize = 32 * 1024;
-/// Messages of a thread shown at once.
+/// Maximum messages of a thread shown at once.
 pub const MESSAGES: u32 = 200;
 
-/// Everything the surface is made of.
+/// The surface with everything it uses.
 pub struct Threads {
     agents: Arc<AgentRuns>,
     actions: Arc<dyn Actions>,
-    /// Who answers (`runs.agent`).
+    /// The agent that answers (`runs.agent`).
     agent: String,
     busy: WhileBusy,
 }
@@ -44,15 +45,15 @@ pub struct Threads {
 /// A message for a thread.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The words.
+    /// The text.
     pub prompt: String,
-    /// Which thread; absent: a new one.
+    /// The thread; absent: a new one.
     pub thread: Option<ThreadId>,
-    /// The user's time zone, where the caller has named it.
+    /// The user's time zone, if the caller named it.
     pub time_zone: Option<Tz>,
-    /// Will nobody wait for the run?
+    /// True if the caller does not wait for the run.
     pub background: bool,
-    /// What the edge knows.
+    /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
 
@@ -68,10 +69,10 @@ impl Threads {
         }
     }
 
-    /// Makes a run of a thread and sets it going. With the run, its thread.
+    /// Creates and starts a run of a thread, and a new thread if none is given.
     ///
     /// # Errors
-    /// [`AgentError`]; what goes wrong later is told by the run.
+    /// [`AgentError`]; later errors are reported by the run itself.
     pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Triggered, AgentError> {
         let wrong = |detail: String| {
             Err(AgentError::Invalid(vec![FieldError {
@@ -114,27 +115,28 @@ impl Threads {
         Ok(triggered)
     }
 
-    /// Does another run of its thread come before a run that was made before?
+    /// Must a replayed run wait for another run of its thread?
     async fn waits_its_turn(&self, caller: &Caller, run: RunId) -> Result<bool, AgentError> {
-        // In this order: what is queued still when the next one is known, and is not that one, was not begun meanwhile.
+        // In this order: a run that is still queued after the next one is known, and is not that one, has not started
+        // meanwhile.
         let next = self.actions.next_after(run).await?;
         Ok(next != Some(run) && self.agents.get(caller, None, run).await?.status == RunStatus::Queued)
     }
 
-    /// A run as the user is told of it; not somebody else's.
+    /// The answer about a run of the user.
     ///
     /// # Errors
-    /// There is none; the store is away.
+    /// There is no such run; the store is unavailable.
     pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, AgentError> {
         let row = self.agents.get(caller, user, run).await?;
         self.run_answer(&row).await
     }
 
-    /// A run whose question was just answered, whose action was settled, or which was cancelled, by somebody who may: an
-    /// approver is told also of another user's. What was done counts, whatever can be read now.
+    /// The answer about a run after its approval was resolved, its action was settled, or it was cancelled. Approvers
+    /// also get it for other users' runs. The operation has succeeded, even if the run cannot be read now.
     ///
     /// # Errors
-    /// As [`AgentRuns::unreadable`].
+    /// See [`AgentRuns::unreadable`].
     pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, AgentError> {
         let read = async { self.run_answer(&self.agents.of_tenant(caller, run).await?).await };
         read.await.map_err(|error| self.agents.unreadable(run, &error))
@@ -146,11 +148,11 @@ impl Threads {
         Ok(answer::answer(run, thread, &calls, &actions))
     }
 
-    /// As [`Threads::run`], when it is over or waits for a person. One that waits its turn is told as it is: what it waits for
-    /// may wait for a person.
+    /// Like [`Threads::run`], once the run has ended or waits for an approval. A run that waits its turn is returned at
+    /// once: the run before it may wait for an approval.
     ///
     /// # Errors
-    /// As [`Threads::run`].
+    /// See [`Threads::run`].
     pub async fn wait(&self, caller: &Caller, triggered: &mut Triggered) -> Result<RunAnswer, AgentError> {
         if !triggered.waits_its_turn {
             self.agents.wait(caller, triggered).await?;
@@ -158,10 +160,10 @@ impl Threads {
         self.run(caller, None, triggered.run).await
     }
 
-    /// A thread with its latest messages; not somebody else's.
+    /// A thread of the user, with its latest messages.
     ///
     /// # Errors
-    /// There is none; the store is away.
+    /// There is no such thread; the store is unavailable.
     pub async fn thread(
         &self,
         caller: &Caller,
@@ -176,10 +178,10 @@ impl Threads {
         found.ok_or(AgentError::NotFound)
     }
 
-    /// A page of a user's threads, the latest active first.
+    /// A page of a user's threads, most recently active first.
     ///
     /// # Errors
-    /// The query is off; the store is away.
+    /// The query is invalid; the store is unavailable.
     pub async fn list(
         &self,
         caller: &Caller,
@@ -190,10 +192,11 @@ impl Threads {
         Ok(self.actions.threads(&caller.tenant, &query).await?)
     }
 
-    /// Cancels a run, and what it waits for: told as it stands when it is over, or a moment later.
+    /// Cancels a run and its pending approvals. Returns the run once it has ended, or after a moment.
     ///
     /// # Errors
-    /// There is none; the store is away; as [`AgentRuns::unreadable`] where it is cancelled and cannot be read.
+    /// There is no such run; the store is unavailable; see [`AgentRuns::unreadable`] if the run was cancelled and
+    /// cannot be read.
     pub async fn cancel(
         &self,
         caller: &Caller,
@@ -206,10 +209,10 @@ impl Threads {
         self.after(caller, run).await
     }
 
-    /// What a run does, from after `cursor` on.
+    /// The events of a run, starting after `cursor`.
     ///
     /// # Errors
-    /// There is no such run; the store is away.
+    /// There is no such run; the store is unavailable.
     pub async fn watch(
         &self,
         caller: &Caller,

@@ -502,8 +502,7 @@ async fn an_invalid_definition_is_refused_with_every_error() {
         );
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;
         let problem = problem.problem(422, "invalid_definition");
-        let misnamed =
-            json!([{"pointer": "/name", "detail": "found \"seller\"; allowed: \"other\", as the path says"}]);
+        let misnamed = json!([{"pointer": "/name", "detail": "found \"seller\"; allowed: \"other\", as in the path"}]);
         assert_eq!(problem["errors"], misnamed, "{problem}");
         get(&app, PATH).await.problem(404, "not_found");
         let long = format!("{SELLER}{}", "x".repeat(1 << 20));

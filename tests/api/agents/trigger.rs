@@ -376,7 +376,7 @@ async fn an_agent_with_one_text_accepts_text_and_one_without_inputs_no_body() {
             "two",
             Some("text/plain"),
             "x",
-            "is a text, and two takes more than one input, or none that is a text; allowed: a JSON object of its inputs: a, b",
+            "is a text, but two takes several inputs, or no text; allowed: a JSON object of its inputs: a, b",
         ),
         ("none", Some("application/json"), "\"x\"", "allowed: no body, or {}"),
         (

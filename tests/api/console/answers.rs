@@ -447,7 +447,7 @@ async fn a_call_without_recipients_cannot_be_always_allowed() {
         );
         let always = "approve_and_always_allow_recipient";
         let refused = ann.answers(&approval(&run, 0), always, "").await.is(422);
-        assert!(refused.contains("nobody to always allow"), "{refused}");
+        assert!(refused.contains("no grant is possible"), "{refused}");
         assert!(office.names().is_empty());
     }
 }

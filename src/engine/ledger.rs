@@ -1,0 +1,465 @@
+//! The state of each call of a run: the only projection of the journal. Every query about a call is a method here.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::events::tool_name;
+use crate::domain::action::Details;
+use crate::domain::ids::{ActionId, GrantId, RunId};
+use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
+use crate::domain::policy::{DecidedBy, Effect};
+use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::records::PolicyOutcome;
+
+/// The calls of a journal, in the order in which they were proposed.
+#[derive(Debug)]
+pub struct Ledger<'a> {
+    calls: Vec<Call<'a>>,
+}
+
+/// A call and its state.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// The model's call.
+    pub proposed: &'a Proposed,
+    /// The number of its turn, from 1.
+    pub turn: u32,
+    /// For a flow: its step, from 0, and its round, from 1.
+    pub step: Option<(u32, u32)>,
+    /// The last decision of the policy.
+    decision: Option<&'a PolicyDecision>,
+    /// The last decision that required an approval.
+    request: Option<&'a PolicyDecision>,
+    /// The arguments that were allowed last.
+    allowed: Option<&'a Arc<RawValue>>,
+    /// What the policy decided, over all decisions.
+    policy: Option<(Effect, &'a [DecidedBy])>,
+    resolution: Option<&'a Entry>,
+    started: Option<Started>,
+    children: Vec<RunId>,
+    /// The last result, and its position in the journal. A settled result replaces an in-doubt one.
+    result: Option<(usize, &'a CallResult)>,
+}
+
+/// The starts of a call.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    /// The time of the first one, in microseconds since the epoch.
+    first_us: i64,
+    /// The time of the last one.
+    last_us: i64,
+    /// The position of the last one in the journal.
+    at: usize,
+}
+
+/// The resolution of a call's approval request.
+#[derive(Clone, Debug)]
+pub enum Resolution {
+    /// The call may run, with exactly these arguments.
+    Approved(Arc<RawValue>),
+    /// The call must not run: code and message for the model.
+    Refused(FailureCode, String),
+}
+
+impl<'a> Ledger<'a> {
+    /// Projects a journal.
+    #[must_use]
+    pub fn of(journal: &'a [Entry]) -> Self {
+        let mut ledger = Self { calls: Vec::new() };
+        let mut turn = 0;
+        for (at, entry) in journal.iter().enumerate() {
+            match entry {
+                Entry::ModelTurn { calls, .. } => {
+                    turn += 1;
+                    ledger.calls.extend(calls.iter().map(|call| Call::new(call, turn)));
+                }
+                Entry::Step { step, round, call } => {
+                    turn += 1;
+                    ledger.calls.push(Call {
+                        step: Some((*step, *round)),
+                        ..Call::new(call, turn)
+                    });
+                }
+                Entry::Decided { call, decision } => ledger.change(*call, |call| call.decided(decision)),
+                Entry::ApprovalResolved { call, .. } => ledger.change(*call, |call| call.resolution = Some(entry)),
+                Entry::Started { call, at_us, child } => ledger.change(*call, |call| call.start(at, *at_us, *child)),
+                Entry::Result { call, result } => ledger.change(*call, |call| call.result = Some((at, result))),
+                Entry::User(_)
+                | Entry::ModelFault { .. }
+                | Entry::Notice(_)
+                | Entry::OutputDue(_)
+                | Entry::SoftStop { .. }
+                | Entry::Halted
+                | Entry::Suspended
+                | Entry::Recovered
+                | Entry::Resumed { .. } => {}
+            }
+        }
+        ledger
+    }
+
+    /// All calls, in order.
+    pub fn calls(&self) -> impl DoubleEndedIterator<Item = &Call<'a>> {
+        self.calls.iter()
+    }
+
+    /// The calls of tools and agents: all but the functions with which the model ends a run.
+    pub fn of_tools(&self) -> impl DoubleEndedIterator<Item = &Call<'a>> {
+        let ends = |call: &&Call<'_>| matches!(call.proposed.target, Target::Verdict(_));
+        self.calls.iter().filter(move |call| !ends(call))
+    }
+
+    /// The calls of each turn that has some, in order.
+    pub fn turns(&self) -> impl Iterator<Item = &[Call<'a>]> {
+        self.calls.chunk_by(|a, b| a.turn == b.turn)
+    }
+
+    /// The last step of a flow, with its number and round.
+    #[must_use]
+    pub fn last_step(&self) -> Option<(&Call<'a>, u32, u32)> {
+        let steps = self.calls.iter().rev();
+        steps
+            .filter_map(|call| call.step.map(|(step, round)| (call, step, round)))
+            .next()
+    }
+
+    /// The call with this id.
+    #[must_use]
+    pub fn call(&self, id: ActionId) -> Option<&Call<'a>> {
+        self.calls.iter().rev().find(|call| call.proposed.id == id)
+    }
+
+    fn change(&mut self, id: ActionId, change: impl FnOnce(&mut Call<'a>)) {
+        // Usually a call of the last turn.
+        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.proposed.id == id) {
+            change(call);
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    fn new(proposed: &'a Proposed, turn: u32) -> Self {
+        Self {
+            proposed,
+            turn,
+            step: None,
+            decision: None,
+            request: None,
+            allowed: None,
+            policy: None,
+            resolution: None,
+            started: None,
+            children: Vec::new(),
+            result: None,
+        }
+    }
+
+    fn decided(&mut self, decision: &'a PolicyDecision) {
+        self.decision = Some(decision);
+        self.policy = match (decision, self.policy) {
+            // An approver has approved the call since, so the effect remains "requires approval".
+            (PolicyDecision::Allow { by: None, .. }, Some(asked @ (Effect::RequireApproval, _))) => Some(asked),
+            (PolicyDecision::Allow { by, .. }, _) => Some((Effect::Allow, by.as_slice())),
+            (PolicyDecision::RequireApproval { by, .. }, _) => Some((Effect::RequireApproval, by)),
+            (PolicyDecision::Refuse { by, .. }, _) => Some((Effect::Deny, by)),
+        };
+        match decision {
+            PolicyDecision::Allow { arguments, .. } => self.allowed = Some(arguments),
+            PolicyDecision::RequireApproval { .. } => self.request = Some(decision),
+            PolicyDecision::Refuse { .. } => {}
+        }
+    }
+
+    fn start(&mut self, at: usize, at_us: i64, child: Option<RunId>) {
+        let first_us = self.started.map_or(at_us, |started| started.first_us);
+        self.started = Some(Started {
+            first_us,
+            last_us: at_us,
+            at,
+        });
+        self.children.extend(child);
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ActionId {
+        self.proposed.id
+    }
+
+    /// The tool's own name, or the model's name for an unknown tool.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        tool_name(self.proposed)
+    }
+
+    /// Its tool, if it is one of the toolset.
+    #[must_use]
+    pub fn tool(&self) -> Option<&'a Arc<Tool>> {
+        match &self.proposed.target {
+            Target::Tool(tool) => Some(tool),
+            Target::Unresolved(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
+        }
+    }
+
+    /// The server of its tool, also of one that is no longer offered.
+    #[must_use]
+    pub fn server(&self) -> Option<&'a Arc<str>> {
+        match &self.proposed.target {
+            Target::Tool(tool) => Some(&tool.server),
+            Target::Unresolved(tool) => Some(&tool.server),
+            Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
+        }
+    }
+
+    /// Does its tool have side effects?
+    #[must_use]
+    pub fn has_side_effect(&self) -> bool {
+        match &self.proposed.target {
+            Target::Tool(tool) => tool.side_effect,
+            Target::Unresolved(tool) => tool.side_effect,
+            Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+        }
+    }
+
+    /// The arguments that were allowed.
+    #[must_use]
+    pub fn allowed(&self) -> Option<&'a Arc<RawValue>> {
+        self.allowed
+    }
+
+    /// The arguments that the policy last accepted, allowed or to be approved.
+    #[must_use]
+    pub fn accepted(&self) -> Option<&'a Arc<RawValue>> {
+        match self.decision {
+            Some(PolicyDecision::Refuse { .. }) | None => self.allowed.or_else(|| self.requested()),
+            Some(PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. }) => {
+                Some(arguments)
+            }
+        }
+    }
+
+    /// The arguments for which an approval was requested.
+    #[must_use]
+    pub fn requested(&self) -> Option<&'a Arc<RawValue>> {
+        match self.request {
+            Some(PolicyDecision::RequireApproval { arguments, .. }) => Some(arguments),
+            _ => None,
+        }
+    }
+
+    /// What the approver sees, if an approval was requested.
+    #[must_use]
+    pub fn details(&self) -> Option<Details> {
+        match self.request {
+            Some(PolicyDecision::RequireApproval {
+                reason,
+                warnings,
+                recipients,
+                ungrantable,
+                account,
+                ..
+            }) => Some(Details {
+                reason: reason.clone(),
+                request: None,
+                warnings: warnings.clone(),
+                recipients: (!recipients.is_empty()).then(|| recipients.clone()),
+                ungrantable: *ungrantable,
+                account: account.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The account that the approver was shown.
+    #[must_use]
+    pub fn account(&self) -> Option<&'a str> {
+        match self.request {
+            Some(PolicyDecision::RequireApproval { account, .. }) => account.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Does it wait for an approval that is not resolved?
+    #[must_use]
+    pub fn awaits_approval(&self) -> bool {
+        self.request.is_some() && self.resolution.is_none()
+    }
+
+    /// Does its last decision require an approval, and has it no result?
+    #[must_use]
+    pub fn requires_approval(&self) -> bool {
+        matches!(self.decision, Some(PolicyDecision::RequireApproval { .. })) && self.is_open()
+    }
+
+    /// The resolution of its approval request.
+    #[must_use]
+    pub fn resolution(&self) -> Option<Resolution> {
+        let Some(Entry::ApprovalResolved {
+            approved, by, reason, ..
+        }) = self.resolution
+        else {
+            return None;
+        };
+        Some(match (approved, by, self.requested()) {
+            (true, _, Some(arguments)) => Resolution::Approved(Arc::clone(arguments)),
+            (true, _, None) => {
+                let message = "no approval was requested for this call".to_owned();
+                Resolution::Refused(FailureCode::Denied, message)
+            }
+            (false, Some(_), _) => {
+                let why = reason
+                    .as_deref()
+                    .map_or_else(String::new, |reason| format!(": {reason}"));
+                Resolution::Refused(FailureCode::Rejected, format!("the user rejected this call{why}"))
+            }
+            (false, None, _) => {
+                let why = reason.as_deref().unwrap_or("its approval expired");
+                Resolution::Refused(FailureCode::Expired, format!("it was not run: {why}"))
+            }
+        })
+    }
+
+    /// Whether the approver approved it; `None` before the request is resolved.
+    #[must_use]
+    pub fn was_approved(&self) -> Option<bool> {
+        match self.resolution {
+            Some(Entry::ApprovalResolved { approved, .. }) => Some(*approved),
+            _ => None,
+        }
+    }
+
+    /// The grant by which its last decision allowed it. An earlier grant may have been revoked since.
+    #[must_use]
+    pub fn grant(&self) -> Option<GrantId> {
+        match self.decision {
+            Some(PolicyDecision::Allow {
+                by: Some(DecidedBy::Grant(grant)),
+                ..
+            }) => GrantId::parse(grant),
+            _ => None,
+        }
+    }
+
+    /// Does it run by an approval or a grant, and so only as its tool was then?
+    #[must_use]
+    pub fn is_by_user(&self) -> bool {
+        self.resolution.is_some() || self.grant().is_some()
+    }
+
+    /// Is it an action: a side effect, or a call that an approval or a grant was needed for?
+    #[must_use]
+    pub fn is_action(&self) -> bool {
+        self.has_side_effect() || self.request.is_some() || self.grant().is_some()
+    }
+
+    /// What the policy decided, as the log records it; `None` if the policy was not asked.
+    #[must_use]
+    pub fn policy(&self) -> Option<PolicyOutcome> {
+        let (effect, by) = self.policy?;
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        Some(PolicyOutcome {
+            effect,
+            by: (!by.is_empty()).then(|| by.join(", ").into()),
+        })
+    }
+
+    /// Was it started, by this process or an earlier one?
+    #[must_use]
+    pub fn was_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// When it was started first, in microseconds since the epoch.
+    #[must_use]
+    pub fn first_started_us(&self) -> Option<i64> {
+        self.started.map(|started| started.first_us)
+    }
+
+    /// When it was last sent, in microseconds since the epoch. `None` if it was not started, or started but not sent:
+    /// the server was unavailable, or no time was left.
+    #[must_use]
+    pub fn sent_us(&self) -> Option<i64> {
+        let started = self.started?;
+        let was_not_sent = |(at, result): (usize, &CallResult)| at > started.at && !result.sent;
+        (!self.result.is_some_and(was_not_sent)).then_some(started.last_us)
+    }
+
+    /// The run of the agent that it calls; the last one if that was resumed.
+    #[must_use]
+    pub fn child(&self) -> Option<RunId> {
+        self.children.last().copied()
+    }
+
+    /// All runs of the agent that it calls: the first one, and those that resumed it.
+    #[must_use]
+    pub fn children(&self) -> &[RunId] {
+        &self.children
+    }
+
+    /// Its last result.
+    #[must_use]
+    pub fn result(&self) -> Option<&'a CallResult> {
+        self.result.map(|(_, result)| result)
+    }
+
+    /// Has it no result?
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.result.is_none()
+    }
+
+    /// Was it started after its last result, or has it none?
+    #[must_use]
+    pub fn is_in_progress(&self) -> bool {
+        match (self.started, self.result) {
+            (Some(started), Some((at, _))) => started.at > at,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+
+    /// Is its last result one of the entries from `at` on?
+    #[must_use]
+    pub fn has_result_from(&self, at: usize) -> bool {
+        self.result.is_some_and(|(place, _)| place >= at)
+    }
+
+    /// Its failure, if it failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&'a CallFailure> {
+        self.result()?.outcome.as_ref().err()
+    }
+
+    /// The code of its failure.
+    #[must_use]
+    pub fn failure_code(&self) -> Option<FailureCode> {
+        self.failure().map(|failure| failure.code)
+    }
+
+    /// The data that it returned, if it succeeded.
+    #[must_use]
+    pub fn data(&self) -> Option<&'a Arc<RawValue>> {
+        self.result()?.outcome.as_ref().ok()
+    }
+
+    /// Did it succeed?
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.result().is_some_and(|result| result.outcome.is_ok())
+    }
+
+    /// Is its outcome unknown?
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.failure_code() == Some(FailureCode::InDoubt)
+    }
+
+    /// Did it have an effect, or is its outcome unknown? A call of an agent counts as an effect here; its own run has
+    /// the details.
+    #[must_use]
+    pub fn may_have_acted(&self) -> bool {
+        let acts = self.has_side_effect() || matches!(self.proposed.target, Target::Agent(_));
+        acts && (self.succeeded() || self.is_in_doubt())
+    }
+}
