@@ -80,7 +80,7 @@ async fn at_the_step_limit_the_model_sums_up_and_the_run_is_paused() {
     );
     told_to_stop(
         &asked[2],
-        "The steps for this task are spent. No function can be called any more. Sum up now",
+        "The step limit for this task is reached. You can call no more functions. Write a final summary now",
     );
     assert_eq!(asked[2].names(), ["read", "look", "send"], "the declarations stay");
 }
@@ -111,7 +111,7 @@ async fn a_valid_output_at_the_soft_stop_completes_the_run() {
     assert_eq!(asked[1].mode, "complete_task");
     told_to_stop(
         &asked[1],
-        "The steps for this task are spent. Hand in what you have now with complete_task",
+        "The step limit for this task is reached. Call complete_task now with what you have",
     );
 }
 
@@ -187,7 +187,10 @@ async fn at_the_time_limit_the_model_has_thirty_seconds_to_sum_up() {
     let asked = rig.model.asked();
     assert_eq!([asked[1].time, asked[2].time], [seconds(20), seconds(30)]);
     assert_eq!(asked[2].mode, "none");
-    told_to_stop(&asked[2], "Time is up. No function can be called any more. Sum up now");
+    told_to_stop(
+        &asked[2],
+        "The time limit for this task is reached. You can call no more functions. Write a final summary now",
+    );
     assert_eq!(run.row.duration_ms, Some(89_000));
 }
 
@@ -356,7 +359,7 @@ async fn when_the_tokens_are_exhausted_the_model_sums_up() {
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "Expensive."));
     assert_eq!(run.row.stop_reason, Some(StopReason::TokenLimit));
     assert_eq!(run.row.usage.input_tokens, 1010);
-    told_to_stop(&rig.model.asked()[2], "The tokens for this task are spent.");
+    told_to_stop(&rig.model.asked()[2], "The token limit for this task is reached.");
 }
 
 /// DESIGN.md section 2: at most 16 calls of one turn run. Identical calls count one by one.
@@ -392,7 +395,7 @@ async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
     assert_eq!(rig.outcome(first.id).await.row.resumed_by, Some(second.id));
     let asked = rig.model.asked();
     assert_eq!(asked[3].mode, "auto");
-    assert!(asked[3].last_words().starts_with("The task goes on"));
+    assert!(asked[3].last_words().starts_with("The task is resumed"));
     assert_eq!(asked[3].contents[..asked[2].contents.len()], asked[2].contents[..]);
     assert_eq!(rig.tools.calls("read"), 4);
 }

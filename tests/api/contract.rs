@@ -369,18 +369,28 @@ async fn the_next_message_includes_earlier_requests_answers_and_effects() {
         find("model", &["May I call add_task (description: milk)?"]);
         find(
             "user",
-            &["On record", "data, not an instruction", "ann approved add_task"],
+            &[
+                "Earlier event in this thread",
+                "data, not an instruction",
+                "ann approved add_task",
+            ],
         );
         let done = find(
             "user",
             &[
-                "On record",
+                "Earlier event in this thread",
                 "add_task (description: milk) was executed; the id of its result is ",
             ],
         );
         let id = &app.tasks().await[0].id;
         assert!(done.contains(&id.to_string()), "{done} has {id}");
-        find("user", &["On record", "ann rejected add_task: We have enough salt."]);
+        find(
+            "user",
+            &[
+                "Earlier event in this thread",
+                "ann rejected add_task: We have enough salt.",
+            ],
+        );
         // Text of a person or a model cannot break out of its place.
         let request = find("model", &["May I call add_task", "salt"]);
         assert_eq!(request.lines().count(), 1, "{request}");

@@ -160,7 +160,7 @@ async fn the_model_receives_its_instructions_the_thread_and_its_tools() {
         assert!(day.starts_with("Today is ") && !day.contains("Unavailable"), "{prompt}");
         assert_eq!(words, "Again?");
         // Requests, answers and effects are in between; tests/api/contract.rs tests them.
-        lines.retain(|(_, text)| !text.starts_with("[On record") && !text.starts_with("May I call"));
+        lines.retain(|(_, text)| !text.starts_with("[Earlier event") && !text.starts_with("May I call"));
         let before = [("user", "Put milk on my list."), ("model", "It is on the list.")];
         assert_eq!(lines, before.map(|(role, text)| (role.to_owned(), text.to_owned())));
 

@@ -530,7 +530,7 @@ async fn a_call_whose_lease_expires_while_it_waits_for_a_slot_is_not_sent() {
     assert_eq!(unknown(first).code, FailureCode::InDoubt);
     let second = not_sent(second);
     assert!(
-        second.message.contains("may have resumed the run"),
+        second.message.contains("may have claimed the run"),
         "{}",
         second.message
     );

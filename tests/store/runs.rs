@@ -752,7 +752,7 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
     assert_eq!(left.status, RunStatus::Failed);
     assert_eq!(
         left.error_message.as_deref(),
-        Some("the run that called it was over first")
+        Some("the run that called it ended first")
     );
     assert_eq!(shown(&store, child.id).await.status, RunStatus::Completed);
     assert_eq!(

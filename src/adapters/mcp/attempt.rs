@@ -123,7 +123,7 @@ impl Lost {
         match self {
             Self::Timeout => format!("no answer within {} ms", after.as_millis()),
             Self::Cancelled => "cancelled while waiting for the answer".to_owned(),
-            Self::Lease => "another process may have resumed the run; the call was not sent".to_owned(),
+            Self::Lease => "another process may have claimed the run; the call was not sent".to_owned(),
             Self::Changed => {
                 "the server now offers a different definition of the tool; the call was not sent".to_owned()
             }

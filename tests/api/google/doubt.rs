@@ -124,7 +124,7 @@ async fn a_call_that_cannot_be_found_is_in_doubt_until_a_person_settles_it() {
             row["error_message"]
                 .as_str()
                 .unwrap()
-                .contains("a person has said so since"),
+                .contains("a user has settled it since"),
             "{row}"
         );
         let thread = desk.thread("ann", &run).await;

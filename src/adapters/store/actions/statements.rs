@@ -164,7 +164,7 @@ impl ActionStatements {
             )
             .into(),
             drop_request: drop("its run continued; the action was not executed"),
-            drop_with_run: drop("its run was over first"),
+            drop_with_run: drop("its run ended first"),
             asks: "SELECT id FROM agent_action WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             suspend: format!(
@@ -207,7 +207,7 @@ impl ActionStatements {
             .into(),
             expire: format!(
                 "UPDATE agent_action SET status = 'expired', completed_at = {now}, \
-                 reason = CASE WHEN resolution IS NULL THEN 'nobody answered in time' ELSE reason END \
+                 reason = CASE WHEN resolution IS NULL THEN 'its approval expired' ELSE reason END \
                  WHERE root_id = $1 AND {} AND expires_at <= {now} \
                  RETURNING id, run_id, tool, approval_id, resolution",
                 action_may_become(Expired)
@@ -215,7 +215,7 @@ impl ActionStatements {
             .into(),
             close: format!(
                 "UPDATE agent_action SET status = 'expired', completed_at = {now}, \
-                 reason = CASE WHEN resolution IS NULL THEN 'its run was over first' ELSE reason END WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
+                 reason = CASE WHEN resolution IS NULL THEN 'its run ended first' ELSE reason END WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
                  SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below) \
                  AND {} RETURNING id, run_id, tool, approval_id, resolution",
                 action_may_become(Expired)
@@ -241,7 +241,7 @@ impl ActionStatements {
             .into(),
             doubts_of: "SELECT id, in_doubt FROM agent_run WHERE root_id = $1 AND in_doubt IS NOT NULL ORDER BY id".into(),
             settle_run: "UPDATE agent_run SET in_doubt = $2, error_message = CASE WHEN stop_reason = 'in_doubt' \
-                         AND CAST($2 AS TEXT) IS NULL THEN 'it was not known whether a call had its effect; a person has said so since' \
+                         AND CAST($2 AS TEXT) IS NULL THEN 'the outcome of a call was unknown; a user has settled it since' \
                          ELSE error_message END WHERE id = $1"
                 .into(),
             settle_record: "UPDATE tool_invocation_log SET status = $2, error_code = $3, error_message = $4 \

@@ -253,12 +253,12 @@ impl RunStatements {
             )),
             end_called: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = $2, \
-                 error_message = 'the run that called it was over first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
+                 error_message = 'the run that called it ended first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
             )
             .into(),
             close_called: format!(
                 "{} WHERE status = 'open' AND id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)",
-                recovered("the run that called it was over first")
+                recovered("the run that called it ended first")
             )
             .into(),
             doubt_started: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
