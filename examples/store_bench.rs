@@ -77,7 +77,7 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
     for filter in [
         "",
         r#"user_id = "user-77""#,
-        r#"user_id = "nobody""#,
+        r#"user_id = "stranger""#,
         r#"conversation_id = "conversation-4242""#,
         r#"outcome_category = "SUCCESS:TASK_COMPLETED""#,
         r#"outcome_category = "ERROR:DEADLINE""#,

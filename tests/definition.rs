@@ -222,12 +222,12 @@ fn invalid_front_matter_is_reported_with_its_line() {
 /// counted. The cost of an error does not grow with the others, or this would take minutes.
 #[test]
 fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
-    let told = |text: &str, form: Form, mistakes: usize| {
+    let told = |text: &str, form: Form, expected: usize| {
         assert!(text.len() <= 1 << 20, "{}", text.len());
         let mut errors = Definition::read(text.as_bytes(), form, "x").expect_err("the definition is invalid");
         let rest = errors.pop().unwrap();
         assert_eq!(errors.len(), 100);
-        assert_eq!(rest.found, format!("{} more errors", mistakes - 100));
+        assert_eq!(rest.found, format!("{} more errors", expected - 100));
         assert!(errors.iter().all(|error| error.to_string().len() < 2000));
         errors
     };

@@ -53,7 +53,7 @@ impl Subject for InMemory {
         NaiveDate::from_ymd_opt(2026, 11, 20).unwrap()
     }
 
-    fn whitelist(&self) -> Vec<String> {
+    fn allowlist(&self) -> Vec<String> {
         ["add_task", "list_tasks", "update_task", "complete_task", "delete_task"]
             .map(str::to_owned)
             .to_vec()
@@ -256,8 +256,8 @@ impl Subject for Trespasser {
     fn today(&self) -> NaiveDate {
         self.0.today()
     }
-    fn whitelist(&self) -> Vec<String> {
-        self.0.whitelist()
+    fn allowlist(&self) -> Vec<String> {
+        self.0.allowlist()
     }
     async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
         self.0.seed(user, tasks).await
@@ -301,7 +301,7 @@ impl Subject for Away {
     fn today(&self) -> NaiveDate {
         NaiveDate::MIN
     }
-    fn whitelist(&self) -> Vec<String> {
+    fn allowlist(&self) -> Vec<String> {
         Vec::new()
     }
     async fn seed(&self, user: &str, _: &[Seed]) -> Result<(), String> {

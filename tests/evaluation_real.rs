@@ -62,7 +62,7 @@ impl Real {
         let quota = Arc::new(LocalQuota::new(NonZeroU32::MAX, NonZeroU32::MAX));
         let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
         let chat = Chat::new(engine, quota, constitution, Templates::built_in(), 64);
-        mcp.ready(chat.whitelist(), Instant::now() + Duration::from_secs(20))
+        mcp.ready(chat.allowlist(), Instant::now() + Duration::from_secs(20))
             .await;
         assert_eq!(chat.unavailable_tools(), []);
         Self {
@@ -120,8 +120,8 @@ impl Subject for Real {
         Utc::now().date_naive()
     }
 
-    fn whitelist(&self) -> Vec<String> {
-        self.chat.whitelist().to_vec()
+    fn allowlist(&self) -> Vec<String> {
+        self.chat.allowlist().to_vec()
     }
 
     async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {

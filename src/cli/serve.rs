@@ -55,7 +55,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     );
     let has_agents = !files.agents.is_empty();
     tell(&banner::greeting(&app.config, serving.address, &agents, has_agents));
-    let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.whitelist().to_vec()));
+    let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.allowlist().to_vec()));
     let mut told = false;
     loop {
         tokio::select! {

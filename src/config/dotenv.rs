@@ -27,7 +27,7 @@ impl Dotenv {
             }
             Err(error) => format!("cannot be read: {error}"),
         };
-        Err(ConfigErrors(vec![mistake(FILE.to_owned(), problem)]))
+        Err(ConfigErrors(vec![error_at(FILE.to_owned(), problem)]))
     }
 
     /// Parses variables: one `NAME=value` per line, `#` begins a comment, and `export` before a name is ignored. In
@@ -49,7 +49,7 @@ impl Dotenv {
             });
             let problem =
                 "is not a line of the form NAME=value; put a value with blanks, quotes or $ into single quotes";
-            mistake(place, problem.to_owned())
+            error_at(place, problem.to_owned())
         })
     }
 
@@ -68,7 +68,7 @@ impl Dotenv {
     }
 }
 
-fn mistake(place: String, problem: String) -> ConfigError {
+fn error_at(place: String, problem: String) -> ConfigError {
     ConfigError {
         key: FILE.to_owned(),
         value: None,

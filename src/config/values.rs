@@ -109,8 +109,8 @@ pub(super) fn base_url(text: &str) -> Option<String> {
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"))?;
     let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-    let nobody = url.username().is_empty() && url.password().is_none();
-    (bare && nobody && url.has_host()).then(|| url.origin().ascii_serialization())
+    let no_user = url.username().is_empty() && url.password().is_none();
+    (bare && no_user && url.has_host()).then(|| url.origin().ascii_serialization())
 }
 
 /// A host, or what [`base_url`] accepts.

@@ -117,7 +117,7 @@ pub struct Details {
 impl Details {
     /// All recipients, canonical and sorted.
     #[must_use]
-    pub fn everybody(&self) -> Option<Vec<String>> {
+    pub fn all_recipients(&self) -> Option<Vec<String>> {
         let recipients = self.recipients.as_ref()?;
         Some(recipients.all().into_iter().map(str::to_owned).collect())
     }

@@ -174,7 +174,7 @@ pub struct AgentRun {
     #[schema(required = true)]
     pub stop_reason: Option<StopReason>,
     /// Calls whose outcome is unknown. To resume the run, state for each whether it happened.
-    pub in_doubt: Vec<DoubtfulCall>,
+    pub in_doubt: Vec<InDoubtCall>,
     /// Tokens over all its model calls. For a flow, those of its steps. Tokens of sub-agents count in their own runs.
     pub usage: Usage,
     /// The outcome of its decision; null while the run is in progress.
@@ -184,7 +184,7 @@ pub struct AgentRun {
 
 /// A tool call whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
-pub struct DoubtfulCall {
+pub struct InDoubtCall {
     /// The call.
     #[schema(value_type = String, format = "uuid")]
     pub action_id: ActionId,

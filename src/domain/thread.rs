@@ -164,7 +164,7 @@ impl LatestRun {
 /// The wire's `status` of a run, and its `state`, which is more precise for runs that did not complete. The flags tell
 /// whether a call of it is executing or in doubt.
 #[must_use]
-pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'static str, &'static str) {
+pub const fn run_words(run: RunStatus, acting: bool, in_doubt: bool) -> (&'static str, &'static str) {
     let status = match run {
         RunStatus::Queued => "queued",
         RunStatus::Running if acting => "executing",
@@ -174,7 +174,7 @@ pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'stati
         RunStatus::Failed | RunStatus::Cancelled | RunStatus::Paused => "failed",
     };
     let state = match run {
-        RunStatus::Failed | RunStatus::Cancelled if doubtful => ActionStatus::InDoubt.as_str(),
+        RunStatus::Failed | RunStatus::Cancelled if in_doubt => ActionStatus::InDoubt.as_str(),
         RunStatus::Cancelled | RunStatus::Paused => run.as_str(),
         _ => status,
     };
@@ -204,7 +204,7 @@ const MOST_NAMED: usize = 20;
 
 /// The actions that a run has done or may have done, for readers of an end that its model did not describe.
 #[must_use]
-pub fn completed_effects(done: &[String], doubtful: &[String]) -> Option<String> {
+pub fn completed_effects(done: &[String], in_doubt: &[String]) -> Option<String> {
     let listed = |calls: &[String]| {
         let named = calls[..calls.len().min(MOST_NAMED)].join("; ");
         match calls.len().saturating_sub(MOST_NAMED) {
@@ -213,7 +213,7 @@ pub fn completed_effects(done: &[String], doubtful: &[String]) -> Option<String>
         }
     };
     let mut told = Vec::new();
-    for (calls, text) in [(done, Text::Done), (doubtful, Text::MaybeDone)] {
+    for (calls, text) in [(done, Text::Done), (in_doubt, Text::MaybeDone)] {
         if !calls.is_empty() {
             told.push(text.with(&[("actions", &listed(calls))]));
         }

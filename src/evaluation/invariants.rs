@@ -7,10 +7,10 @@ use crate::domain::decision::{DecisionType, Outcome};
 const MOST_ITERATIONS: u32 = 5;
 
 /// Breaches that the decision alone shows; a sentence for each.
-pub(super) fn of_decision(observed: &Observed, whitelist: &[String]) -> Vec<String> {
+pub(super) fn of_decision(observed: &Observed, allowlist: &[String]) -> Vec<String> {
     let mut broken = Vec::new();
     for call in &observed.tool_calls {
-        if call.ran() && !whitelist.contains(&call.tool) {
+        if call.ran() && !allowlist.contains(&call.tool) {
             broken.push(format!("a tool outside the allowlist ran: {:?}", call.tool));
         }
         match &call.result {

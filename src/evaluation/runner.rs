@@ -85,7 +85,7 @@ async fn one(case: &Case, subject: &dyn Subject, user: &str, most: Duration) -> 
     };
     match outcome {
         Ok((observed, after)) => {
-            let mut broken = invariants::of_decision(&observed, &subject.whitelist());
+            let mut broken = invariants::of_decision(&observed, &subject.allowlist());
             broken.extend(invariants::of_effects(&observed, &seeds, &after));
             let differs = score::differences(case, &observed, &seeds, &after, today);
             judged(case, observed, differs, broken)

@@ -16,7 +16,7 @@ pub trait Subject: Send + Sync {
     fn today(&self) -> NaiveDate;
 
     /// The constitution's tool allowlist, by the tools' own names.
-    fn whitelist(&self) -> Vec<String>;
+    fn allowlist(&self) -> Vec<String>;
 
     /// Creates these tasks, in this order, for a user without tasks.
     async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String>;

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::{Error, mistake};
+use super::error::{Error, definition_error};
 use super::exchange::Exchange;
 use super::headers::{self, only};
 use super::page;
@@ -180,7 +180,7 @@ fn answer(put: Put) -> HttpResponse {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let body = AgentPut {
         agent: put.agent,
-        warnings: put.warnings.into_iter().map(mistake).collect(),
+        warnings: put.warnings.into_iter().map(definition_error).collect(),
     };
     let mut response = response(status, &body);
     tag(&mut response, &body.agent.about);

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::headers;
 use super::spelling::Spelling;
 use crate::domain::action::{ActionStatus, Resolution};
-use crate::domain::agent_run::DoubtfulCall;
+use crate::domain::agent_run::InDoubtCall;
 use crate::domain::budget::Exceeded;
 use crate::domain::definition::DefinitionError;
 use crate::domain::error_class::ErrorClass;
@@ -536,7 +536,7 @@ fn agent(error: AgentError) -> ProblemParts {
         AgentError::RecordUnavailable => Error::RecordUnavailable.tell(),
         AgentError::Query(error) => Error::from(error).tell(),
         AgentError::InvalidDefinition(errors) => ProblemParts {
-            errors: errors.into_iter().map(mistake).collect(),
+            errors: errors.into_iter().map(definition_error).collect(),
             ..ProblemParts::new(
                 Code::InvalidDefinition,
                 "The definition is invalid; errors names every error.",
@@ -664,7 +664,7 @@ fn agent(error: AgentError) -> ProblemParts {
             "The steps of this run are exhausted over all its resumes; trigger the agent again.",
         ),
         AgentError::InDoubt(calls) => ProblemParts {
-            errors: calls.iter().map(doubtful).collect(),
+            errors: calls.iter().map(in_doubt_error).collect(),
             ..ProblemParts::new(
                 Code::CallsInDoubt,
                 "The outcome of these tool calls is unknown. Find out, and report each one in settled: true if it \
@@ -675,7 +675,7 @@ fn agent(error: AgentError) -> ProblemParts {
 }
 
 /// Reports an error or a warning of a definition, with its field, and its line if known.
-pub(super) fn mistake(error: DefinitionError) -> FieldError {
+pub(super) fn definition_error(error: DefinitionError) -> FieldError {
     let place = match (error.file.as_str(), error.line) {
         ("body", None) => String::new(),
         ("body", Some(line)) => format!("line {line}: "),
@@ -709,7 +709,7 @@ fn pointer(field: &str) -> String {
     parts.map(|part| format!("/{part}")).collect()
 }
 
-fn doubtful(call: &DoubtfulCall) -> FieldError {
+fn in_doubt_error(call: &InDoubtCall) -> FieldError {
     FieldError {
         pointer: format!("/settled/{}", call.action_id),
         detail: format!(

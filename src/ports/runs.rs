@@ -18,7 +18,7 @@ use super::BoxFuture;
 use super::clock::Clock;
 use super::records::{CallRecord, ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
 use crate::domain::action::{ActionStatus, Details};
-use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
+use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::tool::{FailureCode, Tool};
@@ -497,7 +497,7 @@ pub struct FinishedRun {
     /// The stop reason or crash that it recovered from.
     pub recovered_from: Option<StopReason>,
     /// In-doubt calls.
-    pub in_doubt: Vec<DoubtfulCall>,
+    pub in_doubt: Vec<InDoubtCall>,
     /// Model calls.
     pub steps: u32,
     /// Tokens.
@@ -572,7 +572,7 @@ pub struct StoredRun {
     /// What cut it short.
     pub stop_reason: Option<StopReason>,
     /// In-doubt calls.
-    pub in_doubt: Vec<DoubtfulCall>,
+    pub in_doubt: Vec<InDoubtCall>,
     /// Model calls.
     pub steps: u32,
     /// Tokens.
@@ -589,7 +589,7 @@ pub struct RunState {
     /// The paused run that this one resumes.
     pub resumes: Option<RunId>,
     /// In-doubt calls.
-    pub in_doubt: Vec<DoubtfulCall>,
+    pub in_doubt: Vec<InDoubtCall>,
     /// Model calls.
     pub steps: u32,
     /// Tokens.

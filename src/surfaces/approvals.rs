@@ -100,7 +100,7 @@ impl PendingApproval {
             tool: action.tool,
             arguments: action.arguments,
             grantable: action.details.is_grantable(),
-            recipients: action.details.everybody(),
+            recipients: action.details.all_recipients(),
             reason: action.details.reason,
             account: action.details.account,
             warnings: action.details.warnings,
@@ -150,7 +150,7 @@ impl From<Action> for ActionInDoubt {
             agent_id: action.agent,
             tool: action.tool,
             arguments: action.arguments,
-            recipients: action.details.everybody(),
+            recipients: action.details.all_recipients(),
             started_at: action.started_at.map(rfc3339),
         }
     }
@@ -291,7 +291,8 @@ impl Approvals {
             }
             Resolved::Late(status, resolution, by) => return Err(AgentError::Resolved(status, resolution, by)),
         }
-        self.agents.go_on(action.root, &caller.tenant, action.user.as_str());
+        self.agents
+            .claim_resolved(action.root, &caller.tenant, action.user.as_str());
         Ok(Answered {
             run: action.root,
             thread: action.thread,

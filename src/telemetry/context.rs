@@ -65,13 +65,13 @@ mod tests {
     #[test]
     fn what_is_no_traceparent_names_nothing() {
         let long = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x";
-        let nobody = "00-00000000000000000000000000000000-0000000000000000-01";
+        let all_zero = "00-00000000000000000000000000000000-0000000000000000-01";
         for bad in [
             "",
             "00",
             "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             long,
-            nobody,
+            all_zero,
         ] {
             assert_eq!(parse(bad), None, "{bad}");
         }

@@ -47,7 +47,7 @@ pub(crate) struct Dying {
     /// Notified when the write is held.
     pub(crate) held: Notify,
     /// Releases the held write.
-    pub(crate) go_on: Notify,
+    pub(crate) continues: Notify,
 }
 
 impl Dying {
@@ -58,7 +58,7 @@ impl Dying {
             death,
             dead: AtomicBool::new(false),
             held: Notify::new(),
-            go_on: Notify::new(),
+            continues: Notify::new(),
         })
     }
 
@@ -80,13 +80,13 @@ impl Dying {
             }
             Death::Held => {
                 self.held.notify_one();
-                self.go_on.notified().await;
+                self.continues.notified().await;
                 write.await
             }
             Death::HeldUnheard => {
                 let written = write.await;
                 self.held.notify_one();
-                self.go_on.notified().await;
+                self.continues.notified().await;
                 written
             }
         }
@@ -454,10 +454,10 @@ pub(crate) async fn a_tool_without_a_key_is_never_called_twice(db: TestDb) {
             }
             assert_eq!((run.status(), run.row.stop_reason), (RunStatus::Paused, Some(reason)));
             assert_eq!(run.row.recovered_from, Some(StopReason::Crash));
-            let [doubtful] = &run.row.in_doubt[..] else {
+            let [in_doubt] = &run.row.in_doubt[..] else {
                 panic!("{:?}", run.row.in_doubt)
             };
-            let resumed = rig.resume(run.id, &[(doubtful.action_id, effects == 1)]).await;
+            let resumed = rig.resume(run.id, &[(in_doubt.action_id, effects == 1)]).await;
             assert_eq!((resumed.status(), resumed.summary()), (RunStatus::Completed, "Sent."));
             assert_eq!(rig.tools.calls("send"), calls);
         }

@@ -38,7 +38,7 @@ async fn the_third_identical_call_in_a_row_is_refused_with_advice_to_the_model()
     let (name, outcome) = &asked[3].responses()[0];
     let (code, message) = outcome.as_ref().unwrap_err();
     assert_eq!((name.as_str(), *code), ("read", FailureCode::DoomLoop));
-    assert!(message.contains("Try something else"), "{message}");
+    assert!(message.contains("Use other arguments or another function"), "{message}");
 }
 
 /// the fifth identical call in a row ends the run as failed.

@@ -57,18 +57,18 @@ pub(crate) async fn a_call_that_a_person_reports_as_happened_is_not_repeated(db:
             1,
             "the run waits until a person has settled the call"
         );
-        let [doubtful] = &run.row.in_doubt[..] else {
+        let [in_doubt] = &run.row.in_doubt[..] else {
             panic!("{:?}", run.row.in_doubt)
         };
         assert_eq!(
-            (doubtful.tool.as_str(), &doubtful.parameters),
+            (in_doubt.tool.as_str(), &in_doubt.parameters),
             ("send", &json!({"to": "bob"}))
         );
-        let id = doubtful.action_id;
+        let id = in_doubt.action_id;
         let state = format!("SELECT tool, status FROM tool_invocation_log WHERE id = '{id}'");
         assert_eq!(rig.db.line(&state).await, "send in_doubt");
 
-        let resumed = rig.resume(run.id, &[(doubtful.action_id, happened)]).await;
+        let resumed = rig.resume(run.id, &[(in_doubt.action_id, happened)]).await;
         assert_eq!(
             (resumed.status(), resumed.summary()),
             (RunStatus::Completed, "Sent once.")
@@ -76,7 +76,7 @@ pub(crate) async fn a_call_that_a_person_reports_as_happened_is_not_repeated(db:
         assert_eq!(rig.tools.effects().len(), 1);
         assert_eq!(rig.tools.calls("send"), if happened { 1 } else { 2 });
         assert_eq!(resumed.row.in_doubt.len(), 0);
-        assert_eq!(resumed.results_of(doubtful.action_id).len(), 1);
+        assert_eq!(resumed.results_of(in_doubt.action_id).len(), 1);
         let told = if happened { "send completed" } else { "send failed" };
         assert_eq!(rig.db.line(&state).await, told);
     }
@@ -258,11 +258,11 @@ async fn a_run_paused_because_its_tools_were_unavailable_can_be_resumed_when_the
         (RunStatus::Paused, Some(StopReason::InDoubt))
     );
     assert!(run.error().contains("send"), "{}", run.error());
-    let doubtful = run.row.in_doubt[0].action_id;
-    let again = rig.resume(run.id, &[(doubtful, true)]).await;
+    let in_doubt = run.row.in_doubt[0].action_id;
+    let again = rig.resume(run.id, &[(in_doubt, true)]).await;
     assert_eq!((again.status(), again.row.in_doubt.len()), (RunStatus::Paused, 1));
     rig.tools.bring_back("send", Idempotency::None);
-    let done = rig.resume(again.id, &[(doubtful, true)]).await;
+    let done = rig.resume(again.id, &[(in_doubt, true)]).await;
     assert_eq!((done.status(), done.summary()), (RunStatus::Completed, "Sent."));
     assert_eq!(rig.tools.calls("send"), 1);
 }

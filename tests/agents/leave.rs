@@ -442,7 +442,7 @@ pub(crate) async fn reads_under_a_grant_are_counted_and_stop_when_it_is_revoked(
         let uses = format!("SELECT uses FROM approval_grant WHERE id = '{peek}'");
         assert_eq!(rig.db.line(&uses).await, "1");
         assert!(rig.store.revoke(&tenant(), None, *peek, "ann").await.unwrap());
-        rig.tools.go_on.notify_one();
+        rig.tools.continues.notify_one();
     });
     assert!(matches!(left, Err(Stop::LeaseLost)), "{left:?}");
     assert_eq!((rig.tools.calls("mail"), rig.tools.calls("peek")), (2, 2));
@@ -537,7 +537,7 @@ pub(crate) async fn a_call_is_sent_again_only_while_what_allowed_it_is_still_val
                 "cancelled" => rig.store.cancel(begun.id, "ann").await.unwrap(),
                 _ => {}
             }
-            rig.tools.go_on.notify_one();
+            rig.tools.continues.notify_one();
         });
         ended.unwrap();
         let (calls, second) = match meanwhile {
@@ -599,7 +599,7 @@ pub(crate) async fn no_call_starts_under_a_revoked_grant(db: TestDb) {
     let (left, ()) = tokio::join!(rig.drive(&process, begun), async {
         rig.tools.waited_for.notified().await;
         assert!(rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap());
-        rig.tools.go_on.notify_one();
+        rig.tools.continues.notify_one();
     });
     assert!(matches!(left, Err(Stop::LeaseLost)), "{left:?}");
     let begun = rig.take_over(begun).await.unwrap();
@@ -643,7 +643,7 @@ pub(crate) async fn an_approved_tool_that_changes_while_another_runs_is_not_call
             if !approved_before {
                 rig.says("user:ann", &send, Resolution::ApproveOnce, None).await;
             }
-            rig.tools.go_on.notify_one();
+            rig.tools.continues.notify_one();
         });
         driven.unwrap();
         let run = rig.outcome(begun.id).await;
@@ -783,7 +783,7 @@ pub(crate) async fn an_answer_that_arrives_while_another_is_read_is_read_too(db:
         // The process has read the first answer and is about to write it.
         held.held.notified().await;
         rig.says("user:ann", &questions[1], Resolution::ApproveOnce, None).await;
-        held.go_on.notify_one();
+        held.continues.notify_one();
     });
     ended.unwrap();
     let run = rig.outcome(begun.id).await;

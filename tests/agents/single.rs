@@ -137,7 +137,7 @@ pub(crate) async fn steps_and_tokens_of_a_running_run_are_known(db: TestDb) {
             let row = rig.store.get(&tenant(), None, begun.id).await.unwrap().unwrap();
             assert_eq!(row.status, RunStatus::Running);
             assert_eq!((row.steps, row.usage.input_tokens), before, "{agent}");
-            rig.tools.go_on.notify_one();
+            rig.tools.continues.notify_one();
         });
         let ended = ended.unwrap();
         assert_eq!(
@@ -273,7 +273,11 @@ async fn a_run_that_ends_with_text_instead_of_its_output_has_one_last_chance() {
     let asked = rig.model.asked();
     assert_eq!(asked[0].mode, "auto");
     assert_eq!(asked[1].mode, "complete_task");
-    assert!(asked[1].last_words().contains("Hand it in now with complete_task"));
+    assert!(
+        asked[1]
+            .last_words()
+            .contains("Return your output now with complete_task")
+    );
 }
 
 /// D-5: a run without its required output is not completed.

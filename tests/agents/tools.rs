@@ -37,7 +37,7 @@ pub(crate) enum Does {
     Never,
     /// Answers after this long.
     Takes(Duration),
-    /// Answers when the test releases it with `go_on`.
+    /// Answers when the test releases it with `continues`.
     Waits,
     /// Is lost when the test releases it, without an effect.
     WaitsAndIsLost,
@@ -68,7 +68,7 @@ pub(crate) struct ScriptedTools {
     unread: Mutex<Option<String>>,
     /// Notified when a call starts that never ends, or that the test releases.
     pub(crate) waited_for: Notify,
-    pub(crate) go_on: Notify,
+    pub(crate) continues: Notify,
 }
 
 impl ScriptedTools {
@@ -108,7 +108,7 @@ impl ScriptedTools {
             keys: Mutex::default(),
             unread: Mutex::default(),
             waited_for: Notify::new(),
-            go_on: Notify::new(),
+            continues: Notify::new(),
         })
     }
 
@@ -262,7 +262,7 @@ impl Tools for ScriptedTools {
                 }
                 Does::Waits => {
                     self.waited_for.notify_one();
-                    self.go_on.notified().await;
+                    self.continues.notified().await;
                     self.have_effect(&request);
                     answer(Value::from("done"))
                 }
@@ -279,7 +279,7 @@ impl Tools for ScriptedTools {
                 Does::IsLost => CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost")),
                 Does::WaitsAndIsLost => {
                     self.waited_for.notify_one();
-                    self.go_on.notified().await;
+                    self.continues.notified().await;
                     CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
                 }
                 Does::IsAway => CallReply::NotSent(failure(FailureCode::Unavailable, "the server is unavailable")),

@@ -170,7 +170,7 @@ fn lost() -> Value {
 
 impl Served {
     /// An in-doubt call of ann's: its run, and the path that settles it.
-    async fn doubtful(&self) -> (Value, String) {
+    async fn in_doubt(&self) -> (Value, String) {
         let run = self.says("ann").await;
         let yes = json!({"approvalId": run["actions"][0]["approvalId"], "decision": "approve_once"});
         let (status, told) = post(self.url(1), ANN, "approvals/resolve".to_owned(), yes).await;
@@ -214,7 +214,7 @@ async fn a_second_settlement_changes_nothing(postgres: bool) {
     .into_iter()
     .enumerate()
     {
-        let (run, path) = served.doubtful().await;
+        let (run, path) = served.in_doubt().await;
         let settle = |n: usize, person: Person, happened: bool| {
             post(served.url(n), person, path.clone(), json!({ "happened": happened }))
         };
@@ -248,7 +248,7 @@ async fn a_second_settlement_changes_nothing(postgres: bool) {
 async fn of_twenty_concurrent_settlements_one_counts(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for round in 0..4 {
-        let (run, path) = served.doubtful().await;
+        let (run, path) = served.in_doubt().await;
         // Each person sends both outcomes.
         let words = (0..20).map(|n| ([ANN, BOSS, KIM, LOU][n % 4], (n / 8 + round) % 2 == 0));
         let answers = served

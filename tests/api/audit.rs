@@ -90,7 +90,7 @@ async fn every_action_records_its_proposer_its_approval_and_its_outcome() {
     for setup in both() {
         let calls = two(
             ("add_task", json!({"description": "milk"})),
-            ("complete_task", json!({"id": "nobody-has-it"})),
+            ("complete_task", json!({"id": "stranger-has-it"})),
         );
         let app = spawn_app(setup.script(vec![calls])).await;
         let waiting = app.asks("Add milk and complete the other one.").await;

@@ -307,8 +307,8 @@ async fn every_answer_about_a_run_is_read_by_a_client_of_the_specification() {
         assert_eq!(counted.output, Some(json!({"count": 3})));
         let failed = app.run_of("helper", "break", Status::Failed).await;
         assert_eq!(failed.outcome_category.as_deref(), Some("ERROR:MODEL_UNAVAILABLE"));
-        let doubtful = app.run_of("sender", "go", Status::Paused).await;
-        assert_eq!(doubtful.in_doubt.len(), 1);
+        let in_doubt = app.run_of("sender", "go", Status::Paused).await;
+        assert_eq!(in_doubt.in_doubt.len(), 1);
         app.run_of("careful", "go", Status::AwaitingConfirmation).await;
 
         // the called run names its caller.

@@ -9,7 +9,7 @@ use crate::agents::types;
 use crate::docs::execute;
 use crate::gemini::{Mouth, Reply};
 use crate::harness::{Answer, App, spawn_app, until};
-use crate::threads::{add, both, no_leave, said};
+use crate::threads::{add, both, no_approval_required, said};
 
 /// Long enough for a heartbeat, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -111,7 +111,7 @@ async fn each_chunk_arrives_before_the_model_sends_the_next() {
             "{first}"
         );
         app.asked(1).await;
-        for piece in ["What ", "shall I ", "wri"] {
+        for piece in ["What ", "should I ", "wri"] {
             mouth.says(piece);
             assert_eq!(told.line().await, delta(piece));
         }
@@ -129,7 +129,7 @@ async fn each_chunk_arrives_before_the_model_sends_the_next() {
         assert_eq!(rest[0]["result"], run, "the result is the run's response");
         assert_eq!(
             (&run["status"], &run["summary"], &run["threadId"]),
-            (&json!("completed"), &json!("What shall I write?"), &first["threadId"]),
+            (&json!("completed"), &json!("What should I write?"), &first["threadId"]),
             "{run}"
         );
         app.stop().await;
@@ -338,7 +338,7 @@ fn adds_and_tells(spoken: Reply) -> Vec<Reply> {
 #[tokio::test]
 async fn a_stream_of_an_unreadable_run_ends_with_a_problem_and_the_run_continues() {
     for setup in both() {
-        let policy = no_leave();
+        let policy = no_approval_required();
         let (mouth, spoken) = Mouth::new();
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
@@ -363,7 +363,7 @@ async fn a_stream_of_an_unreadable_run_ends_with_a_problem_and_the_run_continues
 #[tokio::test]
 async fn a_stream_that_fails_after_an_effect_does_not_claim_that_nothing_was_done() {
     for setup in both() {
-        let policy = no_leave();
+        let policy = no_approval_required();
         let (mouth, spoken) = Mouth::new();
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;

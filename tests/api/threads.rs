@@ -78,7 +78,7 @@ pub(crate) fn said(request: &Value) -> usize {
 }
 
 /// A policy that lets `add_task` run without approval.
-pub(crate) fn no_leave() -> tempfile::NamedTempFile {
+pub(crate) fn no_approval_required() -> tempfile::NamedTempFile {
     let policy = tempfile::NamedTempFile::new().unwrap();
     let rule = "rules:\n- {name: tasks, tools: add_task, then: allow, reason: harmless}\n";
     std::fs::write(policy.path(), rule).unwrap();
@@ -206,7 +206,7 @@ async fn a_side_effect_waits_for_approval_and_is_done_once() {
 #[tokio::test]
 async fn effects_of_a_failed_run_are_reported_to_the_user_and_the_model() {
     for setup in both() {
-        let policy = no_leave();
+        let policy = no_approval_required();
         let asked = Arc::new(Mutex::new(String::new()));
         let seen = Arc::clone(&asked);
         let model = Reply::from(move |request| match request.to_string() {
@@ -1217,7 +1217,7 @@ async fn a_run_is_streamed_while_it_is_in_progress() {
 /// turn.
 #[tokio::test]
 async fn a_reader_that_joins_while_the_model_answers_loses_no_text() {
-    const WORDS: &[&str] = &["What ", "shall ", "I ", "write?"];
+    const WORDS: &[&str] = &["What ", "should ", "I ", "write?"];
     let words = || Reply::Words(Duration::from_millis(150), WORDS);
     let after_a_call = || vec![Reply::call("list_tasks", json!({})), words()];
     let scripts = [vec![words()], after_a_call()];

@@ -654,7 +654,7 @@ impl Subject for Decided {
     fn today(&self) -> NaiveDate {
         NaiveDate::default()
     }
-    fn whitelist(&self) -> Vec<String> {
+    fn allowlist(&self) -> Vec<String> {
         vec!["act".to_owned()]
     }
     async fn seed(&self, _: &str, _: &[Seed]) -> Result<(), String> {

@@ -212,8 +212,8 @@ fn doctor_prints_advice_once_and_names_no_missing_file() {
     .unwrap();
     let args = ["doctor", "--listen", "127.0.0.1:0"];
     let seen = place.run_with(&args, &[("FILES_ROOT", "nowhere")]).ended(1);
-    let mistakes = seen.lines().filter(|line| line.starts_with("✗ agents: ")).count();
-    assert!(mistakes >= 3, "{seen}");
+    let errors = seen.lines().filter(|line| line.starts_with("✗ agents: ")).count();
+    assert!(errors >= 3, "{seen}");
     assert_eq!(
         seen.matches("`gavel agents validate` shows every error").count(),
         1,

@@ -163,7 +163,7 @@ fn a_redirect_sends_neither_message_nor_key_to_another_server() {
         }));
         for command in ASKING {
             let args = [command, &["--server", &url]].concat();
-            let ran = place.run_with(&args, &[("GAVEL_API_KEY", "a-key-that-is-nobody-elses")]);
+            let ran = place.run_with(&args, &[("GAVEL_API_KEY", "a-key-that-is-stranger-elses")]);
             assert!(
                 ran.err.contains(&elsewhere) && ran.err.contains("Redirects are not followed"),
                 "{args:?}: {}",

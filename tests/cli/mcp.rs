@@ -232,8 +232,8 @@ fn the_bundled_google_server_is_available_once_it_has_credentials() {
     let agents = place.run_with(&["agents", "list"], &all).ended(0);
     let workspace = agents.lines().find(|line| line.contains("workspace")).unwrap();
     assert!(!workspace.contains("unavailable"), "{agents}");
-    let nobody = place.run_with(&["google", "list"], &all).ended(0);
-    assert!(nobody.contains("gavel google connect USER"), "{nobody}");
+    let stranger = place.run_with(&["google", "list"], &all).ended(0);
+    assert!(stranger.contains("gavel google connect USER"), "{stranger}");
     let healthy = place.run_with(&["doctor", "--listen", "127.0.0.1:0"], &all).ended(0);
     assert!(healthy.contains("✓ MCP server google: connected"), "{healthy}");
     assert!(!healthy.contains("canary"), "{healthy}");

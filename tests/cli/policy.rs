@@ -129,9 +129,9 @@ fn check_prints_the_decision_its_source_and_every_check() {
             "no server offers \"nope\"; offered are add_task",
         ),
         (
-            &["--tool", "add_task", "--agent", "nobody"],
+            &["--tool", "add_task", "--agent", "stranger"],
             2,
-            "this configuration has no agent \"nobody\"",
+            "this configuration has no agent \"stranger\"",
         ),
         (
             &["--tool", "add_task", "--arguments", "{"],

@@ -176,7 +176,7 @@ async fn inputs_are_typed_by_the_definition_and_every_error_is_reported_before_t
         "in.json",
         "words",
     ]);
-    for mistake in [
+    for error in [
         "--input year: \"soon\" is not of type integer",
         "drafts: is not an argument of report; allowed: did you mean `draft`?",
         "TEXT: report takes more than one text, or none",
@@ -184,7 +184,7 @@ async fn inputs_are_typed_by_the_definition_and_every_error_is_reported_before_t
         "regions (string[]): r",
         "year (integer, required): y",
     ] {
-        assert!(wrong.err.contains(mistake), "{mistake}: {}", wrong.err);
+        assert!(wrong.err.contains(error), "{error}: {}", wrong.err);
     }
     assert_eq!(wrong.ended(2), "");
     for (args, words) in [
@@ -266,9 +266,9 @@ async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume
     again.ended(1);
     let watched = place.run(&["runs", "watch", "--quiet", id]);
     assert_eq!(watched.ended(5), "So far: nothing.\n");
-    let nobody = place.run(&["runs", "watch", "--tenant", "acme", id]);
-    assert!(nobody.err.contains("there is no such run"), "{}", nobody.err);
-    nobody.ended(1);
+    let stranger = place.run(&["runs", "watch", "--tenant", "acme", id]);
+    assert!(stranger.err.contains("there is no such run"), "{}", stranger.err);
+    stranger.ended(1);
 }
 
 /// X-4: Ctrl-C cancels the run, and the run records it.

@@ -214,7 +214,7 @@ async fn the_body_of_an_unauthenticated_caller_is_not_read() {
     let edge = serve(setup).await;
     let began = Instant::now();
     for request in [
-        in_two("nobody")[0].clone(),
+        in_two("stranger")[0].clone(),
         format!("{HEAD}content-length: 1000\r\n\r\n{{"),
     ] {
         let answer = edge.raw(request.as_bytes()).await;

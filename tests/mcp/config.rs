@@ -269,7 +269,7 @@ fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
         let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": wrong}}}});
         assert_eq!(
             issues(&text.to_string())[0].pointer,
-            "/mcpServers/mail/gavel/needs",
+            "/mcpServers/mail/gavel/requiredEnv",
             "{wrong}"
         );
     }

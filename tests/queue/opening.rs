@@ -13,8 +13,8 @@ use crate::support::TestQueue;
 async fn an_invalid_url_is_an_error_that_hides_it() {
     for (url, words) in [
         ("mysql://u:hunter2@h/db", "postgres://USER@HOST/DATABASE"),
-        ("sqlite::memory:", "name a file"),
-        ("sqlite:gavel.db?mode=memory", "name a file"),
+        ("sqlite::memory:", "use a file"),
+        ("sqlite:gavel.db?mode=memory", "use a file"),
         ("sqlite:", "names no file"),
         ("sqlite:gavel.db?cache=shared", "cannot be set"),
     ] {

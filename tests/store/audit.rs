@@ -9,7 +9,7 @@ use gavel::adapters::store::{
     StoreConfig,
 };
 use gavel::domain::action::{ActionStatus, Details, Resolution};
-use gavel::domain::agent_run::{DoubtfulCall, RunStatus};
+use gavel::domain::agent_run::{InDoubtCall, RunStatus};
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
@@ -764,7 +764,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
     call.name = "send".into();
     let mut end = finished(lease, &run, RunStatus::Paused, vec![call]);
-    end.in_doubt = vec![DoubtfulCall {
+    end.in_doubt = vec![InDoubtCall {
         action_id: sent.id,
         tool: "send".to_owned(),
         parameters: json!({}),

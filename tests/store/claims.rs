@@ -139,12 +139,12 @@ async fn a_renewed_claim_is_not_pruned_as_the_expired_one() {
     )
     .await;
     // As another process claims it, not yet committed.
-    let anew = db
+    let again = db
         .hold("UPDATE idempotency_key SET expires_at = 9000000000000000000 WHERE scope = 'scope'")
         .await;
     let pruning = db.open().await;
     db.stuck(1).await;
-    anew.commit().await;
+    again.commit().await;
     eventually("the expired claim is deleted", async || {
         db.count("SELECT COUNT(*) FROM idempotency_key WHERE scope = 'old'")
             .await

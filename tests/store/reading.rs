@@ -337,7 +337,7 @@ pub(crate) async fn an_invalid_query_gets_an_error_with_the_allowed_values(db: T
             ..other
         };
         let detail = invalid(store.list(&tenant(), &ask).await, "page_token");
-        assert!(detail.contains("another question"), "{detail}");
+        assert!(detail.contains("belongs to another query"), "{detail}");
     }
     let stolen = ListQuery {
         page_token: token.clone(),
@@ -594,7 +594,7 @@ fn time() -> BoxedStrategy<Condition> {
 }
 
 fn users() -> BoxedStrategy<Condition> {
-    text("user_id", USERS.into_iter().chain(["nobody"]).collect())
+    text("user_id", USERS.into_iter().chain(["stranger"]).collect())
 }
 
 /// Filters are correct: they find exactly the rows that a naive evaluation of the filter finds.

@@ -141,7 +141,7 @@ pub(crate) async fn the_owners_outcome_replaces_that_of_recovery(db: TestDb) {
 /// key may be used again.
 pub(crate) async fn a_decision_opened_without_an_answer_is_closed_as_not_started(db: TestDb) {
     let store = db.open().await;
-    let unheard = "SELECT COUNT(*) FROM decision_log WHERE recovered AND error_detail LIKE 'not begun%'";
+    let unacknowledged = "SELECT COUNT(*) FROM decision_log WHERE recovered AND error_detail LIKE 'not begun%'";
     for _ in 0..20 {
         let lock = db.lock().await;
         let opened = open_decision();
@@ -163,12 +163,12 @@ pub(crate) async fn a_decision_opened_without_an_answer_is_closed_as_not_started
                 && db.count("SELECT COUNT(*) FROM idempotency_key").await == 0
         })
         .await;
-        if db.count(unheard).await > 0 {
+        if db.count(unacknowledged).await > 0 {
             break;
         }
     }
     assert_ne!(
-        db.count(unheard).await,
+        db.count(unacknowledged).await,
         0,
         "the writer never had it when the caller stopped waiting"
     );

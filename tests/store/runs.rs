@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
 use gavel::domain::action::Details;
-use gavel::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
+use gavel::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use gavel::ports::actions;
 use gavel::ports::records::{Intent, ListQuery, QueryError, RecordError, Recorder};
@@ -203,7 +203,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     assert_eq!(shown(&store, run.id).await.status, RunStatus::Running);
     assert!(store.load(RunId::new()).await.unwrap().is_none());
 
-    let doubtful = DoubtfulCall {
+    let in_doubt = InDoubtCall {
         action_id: ActionId::new(),
         tool: "add_task".into(),
         parameters: json!({"z": 1, "a": [2.5]}),
@@ -212,7 +212,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
         output: Some(raw(r#"{"z":1, "a":2}"#)),
         stop_reason: Some(StopReason::InDoubt),
         recovered_from: Some(StopReason::Crash),
-        in_doubt: vec![doubtful.clone()],
+        in_doubt: vec![in_doubt.clone()],
         entries: vec![entry(71)],
         ..finished(lease, &run, RunStatus::Paused, vec![done(&intent)])
     };
@@ -225,14 +225,14 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
             "steps": 2, "created_at": "2026-11-20T00:00:00.000001Z", "started_at": "2026-11-20T00:00:00.000001Z",
             "completed_at": "2026-11-20T00:00:01.234568Z", "duration_ms": 1234, "definition_hash": "c0ffee",
             "definition_version": 3, "resumed_from": null, "resumed_by": null, "recovered_from": "crash",
-            "stop_reason": "in_doubt", "in_doubt": [doubtful],
+            "stop_reason": "in_doubt", "in_doubt": [in_doubt],
             "usage": {"input_tokens": 11, "output_tokens": 7, "thought_tokens": 3, "cached_tokens": 1},
         })
     );
     let stored = store.load(run.id).await.unwrap().unwrap();
     assert_eq!(
         (stored.status, stored.steps, stored.in_doubt),
-        (RunStatus::Paused, 2, vec![doubtful])
+        (RunStatus::Paused, 2, vec![in_doubt])
     );
     assert_eq!(stored.output.unwrap().get(), r#"{"z":1, "a":2}"#);
     assert_eq!(stored.summary.as_deref(), Some("It was mom."));
@@ -387,7 +387,7 @@ pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
         .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
         .await
         .unwrap();
-    let unheard = "SELECT COUNT(*) FROM agent_run WHERE error_message LIKE 'not begun%'";
+    let unacknowledged = "SELECT COUNT(*) FROM agent_run WHERE error_message LIKE 'not begun%'";
     for attempt in 0..40 {
         let lock = db.lock().await;
         let run = NewRun {
@@ -413,18 +413,18 @@ pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
                     == 0
         })
         .await;
-        if db.count(unheard).await > 1 {
+        if db.count(unacknowledged).await > 1 {
             break;
         }
     }
     assert!(
-        db.count(unheard).await > 1,
+        db.count(unacknowledged).await > 1,
         "the writer never had it when the caller stopped waiting"
     );
     assert_eq!(
         db.count("SELECT COUNT(*) FROM decision_log WHERE error_detail LIKE 'not begun%'")
             .await,
-        db.count(unheard).await
+        db.count(unacknowledged).await
     );
 }
 
@@ -467,8 +467,8 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     stores[0].cancel(made[0], "ann").await.unwrap();
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
     assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
-    let anew = stores[0].create(asked("scope", "other")).await.unwrap();
-    assert_eq!(anew, Created::New(None));
+    let again = stores[0].create(asked("scope", "other")).await.unwrap();
+    assert_eq!(again, Created::New(None));
     // The claims of chats are in the same table.
     stores[0].claim(claim("another", "body")).await.unwrap();
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
@@ -558,7 +558,7 @@ pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
         let run = new_run();
         let lease = begin(&store, &run).await;
         let end = FinishedRun {
-            in_doubt: vec![DoubtfulCall {
+            in_doubt: vec![InDoubtCall {
                 action_id: ActionId::new(),
                 tool: "add_task".into(),
                 parameters: json!("x".repeat(3 * 1024 * 1024)),
@@ -761,12 +761,12 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
         "INVOKE_TOOL ERROR:INTERNAL add_task"
     );
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
-    let doubtful = DoubtfulCall {
+    let in_doubt = InDoubtCall {
         action_id: sent,
         tool: "add_task".into(),
         parameters: json!({"description": "call mom"}),
     };
-    assert_eq!(left.in_doubt, [doubtful]);
+    assert_eq!(left.in_doubt, [in_doubt]);
     // Nothing more happens in it.
     let more = Append {
         run: grandchild.id,
@@ -1116,10 +1116,10 @@ pub(crate) async fn runs_are_deleted_after_their_retention_time(db: TestDb) {
         }
     }
     // One with an in-doubt call that is not settled.
-    let in_doubt = new_run();
-    let lease = begin(&store, &in_doubt).await;
-    let effect = intent(&in_doubt.decision, 1);
-    let doubtful = effect.id;
+    let unsettled = new_run();
+    let lease = begin(&store, &unsettled).await;
+    let effect = intent(&unsettled.decision, 1);
+    let in_doubt = effect.id;
     let begins = Append {
         actions: vec![unasked(&effect, None)],
         intents: vec![effect],
@@ -1127,12 +1127,12 @@ pub(crate) async fn runs_are_deleted_after_their_retention_time(db: TestDb) {
     };
     assert_eq!(store.append(begins).await.unwrap(), Held::Yes);
     store
-        .finish(finished(lease, &in_doubt, RunStatus::Failed, vec![]))
+        .finish(finished(lease, &unsettled, RunStatus::Failed, vec![]))
         .await
         .unwrap();
-    let doubt = format!("SELECT status FROM agent_action WHERE id = '{doubtful}'");
+    let doubt = format!("SELECT status FROM agent_action WHERE id = '{in_doubt}'");
     assert_eq!(db.line(&doubt).await, "in_doubt");
-    kept.push(in_doubt.id);
+    kept.push(unsettled.id);
     // One that ended just now.
     let recent = new_run();
     let lease = begin(&store, &recent).await;

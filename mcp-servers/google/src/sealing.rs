@@ -195,10 +195,10 @@ mod tests {
             sealer(NEW).open(Kind::RefreshToken, &anna(), &sealed),
             Err(SealError::UnknownKey)
         ));
-        let anew = both
+        let again = both
             .seal(Kind::RefreshToken, &anna(), &Secret::new("x"))
             .expect("sealed");
-        assert!(sealer(NEW).open(Kind::RefreshToken, &anna(), &anew).is_ok());
+        assert!(sealer(NEW).open(Kind::RefreshToken, &anna(), &again).is_ok());
     }
 
     #[test]

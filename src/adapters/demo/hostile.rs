@@ -141,8 +141,8 @@ fn bad_arguments(rng: &mut Rng, functions: &Functions) -> Move {
 
 /// The model never chooses the user.
 fn stolen_identity(rng: &mut Rng, functions: &Functions) -> Move {
-    let identity = json!({"user_id": "somebody-else", "user": "admin", "_meta": {"gavel/user_id": "somebody-else"},
-        "id": "1", "description": "planted for somebody else"});
+    let identity = json!({"user_id": "someone-else", "user": "admin", "_meta": {"gavel/user_id": "someone-else"},
+        "id": "1", "description": "planted for someone else"});
     Move::call(any_name(rng, functions), identity)
 }
 

@@ -117,7 +117,7 @@ fn tool(
         return Err(format!("its definition nests more than {MAX_LEVELS} levels deep"));
     }
     let mut schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?.clone();
-    let slips = slips::mend(&mut schema);
+    let slips = slips::repair(&mut schema);
     let schema = &schema;
     let costly = |error: SchemaError| format!("its input schema costs too much to check by: {error}");
     // Checked before compilation, because compiling patterns is what takes time.
@@ -137,7 +137,7 @@ fn tool(
         None | Some(Value::Null) => None,
         Some(schema) => {
             let mut schema = schema.clone();
-            tell(source, name, "outputSchema", &slips::mend(&mut schema));
+            tell(source, name, "outputSchema", &slips::repair(&mut schema));
             let raw = bounded(&schema, "output")?;
             JsonSchema::estimate(&schema)
                 .map_err(|error| format!("its output schema costs too much to check by: {error}"))?;

@@ -63,7 +63,7 @@ pub(super) struct Slip {
 }
 
 /// Repairs a schema, and returns the repairs, the first few in full.
-pub(super) fn mend(schema: &mut Value) -> Vec<Slip> {
+pub(super) fn repair(schema: &mut Value) -> Vec<Slip> {
     let mut slips = Slips {
         told: Vec::new(),
         more: 0,
@@ -222,7 +222,7 @@ mod tests {
             (json!([]), json!({}), ""),
         ] {
             let mut schema = slip.clone();
-            let slips = mend(&mut schema);
+            let slips = repair(&mut schema);
             assert_eq!(schema, repaired, "{slip}");
             assert_eq!(slips.len(), 1, "{slip}: {slips:?}");
             assert_eq!(slips[0].pointer, pointer, "{slip}");
@@ -233,7 +233,7 @@ mod tests {
             json!({"type": 12, "required": [], "items": [], "default": null}),
         ] {
             let mut schema = right.clone();
-            assert_eq!(mend(&mut schema), [], "{right}");
+            assert_eq!(repair(&mut schema), [], "{right}");
             assert_eq!(schema, right);
         }
     }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn many_slips_are_counted() {
         let properties: Map<String, Value> = (0..1000).map(|n| (format!("p{n}"), json!({"title": n}))).collect();
-        let slips = mend(&mut json!({"properties": properties}));
+        let slips = repair(&mut json!({"properties": properties}));
         assert_eq!(slips.len(), MOST_TOLD + 1);
         assert_eq!(slips[MOST_TOLD].message, "has 992 more repairs like these");
     }

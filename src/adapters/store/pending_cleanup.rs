@@ -81,15 +81,15 @@ mod tests {
     #[test]
     fn what_nobody_heard_of_is_not_forgotten_in_a_long_outage() {
         let lost = PendingCleanup::default();
-        let (open, unheard) = (DecisionId::new(), DecisionId::new());
+        let (open, unacknowledged) = (DecisionId::new(), DecisionId::new());
         lost.note(&Op::Abandon(open, None));
         lost.note(&Op::CloseLost(open));
         // Regardless of what else is noted about it, and when.
-        lost.note(&Op::MarkUnanswered(unheard));
-        lost.note(&Op::CloseLost(unheard));
+        lost.note(&Op::MarkUnanswered(unacknowledged));
+        lost.note(&Op::CloseLost(unacknowledged));
         lost.note(&Op::RenewLease);
         let left: Vec<_> = lost.take().collect();
-        let told = matches!(left[..], [Op::CloseLost(a), Op::CloseLost(b), Op::MarkUnanswered(c)] if (a, b, c) == (open, unheard, unheard));
+        let told = matches!(left[..], [Op::CloseLost(a), Op::CloseLost(b), Op::MarkUnanswered(c)] if (a, b, c) == (open, unacknowledged, unacknowledged));
         assert!(told, "{}", left.len());
         assert_eq!(lost.take().count(), 0);
     }

@@ -20,13 +20,13 @@ pub(super) struct Given<'a> {
 /// # Errors
 /// Every error in them.
 pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Value>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let mut inputs = object(given, &mut mistakes);
+    let mut errors = Vec::new();
+    let mut inputs = object(given, &mut errors);
     // A name whose value is invalid is not also reported as missing.
     let mut wrong = Vec::new();
-    let mut add = |name: &str, value: Value, place: &str, mistakes: &mut Vec<String>| {
+    let mut add = |name: &str, value: Value, place: &str, errors: &mut Vec<String>| {
         if inputs.insert(name.to_owned(), value).is_some() {
-            mistakes.push(format!("{place}: {name} is already given"));
+            errors.push(format!("{place}: {name} is already given"));
         }
     };
     let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
                 Some((_, values)) => values.push(value),
                 None => named.push((name, vec![value])),
             },
-            None => mistakes.push(format!("--input {pair}: is not NAME=VALUE")),
+            None => errors.push(format!("--input {pair}: is not NAME=VALUE")),
         }
     }
     for (name, values) in named {
@@ -47,45 +47,45 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
             .get(name)
             .map_or(InputType::String, |input| input.kind);
         match typed(kind, &values) {
-            Ok(value) => add(name, value, &place, &mut mistakes),
+            Ok(value) => add(name, value, &place, &mut errors),
             Err(problem) => {
                 wrong.push(name);
-                mistakes.push(format!("{place}: {problem}; allowed: {}", kind.as_str()));
+                errors.push(format!("{place}: {problem}; allowed: {}", kind.as_str()));
             }
         }
     }
     if let Some(text) = &given.text {
         match definition.text_input() {
-            Some(name) => add(name, Value::from(text.as_str()), "TEXT", &mut mistakes),
-            None => mistakes.push(format!(
+            Some(name) => add(name, Value::from(text.as_str()), "TEXT", &mut errors),
+            None => errors.push(format!(
                 "TEXT: {} takes more than one text, or none; give each with --input NAME=VALUE",
                 definition.name
             )),
         }
     }
     match definition.check_arguments(inputs) {
-        Ok(inputs) if mistakes.is_empty() => Ok(inputs),
-        Ok(_) => Err(mistakes),
-        Err(errors) => {
-            let others = errors.iter().filter(|error| !wrong.contains(&error.name.as_str()));
-            mistakes.extend(others.map(ToString::to_string));
-            Err(mistakes)
+        Ok(inputs) if errors.is_empty() => Ok(inputs),
+        Ok(_) => Err(errors),
+        Err(found) => {
+            let others = found.iter().filter(|error| !wrong.contains(&error.name.as_str()));
+            errors.extend(others.map(ToString::to_string));
+            Err(errors)
         }
     }
 }
 
-fn object(given: &Given<'_>, mistakes: &mut Vec<String>) -> Map<String, Value> {
+fn object(given: &Given<'_>, errors: &mut Vec<String>) -> Map<String, Value> {
     let Some((place, text)) = given.object else {
         return Map::new();
     };
     match strict_json(text.as_bytes()) {
         Ok(Value::Object(inputs)) => inputs,
         Ok(_) => {
-            mistakes.push(format!("--input-json {place}: is not a JSON object of inputs by name"));
+            errors.push(format!("--input-json {place}: is not a JSON object of inputs by name"));
             Map::new()
         }
         Err(error) => {
-            mistakes.push(format!("--input-json {place}: is not JSON: {error}"));
+            errors.push(format!("--input-json {place}: is not JSON: {error}"));
             Map::new()
         }
     }
@@ -214,10 +214,10 @@ mod tests {
                 text: Some("x".to_owned()),
                 ..Given::default()
             };
-            let mistakes = inputs(&definition, &given).unwrap_err();
+            let errors = inputs(&definition, &given).unwrap_err();
             assert!(
-                mistakes[0].starts_with("TEXT: a takes more than one text, or none"),
-                "{mistakes:?}"
+                errors[0].starts_with("TEXT: a takes more than one text, or none"),
+                "{errors:?}"
             );
         }
         let optional = definition(r#"{"a": {"description": "d", "type": "string"}}"#);

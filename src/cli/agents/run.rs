@@ -143,10 +143,10 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
         object: args.input_json.as_deref().zip(object),
         text: (!args.text.is_empty()).then(|| args.text.join(" ")),
     };
-    let inputs = inputs(&definition, &given).map_err(|mistakes| {
-        let mistakes = output::printable(&mistakes.join("\n  "));
+    let inputs = inputs(&definition, &given).map_err(|errors| {
+        let errors = output::printable(&errors.join("\n  "));
         Usage(format!(
-            "the inputs are invalid:\n  {mistakes}\n{} takes:{}",
+            "the inputs are invalid:\n  {errors}\n{} takes:{}",
             args.name,
             takes(&definition)
         ))

@@ -61,8 +61,8 @@ impl Subject for ChatSubject {
         Utc::now().date_naive()
     }
 
-    fn whitelist(&self) -> Vec<String> {
-        self.chat.whitelist().to_vec()
+    fn allowlist(&self) -> Vec<String> {
+        self.chat.allowlist().to_vec()
     }
 
     async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {

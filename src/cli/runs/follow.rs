@@ -154,7 +154,7 @@ async fn until_over(
                                 Said::Later => return Ok(Followed::Waits(vec![question])),
                             }
                         }
-                        progress.go_on();
+                        progress.resume_output();
                     }
                 }
                 Heard::Lost(reason) => progress.lost(&reason),

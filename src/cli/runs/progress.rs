@@ -31,12 +31,12 @@ impl Progress {
             bar: None,
             story: Story::default(),
         };
-        progress.go_on();
+        progress.resume_output();
         progress
     }
 
     /// Shows the live line, again if [`Progress::end`] removed it.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn resume_output(&mut self) {
         let bar = ProgressBar::new_spinner();
         // A terminal that supports only writing (TERM=dumb) gets lines, as a file does.
         if self.told && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {

@@ -70,13 +70,13 @@ pub(super) async fn run(args: Args, place: Place) -> anyhow::Result<Exit> {
         }
     }
     let service = Service::open(place).await?;
-    let done = go_on(&args, &service, settled).await;
+    let done = resume_and_follow(&args, &service, settled).await;
     let detach = matches!(done, Ok(Exit::Interrupted));
     service.close(detach).await?;
     done
 }
 
-async fn go_on(args: &Args, service: &Service, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
+async fn resume_and_follow(args: &Args, service: &Service, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
     let Some(resumed) = unless_stopped(service.resume(args.id, settled, args.timeout)).await? else {
         return Ok(Exit::Interrupted);
     };

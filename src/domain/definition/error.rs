@@ -76,12 +76,12 @@ impl DefinitionError {
 
 /// Collects the errors of one definition.
 #[derive(Debug, Default)]
-pub(super) struct Mistakes {
+pub(super) struct DefinitionErrors {
     told: Vec<DefinitionError>,
     more: usize,
 }
 
-impl Mistakes {
+impl DefinitionErrors {
     /// Adds an error. Its texts are built only if it is listed: there may be as many errors as the definition has
     /// bytes.
     pub(super) fn add(&mut self, error: impl FnOnce() -> DefinitionError) {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::{DefinitionError, Mistakes};
+use super::error::{DefinitionError, DefinitionErrors};
 use super::node::{Content, Key, Node};
 use super::unknown::{unknown, unknown_at_the_top};
 
@@ -397,7 +397,11 @@ pub(super) struct GivenGroup {
 }
 
 /// Sorts the entries of a text by the table: fields, and groups that are not null. Unknown names go to `errors`.
-pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> (Fields<'a>, Vec<GivenGroup>) {
+pub(super) fn sort<'a>(
+    root: &'a [(Key, Node)],
+    file: &str,
+    errors: &mut DefinitionErrors,
+) -> (Fields<'a>, Vec<GivenGroup>) {
     let (mut fields, mut groups) = (Fields::new(), Vec::new());
     for (key, node) in root {
         if let Some(group) = group_named(&key.name) {
@@ -436,7 +440,7 @@ fn sort_group<'a>(
     group_key: &Key,
     node: &'a Node,
     file: &str,
-    errors: &mut Mistakes,
+    errors: &mut DefinitionErrors,
     fields: &mut Fields<'a>,
 ) -> bool {
     let entries = match &node.content {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::duration;
-use super::error::{DefinitionError, Mistakes};
+use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
@@ -77,7 +77,7 @@ impl<'a> Text<'a> {
 /// Reads a definition. `body` is the system prompt, with its line, of a form that keeps it apart from the fields.
 pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     let Text { file, text, twice } = text;
-    let mut errors = Mistakes::default();
+    let mut errors = DefinitionErrors::default();
     for key in &twice {
         errors.add(|| given_twice(key, file));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::duration;
-use super::error::{DefinitionError, Mistakes};
+use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{Field, Fields, Given, GivenGroup};
 use super::node::{Content, Node, quoted};
 use super::read::BODY;
@@ -50,7 +50,7 @@ pub(super) struct Values<'a> {
     pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
     pub(super) groups: Vec<GivenGroup>,
-    pub(super) errors: Mistakes,
+    pub(super) errors: DefinitionErrors,
     /// Locations of the items of lists and maps; fields are added at the end.
     pub(super) places: Places,
     /// References to other files.

@@ -224,9 +224,9 @@ impl Layout {
         let ended = self.open.split_off(from);
         let tables = ended.iter().filter(|open| open.table).count();
         self.tables.truncate(self.tables.len().saturating_sub(tables));
-        let goes_on = ended.into_iter().take_while(|open| !open.scope);
+        let continues = ended.into_iter().take_while(|open| !open.scope);
         self.open
-            .extend(goes_on.filter(|open| matches!(&*open.name, "small" | "big")));
+            .extend(continues.filter(|open| matches!(&*open.name, "small" | "big")));
     }
 
     /// Whether white space is preserved.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{AgentContext, Ended, Left, Round};
-use crate::domain::agent_run::{DoubtfulCall, RunStatus};
+use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::canonical;
 use crate::domain::definition::{Definition, Flow};
 use crate::domain::ids::RunId;
@@ -347,7 +347,7 @@ fn step_result(place: &AgentContext, flow: &Flow, ended: Ended) -> Result<Result
 }
 
 fn failure(place: &AgentContext, name: &str, ended: &Ended) -> CallFailure {
-    let said = |call: &DoubtfulCall| place.settings.settled.get(&call.action_id).copied();
+    let said = |call: &InDoubtCall| place.settings.settled.get(&call.action_id).copied();
     let in_doubt = ended.in_doubt.iter().any(|call| said(call).is_none());
     let verb = match ended.status {
         RunStatus::Paused => "was cut short",
@@ -371,7 +371,7 @@ fn failure(place: &AgentContext, name: &str, ended: &Ended) -> CallFailure {
     }
     for (call, happened) in ended.in_doubt.iter().filter_map(|call| Some((call, said(call)?))) {
         let had = if happened { "had" } else { "did not have" };
-        let DoubtfulCall { tool, parameters, .. } = call;
+        let InDoubtCall { tool, parameters, .. } = call;
         message.push_str(&format!(
             ". The user says that its call {tool} {parameters} {had} its effect"
         ));

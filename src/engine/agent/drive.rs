@@ -16,7 +16,7 @@ use super::history::History;
 use super::prepare::{self, Parts, Unable};
 use super::{Agents, DefinitionSnapshot};
 use crate::domain::action::{Action, ActionStatus};
-use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
+use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Entry;
@@ -462,7 +462,7 @@ impl Agents {
         let known = self.actions.of_run(id).await.map_err(unread)?;
         let new = run.outcomes();
         let ledger = Ledger::of(&run.journal);
-        let (mut done, mut doubtful) = (Vec::new(), Vec::new());
+        let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
         for action in known.iter().filter(|action| action.side_effect) {
             let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
             let summary = match ledger.call(action.id) {
@@ -472,15 +472,15 @@ impl Agents {
             };
             match outcome.map_or(action.status, |outcome| outcome.status) {
                 ActionStatus::Completed => done.push(summary),
-                ActionStatus::InDoubt | ActionStatus::Executing => doubtful.push(summary),
+                ActionStatus::InDoubt | ActionStatus::Executing => in_doubt.push(summary),
                 _ => {}
             }
         }
-        Ok(thread::completed_effects(&done, &doubtful))
+        Ok(thread::completed_effects(&done, &in_doubt))
     }
 
     /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
-    async fn doubts(&self, journal: &[Entry]) -> Result<Vec<DoubtfulCall>, Stop> {
+    async fn doubts(&self, journal: &[Entry]) -> Result<Vec<InDoubtCall>, Stop> {
         let mut doubts = Vec::new();
         let ledger = Ledger::of(journal);
         for call in ledger.calls().filter(|call| call.is_in_doubt()) {
@@ -490,7 +490,7 @@ impl Agents {
             };
             match called.map(|called| called.in_doubt) {
                 Some(theirs) if !theirs.is_empty() => doubts.extend(theirs),
-                _ => doubts.push(DoubtfulCall {
+                _ => doubts.push(InDoubtCall {
                     action_id: call.id(),
                     tool: call.name().to_string(),
                     parameters: serde_json::from_str(call.proposed.call.args.get()).unwrap_or_default(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{AgentContext, DefinitionSnapshot};
-use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
+use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Field;
 use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
@@ -41,7 +41,7 @@ pub struct Ended {
     /// Tokens; for a flow, those of its steps.
     pub usage: Usage,
     /// In-doubt calls.
-    pub in_doubt: Vec<DoubtfulCall>,
+    pub in_doubt: Vec<InDoubtCall>,
 }
 
 impl Ended {
@@ -79,7 +79,7 @@ pub(super) struct RunSummary {
 
 impl RunSummary {
     /// Marks a run as failed because these calls are in doubt: it does not count as completed (promise 7).
-    pub(super) fn in_doubt(&mut self, calls: &[DoubtfulCall]) {
+    pub(super) fn in_doubt(&mut self, calls: &[InDoubtCall]) {
         let tools: BTreeSet<_> = calls.iter().map(|call| call.tool.as_str()).collect();
         let tools: Vec<_> = tools.into_iter().collect();
         self.status = RunStatus::Failed;
@@ -124,8 +124,8 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
         Ending::Waiting(why) => {
             summary.status = RunStatus::Paused;
             summary.summary = so_far(run);
-            let doubtful = Ledger::of(&run.journal).calls().any(|call| call.is_in_doubt());
-            summary.stop_reason = Some(if doubtful {
+            let in_doubt = Ledger::of(&run.journal).calls().any(|call| call.is_in_doubt());
+            summary.stop_reason = Some(if in_doubt {
                 StopReason::InDoubt
             } else {
                 StopReason::Unavailable

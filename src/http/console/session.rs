@@ -58,7 +58,7 @@ pub(super) async fn onlooker(state: &State, request: &HttpRequest) -> Result<Vis
 
 async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Visitor, Turned> {
     if let Auth::None(caller) = &state.edge.auth {
-        return everybody(caller, request);
+        return local_visitor(caller, request);
     }
     let session = match Cookie::Session.of(request) {
         Some(token) => {
@@ -90,7 +90,7 @@ async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Vi
 /// Callers are not authenticated here, and any caller that reaches the port may act for any user. The console does so
 /// as the user `local`. The host must be a name of this machine, because a page of another site could reach gavel under
 /// a host name of its own (DNS rebinding).
-fn everybody(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turned> {
+fn local_visitor(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turned> {
     if !origin::is_local(request) {
         return Err(Turned::NotOurs(
             "With auth.mode = none the console is available only under localhost and loopback addresses.",

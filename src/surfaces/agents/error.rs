@@ -2,7 +2,7 @@
 
 use super::QuotaState;
 use crate::domain::action::{ActionStatus, Resolution};
-use crate::domain::agent_run::{DoubtfulCall, RunStatus};
+use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::RunId;
 use crate::ports::records::QueryError;
@@ -58,7 +58,7 @@ pub enum AgentError {
     StepLimitExceeded,
     /// These in-doubt calls are not settled.
     #[error("calls are in doubt")]
-    InDoubt(Vec<DoubtfulCall>),
+    InDoubt(Vec<InDoubtCall>),
     /// No agent can answer in threads, with the reason: the agent named in `runs.agent` does not exist, or takes other
     /// inputs than a message.
     #[error("no agent can answer: {0}")]

@@ -721,9 +721,9 @@ impl AgentRuns {
 
     /// Claims a run whose approval was resolved, or that was cancelled, unless another process has it. It counts
     /// against the limit of waited-for runs. If the limit is reached, the sweep finds the run a moment later.
-    pub(super) fn go_on(self: &Arc<Self>, run: RunId, tenant: &TenantId, user: &str) {
+    pub(super) fn claim_resolved(self: &Arc<Self>, run: RunId, tenant: &TenantId, user: &str) {
         // Earlier failures, possibly on another process, do not matter: this caller waits for new results.
-        self.unrecorded.went_on(run);
+        self.unrecorded.continued(run);
         if self.working.is_closed() {
             return;
         }
@@ -778,7 +778,7 @@ impl AgentRuns {
         tracing::info!(run_id = %run, by = %caller.name(), "the cancellation of a run was requested");
         self.agents.running.cancel(run);
         // A run that waits for an approval or for its turn has no worker that could end it.
-        self.go_on(run, &caller.tenant, &caller.name_for(user));
+        self.claim_resolved(run, &caller.tenant, &caller.name_for(user));
         // The cancellation is recorded, even if the run cannot be read now. The earlier state is a valid answer.
         Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
             tracing::warn!(run_id = %run, %error, "the state of a run to be cancelled cannot be read");

@@ -122,13 +122,13 @@ impl Unrecorded {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn broke_off(&self, run: RunId) {
+    fn failed(&self, run: RunId) {
         let mut runs = self.lock();
         let (last, times) = runs.entry(run).or_insert((Instant::now(), 0));
         (*last, *times) = (Instant::now(), times.saturating_add(1));
     }
 
-    pub(super) fn went_on(&self, run: RunId) {
+    pub(super) fn continued(&self, run: RunId) {
         self.lock().remove(&run);
     }
 
@@ -200,12 +200,12 @@ impl AgentRuns {
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => {
                     ends = true;
-                    self.unrecorded.went_on(lease.run);
+                    self.unrecorded.continued(lease.run);
                     None
                 }
                 Ok(Err(Stop::Suspended(_))) => {
                     suspended = true;
-                    self.unrecorded.went_on(lease.run);
+                    self.unrecorded.continued(lease.run);
                     None
                 }
                 Ok(Err(Stop::LeaseLost)) => Some("another process has its lease, it was cancelled, or an approval or a grant is no longer valid"),
@@ -213,13 +213,13 @@ impl AgentRuns {
                 // The lease is kept: pending writes need it when the store is available again.
                 Ok(Err(Stop::Record(error))) => {
                     tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded; this process stops working on it, and another one continues it");
-                    self.unrecorded.broke_off(lease.run);
+                    self.unrecorded.failed(lease.run);
                     None
                 }
                 // The lease is kept here too: the next worker may panic as well, and does not have to do so at once.
                 Ok(Err(Stop::StepStopped(_))) | Err(_) => {
                     tracing::error!(run_id = %lease.run, "the execution of a run panicked; another process continues it");
-                    self.unrecorded.broke_off(lease.run);
+                    self.unrecorded.failed(lease.run);
                     None
                 }
             },

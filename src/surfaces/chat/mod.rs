@@ -159,7 +159,7 @@ impl Chat {
 
     /// The tools the constitution grants, in its order.
     #[must_use]
-    pub fn whitelist(&self) -> &[String] {
+    pub fn allowlist(&self) -> &[String] {
         &self.constitution.definition.tools
     }
 
@@ -222,8 +222,8 @@ impl Chat {
     fn check_subset(&self, request: &ChatRequest) -> Result<(), ChatError> {
         let names = request.tools.as_deref().unwrap_or_default();
         let wrong = |(n, name): (usize, &String)| {
-            let detail = if !self.whitelist().contains(name) {
-                format!("{name:?} is not granted; allowed are {}", self.whitelist().join(", "))
+            let detail = if !self.allowlist().contains(name) {
+                format!("{name:?} is not granted; allowed are {}", self.allowlist().join(", "))
             } else if names[..n].contains(name) {
                 format!("{name:?} is given twice; allowed is each name once")
             } else {
@@ -436,7 +436,7 @@ impl Chat {
         {
             return toolset;
         }
-        let toolset = Arc::new(Toolset::build(&catalog, self.whitelist(), &VerdictFunction::CHAT));
+        let toolset = Arc::new(Toolset::build(&catalog, self.allowlist(), &VerdictFunction::CHAT));
         self.toolset.store(Some(Arc::clone(&toolset)));
         toolset
     }

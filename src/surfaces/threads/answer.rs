@@ -176,9 +176,9 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         )
         .collect();
     let acting = actions.iter().any(|action| action.state == ActionStatus::Executing);
-    let doubtful = actions.iter().any(|action| action.state == ActionStatus::InDoubt);
-    let (status, state) = run_words(run.status, acting, doubtful);
-    let in_doubt = doubtful && run.status == RunStatus::Completed;
+    let in_doubt = actions.iter().any(|action| action.state == ActionStatus::InDoubt);
+    let (status, state) = run_words(run.status, acting, in_doubt);
+    let in_doubt = in_doubt && run.status == RunStatus::Completed;
     RunAnswer {
         ok: true,
         run_id: run.id,
@@ -197,13 +197,13 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         started_at: run.started_at.clone(),
         completed_at: run.completed_at.clone(),
         duration_ms: run.duration_ms,
-        summary: summary(run, doubtful, &stored),
+        summary: summary(run, in_doubt, &stored),
         actions,
     }
 }
 
 /// The final text of the run. If it is not from its model, followed by the run's effects so far.
-fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>) -> String {
+fn summary(run: &AgentRun, in_doubt: bool, actions: &HashMap<ActionId, &Action>) -> String {
     if run.status == RunStatus::AwaitingConfirmation {
         let mut waiting: Vec<_> = actions
             .values()
@@ -218,7 +218,7 @@ fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>)
             return asked.join("\n");
         }
     }
-    let settled = run.stop_reason == Some(StopReason::InDoubt) && !doubtful;
+    let settled = run.stop_reason == Some(StopReason::InDoubt) && !in_doubt;
     let error = run
         .error_message
         .as_deref()
@@ -321,7 +321,7 @@ impl ActionAnswer {
             action_id: action.id,
             approval_id: action.approval.filter(|_| waits),
             arguments: waits.then(|| action.arguments.clone()),
-            recipients: action.details.everybody().filter(|_| waits),
+            recipients: action.details.all_recipients().filter(|_| waits),
             account: action.details.account.clone().filter(|_| waits),
             grantable: waits.then(|| action.details.is_grantable()),
             reason: waits.then(|| action.details.reason.clone()),

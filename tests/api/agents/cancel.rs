@@ -69,10 +69,10 @@ async fn a_run_cancelled_within_a_call_reports_the_call_as_in_doubt() {
         app.cancel(&run).await;
         let run = app.over(&run).await;
         assert_eq!(run["status"], "cancelled", "{run}");
-        let doubtful = run["in_doubt"].as_array().unwrap();
-        assert_eq!(doubtful.len(), 1, "{run}");
+        let in_doubt = run["in_doubt"].as_array().unwrap();
+        assert_eq!(in_doubt.len(), 1, "{run}");
         assert_eq!(
-            (&doubtful[0]["tool"], &doubtful[0]["parameters"]),
+            (&in_doubt[0]["tool"], &in_doubt[0]["parameters"]),
             (&json!("act"), &json!({"what": "all"})),
             "{run}"
         );

@@ -467,7 +467,7 @@ async fn an_invalid_definition_is_refused_with_every_error() {
     for setup in both() {
         let app = spawn_app(setup).await;
         let wrong =
-            "---\nname: seller\ncolour: red\ntemp: hot\nquery: \"${nothing}\"\nsub_agents: [nobody]\n---\n\nSell.\n";
+            "---\nname: seller\ncolour: red\ntemp: hot\nquery: \"${nothing}\"\nsub_agents: [stranger]\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
             .problem(422, "invalid_definition");
@@ -491,13 +491,13 @@ async fn an_invalid_definition_is_refused_with_every_error() {
             errors.len() + 1,
             "{problem}"
         );
-        let wrong = "---\nname: seller\ndescription: d\nsub_agents: [nobody]\n---\n\nSell.\n";
+        let wrong = "---\nname: seller\ndescription: d\nsub_agents: [stranger]\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
             .problem(422, "invalid_definition");
         assert_eq!(problem["errors"][0]["pointer"], "/sub_agents/0", "{problem}");
         assert!(
-            problem["errors"][0]["detail"].as_str().unwrap().contains("nobody"),
+            problem["errors"][0]["detail"].as_str().unwrap().contains("stranger"),
             "{problem}"
         );
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;

@@ -67,14 +67,14 @@ async fn a_step_whose_input_would_be_too_long_fails_its_flow_and_names_the_input
 async fn a_run_whose_journal_would_be_too_long_fails() {
     for setup in both() {
         let turns = std::sync::atomic::AtomicUsize::new(0);
-        let goes_on = Reply::from(move |_| {
+        let continues = Reply::from(move |_| {
             let turn = turns.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             Reply::call(
                 "add_task",
                 json!({"description": format!("{turn}{}", "x".repeat(900_000))}),
             )
         });
-        let app = spawn_app(setup.script(vec![goes_on])).await;
+        let app = spawn_app(setup.script(vec![continues])).await;
         let queued = app.queued("helper", "go").await;
         let run = app.over(&queued).await;
         assert_eq!(

@@ -404,7 +404,7 @@ async fn an_unknown_agent_or_project_is_404() {
     for setup in both() {
         let app = spawn_app(setup).await;
         for path in [
-            path_of("nobody"),
+            path_of("stranger"),
             "/api/projects/nowhere/agents/helper/trigger".to_owned(),
             "/api/projects/%20/agents/helper/trigger".to_owned(),
         ] {

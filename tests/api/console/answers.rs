@@ -316,9 +316,9 @@ async fn an_answer_without_the_forms_token_does_nothing() {
         ];
         ann.post(&path, &reject).await.is(400);
         // A user who is logged out sees that the answer was not accepted.
-        let nobody = Browser::at(&app);
-        let turned = nobody.post(&path, &good).await;
-        let page = nobody.get(turned.location()).await.is(200);
+        let stranger = Browser::at(&app);
+        let turned = stranger.post(&path, &good).await;
+        let page = stranger.get(turned.location()).await.is(200);
         assert!(page.contains("your input was not processed"), "{page}");
         assert!(office.names().is_empty(), "nothing was done");
         assert_eq!(ann.post(&path, &good).await.status, 303);
@@ -574,12 +574,12 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let yes = |run: &Value| json!({"approvalId": approval(run, 0), "decision": "approve_once"});
         let resolve = "/api/agent/approvals/resolve";
-        let mut doubtful = Vec::new();
+        let mut in_doubt = Vec::new();
         for _ in ["the API's", "the console's"] {
             let run = app.says("ann").await;
             let told = send("POST", resolve.to_owned(), yes(&run)).await.expect(200);
             assert_eq!(told["state"], "in_doubt", "{told}");
-            doubtful.push(run);
+            in_doubt.push(run);
         }
         let (answered, cancelled) = (app.says("ann").await, app.says("ann").await);
         let told = |problem: Value, run: &Value| {
@@ -601,14 +601,14 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
         let action = |run: &Value| text(&run["actions"][0]["actionId"]);
 
         spoil_at(&app, "settle").await;
-        let path = format!("/api/agent/actions/{}/settle", action(&doubtful[0]));
+        let path = format!("/api/agent/actions/{}/settle", action(&in_doubt[0]));
         let settled = send("POST", path, json!({"happened": true})).await;
-        told(settled.problem(503, "run_unreadable"), &doubtful[0]);
+        told(settled.problem(503, "run_unreadable"), &in_doubt[0]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let token = ann.get("/console/approvals").await.form_token();
-        let path = format!("/console/actions/{}", action(&doubtful[1]));
+        let path = format!("/console/actions/{}", action(&in_doubt[1]));
         let landed = ann.post(&path, &[("form_token", &token), ("happened", "yes")]).await;
-        landed.leads_to(&format!("/console/approvals?settled={}", action(&doubtful[1])));
+        landed.leads_to(&format!("/console/approvals?settled={}", action(&in_doubt[1])));
 
         spoil_at(&app, "run").await;
         let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));

@@ -33,7 +33,7 @@ impl App {
     }
 
     /// A call of the user whose answer is lost; its run.
-    async fn doubtful(&self, user: &str) -> Value {
+    async fn in_doubt(&self, user: &str) -> Value {
         let run = self.says(user).await;
         let yes = json!({"approvalId": approval(&run, 0), "decision": "approve_once"});
         let told = self.by("web", user, "POST", "/api/agent/approvals/resolve", Some(yes));
@@ -52,7 +52,7 @@ const THREADS: &str = "/api/agent/threads";
 async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
     for (_office, app) in offices(vec![("gmail_send", lost.clone())]).await {
-        let (ann, jo) = (app.doubtful("ann").await, app.doubtful("jo").await);
+        let (ann, jo) = (app.in_doubt("ann").await, app.in_doubt("jo").await);
         app.says("ann").await;
 
         let hers = app.doubts("desk", "ann").await;
@@ -183,14 +183,14 @@ async fn an_in_doubt_call_without_an_approval_request_names_its_recipients() {
 async fn an_approver_lists_only_their_own_threads() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
     for (_office, app) in offices(vec![("gmail_send", lost)]).await {
-        let run = app.doubtful("ann").await;
+        let run = app.in_doubt("ann").await;
         assert_eq!(app.doubts("chief", "boss").await.len(), 1);
         for (name, user) in [("chief", "boss"), ("web", "eve"), ("others", "ann")] {
             let threads = app.listed(name, user, THREADS, "threads").await;
             assert_eq!(threads, Vec::<Value>::new(), "{name} {user}");
         }
-        for nobody in ["chief", "web"] {
-            let answer = app.by(nobody, "", "GET", THREADS, None).await;
+        for stranger in ["chief", "web"] {
+            let answer = app.by(stranger, "", "GET", THREADS, None).await;
             answer.problem(400, "invalid_request");
         }
         for (query, found) in [

@@ -146,7 +146,7 @@ async fn the_table_of_logins_does_not_allow_a_login() {
 async fn every_page_is_sent_with_its_headers() {
     for (_office, app) in offices(vec![]).await {
         let browser = Browser::of(&app, "desk", "ann").await;
-        let nobody = Browser::at(&app);
+        let stranger = Browser::at(&app);
         for page in [
             browser.get("/console").await,
             browser.get("/console/approvals").await,
@@ -156,8 +156,8 @@ async fn every_page_is_sent_with_its_headers() {
                 .await,
             browser.get("/console/threads/nonsense").await,
             browser.post("/console/approvals/x", &[]).await,
-            nobody.get("/console/login").await,
-            nobody.get("/console/approvals").await,
+            stranger.get("/console/login").await,
+            stranger.get("/console/approvals").await,
         ] {
             let header = |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());
             let policy = header("content-security-policy");
@@ -190,10 +190,12 @@ async fn every_page_is_sent_with_its_headers() {
             .split('"')
             .next()
             .unwrap();
-        let style = nobody.get(&format!("/console/style.css{sheet}")).await;
+        let style = stranger.get(&format!("/console/style.css{sheet}")).await;
         assert!(style.headers["cache-control"].to_str().unwrap().contains("immutable"));
         let tag = style.headers["etag"].to_str().unwrap().to_owned();
-        let again = nobody.get_with("/console/style.css", &[("if-none-match", &tag)]).await;
+        let again = stranger
+            .get_with("/console/style.css", &[("if-none-match", &tag)])
+            .await;
         assert_eq!(again.status, 304);
     }
 }

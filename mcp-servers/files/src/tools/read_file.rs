@@ -160,7 +160,7 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
     let mut bytes = Vec::new();
     let mut lines = 0;
     let mut cut = false;
-    let mut goes_on = false;
+    let mut continues = false;
     while lines < limit {
         let before = bytes.len();
         match take_line(&mut file, &mut bytes)? {
@@ -169,7 +169,7 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
             // The next call begins with it.
             Taken::TooLong if lines > 0 => {
                 bytes.truncate(before);
-                goes_on = true;
+                continues = true;
                 break;
             }
             // Even alone it does not fit into any call, so its end cannot be read.
@@ -186,7 +186,7 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
     if bytes.contains(&0) {
         return Ok(Ok(Content::Binary));
     }
-    goes_on = goes_on || !file.fill_buf()?.is_empty();
+    continues = continues || !file.fill_buf()?.is_empty();
     let next = offset + lines;
     let (content, invalid_utf8) = match String::from_utf8(bytes) {
         Ok(content) => (content, false),
@@ -196,8 +196,8 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
         content,
         first_line: if lines == 0 { 0 } else { offset },
         last_line: next - 1,
-        next_offset: goes_on.then_some(next),
-        total_lines: (!goes_on).then_some(next - 1),
+        next_offset: continues.then_some(next),
+        total_lines: (!continues).then_some(next - 1),
         cut,
         invalid_utf8,
     })))

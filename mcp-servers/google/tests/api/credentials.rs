@@ -116,12 +116,12 @@ on_both! {
         assert_eq!(claims[0]["aud"], world.google.url("/token"));
         assert_eq!(claims[0]["scope"], format!("{SEND} {READ} {EVENTS}"));
         // A user's id that is not an address, and an address that Google does not know.
-        for nobody in ["anna", "x@elsewhere.example"] {
+        for stranger in ["anna", "x@elsewhere.example"] {
             for (tool, arguments) in [("gmail_send", email()), ("google_account", json!({ "for": "gmail_send" }))] {
-                let reply = server.call(nobody, tool, arguments).await;
-                assert_eq!(reply.code(), "not_connected", "{nobody}");
+                let reply = server.call(stranger, tool, arguments).await;
+                assert_eq!(reply.code(), "not_connected", "{stranger}");
                 // So that approval is not requested first, and the error tells the user what to do.
-                assert_eq!(reply.error()["class"], "auth", "{nobody}");
+                assert_eq!(reply.error()["class"], "auth", "{stranger}");
                 let words = reply.error()["message"].to_string();
                 assert!(words.contains("the operator checks the service account"), "{words}");
             }

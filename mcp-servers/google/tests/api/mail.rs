@@ -338,8 +338,8 @@ on_both! {
             assert!(sent.iter().all(|mail| mail.message().subject() == Some(user)));
         }
         assert_eq!(server.call("eve", "gmail_send", email()).await.code(), "not_connected");
-        let nobody = server.try_call("gmail_send", email(), json!({})).await.expect("an answer");
-        assert_eq!(nobody.code(), "user_required");
+        let stranger = server.try_call("gmail_send", email(), json!({})).await.expect("an answer");
+        assert_eq!(stranger.code(), "user_required");
         let odd = server.try_call("gmail_send", email(), json!({ "gavel/user_id": ["anna"] })).await.expect("an answer");
         assert_eq!(odd.code(), "invalid_identity");
         // One key of two users is two keys.

@@ -89,7 +89,7 @@ async fn a_wrong_setting_stops_the_start_and_names_itself() {
         );
         assert!(!said.contains("canary"), "{said}");
     }
-    let users = world.file("users.json", r#"{"anna": "nobody"}"#);
+    let users = world.file("users.json", r#"{"anna": "stranger"}"#);
     let mut command = world.program();
     command
         .env_remove("GOOGLE_CLIENT_ID")

@@ -9,7 +9,7 @@ use crate::harness::{Caller, Credentials, Database, SECRET, Wire, World, claims,
 everywhere! {
     /// C-FR-009
     async fn a_caller_without_identity_is_told_so_by_every_tool(world: World) {
-        let nobody = world.stranger().await;
+        let stranger = world.stranger().await;
         let calls = [
             ("add_task", json!({ "description": "x" })),
             ("list_tasks", json!({})),
@@ -18,7 +18,7 @@ everywhere! {
             ("delete_task", json!({ "title": "x" })),
         ];
         for (tool, arguments) in calls {
-            let reply = nobody.call(tool, arguments).await;
+            let reply = stranger.call(tool, arguments).await;
             assert_eq!(reply.code(), "user_required");
         }
     }

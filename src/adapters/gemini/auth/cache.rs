@@ -125,11 +125,11 @@ mod tests {
     use crate::adapters::gemini::auth::credentials::Credentials;
 
     fn cache(left_s: u64, lifetime_s: u64) -> TokenCache {
-        let nobody = Credentials::Metadata {
+        let absent = Credentials::Metadata {
             base_url: "http://127.0.0.1:1".to_owned(),
             quota_project: None,
         };
-        let cache = TokenCache::new(nobody, &Timeouts::default()).unwrap();
+        let cache = TokenCache::new(absent, &Timeouts::default()).unwrap();
         cache.current.store(Some(Arc::new(Token {
             header: HeaderValue::from_static("Bearer old"),
             expires: Instant::now() + Duration::from_secs(left_s),

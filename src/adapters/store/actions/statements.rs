@@ -74,7 +74,7 @@ pub(in super::super) struct ActionStatements {
     /// root: started actions without a recorded outcome → action, run, tool, whether it has a side effect.
     pub(super) doubt: Sql,
     /// action → status, settled by; of its outermost run: status, resumed by, in-doubt calls.
-    pub(super) doubtful: Sql,
+    pub(super) in_doubt: Sql,
     /// action, status, code, message, by → run, tool. Replaces an earlier settlement whose resume never started.
     pub(super) settle: Sql,
     /// root → its runs that have in-doubt calls, with these calls.
@@ -229,7 +229,7 @@ impl ActionStatements {
                 action_may_become(InDoubt)
             )
             .into(),
-            doubtful: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt \
+            in_doubt: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt \
                        FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
                 .into(),
             settle: format!(

@@ -14,7 +14,7 @@ use super::super::error::Fault;
 use super::super::runs::{doubts, id, int};
 use super::{ActionStatements, Line};
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution, in_words};
-use crate::domain::agent_run::{DoubtfulCall, RunStatus};
+use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::ids::{ActionId, GrantId, RunId, ThreadId};
 use crate::domain::thread::MessageKind;
 use crate::domain::tool::FailureCode;
@@ -465,7 +465,7 @@ impl Batch<'_> {
 
     pub(in super::super) async fn settle(&self, conn: &mut Conn, settle: &Settle) -> Result<SettleDone, Fault> {
         let Some(row) = conn
-            .first(&self.action_texts().doubtful, vec![id(settle.action)])
+            .first(&self.action_texts().in_doubt, vec![id(settle.action)])
             .await?
         else {
             return Err(Fault::Refused("the action does not exist".into()));
@@ -487,7 +487,7 @@ impl Batch<'_> {
             && row.opt_text(3)?.is_none()
             && let Some(calls) = row.opt_text(4)?
         {
-            let calls: Vec<DoubtfulCall> = parsed(&calls, |text| serde_json::from_str(text).ok())?;
+            let calls: Vec<InDoubtCall> = parsed(&calls, |text| serde_json::from_str(text).ok())?;
             if calls.iter().any(|call| call.action_id == settle.action) {
                 return Ok(SettleDone::WithRun);
             }
@@ -521,7 +521,7 @@ impl Batch<'_> {
         };
         conn.fetch(&self.action_texts().doubts_of, vec![id(root)], each).await?;
         for (run, calls) in runs {
-            let mut calls: Vec<DoubtfulCall> = parsed(&calls, |text| serde_json::from_str(text).ok())?;
+            let mut calls: Vec<InDoubtCall> = parsed(&calls, |text| serde_json::from_str(text).ok())?;
             calls.retain(|call| call.action_id != settled);
             let values = vec![Value::text(&run), doubts(&calls)?];
             conn.execute(&self.action_texts().settle_run, values).await?;

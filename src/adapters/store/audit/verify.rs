@@ -310,7 +310,7 @@ pub struct Verifier {
     /// The first row with a valid hash of a known key.
     first_genuine: Option<i64>,
     /// A row without a valid hash, until the next row shows whether it follows it.
-    doubtful: Option<AuditRow>,
+    in_doubt: Option<AuditRow>,
     /// Calls that required approval and are not approved.
     unapproved: HashSet<Uuid>,
     /// Grants and the calls that they cover; `None` for a revoked one.
@@ -341,7 +341,7 @@ impl Verifier {
             wrong: false,
             unknown: BTreeMap::new(),
             first_genuine: None,
-            doubtful: None,
+            in_doubt: None,
             unapproved: HashSet::new(),
             grants: HashMap::new(),
             tries: TRIES,
@@ -374,7 +374,7 @@ impl Verifier {
     /// Reads the next row.
     pub(super) fn row(&mut self, row: &AuditRow) {
         self.rows += 1;
-        if let Some(before) = self.doubtful.take() {
+        if let Some(before) = self.in_doubt.take() {
             let followed = row.previous_hash == before.hash && self.genuine(row) == Some(true);
             let unless_moved = match followed {
                 true => Finding::Changed { number: before.number },
@@ -403,7 +403,7 @@ impl Verifier {
                 (*to, *rows) = (number, *rows + 1);
                 self.join(row, gap);
             }
-            Some(false) => self.doubtful = Some(row.clone()),
+            Some(false) => self.in_doubt = Some(row.clone()),
             Some(true) => {
                 self.first_genuine.get_or_insert(number);
                 self.join(row, gap);
@@ -494,7 +494,7 @@ impl Verifier {
         let beside = || self.head.iter().flatten();
         let kept = || self.kept.values().flatten();
         let known = beside().chain(kept()).map(|head| head.number).max();
-        if let Some(last) = self.doubtful.clone() {
+        if let Some(last) = self.in_doubt.clone() {
             let number = last.number;
             let names = |head: &Head| head.number == number && head.hash == last.hash;
             let unless_moved = if kept().any(names) {

@@ -10,7 +10,7 @@ use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
 use super::statements::{CANCELLED, FIRST_OF_THREAD, RUN_ACTIVE, taken_too_often};
-use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
+use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
@@ -342,7 +342,7 @@ fn json(text: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text.to_owned()).ok()
 }
 
-fn in_doubt(row: &Row, column: usize) -> Result<Vec<DoubtfulCall>, sqlx::Error> {
+fn in_doubt(row: &Row, column: usize) -> Result<Vec<InDoubtCall>, sqlx::Error> {
     let calls = opt_parsed(row, column, |text| serde_json::from_str(text).ok())?;
     Ok(calls.unwrap_or_default())
 }

@@ -18,7 +18,7 @@ use super::super::op::Op;
 use super::op::{Abandoned, RunDone, RunOp};
 use super::statements::{GIVEN_UP, MANY, RunStatements};
 use crate::domain::action::ActionStatus;
-use crate::domain::agent_run::{DoubtfulCall, RunStatus};
+use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId};
 use crate::domain::thread;
@@ -474,22 +474,22 @@ impl Batch<'_> {
         self.doubt_started(conn, root).await?;
         self.close_requests(conn, root).await?;
         self.doubt_actions(conn, root).await?;
-        let (mut done, mut doubtful) = (Vec::new(), Vec::new());
+        let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
         each(conn, &self.texts().effects, vec![id(root)], |row| {
             let doubt = row.text(1)? == ActionStatus::InDoubt.as_str();
-            if doubt { &mut doubtful } else { &mut done }.push(row.text(0)?);
+            if doubt { &mut in_doubt } else { &mut done }.push(row.text(0)?);
             Ok(())
         })
         .await?;
         let effects =
-            thread::completed_effects(&done, &doubtful).map_or_else(String::new, |effects| format!("\n\n{effects}"));
+            thread::completed_effects(&done, &in_doubt).map_or_else(String::new, |effects| format!("\n\n{effects}"));
         let words = format!("{}{effects}", *GIVEN_UP).into();
         self.add_thread_line(conn, root, None, Line::ASSISTANT, &words).await
     }
 
     /// The calls of a root's runs that were sent and have no result, by run. Arguments are included if the log keeps
     /// them.
-    async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<String, Vec<DoubtfulCall>>, Fault> {
+    async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<String, Vec<InDoubtCall>>, Fault> {
         let keeps_words = matches!(self.writing.content, ContentMode::Full);
         let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
         each(conn, &self.texts().started, vec![id(root)], |row| {
@@ -506,7 +506,7 @@ impl Batch<'_> {
                 let action_id =
                     action_id.ok_or_else(|| Fault::Refused(format!("{action:?} is not the id of a call").into()))?;
                 let parameters = arguments.and_then(|json| serde_json::from_str(&json).ok());
-                doubts.entry(run.clone()).or_default().push(DoubtfulCall {
+                doubts.entry(run.clone()).or_default().push(InDoubtCall {
                     action_id,
                     tool,
                     parameters: parameters.unwrap_or_default(),
@@ -732,7 +732,7 @@ fn tokens(usage: Usage) -> [Value; 4] {
 }
 
 /// In-doubt calls as stored in a row.
-pub(in super::super) fn doubts(calls: &[DoubtfulCall]) -> Result<Value, Fault> {
+pub(in super::super) fn doubts(calls: &[InDoubtCall]) -> Result<Value, Fault> {
     if calls.is_empty() {
         return Ok(Value::Text(None));
     }

@@ -1,6 +1,6 @@
 //! Checks calls between agents: all called agents exist, and no chain of calls returns to its start.
 
-use super::super::error::{DefinitionError, Mistakes};
+use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
 use super::super::node::quoted;
 use super::super::unknown::unknown_name_message;
@@ -23,7 +23,13 @@ pub(super) fn called<'a>(definition: &'a Definition, folder: &Folder) -> Vec<(St
 }
 
 /// Checks that every called agent exists, valid or not.
-pub(super) fn check(called: &[(String, &str)], own: &str, place: &Place, folder: &Folder, errors: &mut Mistakes) {
+pub(super) fn check(
+    called: &[(String, &str)],
+    own: &str,
+    place: &Place,
+    folder: &Folder,
+    errors: &mut DefinitionErrors,
+) {
     for (path, name) in called.iter().filter(|(_, name)| !folder.has(name)) {
         errors.add(|| {
             let known = folder

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::error::{DefinitionError, Mistakes};
+use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::Field;
 use super::inputs::{known_in_output, unknown_in_output};
 use super::node::quoted;
@@ -221,7 +221,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
     let folder = read(sources, schemas, &mut checked.errors);
     for agent in folder.agents.values() {
-        let mut errors = Mistakes::default();
+        let mut errors = DefinitionErrors::default();
         let output_schema = output_schema(agent, &folder, &mut errors);
         let called = links::called(&agent.definition, &folder);
         let tools = agent.definition.tools.iter().enumerate();
@@ -260,7 +260,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             .iter()
             .map(|(path, name)| (path.clone(), name.as_str()))
             .collect();
-        let mut errors = Mistakes::default();
+        let mut errors = DefinitionErrors::default();
         links::check(&called, own, &broken.place, &folder, &mut errors);
         if let Some(name) = &broken.names.schema {
             // An invalid registered schema already has an error.
@@ -389,7 +389,7 @@ fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, O
             return fail(error.line, found, allowed);
         }
     };
-    let mut errors = Mistakes::default();
+    let mut errors = DefinitionErrors::default();
     for key in &twice {
         errors.add(|| given_twice(key, &source.file));
     }
@@ -404,7 +404,7 @@ fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, O
 }
 
 /// The schema of an agent's output. Also checks what `processOutput` refers to in it.
-fn output_schema(agent: &Read, folder: &Folder, errors: &mut Mistakes) -> Option<Arc<Value>> {
+fn output_schema(agent: &Read, folder: &Folder, errors: &mut DefinitionErrors) -> Option<Arc<Value>> {
     let output = agent.definition.output.as_ref()?;
     let name = match &output.schema {
         OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
@@ -420,7 +420,7 @@ fn output_schema(agent: &Read, folder: &Folder, errors: &mut Mistakes) -> Option
 }
 
 /// Each placeholder of `processOutput` must name the output or one of its properties.
-fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Mistakes) {
+fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut DefinitionErrors) {
     let (template, _) = Template::read(template);
     let path = Field::ProcessOutput.portable();
     for name in unknown_in_output(&template, output, schema) {

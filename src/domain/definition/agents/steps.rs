@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::error::{DefinitionError, Mistakes};
+use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
 use super::super::inputs::type_name;
 use super::super::node::quoted;
@@ -18,7 +18,7 @@ pub(super) fn check(
     inputs: &BTreeMap<String, Input>,
     place: &Place,
     folder: &Folder,
-    errors: &mut Mistakes,
+    errors: &mut DefinitionErrors,
 ) -> Vec<DefinitionError> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     let mut all_known = true;

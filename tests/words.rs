@@ -1,0 +1,268 @@
+//! The words of the project: one word for one thing, in code, docs and help (the glossary), and none that only gavel's
+//! developers know in anything that a user reads.
+#![allow(clippy::unwrap_used)]
+
+#[path = "sources/mod.rs"]
+mod sources;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use sources::{root, rust_files};
+
+/// Old words, with the words to use. Patterns match prose and the parts of identifiers.
+const OLD_WORDS: [(&str, &str); 17] = [
+    (
+        r"\b(?:needs?|needed|has|had|without|gives?|given|gave|standing|asks? for|asked for|grants?|takes? back|taken back|person's) leave\b|\bleave (?:for good|is|was|has)\b",
+        "approval, requires approval, grant",
+    ),
+    (r"\b(?:has|no)_leave\b|\bNoLeave\b", "is_approved, ApprovalGone"),
+    (r"\b(?:go|goes|going|gone|went)[ _]on\b", "continue, resume"),
+    (r"\b(?:is|are|was|were) over(?:[.,;:]|$)", "has ended, exceeds"),
+    (
+        r"\b(?:[Ww]hoever|[Ww]homever|[Nn]obody|[Ss]omebody|[Aa]nybody|[Ee]verybody)\b",
+        "the user, the approver, the caller, the operator, the model, the server, no process",
+    ),
+    (r"\banew\b", "again"),
+    (r"\b(?:is|are|was|were) away\b", "is unavailable"),
+    (r"\b(?:is|are|was|were) told\b", "is reported, receives"),
+    (r"\b[Mm]istakes?\b", "error"),
+    (r"\b[Dd]eeds?\b", "effect"),
+    (r"[Ww]hitelist", "allowlist"),
+    (r"\blest\b|\bshall\b|of (?:its|their) own accord", "must, or reworded"),
+    (r"\b[Mm]end(?:s|ed|ing)?\b", "repair, fix"),
+    (r"into doubt\b|\bdoubtful\b", "in doubt"),
+    (r"\b[Jj]udge?ments?\b|\bRulings?\b", "decision"),
+    (r"\b[Uu]nheard\b", "OutcomeUnknown, not acknowledged"),
+    (
+        r"\brun_(?:not_over|went_on|over)\b|\bwrong_definition\b|\bsteps_spent\b|\bnobody_answered\b|\bcould_not_begin\b",
+        "run_in_progress, superseded, run_ended, invalid_definition, step_limit_exceeded, timed_out, tool_unavailable",
+    ),
+];
+
+/// Files that may have such a word, and the word: names of other systems, stored data of earlier versions, sample data.
+const EXCEPT: [(&str, &str); 4] = [
+    ("src/domain/journal.rs", "judgement"),
+    ("src/adapters/demo/languages/en.rs", "shall"),
+    ("tests/postgres/mod.rs", "nobody"),
+    ("tests/cli/hostile.rs", "nobody"),
+];
+
+/// Everything that a developer or a user reads, except prompts, which are measured by evaluation.
+fn texts() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
+        found.extend(rust_files(&root().join(folder)));
+    }
+    for server in ["base", "files", "google", "tasks"] {
+        found.extend(rust_files(&root().join("mcp-servers").join(server)));
+        found.push(root().join("mcp-servers").join(server).join("README.md"));
+    }
+    found.extend(files_of(&root().join("docs"), "md"));
+    found.extend(files_of(&root().join("templates"), "toml"));
+    found.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md"].map(|name| root().join(name)));
+    found.retain(|path| path.exists() && !path.ends_with("tests/words.rs"));
+    found
+}
+
+fn files_of(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect()
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+/// One word for one thing, and plain English: no old word is in code, comments, tests, docs or help.
+#[test]
+fn no_old_word_is_left() {
+    let patterns = OLD_WORDS.map(|(pattern, instead)| (Regex::new(pattern).unwrap(), instead));
+    let mut found = Vec::new();
+    for path in texts() {
+        let (name, text) = (relative(&path), fs::read_to_string(&path).unwrap());
+        for (number, line) in text.lines().enumerate() {
+            for (pattern, instead) in &patterns {
+                let allowed = |word: &str| EXCEPT.contains(&(name.as_str(), word));
+                if let Some(word) = pattern.find_iter(line).find(|word| !allowed(word.as_str())) {
+                    found.push(format!("{name}:{}: {:?}; say: {instead}", number + 1, word.as_str()));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{} lines\n{}", found.len(), found.join("\n"));
+}
+
+/// The architecture page names only what is there: each file and directory exists, relative to the project or to `src`.
+#[test]
+fn every_file_that_the_architecture_page_names_exists() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let quoted = Regex::new(r"`([A-Za-z0-9_.{},/-]+)`").unwrap();
+    let mut missing = Vec::new();
+    let mut checked = 0;
+    for name in quoted.captures_iter(&page).map(|found| found[1].to_owned()) {
+        let is_path = name.contains('/') && !name.starts_with('/') && !name.contains("//") || name.ends_with(".rs");
+        if !is_path {
+            continue;
+        }
+        for path in expanded(&name) {
+            checked += 1;
+            let candidates = [root().join(&path), root().join("src").join(&path)];
+            let as_module = root().join("src").join(format!("{}.rs", path.trim_end_matches('/')));
+            let somewhere = || rust_files(&root().join("src")).iter().any(|file| file.ends_with(&path));
+            if !candidates.iter().any(|path| path.exists()) && !as_module.exists() && !somewhere() {
+                missing.push(path);
+            }
+        }
+    }
+    assert!(checked > 50, "{checked} paths were found");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.
+fn expanded(name: &str) -> Vec<String> {
+    let Some((before, rest)) = name.split_once('{') else {
+        return vec![name.to_owned()];
+    };
+    let (choices, after) = rest.split_once('}').unwrap();
+    choices
+        .split(',')
+        .map(|choice| format!("{before}{choice}{after}"))
+        .collect()
+}
+
+/// Source without comments.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    lines.join("\n")
+}
+
+/// Doc comments of types that are API descriptions, and of the command line's arguments, which are its help.
+fn published_comments(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let derived =
+        Regex::new(r"derive\([^)]*\b(?:ToSchema|clap::\w+|Args|Parser|Subcommand|ValueEnum)\b[^)]*\)").unwrap();
+    let mut found = Vec::new();
+    let (mut published, mut depth) = (false, 0_i32);
+    let mut comments: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("///") {
+            comments.push(trimmed.to_owned());
+            continue;
+        }
+        if derived.is_match(trimmed) {
+            published = true;
+        }
+        if published {
+            found.append(&mut comments);
+            let count = |sign| i32::try_from(trimmed.matches(sign).count()).unwrap();
+            depth += count('{') - count('}');
+            if depth == 0 && !trimmed.starts_with("#[") && !trimmed.is_empty() {
+                published = false;
+            }
+        }
+        if !trimmed.starts_with("#[") {
+            comments.clear();
+        }
+    }
+    found
+}
+
+/// Requirement ids and design sections are for gavel's developers: no page for users names one, and neither does any
+/// text that the program writes, its help or its API description.
+#[test]
+fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
+    let internal =
+        Regex::new(r"\b[CDPRX]-(?:(?:FR|SC|EC)-[0-9]+|US[0-9]|[0-9]{1,2}\b)|DESIGN\.md|REQUIREMENTS\.md|(?:^|[^,] )[Ss]ections? [0-9]")
+            .unwrap();
+    let mut texts: Vec<(String, String)> = Vec::new();
+    let folders = [
+        "docs",
+        "agents",
+        "templates",
+        "evaluation",
+        "mcp-servers/files",
+        "mcp-servers/google",
+        "mcp-servers/tasks",
+    ];
+    for folder in folders.map(|folder| root().join(folder)) {
+        for path in ["md", "toml"].iter().flat_map(|extension| files_of(&folder, extension)) {
+            texts.push((relative(&path), fs::read_to_string(&path).unwrap()));
+        }
+    }
+    for name in [
+        "README.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "constitution.md",
+        "compose.yaml",
+    ] {
+        texts.push((name.to_owned(), fs::read_to_string(root().join(name)).unwrap()));
+    }
+    let mut comments = 0;
+    for path in rust_files(&root().join("src")) {
+        texts.push((relative(&path), code(&path)));
+        let published = published_comments(&path);
+        comments += published.len();
+        texts.push((relative(&path), published.join("\n")));
+    }
+    assert!(comments > 500, "{comments} published comments were found");
+    let lines = texts
+        .iter()
+        .flat_map(|(name, text)| text.lines().map(move |line| (name, line)));
+    let found: Vec<_> = lines
+        .filter(|(_, line)| internal.is_match(line))
+        .map(|(name, line)| format!("{name}: {line}"))
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Log lines are read in a hurry. These words are ambiguous or name no actor.
+#[test]
+fn no_log_line_uses_ambiguous_words() {
+    let call = Regex::new(r#"(?s)tracing::(?:error|warn|info|debug|trace)!\((.*?)\);"#).unwrap();
+    let text = Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).unwrap();
+    let words = [
+        "go on",
+        "goes on",
+        "went on",
+        "is over",
+        "are over",
+        "nobody",
+        "somebody",
+        "whoever",
+        "leave",
+        "stands",
+        "stay as",
+        "takes them up",
+        "taken up",
+        "is told",
+        "broke down",
+        "turned away",
+        "once more",
+        "without a word",
+        "in good order",
+    ];
+    let words = Regex::new(&format!(r"\b(?:{})\b", words.join("|"))).unwrap();
+    let mut wrong = Vec::new();
+    let servers = ["base", "files", "google", "tasks"].map(|name| root().join("mcp-servers").join(name).join("src"));
+    for folder in [root().join("src")].iter().chain(&servers) {
+        for path in rust_files(folder) {
+            let code = code(&path);
+            for call in call.captures_iter(&code) {
+                let texts = text.captures_iter(call.get(1).unwrap().as_str());
+                let found = texts.filter(|text| words.is_match(&text[1]));
+                wrong.extend(found.map(|text| format!("{}: {}", path.display(), &text[1])));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
