@@ -65,8 +65,11 @@ pub struct Halt {
 pub enum Stop {
     /// An entry could not be made durable.
     Record(RecordError),
-    /// Another process holds the run, or may hold it; or a call that was about to start may not start anymore.
+    /// Another process holds the run, or may hold it.
     LeaseLost,
+    /// A call that was about to start may not start anymore: its approval expired, its grant was revoked, or the run was
+    /// cancelled. The next worker reads which.
+    ApprovalGone,
     /// The run was signaled to stop here.
     Halted,
     /// This run or a child run waits for an approval; its row records that.
@@ -149,7 +152,8 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
             Ok(())
         }
         // The next worker reads first what has changed.
-        Held::No | Held::ApprovalGone => Err(Stop::LeaseLost),
+        Held::No => Err(Stop::LeaseLost),
+        Held::ApprovalGone => Err(Stop::ApprovalGone),
     }
 }
 

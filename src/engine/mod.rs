@@ -151,7 +151,9 @@ impl Engine {
         match self.go(run).await {
             Ok(ending) => Ok(ending),
             Err(Stop::Record(error)) => Err(error),
-            Err(Stop::LeaseLost | Stop::Halted | Stop::Suspended(_) | Stop::StepStopped(_)) => Ok(Ending::Broken),
+            Err(Stop::LeaseLost | Stop::ApprovalGone | Stop::Halted | Stop::Suspended(_) | Stop::StepStopped(_)) => {
+                Ok(Ending::Broken)
+            }
         }
     }
 

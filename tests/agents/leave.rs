@@ -88,7 +88,7 @@ impl Rig {
         let mut at = Some(begun);
         while let Some(begun) = at {
             at = match self.drive(&self.process(self.store.clone()), begun).await {
-                Err(Stop::LeaseLost) => self.take_over(begun).await,
+                Err(Stop::LeaseLost | Stop::ApprovalGone) => self.take_over(begun).await,
                 over => {
                     over.unwrap();
                     None
@@ -444,7 +444,7 @@ pub(crate) async fn reads_under_a_grant_are_counted_and_stop_when_it_is_revoked(
         assert!(rig.store.revoke(&tenant(), None, *peek, "ann").await.unwrap());
         rig.tools.continues.notify_one();
     });
-    assert!(matches!(left, Err(Stop::LeaseLost)), "{left:?}");
+    assert!(matches!(left, Err(Stop::ApprovalGone)), "{left:?}");
     assert_eq!((rig.tools.calls("mail"), rig.tools.calls("peek")), (2, 2));
     let begun = rig.take_over(begun).await.unwrap();
     rig.waits(begun).await;
@@ -601,7 +601,7 @@ pub(crate) async fn no_call_starts_under_a_revoked_grant(db: TestDb) {
         assert!(rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap());
         rig.tools.continues.notify_one();
     });
-    assert!(matches!(left, Err(Stop::LeaseLost)), "{left:?}");
+    assert!(matches!(left, Err(Stop::ApprovalGone)), "{left:?}");
     let begun = rig.take_over(begun).await.unwrap();
     rig.waits(begun).await;
     assert_eq!(rig.tools.calls("mail"), 2);

@@ -208,7 +208,8 @@ impl AgentRuns {
                     self.unrecorded.continued(lease.run);
                     None
                 }
-                Ok(Err(Stop::LeaseLost)) => Some("another process has its lease, it was cancelled, or an approval or a grant is no longer valid"),
+                Ok(Err(Stop::LeaseLost)) => Some("another process has its lease"),
+                Ok(Err(Stop::ApprovalGone)) => Some("it was cancelled, or an approval or a grant is no longer valid"),
                 Ok(Err(Stop::Halted)) => Some("the service is stopping"),
                 // The lease is kept: pending writes need it when the store is available again.
                 Ok(Err(Stop::Record(error))) => {
