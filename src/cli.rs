@@ -11,16 +11,17 @@ mod decisions;
 mod doctor;
 mod eval;
 mod exit;
+mod gavel;
 mod google;
 mod interrupt;
 mod lines;
+mod list;
 mod live;
 mod logs;
 mod mcp;
 mod mcp_server;
 mod migrate;
 mod new_key;
-mod operator;
 mod output;
 mod policy;
 mod runs;
@@ -149,33 +150,21 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
                 agents::validate_with_tools(args, resolved)
             })
         }
-        Verb::Agents(agents::Verb::Run(args)) if args.is_remote() => with_runtime(None, agents::start(args, None)),
-        Verb::Agents(agents::Verb::Run(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            agents::start(args, Some(resolved))
-        }),
+        Verb::Agents(agents::Verb::Run(args)) => {
+            let is_remote = args.is_remote();
+            with_gavel(&cli.flags, is_remote, |config| agents::start(args, config))
+        }
         Verb::Agents(verb) => agents::run(verb, &cli.flags),
-        Verb::Runs(verb) if verb.is_remote() => with_runtime(None, runs::run(verb, None)),
-        Verb::Runs(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            runs::run(verb, Some(resolved))
-        }),
-        Verb::Approvals(verb) if verb.is_remote() => with_runtime(None, approvals::run(verb, None)),
-        Verb::Approvals(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            approvals::run(verb, Some(resolved))
-        }),
-        Verb::Threads(verb) if verb.is_remote() => with_runtime(None, threads::run(verb, None)),
-        Verb::Threads(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            threads::run(verb, Some(resolved))
-        }),
-        Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
+        Verb::Runs(verb) => with_gavel(&cli.flags, verb.is_remote(), |config| runs::run(verb, config)),
+        Verb::Approvals(verb) => with_gavel(&cli.flags, verb.is_remote(), |config| approvals::run(verb, config)),
+        Verb::Threads(verb) => with_gavel(&cli.flags, verb.is_remote(), |config| threads::run(verb, config)),
+        Verb::Chat(args) => with_gavel(&cli.flags, args.server.is_some(), |config| chat::run(args, config)),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
             Err(errors) => doctor::refused(&errors),
         },
         Verb::Serve => with_config(Config::load(&cli.flags)?, Voice::Service, serve::run),
-        Verb::Chat(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            chat::run(args, resolved)
-        }),
         Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             mcp::run(verb, resolved)
         }),
@@ -183,7 +172,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             google::run(verb, resolved)
         }),
         Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            decisions::run(verb, resolved)
+            decisions::run(verb, resolved.config)
         }),
         Verb::Audit(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             audit::run(verb, resolved)
@@ -196,6 +185,19 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             migrate::run(args, resolved)
+        }),
+    }
+}
+
+/// Runs a command that talks to a gavel: a remote one, or with a configuration a service of its own.
+fn with_gavel<F>(flags: &Flags, is_remote: bool, verb: impl FnOnce(Option<Config>) -> F) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
+    match is_remote {
+        true => with_runtime(None, verb(None)),
+        false => with_config(Config::load(flags)?, Voice::Trouble, |resolved| {
+            verb(Some(resolved.config))
         }),
     }
 }

@@ -1,28 +1,22 @@
-//! `gavel runs`: agents' past and current runs. Commands that only read use the configured database and start nothing;
-//! commands that act do so in this process. With `--server`, both use a remote gavel.
+//! `gavel runs`: agents' past and current runs.
 
 mod cancel;
-mod events;
 mod follow;
 mod list;
 mod persons;
-mod place;
 mod progress;
-mod record;
 mod resume;
-mod service;
 mod show;
 mod watch;
 
-use anyhow::Context;
+use std::time::Duration;
 
 pub(super) use self::follow::{OnInterrupt, Showing, follow};
 pub(super) use self::list::project;
-pub(super) use self::place::{Place, Where, timeout};
-pub(super) use self::record::Record;
-pub(super) use self::service::{NewRun, Service};
 use super::exit::Exit;
-use crate::config::Resolved;
+use super::gavel::Where;
+use crate::config::Config;
+use crate::domain::agent_run::MOST_TIME;
 use crate::domain::ids::RunId;
 
 /// The commands of `gavel runs`.
@@ -63,15 +57,14 @@ impl Verb {
     }
 }
 
-/// `resolved` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
-    let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
+/// `config` is absent if a remote gavel is used.
+pub(super) async fn run(verb: Verb, config: Option<Config>) -> anyhow::Result<Exit> {
     match verb {
-        Verb::List(args) => list::run(&args, place).await,
-        Verb::Show(args) => show::run(&args, place).await,
-        Verb::Watch(args) => watch::run(&args, place).await,
-        Verb::Cancel(args) => cancel::run(&args, place).await,
-        Verb::Resume(args) => resume::run(args, place).await,
+        Verb::List(args) => list::run(&args, config).await,
+        Verb::Show(args) => show::run(&args, config).await,
+        Verb::Watch(args) => watch::run(&args, config).await,
+        Verb::Cancel(args) => cancel::run(&args, config).await,
+        Verb::Resume(args) => resume::run(&args, config).await,
     }
 }
 
@@ -80,8 +73,10 @@ fn id(text: &str) -> Result<RunId, &'static str> {
     RunId::parse(text).ok_or("a run's id is a UUID; `gavel runs list` shows them")
 }
 
-/// The id in a run's document.
-fn id_of(run: &serde_json::Value) -> anyhow::Result<RunId> {
-    let id = run.get("id").and_then(serde_json::Value::as_str).and_then(RunId::parse);
-    id.context("the answer has no run id")
+/// Parses `--timeout`.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+    let most = MOST_TIME.as_secs();
+    let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("give whole seconds from 1 to {most}"))?;
+    Ok(Duration::from_secs(seconds))
 }

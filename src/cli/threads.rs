@@ -1,5 +1,4 @@
-//! `gavel threads`: the messages of users and agents. As with `gavel runs`, it reads the configured database, or uses a
-//! remote gavel with `--server`.
+//! `gavel threads`: the messages of users and agents.
 
 mod list;
 mod show;
@@ -7,8 +6,8 @@ mod show;
 use clap::Subcommand;
 
 use super::exit::Exit;
-use super::runs::Where;
-use crate::config::Resolved;
+use super::gavel::Where;
+use crate::config::Config;
 
 /// The commands of `gavel threads`.
 #[derive(Debug, Subcommand)]
@@ -33,16 +32,10 @@ impl Verb {
     }
 }
 
-/// `resolved` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
-    let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
+/// `config` is absent if a remote gavel is used.
+pub(super) async fn run(verb: Verb, config: Option<Config>) -> anyhow::Result<Exit> {
     match verb {
-        Verb::List(args) => list::run(&args, place).await,
-        Verb::Show(args) => show::run(&args, place).await,
+        Verb::List(args) => list::run(&args, config).await,
+        Verb::Show(args) => show::run(&args, config).await,
     }
-}
-
-/// An RFC 3339 time to the second.
-pub(super) fn at(time: &str) -> String {
-    time.chars().take(19).collect::<String>().replace('T', " ")
 }

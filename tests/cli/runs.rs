@@ -257,7 +257,7 @@ async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume
     let again = place.run_with(&command, &environment);
     assert!(
         again.err.contains(&format!(
-            "the run was already resumed by run {}",
+            "The run was resumed already, by run {}.",
             by["id"].as_str().unwrap()
         )),
         "{}",
@@ -267,7 +267,7 @@ async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume
     let watched = place.run(&["runs", "watch", "--quiet", id]);
     assert_eq!(watched.ended(5), "So far: nothing.\n");
     let nobody = place.run(&["runs", "watch", "--tenant", "acme", id]);
-    assert!(nobody.err.contains("there is no such run"), "{}", nobody.err);
+    assert!(nobody.err.contains("There is no run"), "{}", nobody.err);
     nobody.ended(1);
 }
 

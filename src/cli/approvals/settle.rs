@@ -1,10 +1,14 @@
 //! `gavel approvals settle`.
 
 use super::answer::run_message;
+use super::{NO_ACTION, not_found};
+use crate::app::Work;
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::cli::runs::{Place, Service, Where};
+use crate::config::Config;
 use crate::domain::ids::ActionId;
 
 /// Options of `gavel approvals settle`.
@@ -35,14 +39,16 @@ fn action(text: &str) -> Result<ActionId, &'static str> {
     ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
 }
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let service = Service::open(place).await?;
-    let settled = unless_stopped(service.settle(args.id, args.what == "happened")).await;
-    service.close(false).await?;
-    let Some(run) = settled? else {
+pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
+    let gavel = args.place.gavel(config, Work::Act).await?;
+    gavel.talk(async |gavel| settle(args, gavel).await).await
+}
+
+async fn settle(args: &Args, client: &Client) -> anyhow::Result<Exit> {
+    let Some(run) = unless_stopped(client.settle(args.id, args.what == "happened")).await? else {
         return Ok(Exit::Interrupted);
     };
-    let run = run?;
+    let run = run.map_err(|error| not_found(error, NO_ACTION))?;
     if args.json {
         output::json(&run)?;
     } else {

@@ -3,10 +3,9 @@
 use anyhow::bail;
 use serde_json::Value;
 
-use super::Reader;
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::operator;
-use crate::cli::output;
+use crate::cli::{gavel, output};
 use crate::domain::ids::{DecisionId, TenantId};
 
 /// Options of `gavel decisions show`.
@@ -19,7 +18,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     json: bool,
     /// The tenant
-    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
     pub(super) tenant: TenantId,
 }
 
@@ -27,14 +26,14 @@ fn id(text: &str) -> Result<DecisionId, &'static str> {
     DecisionId::parse(text).ok_or("a decision's id is a UUID; `gavel decisions list` shows them")
 }
 
-pub(super) async fn run(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
-    let Some(decision) = reader.queries.get(&reader.caller, None, args.id).await? else {
+pub(super) async fn run(args: &Args, client: &Client) -> anyhow::Result<Exit> {
+    let Some(decision) = client.decision(args.id).await? else {
         bail!("there is no decision {} of the tenant {}", args.id, args.tenant);
     };
     if args.json {
         output::json(&decision)?;
     } else {
-        output::line(&text(&decision))?;
+        output::line(&text(&decision.json))?;
     }
     Ok(Exit::Done)
 }

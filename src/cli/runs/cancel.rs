@@ -1,11 +1,13 @@
 //! `gavel runs cancel`.
 
 use super::id;
-use super::place::{Place, Where};
-use super::service::Service;
+use crate::app::Work;
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
+use crate::config::Config;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 
@@ -32,11 +34,13 @@ A run that a worker executes ends within seconds, when its worker sees the cance
 ends when the next `gavel serve` resumes it. Completed actions are not undone. A run that has ended \
 does not change.";
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let service = Service::open(place).await?;
-    let cancelled = unless_stopped(service.cancel(args.id)).await;
-    service.close(false).await?;
-    let Some(run) = cancelled? else {
+pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
+    let gavel = args.place.gavel(config, Work::Act).await?;
+    gavel.talk(async |gavel| cancel(args, gavel).await).await
+}
+
+async fn cancel(args: &Args, client: &Client) -> anyhow::Result<Exit> {
+    let Some(run) = unless_stopped(client.cancel(args.id)).await? else {
         return Ok(Exit::Interrupted);
     };
     let run = run?;
@@ -44,7 +48,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         output::json(&run)?;
         return Ok(Exit::Done);
     }
-    output::line(&match run["status"].as_str().and_then(RunStatus::parse) {
+    output::line(&match RunStatus::parse(&run.status) {
         Some(RunStatus::Cancelled) => format!("run {} is cancelled", args.id),
         Some(status) if status.is_over() => format!("run {} had already ended: {}", args.id, status.as_str()),
         _ => format!(

@@ -1,10 +1,11 @@
 //! `gavel runs watch`.
 
 use super::follow::{OnInterrupt, Showing, follow};
-use super::place::{Place, Where};
-use super::service::Service;
 use super::{STATUSES, id};
+use crate::app::Work;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
+use crate::config::Config;
 use crate::domain::ids::RunId;
 
 /// Options of `gavel runs watch`.
@@ -27,9 +28,9 @@ Examples:
 
 It begins with what the run has done so far. Ctrl-C stops watching; the run continues.";
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let service = Service::open(place).await?;
-    let followed = follow(&service, &args.place, args.id, &args.showing, OnInterrupt::Leaves).await;
-    service.close(false).await?;
-    followed
+pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
+    let gavel = args.place.gavel(config, Work::Read).await?;
+    gavel
+        .talk(async |gavel| follow(gavel, &args.place, args.id, &args.showing, OnInterrupt::Leaves).await)
+        .await
 }
