@@ -38,6 +38,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
+use self::gavel::Talk;
 use self::logs::Voice;
 use crate::config::{Config, Flags, Resolved};
 use crate::telemetry::Telemetry;
@@ -150,15 +151,13 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
                 agents::validate_with_tools(args, resolved)
             })
         }
-        Verb::Agents(agents::Verb::Run(args)) => {
-            let is_remote = args.is_remote();
-            with_gavel(&cli.flags, is_remote, |config| agents::start(args, config))
-        }
+        Verb::Agents(agents::Verb::Run(args)) => talk(&args, &cli.flags),
         Verb::Agents(verb) => agents::run(verb, &cli.flags),
-        Verb::Runs(verb) => with_gavel(&cli.flags, verb.is_remote(), |config| runs::run(verb, config)),
-        Verb::Approvals(verb) => with_gavel(&cli.flags, verb.is_remote(), |config| approvals::run(verb, config)),
-        Verb::Threads(verb) => with_gavel(&cli.flags, verb.is_remote(), |config| threads::run(verb, config)),
-        Verb::Chat(args) => with_gavel(&cli.flags, args.server.is_some(), |config| chat::run(args, config)),
+        Verb::Runs(verb) => verb.run(&cli.flags),
+        Verb::Approvals(verb) => verb.run(&cli.flags),
+        Verb::Threads(verb) => verb.run(&cli.flags),
+        Verb::Chat(args) => talk(&args, &cli.flags),
+        Verb::Decisions(verb) => verb.run(&cli.flags),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
@@ -170,9 +169,6 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Verb::Google(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             google::run(verb, resolved)
-        }),
-        Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            decisions::run(verb, resolved.config)
         }),
         Verb::Audit(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             audit::run(verb, resolved)
@@ -190,16 +186,13 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
 }
 
 /// Runs a command that talks to a gavel: a remote one, or with a configuration a service of its own.
-fn with_gavel<F>(flags: &Flags, is_remote: bool, verb: impl FnOnce(Option<Config>) -> F) -> anyhow::Result<Exit>
-where
-    F: Future<Output = anyhow::Result<Exit>>,
-{
-    match is_remote {
-        true => with_runtime(None, verb(None)),
-        false => with_config(Config::load(flags)?, Voice::Trouble, |resolved| {
-            verb(Some(resolved.config))
-        }),
+fn talk(command: &impl Talk, flags: &Flags) -> anyhow::Result<Exit> {
+    if command.place().server.is_some() {
+        return with_runtime(None, gavel::run(command, None));
     }
+    with_config(Config::load(flags)?, Voice::Trouble, |resolved| {
+        gavel::run(command, Some(resolved.config))
+    })
 }
 
 /// Runs a command under a configuration, with that configuration's logs and traces.

@@ -101,6 +101,19 @@ impl OwnService {
         Ok(())
     }
 
+    /// Whether another gavel uses the database now: a server, or a command that acts. This one counts if it acts itself.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(crate) async fn is_database_in_use(&self) -> anyhow::Result<bool> {
+        Ok(self.app.store.is_in_use().await?)
+    }
+
+    /// The configuration it was started from.
+    pub(crate) fn config(&self) -> &Config {
+        &self.app.config
+    }
+
     /// Ends the service. A run in progress is completed, unless `detach` is set: then another gavel continues it.
     pub(crate) async fn close(self, detach: bool) {
         if detach {
@@ -146,7 +159,7 @@ pub(crate) fn fresh_key() -> anyhow::Result<SecretString> {
     Ok(SecretString::from(text))
 }
 
-/// Whether another gavel uses the database of this configuration now: a server, or a command that acts.
+/// As [`OwnService::is_database_in_use`], before a service starts.
 ///
 /// # Errors
 /// The database cannot be read.

@@ -12,8 +12,8 @@ use clap::Subcommand;
 pub(super) use self::question::{answers, question};
 use super::client::Refused;
 use super::exit::Exit;
-use super::gavel::Where;
-use crate::config::Config;
+use super::talk;
+use crate::config::Flags;
 use crate::domain::ids::ApprovalId;
 
 /// The commands of `gavel approvals`.
@@ -34,32 +34,15 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Is a remote gavel used?
-    pub(super) fn is_remote(&self) -> bool {
-        self.place().server.is_some()
-    }
-
-    fn place(&self) -> &Where {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
-            Self::List(args) => &args.place,
-            Self::Approve(args) => &args.place,
-            Self::Reject(args) => &args.place,
-            Self::Settle(args) => &args.place,
-            Self::Grants(args) => &args.place,
-            Self::Revoke(args) => &args.place,
+            Self::List(args) => talk(args, flags),
+            Self::Approve(args) => talk(args, flags),
+            Self::Reject(args) => talk(args, flags),
+            Self::Settle(args) => talk(args, flags),
+            Self::Grants(args) => talk(args, flags),
+            Self::Revoke(args) => talk(args, flags),
         }
-    }
-}
-
-/// `config` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, config: Option<Config>) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::List(args) => list::run(&args, config).await,
-        Verb::Approve(args) => answer::approve(args, config).await,
-        Verb::Reject(args) => answer::reject(args, config).await,
-        Verb::Settle(args) => settle::run(&args, config).await,
-        Verb::Grants(args) => grants::run(&args, config).await,
-        Verb::Revoke(args) => grants::revoke(&args, config).await,
     }
 }
 

@@ -5,13 +5,12 @@ mod answer;
 mod conversation;
 mod history;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use self::history::History;
-use super::client::Client;
 use super::exit::Exit;
-use super::gavel::{self, Gavel};
+use super::gavel::{self, Gavel, Talk, Where};
 use super::interrupt::unless_stopped;
 use super::output;
 use crate::app::Work;
@@ -36,7 +35,7 @@ pub(super) struct Args {
     json: bool,
     /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of deciding in this process
     #[arg(long, value_name = "URL")]
-    pub(super) server: Option<String>,
+    server: Option<String>,
     /// The tenant for the records, if this process decides
     #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
@@ -49,32 +48,32 @@ Examples:
   gavel chat                          a conversation; /quit ends it, /new clears the history
   gavel chat --server https://gavel.internal --user ann \"show my tasks\"";
 
-/// `config` is absent if a remote gavel decides.
-pub(super) async fn run(args: Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = match (&args.server, config) {
-        (Some(server), _) => Gavel::at(server, None)?,
-        (None, config) => {
-            let config = config.context("there is no configuration")?;
-            if matches!(config.model.provider, Provider::Demo { asked: false }) && output::person_reads_notes() {
-                output::note("No credentials are set: the demo model answers. Set GEMINI_API_KEY to use Gemini.");
-            }
-            Gavel::start(config, Work::Act, args.tenant.clone(), None).await?
-        }
-    };
-    gavel.talk(async |gavel| talk(&args, gavel).await).await
-}
+impl Talk for Args {
+    const WORK: Work = Work::Act;
 
-async fn talk(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    if args.message.is_empty() {
-        return conversation::hold(args, client).await;
+    /// Each message names its user itself.
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, self.server.as_ref())
     }
-    let body = body(args, &args.message.join(" "), &History::default());
-    match unless_stopped(client.decide(&body)).await? {
-        None => Ok(Exit::Interrupted),
-        Some(decision) => {
-            // A message that the server rejects is no invalid usage of the command.
-            show(args, &decision.map_err(|error| anyhow!("{error:#}"))?)?;
-            Ok(Exit::Done)
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        if matches!(config.model.provider, Provider::Demo { asked: false }) && output::person_reads_notes() {
+            output::note("No credentials are set: the demo model answers. Set GEMINI_API_KEY to use Gemini.");
+        }
+        Ok(())
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        if self.message.is_empty() {
+            return conversation::hold(self, gavel).await;
+        }
+        let body = body(self, &self.message.join(" "), &History::default());
+        match unless_stopped(gavel.decide(&body)).await? {
+            None => Ok(Exit::Interrupted),
+            Some(decision) => {
+                show(self, &decision?)?;
+                Ok(Exit::Done)
+            }
         }
     }
 }

@@ -5,9 +5,8 @@ mod show;
 mod tail;
 
 use super::exit::Exit;
-use super::gavel::Gavel;
-use crate::app::Work;
-use crate::config::Config;
+use super::talk;
+use crate::config::Flags;
 
 pub(super) use self::show::call;
 
@@ -27,18 +26,12 @@ A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_ca
 conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
 A * at the end of a value matches every ending.";
 
-pub(super) async fn run(verb: Verb, config: Config) -> anyhow::Result<Exit> {
-    let tenant = match &verb {
-        Verb::List(args) => &args.tenant,
-        Verb::Show(args) => &args.tenant,
-        Verb::Tail(args) => &args.tenant,
-    };
-    let gavel = Gavel::start(config, Work::Read, tenant.clone(), None).await?;
-    gavel
-        .talk(async |gavel| match &verb {
-            Verb::List(args) => list::run(args, gavel).await,
-            Verb::Show(args) => show::run(args, gavel).await,
-            Verb::Tail(args) => tail::run(args, gavel).await,
-        })
-        .await
+impl Verb {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
+        match self {
+            Self::List(args) => talk(args, flags),
+            Self::Show(args) => talk(args, flags),
+            Self::Tail(args) => talk(args, flags),
+        }
+    }
 }

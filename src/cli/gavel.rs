@@ -8,7 +8,7 @@ use super::client::Client;
 use super::exit::Exit;
 use super::interrupt::unless_stopped;
 use super::serve::reachable;
-use crate::app::{OwnService, Work, is_in_use};
+use crate::app::{OwnService, Work};
 use crate::config::{Auth, Config};
 use crate::domain::ids::{DEFAULT_TENANT, IdError, ProjectId, TenantId, UserId};
 
@@ -46,50 +46,57 @@ impl Deref for Gavel {
     }
 }
 
+/// A command that talks to a gavel.
+pub(super) trait Talk {
+    /// What it needs a service of its own for.
+    const WORK: Work;
+
+    /// Where the gavel is.
+    fn place(&self) -> Where;
+
+    /// What the command does before a service of its own starts.
+    async fn before(&self, _config: &Config) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Talks to the gavel.
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit>;
+}
+
+/// Runs a command. At the end the service of this process completes a run in progress, unless the user interrupted the
+/// command: then another gavel continues it. `config` is absent if a remote gavel is used.
+///
+/// # Errors
+/// `--server` is not a URL; the service cannot start; those of the command.
+pub(super) async fn run(command: &impl Talk, config: Option<Config>) -> anyhow::Result<Exit> {
+    let gavel = Gavel::open(command, config).await?;
+    let done = command.talk(&gavel).await;
+    // Ends its connections.
+    drop(gavel.client);
+    if let Some(own) = gavel.own {
+        let detach = matches!(done, Ok(Exit::Interrupted));
+        // A second signal ends it at once; then the leases expire.
+        unless_stopped(own.close(detach)).await?;
+    }
+    done
+}
+
 impl Gavel {
-    /// Starts a service for this command. `user` is the user for whom it acts; without one, it sees every user's records.
-    ///
-    /// # Errors
-    /// The service cannot start.
-    pub(super) async fn start(
-        config: Config,
-        work: Work,
-        tenant: TenantId,
-        user: Option<UserId>,
-    ) -> anyhow::Result<Self> {
-        let own = OwnService::start(config, work, tenant, user.as_ref()).await?;
+    async fn open<T: Talk>(command: &T, config: Option<Config>) -> anyhow::Result<Self> {
+        let place = command.place();
+        if let Some(server) = &place.server {
+            return Ok(Self {
+                client: Client::new(server, place.user)?,
+                own: None,
+            });
+        }
+        let config = config.context("there is no configuration")?;
+        command.before(&config).await?;
+        let own = OwnService::start(config, T::WORK, place.tenant, place.user.as_ref()).await?;
         Ok(Self {
-            client: Client::of_own(&own, user)?,
+            client: Client::of_own(&own, place.user)?,
             own: Some(own),
         })
-    }
-
-    /// A remote gavel.
-    ///
-    /// # Errors
-    /// `server` is not a URL; the key cannot be read.
-    pub(super) fn at(server: &str, user: Option<UserId>) -> anyhow::Result<Self> {
-        Ok(Self {
-            client: Client::new(server, user)?,
-            own: None,
-        })
-    }
-
-    /// Talks to the gavel as `talk` does, and then ends the service of this process. That completes a run in progress,
-    /// unless the user interrupted the command: then another gavel continues it.
-    ///
-    /// # Errors
-    /// Those of `talk`.
-    pub(super) async fn talk(self, talk: impl AsyncFnOnce(&Self) -> anyhow::Result<Exit>) -> anyhow::Result<Exit> {
-        let done = talk(&self).await;
-        // Ends its connections.
-        drop(self.client);
-        if let Some(own) = self.own {
-            let detach = matches!(done, Ok(Exit::Interrupted));
-            // A second signal ends it at once; then the leases expire.
-            unless_stopped(own.close(detach)).await?;
-        }
-        done
     }
 
     /// Waits until the MCP servers that an agent needs are connected; a remote gavel has connected its own.
@@ -102,21 +109,37 @@ impl Gavel {
             None => Ok(()),
         }
     }
+
+    /// The options for commands that answer: if another gavel uses the database that this one only reads, answers must
+    /// go through it.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(super) async fn answering(&self, place: &Where) -> anyhow::Result<Where> {
+        let Some(own) = &self.own else {
+            return Ok(place.clone());
+        };
+        if !own.is_database_in_use().await? {
+            return Ok(place.clone());
+        }
+        let config = own.config();
+        Ok(Where {
+            // Its address, from the configuration that both share.
+            server: Some(format!("http://{}", reachable(config.listen))),
+            for_owners: place.user.is_none() && !matches!(config.auth, Auth::Jwt(_)),
+            ..place.clone()
+        })
+    }
 }
 
 impl Where {
-    /// The gavel of these options; `config` is absent if it is a remote one.
-    ///
-    /// # Errors
-    /// As [`Gavel::start`] and [`Gavel::at`].
-    pub(super) async fn gavel(&self, config: Option<Config>, work: Work) -> anyhow::Result<Gavel> {
-        let user = self.user.clone();
-        match &self.server {
-            Some(server) => Gavel::at(server, user),
-            None => {
-                let config = config.context("there is no configuration")?;
-                Gavel::start(config, work, self.tenant.clone(), user).await
-            }
+    /// A tenant of this configuration, or a remote gavel, for commands that act for no user or name it in the request.
+    pub(super) fn of_tenant(tenant: &TenantId, server: Option<&String>) -> Self {
+        Self {
+            server: server.cloned(),
+            user: None,
+            tenant: tenant.clone(),
+            for_owners: false,
         }
     }
 
@@ -130,25 +153,6 @@ impl Where {
             (Some(one), None) | (None, Some(one)) => format!(" of {one}"),
             (None, None) => String::new(),
         }
-    }
-
-    /// These options for commands that answer: if another gavel uses the database, answers must go through it.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub(super) async fn answering(&self, config: Option<&Config>) -> anyhow::Result<Self> {
-        let Some(config) = config else {
-            return Ok(self.clone());
-        };
-        if !is_in_use(config).await? {
-            return Ok(self.clone());
-        }
-        Ok(Self {
-            // Its address, from the configuration that both share.
-            server: Some(format!("http://{}", reachable(config.listen))),
-            for_owners: self.user.is_none() && !matches!(config.auth, Auth::Jwt(_)),
-            ..self.clone()
-        })
     }
 
     /// These options for a command about a call of `user`.
@@ -201,19 +205,74 @@ pub(super) fn user(name: &str) -> Result<UserId, IdError> {
 
 #[cfg(test)]
 mod tests {
+    use secrecy::ExposeSecret;
+
     use super::*;
+    use crate::config::Sources;
 
     #[test]
     fn a_command_to_paste_keeps_its_options_whatever_they_hold() {
+        let tenant = TenantId::parse("default").unwrap();
         let place = Where {
-            server: Some("http://localhost:8080".to_owned()),
             user: Some(UserId::parse("ann's; rm -rf").unwrap()),
-            tenant: TenantId::parse("default").unwrap(),
-            for_owners: false,
+            ..Where::of_tenant(&tenant, Some(&"http://localhost:8080".to_owned()))
         };
         assert_eq!(
             place.repeated(),
             r" --server http://localhost:8080 --user 'ann'\''s; rm -rf'"
         );
+    }
+
+    /// The service of a command runs beside those of other users of the machine, so it trusts no one who only reaches its
+    /// port, and serves nothing but the API.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_service_of_a_command_answers_its_key_alone() {
+        // Another test may already have installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let servers = folder.path().join("mcp.json");
+        std::fs::write(&servers, r#"{"mcpServers": {}}"#).unwrap();
+        let own = |name: &str, value: String| (name.to_owned(), value);
+        let environment = [
+            own(
+                "DATABASE_URL",
+                format!("sqlite:{}", folder.path().join("g.db").display()),
+            ),
+            own("GAVEL_MCP_CONFIG", servers.display().to_string()),
+        ];
+        let sources = Sources {
+            flags: Default::default(),
+            environment: environment.into(),
+            dotenv: Default::default(),
+            file: None,
+            read_file: &|_| Err(std::io::ErrorKind::NotFound.into()),
+        };
+        let config = Config::resolve(sources).unwrap().config;
+        let tenant = TenantId::parse("default").unwrap();
+        let service = OwnService::start(config, Work::Act, tenant, None).await.unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let key = service.key().expose_secret();
+        let threads = "/api/agent/threads";
+        for (path, key, status) in [
+            (threads, Some(key), 200),
+            (threads, None, 401),
+            (threads, Some("gavel_another"), 401),
+            ("/v1/decisions", None, 401),
+            ("/livez", None, 401),
+            ("/metrics", None, 401),
+            ("/console/login", None, 401),
+            ("/docs", None, 401),
+            ("/", None, 401),
+            ("/metrics", Some(key), 404),
+        ] {
+            let mut request = http.get(format!("{}{path}", service.url()));
+            if let Some(key) = key {
+                request = request.bearer_auth(key);
+            }
+            let answer = request.send().await.unwrap();
+            assert_eq!(answer.status(), status, "{path}, with a key: {}", key.is_some());
+        }
+        drop(http);
+        service.close(false).await;
     }
 }

@@ -3,6 +3,7 @@
 use super::client::{Answer, Page, Query};
 use super::exit::Exit;
 use super::output;
+use super::table::table;
 
 /// The options of a list.
 #[derive(Clone, Debug, clap::Args)]
@@ -71,6 +72,11 @@ pub(super) fn more<T>(page: &Page<T>, what: &str, flag: &str) {
     if let Some(token) = &page.next_page_token {
         output::note(&format!("{what}: the same command with{flag} --page-token {token}"));
     }
+}
+
+/// A table with a row for each object.
+pub(super) fn rows<T>(heads: &[&str], items: &[Answer<T>], row: impl Fn(&T) -> Vec<String>) -> String {
+    table(heads, &items.iter().map(|item| row(item)).collect::<Vec<_>>())
 }
 
 /// An RFC 3339 time to the second.

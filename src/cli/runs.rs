@@ -14,8 +14,8 @@ use std::time::Duration;
 pub(super) use self::follow::{OnInterrupt, Showing, follow};
 pub(super) use self::list::project;
 use super::exit::Exit;
-use super::gavel::Where;
-use crate::config::Config;
+use super::talk;
+use crate::config::Flags;
 use crate::domain::agent_run::MOST_TIME;
 use crate::domain::ids::RunId;
 
@@ -41,30 +41,14 @@ cancelled, 5 it is paused (a note shows how to resume it), 6 it waits for an app
 to answer), 130 interrupted while the run continues.";
 
 impl Verb {
-    /// Is a remote gavel used?
-    pub(super) fn is_remote(&self) -> bool {
-        self.place().server.is_some()
-    }
-
-    fn place(&self) -> &Where {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
-            Self::List(args) => &args.place,
-            Self::Show(args) => &args.place,
-            Self::Watch(args) => &args.place,
-            Self::Cancel(args) => &args.place,
-            Self::Resume(args) => &args.place,
+            Self::List(args) => talk(args, flags),
+            Self::Show(args) => talk(args, flags),
+            Self::Watch(args) => talk(args, flags),
+            Self::Cancel(args) => talk(args, flags),
+            Self::Resume(args) => talk(args, flags),
         }
-    }
-}
-
-/// `config` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, config: Option<Config>) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::List(args) => list::run(&args, config).await,
-        Verb::Show(args) => show::run(&args, config).await,
-        Verb::Watch(args) => watch::run(&args, config).await,
-        Verb::Cancel(args) => cancel::run(&args, config).await,
-        Verb::Resume(args) => resume::run(&args, config).await,
     }
 }
 

@@ -6,8 +6,8 @@ mod show;
 use clap::Subcommand;
 
 use super::exit::Exit;
-use super::gavel::Where;
-use crate::config::Config;
+use super::talk;
+use crate::config::Flags;
 
 /// The commands of `gavel threads`.
 #[derive(Debug, Subcommand)]
@@ -19,23 +19,10 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Is a remote gavel used?
-    pub(super) fn is_remote(&self) -> bool {
-        self.place().server.is_some()
-    }
-
-    fn place(&self) -> &Where {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
-            Self::List(args) => &args.place,
-            Self::Show(args) => &args.place,
+            Self::List(args) => talk(args, flags),
+            Self::Show(args) => talk(args, flags),
         }
-    }
-}
-
-/// `config` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, config: Option<Config>) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::List(args) => list::run(&args, config).await,
-        Verb::Show(args) => show::run(&args, config).await,
     }
 }

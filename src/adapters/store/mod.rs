@@ -238,6 +238,14 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
+    /// As [`ReadOnly::is_in_use`]: a store that writes counts itself.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn is_in_use(&self) -> Result<bool, QueryError> {
+        self.reading.is_in_use().await
+    }
+
     /// The users' quotas that all replicas share; `None` on SQLite, where each process counts by itself.
     #[must_use]
     pub fn buckets(&self) -> Option<Arc<SharedBuckets>> {

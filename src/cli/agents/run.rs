@@ -11,7 +11,7 @@ use super::{others, read_some};
 use crate::app::Work;
 use crate::cli::client::{Agent, Answer, NewRun, Refused};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Where};
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::cli::runs::{self, OnInterrupt, STATUSES, Showing, follow};
@@ -65,30 +65,30 @@ Progress goes to standard error, only the result to standard output. Ctrl-C canc
 waits for its end; a second Ctrl-C stops waiting. `gavel agents show NAME` lists the inputs that \
 an agent takes.";
 
-impl Args {
-    /// Is a remote gavel used?
-    pub(in crate::cli) fn is_remote(&self) -> bool {
-        self.place.server.is_some()
-    }
-}
+impl Talk for Args {
+    const WORK: Work = Work::Act;
 
-/// `config` is absent if a remote gavel is used.
-pub(in crate::cli) async fn run(args: Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let object = args.input_json.as_deref().map(read).transpose()?;
-    let provider = config.as_ref().map(|config| &config.model.provider);
-    if let Some(Provider::Demo { asked }) = provider
-        && !args.showing.quiet
-    {
-        let why = if *asked { "" } else { "No credentials are set: " };
-        output::note(&format!(
-            "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
-            results mean nothing. Set GEMINI_API_KEY to use Gemini."
-        ));
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    let gavel = args.place.gavel(config, Work::Act).await?;
-    gavel
-        .talk(async |gavel| begin(&args, object.as_deref(), gavel).await)
-        .await
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        if let Provider::Demo { asked } = config.model.provider
+            && !self.showing.quiet
+        {
+            let why = if asked { "" } else { "No credentials are set: " };
+            output::note(&format!(
+                "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
+                 results mean nothing. Set GEMINI_API_KEY to use Gemini."
+            ));
+        }
+        Ok(())
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let object = self.input_json.as_deref().map(read).transpose()?;
+        begin(self, object.as_deref(), gavel).await
+    }
 }
 
 async fn begin(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Result<Exit> {

@@ -4,7 +4,7 @@ use super::{NO_ACTION, approval, not_found};
 use crate::app::{Work, is_in_use};
 use crate::cli::client::{Action, Client, Resolution, ThreadRun};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::config::Config;
@@ -70,65 +70,86 @@ Examples:
 
 The call does not run. The agent reads the reason and continues, or its run ends (setting runs.on_reject).";
 
-pub(super) async fn approve(args: Approve, config: Option<Config>) -> anyhow::Result<Exit> {
-    let decision = match args.always {
-        true => action::Resolution::ApproveAndAlwaysAllowRecipient,
-        false => action::Resolution::ApproveOnce,
-    };
-    say(args.id, decision, args.how, &args.place, config).await
+impl Talk for Approve {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        self.how.check(config).await
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let decision = match self.always {
+            true => action::Resolution::ApproveAndAlwaysAllowRecipient,
+            false => action::Resolution::ApproveOnce,
+        };
+        resolve(gavel, self.id, decision, &self.how, &self.place).await
+    }
 }
 
-pub(super) async fn reject(args: Reject, config: Option<Config>) -> anyhow::Result<Exit> {
-    say(args.id, action::Resolution::Reject, args.how, &args.place, config).await
+impl Talk for Reject {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        self.how.check(config).await
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let decision = action::Resolution::Reject;
+        resolve(gavel, self.id, decision, &self.how, &self.place).await
+    }
 }
 
-async fn say(
-    approval_id: ApprovalId,
-    decision: action::Resolution,
-    how: How,
-    place: &Where,
-    config: Option<Config>,
-) -> anyhow::Result<Exit> {
-    // A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
-    if let Some(config) = config.as_ref().filter(|_| !how.here)
-        && is_in_use(config).await?
-    {
-        return Err(Usage(
+impl How {
+    /// A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
+    async fn check(&self, config: &Config) -> anyhow::Result<()> {
+        if self.here || !is_in_use(config).await? {
+            return Ok(());
+        }
+        Err(Usage(
             "another gavel uses this database: answer through it with --server URL, so that its policy and servers apply, or \
              give --here to continue the run in this process, with its own policy and servers"
                 .to_owned(),
         )
-        .into());
+        .into())
     }
+}
+
+async fn resolve(
+    client: &Client,
+    approval_id: ApprovalId,
+    decision: action::Resolution,
+    how: &How,
+    place: &Where,
+) -> anyhow::Result<Exit> {
     let resolution = Resolution {
         approval_id,
         decision,
-        reason: how.reason,
+        reason: how.reason.clone(),
     };
-    let gavel = place.gavel(config, Work::Act).await?;
-    let json = how.json;
-    gavel
-        .talk(async |gavel| resolve(gavel, &resolution, json, &place.repeated()).await)
-        .await
-}
-
-/// `again` are the place options, for a suggested command.
-async fn resolve(client: &Client, resolution: &Resolution, json: bool, again: &str) -> anyhow::Result<Exit> {
-    let Some(run) = unless_stopped(client.resolve_and_wait(resolution)).await? else {
+    let Some(run) = unless_stopped(client.resolve_and_wait(&resolution)).await? else {
         output::note("it is unknown whether the answer counts; it is safe to repeat the command");
         return Ok(Exit::Interrupted);
     };
     let run = run.map_err(|error| not_found(error, NO_ACTION))?;
-    if json {
+    if how.json {
         output::json(&run)?;
     } else {
         output::line(&run_message(&run))?;
         for action in in_doubt(&run) {
             output::note(&format!(
                 "{}: find out at the receiving end whether it happened, then run `gavel approvals settle {} \
-                 happened|did_not_happen{again}`",
+                 happened|did_not_happen{}`",
                 output::printable(&action.tool),
-                action.action_id
+                action.action_id,
+                place.repeated()
             ));
         }
     }

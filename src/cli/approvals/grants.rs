@@ -4,14 +4,13 @@ use serde_json::Value;
 
 use super::not_found;
 use crate::app::Work;
-use crate::cli::client::{Answer, Client, Grant};
+use crate::cli::client::Grant;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
-use crate::cli::list::{Paging, at, more};
+use crate::cli::list::{Paging, at, more, rows};
 use crate::cli::output;
-use crate::cli::table::{clipped, table};
-use crate::config::Config;
+use crate::cli::table::clipped;
 use crate::domain::ids::GrantId;
 
 /// Options of `gavel approvals grants`.
@@ -48,30 +47,30 @@ const HEADS: [&str; 8] = [
     "recipients",
 ];
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let answering = args.place.answering(config.as_ref()).await?;
-    let gavel = args.place.gavel(config, Work::Read).await?;
-    gavel.talk(async |gavel| list(args, gavel, &answering).await).await
-}
+impl Talk for Args {
+    const WORK: Work = Work::Read;
 
-async fn list(args: &Args, client: &Client, answering: &Where) -> anyhow::Result<Exit> {
-    let page = client.grants(&args.paging.query()).await?;
-    let valid = page.items.iter().find(|grant| grant.revoked_at.is_none());
-    args.paging.print_items(&page, "there are no grants", |grants| {
-        table(&HEADS, &grants.iter().map(row).collect::<Vec<_>>())
-    })?;
-    if let Some(valid) = valid.filter(|_| !args.paging.json) {
-        let place = answering.for_call_of(Some(&valid.user_id)).repeated();
-        output::note(&format!(
-            "to revoke a grant: gavel approvals revoke{place} {}",
-            valid.grant_id
-        ));
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    more(&page, "more", "");
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let answering = gavel.answering(&self.place).await?;
+        let page = gavel.grants(&self.paging.query()).await?;
+        self.paging
+            .print_items(&page, "there are no grants", |grants| rows(&HEADS, grants, row))?;
+        let valid = page.items.iter().find(|grant| grant.revoked_at.is_none());
+        if let Some(valid) = valid.filter(|_| !self.paging.json) {
+            let place = answering.for_call_of(Some(&valid.user_id)).repeated();
+            let id = &valid.grant_id;
+            output::note(&format!("to revoke a grant: gavel approvals revoke{place} {id}"));
+        }
+        more(&page, "more", "");
+        Ok(Exit::Done)
+    }
 }
 
-fn row(grant: &Answer<Grant>) -> Vec<String> {
+fn row(grant: &Grant) -> Vec<String> {
     let recipients = grant.recipients_by_argument.iter().map(|(argument, addresses)| {
         let addresses = addresses.as_array().into_iter().flatten();
         let addresses: Vec<_> = addresses.filter_map(Value::as_str).collect();
@@ -93,17 +92,20 @@ fn row(grant: &Answer<Grant>) -> Vec<String> {
     ]
 }
 
-pub(super) async fn revoke(args: &Revoke, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = args.place.gavel(config, Work::Act).await?;
-    gavel.talk(async |gavel| revoke_one(args.id, gavel).await).await
-}
+impl Talk for Revoke {
+    const WORK: Work = Work::Act;
 
-async fn revoke_one(grant: GrantId, client: &Client) -> anyhow::Result<Exit> {
-    let Some(revoked) = unless_stopped(client.revoke(grant)).await? else {
-        return Ok(Exit::Interrupted);
-    };
-    let none = "this tenant and user have no such active grant; `gavel approvals grants` lists the grants";
-    revoked.map_err(|error| not_found(error, none))?;
-    output::line(&format!("grant {grant} is revoked"))?;
-    Ok(Exit::Done)
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(revoked) = unless_stopped(gavel.revoke(self.id)).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let none = "this tenant and user have no such active grant; `gavel approvals grants` lists the grants";
+        revoked.map_err(|error| not_found(error, none))?;
+        output::line(&format!("grant {} is revoked", self.id))?;
+        Ok(Exit::Done)
+    }
 }

@@ -3,12 +3,10 @@
 use super::answer::run_message;
 use super::{NO_ACTION, not_found};
 use crate::app::Work;
-use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::config::Config;
 use crate::domain::ids::ActionId;
 
 /// Options of `gavel approvals settle`.
@@ -39,20 +37,23 @@ fn action(text: &str) -> Result<ActionId, &'static str> {
     ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
 }
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = args.place.gavel(config, Work::Act).await?;
-    gavel.talk(async |gavel| settle(args, gavel).await).await
-}
+impl Talk for Args {
+    const WORK: Work = Work::Act;
 
-async fn settle(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    let Some(run) = unless_stopped(client.settle(args.id, args.what == "happened")).await? else {
-        return Ok(Exit::Interrupted);
-    };
-    let run = run.map_err(|error| not_found(error, NO_ACTION))?;
-    if args.json {
-        output::json(&run)?;
-    } else {
-        output::line(&run_message(&run))?;
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(run) = unless_stopped(gavel.settle(self.id, self.what == "happened")).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let run = run.map_err(|error| not_found(error, NO_ACTION))?;
+        if self.json {
+            output::json(&run)?;
+        } else {
+            output::line(&run_message(&run))?;
+        }
+        Ok(Exit::Done)
+    }
 }

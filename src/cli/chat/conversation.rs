@@ -1,6 +1,6 @@
 //! Reads messages until the input ends.
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::Value;
 
 use super::history::History;
@@ -54,7 +54,7 @@ pub(super) async fn hold(args: &Args, client: &Client) -> anyhow::Result<Exit> {
                     history.keep(message, &serde_json::from_str::<Value>(&decision)?);
                 }
                 Some(Err(error)) if person => output::note(&format!("error: {error:#}")),
-                Some(Err(error)) => return Err(anyhow!("{error:#}")),
+                Some(Err(error)) => return Err(error),
             },
         }
     }

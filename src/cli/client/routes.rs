@@ -71,7 +71,8 @@ impl Client {
                 || anyhow!("{} answered {} without a decision", whole.url, whole.status),
                 |(words, _)| anyhow!(words),
             )),
-            _ => Err(self.refused(whole)),
+            // A message that is rejected is no invalid usage of the command.
+            _ => Err(anyhow!("{:#}", self.refused(whole))),
         }
     }
 

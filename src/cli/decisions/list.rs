@@ -1,10 +1,11 @@
 //! `gavel decisions list`: one page of decisions.
 
-use crate::cli::client::{Answer, Client, Decision, Query};
+use crate::app::Work;
+use crate::cli::client::{Answer, Decision, Query};
 use crate::cli::exit::Exit;
-use crate::cli::gavel;
-use crate::cli::list::{Paging, at};
-use crate::cli::table::{clipped, table};
+use crate::cli::gavel::{self, Gavel, Talk, Where};
+use crate::cli::list::{Paging, at, rows};
+use crate::cli::table::clipped;
 use crate::domain::ids::TenantId;
 
 /// Options of `gavel decisions list`.
@@ -33,28 +34,34 @@ Examples:
   gavel decisions list --filter 'outcome_category = \"ERROR:*\" AND created_at >= \"2026-11-20T00:00:00Z\"'
   gavel decisions list --json --limit 1000 | jq -r .outcome_category | sort | uniq -c";
 
-pub(super) async fn run(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    let query = Query {
-        filter: args.filter.clone(),
-        order_by: args.oldest_first.then_some("created_at"),
-        ..args.paging.query()
-    };
-    let page = client.decisions(&query).await?;
-    args.paging.print(&page, "no decisions", rows)
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let query = Query {
+            filter: self.filter.clone(),
+            order_by: self.oldest_first.then_some("created_at"),
+            ..self.paging.query()
+        };
+        let page = gavel.decisions(&query).await?;
+        self.paging.print(&page, "no decisions", as_table)
+    }
 }
+
+const HEADS: [&str; 8] = [
+    "at (UTC)", "decision", "type", "outcome", "user", "intent", "ms", "message",
+];
 
 /// Decisions as a table.
-pub(super) fn rows(items: &[Answer<Decision>]) -> String {
-    let rows: Vec<_> = items.iter().map(row).collect();
-    table(
-        &[
-            "at (UTC)", "decision", "type", "outcome", "user", "intent", "ms", "message",
-        ],
-        &rows,
-    )
+pub(super) fn as_table(items: &[Answer<Decision>]) -> String {
+    rows(&HEADS, items, row)
 }
 
-fn row(item: &Answer<Decision>) -> Vec<String> {
+fn row(item: &Decision) -> Vec<String> {
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     vec![
         at(&item.created_at),
@@ -80,7 +87,7 @@ mod tests {
             "created_at": "2026-11-20T10:20:30.123456Z", "decision_id": "d", "decision_type": "RESPOND_ONLY",
             "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "message": "a\nb",
         });
-        let table = rows(&[serde_json::from_value(item).unwrap()]);
+        let table = as_table(&[serde_json::from_value(item).unwrap()]);
         assert!(
             table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"),
             "{table}"

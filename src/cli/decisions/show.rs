@@ -3,9 +3,10 @@
 use anyhow::bail;
 use serde_json::Value;
 
-use crate::cli::client::Client;
+use crate::app::Work;
 use crate::cli::exit::Exit;
-use crate::cli::{gavel, output};
+use crate::cli::gavel::{self, Gavel, Talk, Where};
+use crate::cli::output;
 use crate::domain::ids::{DecisionId, TenantId};
 
 /// Options of `gavel decisions show`.
@@ -26,16 +27,24 @@ fn id(text: &str) -> Result<DecisionId, &'static str> {
     DecisionId::parse(text).ok_or("a decision's id is a UUID; `gavel decisions list` shows them")
 }
 
-pub(super) async fn run(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    let Some(decision) = client.decision(args.id).await? else {
-        bail!("there is no decision {} of the tenant {}", args.id, args.tenant);
-    };
-    if args.json {
-        output::json(&decision)?;
-    } else {
-        output::line(&text(&decision.json))?;
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
     }
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(decision) = gavel.decision(self.id).await? else {
+            bail!("there is no decision {} of the tenant {}", self.id, self.tenant);
+        };
+        if self.json {
+            output::json(&decision)?;
+        } else {
+            output::line(&text(&decision.json))?;
+        }
+        Ok(Exit::Done)
+    }
 }
 
 /// The fields in order, then the calls.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::list;
+use crate::app::Work;
 use crate::cli::client::{Answer, Client, Decision, Query};
 use crate::cli::exit::Exit;
-use crate::cli::gavel;
+use crate::cli::gavel::{self, Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::domain::ids::TenantId;
@@ -42,9 +43,17 @@ const LONG_EVERY: u32 = 30;
 /// Rows of one page.
 const PAGE: u32 = 1000;
 
-pub(super) async fn run(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    let done = unless_stopped(follow(args, client)).await?;
-    done.unwrap_or(Ok(Exit::Interrupted))
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let done = unless_stopped(follow(self, gavel)).await?;
+        done.unwrap_or(Ok(Exit::Interrupted))
+    }
 }
 
 /// Ends only with an error.
@@ -126,7 +135,7 @@ fn print(args: &Args, rows: &[Answer<Decision>], with_heads: bool) -> anyhow::Re
     if rows.is_empty() && !with_heads {
         return Ok(());
     }
-    let table = list::rows(rows);
+    let table = list::as_table(rows);
     let body = if with_heads {
         table.as_str()
     } else {

@@ -2,12 +2,10 @@
 
 use super::id;
 use crate::app::Work;
-use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::config::Config;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 
@@ -34,29 +32,32 @@ A run that a worker executes ends within seconds, when its worker sees the cance
 ends when the next `gavel serve` resumes it. Completed actions are not undone. A run that has ended \
 does not change.";
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = args.place.gavel(config, Work::Act).await?;
-    gavel.talk(async |gavel| cancel(args, gavel).await).await
-}
+impl Talk for Args {
+    const WORK: Work = Work::Act;
 
-async fn cancel(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    let Some(run) = unless_stopped(client.cancel(args.id)).await? else {
-        return Ok(Exit::Interrupted);
-    };
-    let run = run?;
-    if args.json {
-        output::json(&run)?;
-        return Ok(Exit::Done);
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    output::line(&match RunStatus::parse(&run.status) {
-        Some(RunStatus::Cancelled) => format!("run {} is cancelled", args.id),
-        Some(status) if status.is_over() => format!("run {} had already ended: {}", args.id, status.as_str()),
-        _ => format!(
-            "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
-            args.id,
-            args.place.repeated(),
-            args.id
-        ),
-    })?;
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(run) = unless_stopped(gavel.cancel(self.id)).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let run = run?;
+        if self.json {
+            output::json(&run)?;
+            return Ok(Exit::Done);
+        }
+        output::line(&match RunStatus::parse(&run.status) {
+            Some(RunStatus::Cancelled) => format!("run {} is cancelled", self.id),
+            Some(status) if status.is_over() => format!("run {} had already ended: {}", self.id, status.as_str()),
+            _ => format!(
+                "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
+                self.id,
+                self.place.repeated(),
+                self.id
+            ),
+        })?;
+        Ok(Exit::Done)
+    }
 }

@@ -4,10 +4,9 @@ use super::progress;
 use crate::app::Work;
 use crate::cli::client::{Query, Run};
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
-use crate::cli::list::{Paging, at};
-use crate::cli::table::{clipped, table};
-use crate::config::Config;
+use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::list::{Paging, at, rows};
+use crate::cli::table::clipped;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{DEFAULT_PROJECT, IdError, ProjectId};
 
@@ -53,25 +52,27 @@ fn agent(name: &str) -> Result<String, &'static str> {
     }
 }
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let conditions: Vec<_> = [("agent_id", &args.agent), ("status", &args.status)]
-        .into_iter()
-        .filter_map(|(field, value)| Some(format!("{field} = \"{}\"", value.as_ref()?)))
-        .collect();
-    let query = Query {
-        filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
-        ..args.paging.query()
-    };
-    let heads = ["at (UTC)", "run", "agent", "status", "steps", "time", "result"];
-    let gavel = args.place.gavel(config, Work::Read).await?;
-    gavel
-        .talk(async |gavel| {
-            let page = gavel.runs(&args.project, &query).await?;
-            args.paging.print(&page, "no runs", |runs| {
-                table(&heads, &runs.iter().map(|run| row(run)).collect::<Vec<_>>())
-            })
-        })
-        .await
+const HEADS: [&str; 7] = ["at (UTC)", "run", "agent", "status", "steps", "time", "result"];
+
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let conditions: Vec<_> = [("agent_id", &self.agent), ("status", &self.status)]
+            .into_iter()
+            .filter_map(|(field, value)| Some(format!("{field} = \"{}\"", value.as_ref()?)))
+            .collect();
+        let query = Query {
+            filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
+            ..self.paging.query()
+        };
+        let page = gavel.runs(&self.project, &query).await?;
+        self.paging.print(&page, "no runs", |runs| rows(&HEADS, runs, row))
+    }
 }
 
 fn row(run: &Run) -> Vec<String> {

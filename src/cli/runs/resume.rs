@@ -8,10 +8,9 @@ use super::{STATUSES, id, timeout};
 use crate::app::Work;
 use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::config::Config;
 use crate::domain::ids::{ActionId, RunId};
 
 /// Options of `gavel runs resume`.
@@ -57,18 +56,25 @@ fn settled(text: &str) -> Result<(ActionId, bool), String> {
     }
 }
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let mut settled = BTreeMap::new();
-    for (action, happened) in &args.settled {
-        if settled
-            .insert(*action, *happened)
-            .is_some_and(|before| before != *happened)
-        {
-            return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
-        }
+impl Talk for Args {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    let gavel = args.place.gavel(config, Work::Act).await?;
-    gavel.talk(async |gavel| resume(args, gavel, settled).await).await
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let mut settled = BTreeMap::new();
+        for (action, happened) in &self.settled {
+            if settled
+                .insert(*action, *happened)
+                .is_some_and(|before| before != *happened)
+            {
+                return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
+            }
+        }
+        resume(self, gavel, settled).await
+    }
 }
 
 async fn resume(args: &Args, client: &Client, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {

@@ -4,12 +4,11 @@ use serde_json::Value;
 
 use super::{follow, id};
 use crate::app::Work;
-use crate::cli::client::{Action, Answer, Client, Run};
+use crate::cli::client::{Action, Answer, Run};
 use crate::cli::decisions::call;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::output;
-use crate::config::Config;
 use crate::domain::ids::RunId;
 
 /// Options of `gavel runs show`.
@@ -34,28 +33,31 @@ Examples:
 Tool calls come from the decision log: after the run has ended all of them, before that only those \
 that may have had an effect.";
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let answering = args.place.answering(config.as_ref()).await?;
-    let gavel = args.place.gavel(config, Work::Read).await?;
-    gavel.talk(async |gavel| show(args, gavel, &answering).await).await
-}
+impl Talk for Args {
+    const WORK: Work = Work::Read;
 
-async fn show(args: &Args, client: &Client, answering: &Where) -> anyhow::Result<Exit> {
-    let mut run = client.run(args.id).await?;
-    let decision = client.decision(args.id.decision()).await?;
-    let mut actions = client.actions(args.id).await?;
-    if let Some(user) = decision.as_ref().and_then(|decision| decision.user_id.as_deref()) {
-        actions.iter_mut().for_each(|action| action.set_user(user));
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    let calls = decision.map(|mut decision| decision.json["tool_calls"].take());
-    if args.json {
-        run.json["tool_calls"] = calls.unwrap_or_default();
-        run.json["actions"] = actions.into_iter().map(|action| action.json).collect();
-        output::json(&run)?;
-    } else {
-        output::line(&text(&run, calls.as_ref(), &actions, answering))?;
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let answering = gavel.answering(&self.place).await?;
+        let mut run = gavel.run(self.id).await?;
+        let decision = gavel.decision(self.id.decision()).await?;
+        let mut actions = gavel.actions(self.id).await?;
+        if let Some(user) = decision.as_ref().and_then(|decision| decision.user_id.as_deref()) {
+            actions.iter_mut().for_each(|action| action.set_user(user));
+        }
+        let calls = decision.map(|mut decision| decision.json["tool_calls"].take());
+        if self.json {
+            run.json["tool_calls"] = calls.unwrap_or_default();
+            run.json["actions"] = actions.into_iter().map(|action| action.json).collect();
+            output::json(&run)?;
+        } else {
+            output::line(&text(&run, calls.as_ref(), &actions, &answering))?;
+        }
+        Ok(Exit::Done)
     }
-    Ok(Exit::Done)
 }
 
 /// The fields in order, the calls, and the next steps.

@@ -4,8 +4,7 @@ use super::follow::{OnInterrupt, Showing, follow};
 use super::{STATUSES, id};
 use crate::app::Work;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
-use crate::config::Config;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::domain::ids::RunId;
 
 /// Options of `gavel runs watch`.
@@ -28,9 +27,14 @@ Examples:
 
 It begins with what the run has done so far. Ctrl-C stops watching; the run continues.";
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = args.place.gavel(config, Work::Read).await?;
-    gavel
-        .talk(async |gavel| follow(gavel, &args.place, args.id, &args.showing, OnInterrupt::Leaves).await)
-        .await
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        follow(gavel, &self.place, self.id, &self.showing, OnInterrupt::Leaves).await
+    }
 }

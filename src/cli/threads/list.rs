@@ -1,12 +1,11 @@
 //! `gavel threads list`: one page of threads.
 
 use crate::app::Work;
-use crate::cli::client::{Answer, ThreadSummary};
+use crate::cli::client::ThreadSummary;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
-use crate::cli::list::{Paging, at};
-use crate::cli::table::{clipped, table};
-use crate::config::Config;
+use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::list::{Paging, at, rows};
+use crate::cli::table::clipped;
 
 /// Options of `gavel threads list`.
 #[derive(Debug, clap::Args)]
@@ -28,20 +27,21 @@ A remote gavel lists only one user's threads.";
 
 const HEADS: [&str; 6] = ["last (UTC)", "thread", "user", "agent", "state", "begins with"];
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let none = format!("no threads{}", args.place.whose_words());
-    let gavel = args.place.gavel(config, Work::Read).await?;
-    gavel
-        .talk(async |gavel| {
-            let page = gavel.threads(&args.paging.query()).await?;
-            args.paging.print(&page, &none, |threads| {
-                table(&HEADS, &threads.iter().map(row).collect::<Vec<_>>())
-            })
-        })
-        .await
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let page = gavel.threads(&self.paging.query()).await?;
+        let none = format!("no threads{}", self.place.whose_words());
+        self.paging.print(&page, &none, |threads| rows(&HEADS, threads, row))
+    }
 }
 
-fn row(thread: &Answer<ThreadSummary>) -> Vec<String> {
+fn row(thread: &ThreadSummary) -> Vec<String> {
     vec![
         at(&thread.updated_at),
         thread.thread_id.clone(),

@@ -5,10 +5,9 @@ use anyhow::anyhow;
 use crate::app::Work;
 use crate::cli::client::{Action, Answer, Client, Message, Refused, Thread};
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::at;
 use crate::cli::output;
-use crate::config::Config;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::domain::thread::{MessageKind, MessageRole};
@@ -39,37 +38,40 @@ fn id(text: &str) -> Result<ThreadId, &'static str> {
     ThreadId::parse(text).ok_or("a thread's id is a UUID; `gavel threads list` shows them")
 }
 
-pub(super) async fn run(args: &Args, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = args.place.gavel(config, Work::Read).await?;
-    gavel.talk(async |gavel| show(args, gavel).await).await
-}
+impl Talk for Args {
+    const WORK: Work = Work::Read;
 
-async fn show(args: &Args, client: &Client) -> anyhow::Result<Exit> {
-    let thread = client.thread(args.id, args.before).await;
-    let mut thread = thread.map_err(|error| match Refused::in_error(&error) {
-        Some(refused) if refused.is_not_found() => {
-            anyhow!("there is no thread {}{}", args.id, args.place.whose_words())
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let thread = gavel.thread(self.id, self.before).await;
+        let mut thread = thread.map_err(|error| match Refused::in_error(&error) {
+            Some(refused) if refused.is_not_found() => {
+                anyhow!("there is no thread {}{}", self.id, self.place.whose_words())
+            }
+            _ => error,
+        })?;
+        let actions = actions(gavel, &thread).await?;
+        if self.json {
+            thread.json["actions"] = actions.into_iter().map(|action| action.json).collect();
+            output::json(&thread)?;
+            return Ok(Exit::Done);
         }
-        _ => error,
-    })?;
-    let actions = actions(client, &thread).await?;
-    if args.json {
-        thread.json["actions"] = actions.into_iter().map(|action| action.json).collect();
-        output::json(&thread)?;
-        return Ok(Exit::Done);
+        output::line(&text(&thread, &actions))?;
+        if let Some(first) = thread.messages.first().filter(|first| first.number > 1) {
+            let first = first.number;
+            output::note(&format!("earlier messages: the same command with --before {first}"));
+        }
+        let open = [ActionStatus::AwaitingConfirmation, ActionStatus::InDoubt];
+        let is_open = |action: &Answer<Action>| open.iter().any(|status| action.state == status.as_str());
+        if actions.iter().any(is_open) {
+            let place = self.place.repeated();
+            output::note(&format!("a user must answer: `gavel approvals list{place}` shows how"));
+        }
+        Ok(Exit::Done)
     }
-    output::line(&text(&thread, &actions))?;
-    if let Some(first) = thread.messages.first().filter(|first| first.number > 1) {
-        let first = first.number;
-        output::note(&format!("earlier messages: the same command with --before {first}"));
-    }
-    let open = [ActionStatus::AwaitingConfirmation, ActionStatus::InDoubt];
-    let is_open = |action: &Answer<Action>| open.iter().any(|status| action.state == status.as_str());
-    if actions.iter().any(is_open) {
-        let place = args.place.repeated();
-        output::note(&format!("a user must answer: `gavel approvals list{place}` shows how"));
-    }
-    Ok(Exit::Done)
 }
 
 /// The actions of the runs that the thread's messages belong to.
