@@ -554,13 +554,13 @@ async fn a_process_started_for_one_command_claims_no_run() {
 /// for outgoing requests is not used for requests to the own process.
 #[test]
 fn commands_that_read_need_only_the_database_and_change_nothing() {
-    let place = Place::new();
+    let place = agents(&[("invalid.md", "x")]);
     fs::write(place.path().join("invalid"), "x").unwrap();
     let environment = [
         ("GAVEL_MCP_CONFIG", "invalid"),
         ("GAVEL_POLICY", "invalid"),
-        ("GAVEL_CONSTITUTION", "missing"),
-        ("GAVEL_AGENTS", "missing"),
+        ("GAVEL_CONSTITUTION", "invalid"),
+        ("GAVEL_AGENTS", "agents"),
         ("HTTP_PROXY", "http://127.0.0.1:9"),
         ("ALL_PROXY", "http://127.0.0.1:9"),
     ];
@@ -591,7 +591,7 @@ fn commands_that_read_need_only_the_database_and_change_nothing() {
         names.sort();
         names
     };
-    assert_eq!(files(), ["invalid"]);
+    assert_eq!(files(), ["agents", "invalid"]);
     place.run(&["migrate"]).ended(0);
     let before = files();
     for command in commands {
