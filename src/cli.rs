@@ -11,16 +11,17 @@ mod decisions;
 mod doctor;
 mod eval;
 mod exit;
+mod gavel;
 mod google;
 mod interrupt;
 mod lines;
+mod list;
 mod live;
 mod logs;
 mod mcp;
 mod mcp_server;
 mod migrate;
 mod new_key;
-mod operator;
 mod output;
 mod policy;
 mod runs;
@@ -37,6 +38,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
+use self::gavel::Talk;
 use self::logs::Voice;
 use crate::config::{Config, Flags, Resolved};
 use crate::telemetry::Telemetry;
@@ -149,41 +151,24 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
                 agents::validate_with_tools(args, resolved)
             })
         }
-        Verb::Agents(agents::Verb::Run(args)) if args.is_remote() => with_runtime(None, agents::start(args, None)),
-        Verb::Agents(agents::Verb::Run(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            agents::start(args, Some(resolved))
-        }),
+        Verb::Agents(agents::Verb::Run(args)) => talk(&args, &cli.flags),
         Verb::Agents(verb) => agents::run(verb, &cli.flags),
-        Verb::Runs(verb) if verb.is_remote() => with_runtime(None, runs::run(verb, None)),
-        Verb::Runs(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            runs::run(verb, Some(resolved))
-        }),
-        Verb::Approvals(verb) if verb.is_remote() => with_runtime(None, approvals::run(verb, None)),
-        Verb::Approvals(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            approvals::run(verb, Some(resolved))
-        }),
-        Verb::Threads(verb) if verb.is_remote() => with_runtime(None, threads::run(verb, None)),
-        Verb::Threads(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            threads::run(verb, Some(resolved))
-        }),
-        Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
+        Verb::Runs(verb) => verb.run(&cli.flags),
+        Verb::Approvals(verb) => verb.run(&cli.flags),
+        Verb::Threads(verb) => verb.run(&cli.flags),
+        Verb::Chat(args) => talk(&args, &cli.flags),
+        Verb::Decisions(verb) => verb.run(&cli.flags),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
             Err(errors) => doctor::refused(&errors),
         },
         Verb::Serve => with_config(Config::load(&cli.flags)?, Voice::Service, serve::run),
-        Verb::Chat(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            chat::run(args, resolved)
-        }),
         Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             mcp::run(verb, resolved)
         }),
         Verb::Google(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             google::run(verb, resolved)
-        }),
-        Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            decisions::run(verb, resolved)
         }),
         Verb::Audit(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             audit::run(verb, resolved)
@@ -198,6 +183,16 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             migrate::run(args, resolved)
         }),
     }
+}
+
+/// Runs a command that talks to a gavel: a remote one, or with a configuration a service of its own.
+fn talk(command: &impl Talk, flags: &Flags) -> anyhow::Result<Exit> {
+    if command.place().server.is_some() {
+        return with_runtime(None, gavel::run(command, None));
+    }
+    with_config(Config::load(flags)?, Voice::Trouble, |resolved| {
+        gavel::run(command, Some(resolved.config))
+    })
 }
 
 /// Runs a command under a configuration, with that configuration's logs and traces.

@@ -89,6 +89,42 @@ fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A command that has a route is a client: it sees of the rest of gavel what a remote client sees, and the service that
+/// `app` starts for it. The others have no route.
+#[test]
+fn commands_with_a_route_are_http_clients() {
+    let without_a_route = [
+        "agents/eval.rs",
+        "agents/list.rs",
+        "agents/validate.rs",
+        "audit",
+        "doctor.rs",
+        "eval",
+        "exit.rs",
+        "google",
+        "mcp",
+        "migrate.rs",
+        "policy",
+        "serve",
+        "since.rs",
+        // It keeps the history within the limits of a request, which its test checks with the request's parser.
+        "chat/history.rs",
+    ];
+    let mut wrong = Vec::new();
+    let cli = root().join("src/cli");
+    for path in rust_files(&cli) {
+        let inner = path.strip_prefix(&cli).unwrap().to_str().unwrap();
+        let code = code(&path);
+        for to in ["adapters", "engine", "http", "ports", "surfaces"] {
+            let is_named = code.contains(&format!("crate::{to}"));
+            if is_named && !without_a_route.iter().any(|prefix| inner.starts_with(prefix)) {
+                wrong.push(format!("{inner} names {to}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn each_library_is_used_only_in_its_modules() {
     let places: [(&str, &[&str]); 9] = [

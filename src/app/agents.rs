@@ -51,6 +51,8 @@ pub(super) enum Purpose {
     Serving,
     /// For a command that concerns something else, or a single agent.
     OneCommand,
+    /// Not at all: for a command that only reads records.
+    Records,
 }
 
 /// The file-based agents of the service, replaced when the files change.
@@ -68,6 +70,13 @@ impl Files {
     /// # Errors
     /// The directory is named and served, and cannot be listed or has errors; all errors are reported.
     pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
+        if purpose == Purpose::Records {
+            return Ok(Self {
+                folder: None,
+                stamp: None,
+                agents: Arc::default(),
+            });
+        }
         let folder = match &config.agents {
             Some(folder) => Some(folder.clone()),
             None => Some(PathBuf::from(DEFAULT_FOLDER)).filter(|folder| folder.is_dir()),

@@ -23,27 +23,41 @@ use crate::surfaces::caller::{Caller, Identity, KeySource};
 /// Interval between two upkeep runs of the metrics recorder.
 const FOLD: Duration = Duration::from_secs(1);
 
+/// Connections of one command: a request and a stream at once, and some to spare.
+const OF_ONE_COMMAND: usize = 16;
+
 pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
+    let google = AtCallback::new(&app.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>);
+    let most = connections(EdgeLimits::default().connections);
+    Ok(edge_with(app, auth(&app.config.auth)?, google, most))
+}
+
+/// For one command, which alone has the key.
+pub(super) fn edge_of_command(app: &App, key: ServiceKey) -> Edge {
+    edge_with(app, Auth::OneCommand(key), None, OF_ONE_COMMAND)
+}
+
+fn edge_with(app: &App, auth: Auth, google: Option<Arc<dyn Callback>>, connections: usize) -> Edge {
     let surroundings = Around {
         mcp: app.mcp.clone(),
         stopping: app.stopping.clone(),
         metrics: metrics(),
     };
-    Ok(Edge {
+    Edge {
         chat: app.chat.clone(),
         agents: app.agents.clone(),
         threads: app.threads.clone(),
         approvals: app.approvals.clone(),
         sessions: app.sessions.clone(),
         decisions: app.decisions.clone(),
-        auth: auth(&app.config.auth)?,
+        auth,
         surroundings: Arc::new(surroundings),
-        google: AtCallback::new(&app.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>),
+        google,
         limits: EdgeLimits {
-            connections: connections(EdgeLimits::default().connections),
+            connections,
             ..EdgeLimits::default()
         },
-    })
+    }
 }
 
 /// The wanted number of connections, at most half of the files that the process may open: the other half is for the

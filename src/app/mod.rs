@@ -2,6 +2,7 @@
 //! same code as `gavel serve`.
 
 mod agents;
+mod command;
 mod edge;
 mod google;
 mod model;
@@ -10,7 +11,8 @@ mod servers;
 
 use std::convert::Infallible;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
+pub(crate) use command::{OwnService, Work, fresh_key, is_in_use, operator};
 pub use google::google;
 pub use policy::{policy, read_policy};
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, tool_settings};
@@ -30,7 +33,7 @@ use self::agents::Purpose;
 use crate::adapters::demo::Demo;
 use crate::adapters::gemini::Gemini;
 use crate::adapters::jwks::Jwks;
-use crate::adapters::mcp::Mcp;
+use crate::adapters::mcp::{Mcp, McpConfig};
 use crate::adapters::queue::{Queue, QueueOptions};
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
@@ -40,6 +43,7 @@ use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
 use crate::engine::agent::{Agents, Models, Running};
+use crate::http::caller::ServiceKey;
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
@@ -76,7 +80,7 @@ pub struct App {
     pub mcp: Arc<Mcp>,
     /// The store.
     pub store: Arc<Store>,
-    queue: Arc<Queue>,
+    queue: Option<Arc<Queue>>,
     background: TaskTracker,
     stop: CancellationToken,
     stopping: Arc<AtomicBool>,
@@ -88,6 +92,8 @@ pub struct Serving {
     pub address: SocketAddr,
     handle: actix_web::dev::ServerHandle,
     task: tokio::task::JoinHandle<std::io::Result<()>>,
+    /// Whether a stop waits until clients have read their responses.
+    graceful: bool,
 }
 
 impl Serving {
@@ -128,7 +134,17 @@ impl App {
         Self::build_of(config, Some(model), Purpose::OneCommand).await
     }
 
+    /// Builds everything over an existing database, for reads alone: no MCP server is started, no run can begin, and no
+    /// file that reads do not need is read.
+    ///
+    /// # Errors
+    /// The database is missing, lacks migrations, or is unavailable.
+    async fn build_for_reading(config: Config) -> anyhow::Result<Self> {
+        Self::build_of(command::records_alone(config), None, Purpose::Records).await
+    }
+
     async fn build_of(config: Config, model: Option<Arc<dyn Model>>, purpose: Purpose) -> anyhow::Result<Self> {
+        let reads = purpose == Purpose::Records;
         // Before the model, which keeps handles of its metrics.
         edge::metrics();
         let model = match model {
@@ -137,19 +153,25 @@ impl App {
         };
         let constitution = constitution(&config)?;
         let policy = Arc::new(policy::policy(&config)?);
-        let servers = servers::read(&config)?;
+        let servers = match reads {
+            true => McpConfig::default(),
+            false => servers::read(&config)?,
+        };
         let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
-        let store = Store::open(store_config(&config, instance))
-            .await
-            .context("the record store cannot be opened")?;
-        let options = QueueOptions {
-            // The shutdown has drained the jobs before it closes the queue.
-            drain: LAST_WORDS,
-            ..QueueOptions::default()
+        let store_config = store_config(&config, instance);
+        let store = match reads {
+            true => Store::open_for_reading(store_config)
+                .await
+                .context("the database cannot be read")?,
+            false => Store::open(store_config)
+                .await
+                .context("the record store cannot be opened")?,
         };
-        let queue = Queue::open(config.database_url.expose_secret(), instance, options)
-            .context("the queue of runs cannot be opened")?;
+        let queue = match reads {
+            true => None,
+            false => Some(queue(&config, instance)?),
+        };
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         let quota = quota(&config, &store, &background, &stop);
@@ -189,11 +211,13 @@ impl App {
             config.runs.while_busy,
         );
         let approvals = Approvals::new(Arc::clone(&agents), store.clone());
-        agents.set_queue(queue.clone());
+        if let Some(queue) = &queue {
+            agents.set_queue(queue.clone());
+        }
         let Console { lasts, idle } = config.console;
         let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
         // A process without background capacity runs only what its own callers request.
-        if config.runs.background > 0 {
+        if let Some(queue) = queue.as_ref().filter(|_| config.runs.background > 0) {
             queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
             background.spawn(Arc::clone(&agents).sweep());
         }
@@ -233,12 +257,31 @@ impl App {
             drain: LAST_WORDS,
         };
         let server = http::server(edge::edge(self)?, listener, settings)?;
-        let handle = server.handle();
-        Ok(Serving {
+        Ok(self.serving(server, address, true))
+    }
+
+    /// Serves the API alone, on a free loopback port, to one key.
+    ///
+    /// # Errors
+    /// gavel cannot listen there.
+    fn serve_key(&self, key: ServiceKey) -> anyhow::Result<Serving> {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).context("cannot listen on a loopback port")?;
+        let address = listener.local_addr()?;
+        let settings = ServerSettings {
+            workers: Some(NonZeroUsize::MIN),
+            drain: LAST_WORDS,
+        };
+        let server = http::server(edge::edge_of_command(self, key), listener, settings)?;
+        Ok(self.serving(server, address, false))
+    }
+
+    fn serving(&self, server: actix_web::dev::Server, address: SocketAddr, graceful: bool) -> Serving {
+        Serving {
             address,
-            handle,
+            handle: server.handle(),
             task: self.background.spawn(server),
-        })
+            graceful,
+        }
     }
 
     /// Ends everything in order. New requests are refused. Work in progress is finished, or interrupted when the drain
@@ -247,7 +290,9 @@ impl App {
         self.stopping.store(true, Ordering::Relaxed);
         // Background runs continue in the next process that claims them.
         self.agents.stop_background();
-        self.queue.stop();
+        if let Some(queue) = &self.queue {
+            queue.stop();
+        }
         let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
         if tokio::time::timeout(self.config.drain, drained).await.is_err() {
             tracing::warn!("the drain time is exhausted; requests and runs in progress are interrupted");
@@ -265,12 +310,14 @@ impl App {
         if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
             tracing::warn!("some runs of agents did not end in time; another process continues them");
         }
-        self.queue.shutdown().await;
+        if let Some(queue) = &self.queue {
+            queue.shutdown().await;
+        }
         // Not before: a worker thread of the server ends when its last client disconnects, which would also end the
         // tasks on it.
         if let Some(serving) = serving {
             let closed = async {
-                serving.handle.stop(true).await;
+                serving.handle.stop(serving.graceful).await;
                 if let Ok(Err(error)) = serving.task.await {
                     tracing::error!(%error, "the HTTP server ended with an error");
                 }
@@ -397,6 +444,15 @@ fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
         audit: audit_secrets(config),
         ..StoreConfig::new(config.database_url.expose_secret(), instance)
     }
+}
+
+fn queue(config: &Config, instance: InstanceId) -> anyhow::Result<Arc<Queue>> {
+    let options = QueueOptions {
+        // The shutdown has drained the jobs before it closes the queue.
+        drain: LAST_WORDS,
+        ..QueueOptions::default()
+    };
+    Queue::open(config.database_url.expose_secret(), instance, options).context("the queue of runs cannot be opened")
 }
 
 /// Counted by this process alone; where replicas may share a database, together with them.

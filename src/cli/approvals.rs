@@ -1,6 +1,5 @@
-//! `gavel approvals`: approval requests and their answers, in-doubt actions, and grants. As with `gavel runs`, commands
-//! that only read use the configured database. An answer is processed in this process, so it is rejected while another
-//! gavel uses that database, unless `--here` is given. With `--server`, both use a remote gavel.
+//! `gavel approvals`: approval requests and their answers, in-doubt actions, and grants. Without `--server` the run
+//! continues in this process, so an answer is rejected while another gavel uses the database, unless `--here` is given.
 
 mod answer;
 mod grants;
@@ -11,9 +10,10 @@ mod settle;
 use clap::Subcommand;
 
 pub(super) use self::question::{answers, question};
+use super::client::Refused;
 use super::exit::Exit;
-use super::runs::Where;
-use crate::config::Resolved;
+use super::talk;
+use crate::config::Flags;
 use crate::domain::ids::ApprovalId;
 
 /// The commands of `gavel approvals`.
@@ -34,35 +34,29 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Is a remote gavel used?
-    pub(super) fn is_remote(&self) -> bool {
-        self.place().server.is_some()
-    }
-
-    fn place(&self) -> &Where {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
-            Self::List(args) => &args.place,
-            Self::Approve(args) => &args.place,
-            Self::Reject(args) => &args.place,
-            Self::Settle(args) => &args.place,
-            Self::Grants(args) => &args.place,
-            Self::Revoke(args) => &args.place,
+            Self::List(args) => talk(args, flags),
+            Self::Approve(args) => talk(args, flags),
+            Self::Reject(args) => talk(args, flags),
+            Self::Settle(args) => talk(args, flags),
+            Self::Grants(args) => talk(args, flags),
+            Self::Revoke(args) => talk(args, flags),
         }
     }
 }
 
-/// `resolved` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
-    let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
-    match verb {
-        Verb::List(args) => list::run(&args, place).await,
-        Verb::Approve(args) => answer::approve(args, place).await,
-        Verb::Reject(args) => answer::reject(args, place).await,
-        Verb::Settle(args) => settle::run(&args, place).await,
-        Verb::Grants(args) => grants::run(&args, place).await,
-        Verb::Revoke(args) => grants::revoke(&args, place).await,
+/// In place of a server's words that there is no such object: which, and where to look.
+fn not_found(error: anyhow::Error, words: &str) -> anyhow::Error {
+    match Refused::in_error(&error) {
+        Some(refused) if refused.is_not_found() => anyhow::anyhow!("{words}"),
+        _ => error,
     }
 }
+
+/// There is no such approval request or action.
+const NO_ACTION: &str =
+    "this tenant and user have no such approval request or action; `gavel approvals list` lists them";
 
 /// Parses an approval id argument.
 fn approval(text: &str) -> Result<ApprovalId, &'static str> {

@@ -5,21 +5,17 @@ mod answer;
 mod conversation;
 mod history;
 
-use std::sync::Arc;
-
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use self::history::History;
-use super::client::Client;
 use super::exit::Exit;
+use super::gavel::{self, Gavel, Talk, Where};
 use super::interrupt::unless_stopped;
-use super::{operator, output};
-use crate::app::App;
-use crate::config::Resolved;
-use crate::domain::ids::{DecisionId, TenantId, UserId};
-use crate::surfaces::chat::request::ChatRequest;
-use crate::surfaces::chat::{ChatError, RequestMeta};
+use super::output;
+use crate::app::Work;
+use crate::config::{Config, Provider};
+use crate::domain::ids::{TenantId, UserId};
 
 /// Options of `gavel chat`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +25,7 @@ pub(super) struct Args {
     #[arg(value_name = "MESSAGE", num_args = 0..)]
     message: Vec<String>,
     /// The user on whose behalf to act
-    #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
+    #[arg(long, default_value = "me", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
     /// The user's time zone, for "today" and "tomorrow" [default: this machine's]
     #[arg(long, value_name = "IANA NAME")]
@@ -39,9 +35,9 @@ pub(super) struct Args {
     json: bool,
     /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of deciding in this process
     #[arg(long, value_name = "URL")]
-    pub(super) server: Option<String>,
+    server: Option<String>,
     /// The tenant for the records, if this process decides
-    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME", conflicts_with = "server")]
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
 }
 
@@ -52,76 +48,32 @@ Examples:
   gavel chat                          a conversation; /quit ends it, /new clears the history
   gavel chat --server https://gavel.internal --user ann \"show my tasks\"";
 
-/// The service that decides.
-enum Decider {
-    Here(Arc<crate::surfaces::chat::Chat>, Box<crate::surfaces::caller::Caller>),
-    There(Client),
-}
+impl Talk for Args {
+    const WORK: Work = Work::Act;
 
-impl Decider {
-    /// The decision's body.
-    async fn decide(&self, body: &Value) -> anyhow::Result<String> {
-        match self {
-            Self::There(client) => client.decide(body).await,
-            Self::Here(chat, caller) => {
-                let request = ChatRequest::from_json(body.to_string().as_bytes()).map_err(|errors| invalid(&errors))?;
-                let user = request.user.clone().context("the message has no user")?;
-                let request_id = Arc::from(format!("cli-{}", DecisionId::new()));
-                let meta = RequestMeta {
-                    request_id,
-                    traceparent: None,
-                    idempotency: None,
-                    shed: None,
-                };
-                match chat.decide(caller, user, request, meta, None).await {
-                    Ok(answer) => Ok(answer.body.to_string()),
-                    Err(ChatError::Invalid(errors)) => Err(invalid(&errors)),
-                    Err(error) => Err(error.into()),
-                }
-            }
+    /// Each message names its user itself.
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, self.server.as_ref())
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        if matches!(config.model.provider, Provider::Demo { asked: false }) && output::person_reads_notes() {
+            output::note("No credentials are set: the demo model answers. Set GEMINI_API_KEY to use Gemini.");
         }
+        Ok(())
     }
-}
 
-fn invalid(errors: &[crate::surfaces::chat::request::FieldError]) -> anyhow::Error {
-    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    anyhow!("the message was rejected: {}", lines.join("; "))
-}
-
-/// Decides in this process, with its own servers and decision log.
-pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
-    if matches!(
-        resolved.config.model.provider,
-        crate::config::Provider::Demo { asked: false }
-    ) && output::person_reads_notes()
-    {
-        output::note("No credentials are set: the demo model answers. Set GEMINI_API_KEY to use Gemini.");
-    }
-    let caller = operator::caller(args.tenant.clone(), None);
-    let app = App::build_for_command(resolved.config).await?;
-    let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
-    let talked = talk(&args, &decider).await;
-    // A decision in progress is still recorded; after a second Ctrl-C, recovery closes it.
-    unless_stopped(app.shutdown(None)).await?;
-    talked
-}
-
-/// Decides through a remote gavel.
-pub(super) async fn run_remote(args: Args) -> anyhow::Result<Exit> {
-    let decider = Decider::There(Client::new(args.server.as_deref().unwrap_or_default())?);
-    talk(&args, &decider).await
-}
-
-async fn talk(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
-    if args.message.is_empty() {
-        return conversation::hold(args, decider).await;
-    }
-    let body = body(args, &args.message.join(" "), &History::default());
-    match unless_stopped(decider.decide(&body)).await? {
-        None => Ok(Exit::Interrupted),
-        Some(decision) => {
-            show(args, &decision?)?;
-            Ok(Exit::Done)
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        if self.message.is_empty() {
+            return conversation::hold(self, gavel).await;
+        }
+        let body = body(self, &self.message.join(" "), &History::default());
+        match unless_stopped(gavel.decide(&body)).await? {
+            None => Ok(Exit::Interrupted),
+            Some(decision) => {
+                show(self, &decision?)?;
+                Ok(Exit::Done)
+            }
         }
     }
 }

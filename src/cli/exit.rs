@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::client::Refused;
 use super::output::ReaderLeft;
 use crate::adapters::store::StoreError;
 use crate::config::{ConfigErrors, FileError};
@@ -68,5 +69,6 @@ fn is_the_askers(error: &anyhow::Error) -> bool {
         || error.is::<ConfigErrors>()
         || error.is::<FileError>()
         || matches!(error.downcast_ref(), Some(StoreError::Url(_)))
+        || Refused::in_error(error).is_some_and(Refused::is_invalid_request)
         || matches!(error.downcast_ref(), Some(QueryError::Invalid { .. }))
 }

@@ -1,18 +1,14 @@
 //! `gavel config new-key`: a fresh API key for a service. gavel keeps only its SHA-256.
 
-use anyhow::anyhow;
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use secrecy::ExposeSecret;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::exit::Exit;
 use super::output;
+use crate::app::fresh_key;
 use crate::config::KNOWN_ROLES;
 use crate::domain::ids::{TenantId, UserId};
-
-/// Random bytes of a key: 256 bits cannot be guessed, so storing its plain SHA-256 is safe.
-const BYTES: usize = 32;
 
 /// Options of `gavel config new-key`.
 #[derive(Debug, clap::Args)]
@@ -55,20 +51,11 @@ fn user(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let key = fresh_key()?;
     output::note("The key, shown this once (standard output):");
-    output::line(&key)?;
+    output::line(key.expose_secret())?;
     output::note("\nIts entry for gavel.toml, or for the environment; neither is secret:\n");
-    output::line(&entry(args, &key))?;
+    output::line(&entry(args, key.expose_secret()))?;
     output::note("\nThe service sends it as `Authorization: Bearer KEY`. Keys are used with auth.mode = \"api_key\".");
     Ok(Exit::Done)
-}
-
-fn fresh_key() -> anyhow::Result<String> {
-    let mut bytes = [0; BYTES];
-    let random = rustls::crypto::ring::default_provider().secure_random;
-    random
-        .fill(&mut bytes)
-        .map_err(|_| anyhow!("the system provides no random bytes"))?;
-    Ok(format!("gavel_{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 /// JSON strings and lists of strings are also valid TOML. A comment holds the form for the environment.

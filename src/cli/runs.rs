@@ -1,28 +1,22 @@
-//! `gavel runs`: agents' past and current runs. Commands that only read use the configured database and start nothing;
-//! commands that act do so in this process. With `--server`, both use a remote gavel.
+//! `gavel runs`: agents' past and current runs.
 
 mod cancel;
-mod events;
 mod follow;
 mod list;
 mod persons;
-mod place;
 mod progress;
-mod record;
 mod resume;
-mod service;
 mod show;
 mod watch;
 
-use anyhow::Context;
+use std::time::Duration;
 
 pub(super) use self::follow::{OnInterrupt, Showing, follow};
 pub(super) use self::list::project;
-pub(super) use self::place::{Place, Where, timeout};
-pub(super) use self::record::Record;
-pub(super) use self::service::{NewRun, Service};
 use super::exit::Exit;
-use crate::config::Resolved;
+use super::talk;
+use crate::config::Flags;
+use crate::domain::agent_run::MOST_TIME;
 use crate::domain::ids::RunId;
 
 /// The commands of `gavel runs`.
@@ -47,31 +41,14 @@ cancelled, 5 it is paused (a note shows how to resume it), 6 it waits for an app
 to answer), 130 interrupted while the run continues.";
 
 impl Verb {
-    /// Is a remote gavel used?
-    pub(super) fn is_remote(&self) -> bool {
-        self.place().server.is_some()
-    }
-
-    fn place(&self) -> &Where {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
-            Self::List(args) => &args.place,
-            Self::Show(args) => &args.place,
-            Self::Watch(args) => &args.place,
-            Self::Cancel(args) => &args.place,
-            Self::Resume(args) => &args.place,
+            Self::List(args) => talk(args, flags),
+            Self::Show(args) => talk(args, flags),
+            Self::Watch(args) => talk(args, flags),
+            Self::Cancel(args) => talk(args, flags),
+            Self::Resume(args) => talk(args, flags),
         }
-    }
-}
-
-/// `resolved` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
-    let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
-    match verb {
-        Verb::List(args) => list::run(&args, place).await,
-        Verb::Show(args) => show::run(&args, place).await,
-        Verb::Watch(args) => watch::run(&args, place).await,
-        Verb::Cancel(args) => cancel::run(&args, place).await,
-        Verb::Resume(args) => resume::run(args, place).await,
     }
 }
 
@@ -80,8 +57,10 @@ fn id(text: &str) -> Result<RunId, &'static str> {
     RunId::parse(text).ok_or("a run's id is a UUID; `gavel runs list` shows them")
 }
 
-/// The id in a run's document.
-fn id_of(run: &serde_json::Value) -> anyhow::Result<RunId> {
-    let id = run.get("id").and_then(serde_json::Value::as_str).and_then(RunId::parse);
-    id.context("the answer has no run id")
+/// Parses `--timeout`.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+    let most = MOST_TIME.as_secs();
+    let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("give whole seconds from 1 to {most}"))?;
+    Ok(Duration::from_secs(seconds))
 }

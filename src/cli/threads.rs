@@ -1,5 +1,4 @@
-//! `gavel threads`: the messages of users and agents. As with `gavel runs`, it reads the configured database, or uses a
-//! remote gavel with `--server`.
+//! `gavel threads`: the messages of users and agents.
 
 mod list;
 mod show;
@@ -7,8 +6,8 @@ mod show;
 use clap::Subcommand;
 
 use super::exit::Exit;
-use super::runs::Where;
-use crate::config::Resolved;
+use super::talk;
+use crate::config::Flags;
 
 /// The commands of `gavel threads`.
 #[derive(Debug, Subcommand)]
@@ -20,29 +19,10 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Is a remote gavel used?
-    pub(super) fn is_remote(&self) -> bool {
-        self.place().server.is_some()
-    }
-
-    fn place(&self) -> &Where {
+    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
-            Self::List(args) => &args.place,
-            Self::Show(args) => &args.place,
+            Self::List(args) => talk(args, flags),
+            Self::Show(args) => talk(args, flags),
         }
     }
-}
-
-/// `resolved` is absent if a remote gavel is used.
-pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
-    let place = verb.place().with(resolved.map(|resolved| resolved.config))?;
-    match verb {
-        Verb::List(args) => list::run(&args, place).await,
-        Verb::Show(args) => show::run(&args, place).await,
-    }
-}
-
-/// An RFC 3339 time to the second.
-pub(super) fn at(time: &str) -> String {
-    time.chars().take(19).collect::<String>().replace('T', " ")
 }

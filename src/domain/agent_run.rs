@@ -1,5 +1,7 @@
 //! A run of an agent as its row stores it, and its states (REQUIREMENTS X-4).
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -8,6 +10,9 @@ use super::decision::{Outcome, Usage};
 use super::error_class::ErrorClass;
 use super::ids::{ActionId, RunId};
 use super::names::names;
+
+/// The longest time limit that a request may set for a run.
+pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
 
 names! {
     /// The status of a run.

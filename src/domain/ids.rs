@@ -11,6 +11,9 @@ use super::text::is_hidden;
 /// The tenant of a caller that names none.
 pub const DEFAULT_TENANT: &str = "default";
 
+/// The project of agents from files.
+pub const DEFAULT_PROJECT: &str = "default";
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

@@ -53,6 +53,18 @@ fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
     Ok(Some(user))
 }
 
+/// The user whose threads are listed; `None` lists every user's, which no role allows: only the command line may, on its
+/// own database.
+///
+/// # Errors
+/// As [`required`].
+pub(super) fn of_threads(state: &State, caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
+    match state.edge.auth {
+        Auth::OneCommand(_) => user(state, caller, request),
+        Auth::None(_) | Auth::ApiKeys(_) | Auth::Jwt(_) => required(state, caller, request).map(Some),
+    }
+}
+
 /// The acting user, for routes that require one.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource};
 
 use super::State;
+use super::caller::Auth;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::{agents, approvals, chat, console, decisions, docs, google, health, runs, threads};
@@ -141,6 +142,9 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
         if Route::ALL[..at].iter().any(|other| other.path() == first.path()) {
             continue;
         }
+        if is_of_one_command(state) && !first.is_of_the_api() {
+            continue;
+        }
         let routes = first.of_path();
         let resource = routes
             .into_iter()
@@ -152,6 +156,11 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
 }
 
 impl Route {
+    /// Whether it answers programs that have a key or a token, unlike pages, health and metrics.
+    fn is_of_the_api(self) -> bool {
+        ["/v1/", "/api/"].iter().any(|prefix| self.path().starts_with(prefix))
+    }
+
     /// All routes of the same path.
     fn of_path(self) -> Vec<Self> {
         Self::ALL
@@ -181,7 +190,16 @@ fn is_of_the_console(request: &HttpRequest) -> bool {
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether the service belongs to one command, which is then the only client that it answers.
+fn is_of_one_command(state: &State) -> bool {
+    matches!(state.edge.auth, Auth::OneCommand(_))
+}
+
 async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    if is_of_one_command(&state) {
+        let refused = state.edge.auth.caller(&request).await.err();
+        return Exchange::begin(&state, &request, None).finish(Err(refused.unwrap_or(Error::NoRoute)));
+    }
     if is_of_the_console(&request) {
         return console::unknown(state, request).await;
     }

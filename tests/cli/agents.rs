@@ -392,7 +392,7 @@ fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
         chat.ended(0);
         let cancel = place.run_with(&["runs", "cancel", no_run], environment);
         told(&cancel.err);
-        assert!(cancel.err.contains("there is no such run"), "{}", cancel.err);
+        assert!(cancel.err.contains("There is no run"), "{}", cancel.err);
         let run = place.run_with(&["agents", "run", "boss", "x"], environment);
         told(&run.err);
         assert!(

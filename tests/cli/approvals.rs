@@ -73,7 +73,8 @@ fn a_run_that_requires_approval_prints_how_to_approve_and_continues_after() {
     );
     let late = place.run(&["approvals", "reject", id]);
     assert!(
-        late.err.contains("answered approve_once by service:gavel-cli:uid-"),
+        late.err
+            .contains("resolved already: approve_once by service:gavel-cli:uid-"),
         "{}",
         late.err
     );

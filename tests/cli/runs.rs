@@ -257,7 +257,7 @@ async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume
     let again = place.run_with(&command, &environment);
     assert!(
         again.err.contains(&format!(
-            "the run was already resumed by run {}",
+            "The run was resumed already, by run {}.",
             by["id"].as_str().unwrap()
         )),
         "{}",
@@ -267,7 +267,7 @@ async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume
     let watched = place.run(&["runs", "watch", "--quiet", id]);
     assert_eq!(watched.ended(5), "So far: nothing.\n");
     let stranger = place.run(&["runs", "watch", "--tenant", "acme", id]);
-    assert!(stranger.err.contains("there is no such run"), "{}", stranger.err);
+    assert!(stranger.err.contains("There is no run"), "{}", stranger.err);
     stranger.ended(1);
 }
 
@@ -516,13 +516,14 @@ async fn a_run_is_followed_through_a_server_crash_and_its_in_doubt_call_is_settl
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// A process that was started for one run claims no other: it would abandon them at its end.
+/// A process that was started for one run or one message claims no run: it would abandon them at its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_started_for_one_run_claims_no_other() {
+async fn a_process_started_for_one_command_claims_no_run() {
     let place = agents(&[("helper.md", HELPER)]);
     // Longer than the lease of the dead process, and than the interval of the sweep.
     let later = Reply::After(Duration::from_secs(4), Box::new(Reply::Text("Done.")));
-    let gemini = Gemini::scripted(vec![Reply::Hang, later]).await;
+    let chats_later = Reply::After(Duration::from_secs(4), Box::new(Reply::Text("Hello.")));
+    let gemini = Gemini::scripted(vec![Reply::Hang, later, chats_later]).await;
     let environment = [asking(&gemini), vec![("GAVEL_RUNS_LEASE_SECONDS", "1")]].concat();
     let address = free();
     let serving = serve(&place, &address, &environment);
@@ -543,9 +544,63 @@ async fn a_process_started_for_one_run_claims_no_other() {
     serving.told("-KILL");
     let ran = place.run_with(&["agents", "run", "helper", "go"], &environment);
     assert_eq!(ran.ended(0), "Done.\n");
-    assert_eq!(gemini.requests().len(), 2);
+    place.run_with(&["chat", "hello"], &environment).ended(0);
+    assert_eq!(gemini.requests().len(), 3);
     let shown = place.run(&["runs", "show", "--json", left.trim()]).json();
     assert_eq!(shown["status"], "running", "it waits for a service");
+}
+
+/// Commands that only read need nothing but the database: they start no server, and change and create no file. A proxy
+/// for outgoing requests is not used for requests to the own process.
+#[test]
+fn commands_that_read_need_only_the_database_and_change_nothing() {
+    let place = agents(&[("invalid.md", "x")]);
+    fs::write(place.path().join("invalid"), "x").unwrap();
+    let environment = [
+        ("GAVEL_MCP_CONFIG", "invalid"),
+        ("GAVEL_POLICY", "invalid"),
+        ("GAVEL_CONSTITUTION", "invalid"),
+        ("GAVEL_AGENTS", "agents"),
+        ("HTTP_PROXY", "http://127.0.0.1:9"),
+        ("ALL_PROXY", "http://127.0.0.1:9"),
+    ];
+    let commands: [&[&str]; 6] = [
+        &["runs", "list"],
+        &["threads", "list"],
+        &["approvals", "list"],
+        &["approvals", "grants"],
+        &["decisions", "list"],
+        &["runs", "watch", "01890a5d-ac96-774b-bcce-b302099a8057"],
+    ];
+    for command in commands {
+        let ran = place.run_with(command, &environment);
+        assert!(
+            ran.err.contains("the database cannot be read"),
+            "{command:?}: {}",
+            ran.err
+        );
+        ran.ended(1);
+    }
+    let files = || {
+        let files = fs::read_dir(place.path()).unwrap();
+        let mut names: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        // SQLite's own, while a connection is open.
+        names.retain(|name| !name.ends_with("-wal") && !name.ends_with("-shm"));
+        names.sort();
+        names
+    };
+    assert_eq!(files(), ["agents", "invalid"]);
+    place.run(&["migrate"]).ended(0);
+    let before = files();
+    for command in commands {
+        let ran = place.run_with(command, &environment);
+        let status = i32::from(command[1] == "watch");
+        assert!(!ran.err.contains("invalid"), "{command:?}: {}", ran.err);
+        assert_eq!(ran.ended(status), "", "{command:?}");
+    }
+    assert_eq!(files(), before);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn a_key_is_sent_to_another_gavel_and_a_missing_one_is_explained() {
         (
             &[("GAVEL_API_KEY", wrong.as_str())],
             [
-                "were not accepted",
+                "The credentials are invalid",
                 "GAVEL_API_KEY (or GAVEL_API_KEY_FILE) does not hold a valid key",
             ],
         ),

@@ -71,12 +71,12 @@ fn invalid_usage_ends_with_2_and_shows_the_valid_usage() {
     for (args, words) in [
         (
             &["decisions", "list", "--filter", "x"][..],
-            "error: filter: at character 1",
+            "\n  filter: at character 1",
         ),
-        (&["decisions", "tail", "--filter", "x"], "error: filter: at character "),
+        (&["decisions", "tail", "--filter", "x"], "\n  filter: at character "),
         (
             &["decisions", "list", "--page-token", "-x"],
-            "error: page_token: is not a page token",
+            "\n  page_token: is not a page token",
         ),
         (&["eval", "/nope"], "error: the cases are invalid:\n  /nope"),
         (&["mcp", "call", "tasks", "add_task", "-"], "give a JSON object"),

@@ -68,7 +68,7 @@ pub use read::{PastCall, ReadOnly};
 
 pub(super) use connect::{Target, create_file};
 use db::{Conn, Dialect};
-use op::Op;
+use op::{Op, Ticket};
 use pending_cleanup::PendingCleanup;
 use queue::Queue;
 use rows::Writing;
@@ -110,15 +110,60 @@ impl Store {
     /// [`StoreError`]; with [`AtStart::Background`] only for an invalid URL.
     pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let target = Target::parse(config.url(), config.max_bytes)?;
+        let (sender, receiver) = mpsc::channel(config.queue.max(1));
+        let at_start = config.at_start;
+        let store = Self::of(config, target, sender);
+        let mut conn = first_connection(&store.shared, at_start).await?;
+        let connected = conn.is_some();
+
+        let receiver = Arc::new(Mutex::new(receiver));
+        let dialect = store.shared.target.dialect();
+        let writers = match dialect {
+            Dialect::Sqlite => 1,
+            Dialect::Postgres => POSTGRES_WRITERS,
+        };
+        for _ in 0..writers {
+            let (shared, receiver) = (Arc::clone(&store.shared), Arc::clone(&receiver));
+            let writer = Writer::new(shared, receiver, conn.take(), store.stop_writing.clone());
+            match dialect {
+                Dialect::Sqlite => on_its_own_thread(store.writing.track_future(writer.run()))?,
+                Dialect::Postgres => drop(store.writing.spawn(writer.run())),
+            }
+        }
+        if connected {
+            maintenance::recover(&store.queue).await;
+        }
+        store.keeping.spawn(maintenance::keep(
+            Arc::clone(&store.shared),
+            store.queue.clone(),
+            store.stop_keeping.clone(),
+        ));
+        Ok(Arc::new(store))
+    }
+
+    /// Opens an existing database that has every migration of this binary, for reads alone: no migration, no lease, no
+    /// recovery. Every write is `Unavailable`.
+    ///
+    /// # Errors
+    /// As [`ReadOnly::open`].
+    pub async fn open_for_reading(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
+        let target = Target::parse(config.url(), config.max_bytes)?;
+        ReadOnly::check(&target).await?;
+        // The receiver is gone, so the queue takes no write.
+        let (sender, _) = mpsc::channel(1);
+        Ok(Arc::new(Self::of(config, target, sender)))
+    }
+
+    /// A store without writers, tasks and connections; those that read are opened on demand.
+    fn of(config: StoreConfig, target: Target, sender: mpsc::Sender<Ticket>) -> Self {
         meters::register();
         let reading = ReadOnly::of(&target, config.read_limit);
         let working = ReadOnly::of(&target, config.read_limit);
         let buckets = SharedBuckets::of(&target).map(Arc::new);
-        let dialect = target.dialect();
         let shared = Arc::new(Shared {
+            statements: Statements::new(target.dialect()),
             target,
-            statements: Statements::new(dialect),
-            writing: Writing::new(config.instance, config.content.clone()),
+            writing: Writing::new(config.instance, config.content),
             secrets: config.audit,
             signer: OnceLock::new(),
             lease: config.lease,
@@ -134,11 +179,6 @@ impl Store {
             audit_guarded: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
         });
-        let mut conn = first_connection(&shared, config.at_start).await?;
-        let connected = conn.is_some();
-
-        let (sender, receiver) = mpsc::channel(config.queue.max(1));
-        let receiver = Arc::new(Mutex::new(receiver));
         let queue = Queue::new(
             Arc::clone(&shared),
             sender,
@@ -146,30 +186,11 @@ impl Store {
             config.close_deadline,
         );
         let (keeping, writing) = (TaskTracker::new(), TaskTracker::new());
-        let (stop_keeping, stop_writing) = (CancellationToken::new(), CancellationToken::new());
-        let writers = match dialect {
-            Dialect::Sqlite => 1,
-            Dialect::Postgres => POSTGRES_WRITERS,
-        };
-        for _ in 0..writers {
-            let receiver = Arc::clone(&receiver);
-            let writer = Writer::new(Arc::clone(&shared), receiver, conn.take(), stop_writing.clone());
-            match dialect {
-                Dialect::Sqlite => on_its_own_thread(writing.track_future(writer.run()))?,
-                Dialect::Postgres => drop(writing.spawn(writer.run())),
-            }
-        }
-        if connected {
-            maintenance::recover(&queue).await;
-        }
-        keeping.spawn(maintenance::keep(
-            Arc::clone(&shared),
-            queue.clone(),
-            stop_keeping.clone(),
-        ));
+        // Those that are spawned later are waited for as well.
         keeping.close();
         writing.close();
-        Ok(Arc::new(Self {
+        let (stop_keeping, stop_writing) = (CancellationToken::new(), CancellationToken::new());
+        Self {
             shared,
             queue,
             reading,
@@ -180,7 +201,7 @@ impl Store {
             _stop: [stop_keeping.clone().drop_guard(), stop_writing.clone().drop_guard()],
             stop_keeping,
             stop_writing,
-        }))
+        }
     }
 
     /// Applies pending migrations and returns the resulting status: `gavel migrate`.
@@ -217,6 +238,14 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
+    /// As [`ReadOnly::is_in_use`]: a store that writes counts itself.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn is_in_use(&self) -> Result<bool, QueryError> {
+        self.reading.is_in_use().await
+    }
+
     /// The users' quotas that all replicas share; `None` on SQLite, where each process counts by itself.
     #[must_use]
     pub fn buckets(&self) -> Option<Arc<SharedBuckets>> {
@@ -229,7 +258,10 @@ impl Store {
         self.stop_keeping.cancel();
         self.keeping.wait().await;
         self.shared.leaving.store(true, Ordering::Release);
-        if let Err(error) = self.queue.ask(Op::EndLease).await {
+        // A store without a writer holds no lease.
+        if !self.writing.is_empty()
+            && let Err(error) = self.queue.ask(Op::EndLease).await
+        {
             tracing::warn!(%error, "the lease was not ended; it will expire");
         }
         self.stop_writing.cancel();

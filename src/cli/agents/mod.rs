@@ -24,7 +24,6 @@ use crate::domain::definition::{DefinitionError, MAX_BYTES};
 
 pub(super) use self::eval::run as eval;
 pub(super) use self::list::{run as list, unavailable};
-pub(super) use self::run::run as start;
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 
 /// The commands of `gavel agents`.

@@ -8,14 +8,16 @@ use chrono_tz::Tz;
 
 use super::inputs::{Given, inputs};
 use super::{others, read_some};
+use crate::app::Work;
+use crate::cli::client::{Agent, Answer, NewRun, Refused};
 use crate::cli::exit::{Exit, Usage};
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::cli::runs::{self, NewRun, OnInterrupt, STATUSES, Service, Showing, Where, follow};
-use crate::config::{Provider, Resolved};
+use crate::cli::runs::{self, OnInterrupt, STATUSES, Showing, follow};
+use crate::config::{Config, Provider};
 use crate::domain::definition::{Definition, Form, MAX_BYTES};
-use crate::domain::ids::ProjectId;
-use crate::surfaces::agents::DEFAULT_PROJECT;
+use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
 
 /// Options of `gavel agents run`.
 #[derive(Debug, clap::Args)]
@@ -63,39 +65,37 @@ Progress goes to standard error, only the result to standard output. Ctrl-C canc
 waits for its end; a second Ctrl-C stops waiting. `gavel agents show NAME` lists the inputs that \
 an agent takes.";
 
-impl Args {
-    /// Is a remote gavel used?
-    pub(in crate::cli) fn is_remote(&self) -> bool {
-        self.place.server.is_some()
+impl Talk for Args {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        if let Provider::Demo { asked } = config.model.provider
+            && !self.showing.quiet
+        {
+            let why = if asked { "" } else { "No credentials are set: " };
+            output::note(&format!(
+                "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
+                 results mean nothing. Set GEMINI_API_KEY to use Gemini."
+            ));
+        }
+        Ok(())
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let object = self.input_json.as_deref().map(read).transpose()?;
+        begin(self, object.as_deref(), gavel).await
     }
 }
 
-/// `resolved` is absent if a remote gavel is used.
-pub(in crate::cli) async fn run(args: Args, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
-    let object = args.input_json.as_deref().map(read).transpose()?;
-    let provider = resolved.as_ref().map(|resolved| &resolved.config.model.provider);
-    if let Some(Provider::Demo { asked }) = provider
-        && !args.showing.quiet
-    {
-        let why = if *asked { "" } else { "No credentials are set: " };
-        output::note(&format!(
-            "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
-            results mean nothing. Set GEMINI_API_KEY to use Gemini."
-        ));
-    }
-    let place = args.place.with(resolved.map(|resolved| resolved.config))?;
-    let service = Service::open(place).await?;
-    let done = begin(&args, object.as_deref(), &service).await;
-    let detach = matches!(done, Ok(Exit::Interrupted));
-    service.close(detach).await?;
-    done
-}
-
-async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<Exit> {
-    let Some(new) = unless_stopped(asked_for(args, object, service)).await? else {
+async fn begin(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Result<Exit> {
+    let Some(new) = unless_stopped(asked_for(args, object, gavel)).await? else {
         return Ok(Exit::Interrupted);
     };
-    let Some(run) = unless_stopped(service.trigger(new?)).await? else {
+    let Some(run) = unless_stopped(gavel.trigger(new?)).await? else {
         output::note(&format!(
             "it is unknown whether the run has begun; if it has, `gavel runs list{}` shows it",
             args.place.repeated()
@@ -110,28 +110,16 @@ async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::
         }
         return Ok(Exit::Done);
     }
-    follow(service, &args.place, run, &args.showing, OnInterrupt::Cancels).await
+    follow(gavel, &args.place, run, &args.showing, OnInterrupt::Cancels).await
 }
 
 /// The run that the command line requests. No run has begun if the inputs are invalid or the agent is unavailable.
-async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<NewRun> {
+async fn asked_for(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Result<NewRun> {
     if !args.text.is_empty() && args.text.iter().all(|word| word.trim().is_empty()) {
         return Err(Usage("the text is blank; give the agent a task".to_owned()).into());
     }
-    let agent = match service.agent(&args.project, &args.name).await? {
-        Ok(agent) => agent,
-        Err(known) => {
-            let known: Vec<_> = known.iter().map(String::as_str).collect();
-            return Err(Usage(format!(
-                "the project {} has no agent {:?}{}",
-                args.project,
-                args.name,
-                others(&args.name, &known)
-            ))
-            .into());
-        }
-    };
-    let text = agent["definition"].to_string();
+    let agent = agent(args, gavel).await?;
+    let text = agent.definition.to_string();
     let Ok(definition) = Definition::read(text.as_bytes(), Form::Json, &args.name) else {
         bail!(
             "this gavel cannot read the definition of {}; the server may be newer",
@@ -151,10 +139,9 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
             takes(&definition)
         ))
     })?;
-    if agent["available"] == false {
-        let reason = agent["unavailable_reason"]
-            .as_str()
-            .unwrap_or("its server does not say why");
+    if agent.available == Some(false) {
+        let reason = agent.unavailable_reason.as_deref();
+        let reason = reason.unwrap_or("its server does not say why");
         bail!("{} is unavailable: {}", args.name, output::printable(reason));
     }
     Ok(NewRun {
@@ -167,6 +154,34 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
             .time_zone
             .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
     })
+}
+
+/// The agent, once the servers of its tools are connected.
+async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<Answer<Agent>> {
+    let is_missing = |error: &anyhow::Error| Refused::in_error(error).is_some_and(Refused::is_not_found);
+    match gavel.agent(&args.project, &args.name).await {
+        Err(error) if is_missing(&error) => {}
+        Ok(agent) if agent.available == Some(false) => {
+            gavel.connect_servers_of(&args.project, &args.name).await?;
+            return gavel.agent(&args.project, &args.name).await;
+        }
+        agent => return agent,
+    }
+    let known = gavel
+        .agents(&args.project)
+        .await
+        .map_err(|error| match is_missing(&error) {
+            true => Usage(format!("there is no project {} with agents", args.project)).into(),
+            false => error,
+        })?;
+    let known: Vec<_> = known.items.iter().map(|agent| agent.id.as_str()).collect();
+    Err(Usage(format!(
+        "the project {} has no agent {:?}{}",
+        args.project,
+        args.name,
+        others(&args.name, &known)
+    ))
+    .into())
 }
 
 /// Each input on a line.

@@ -1,15 +1,15 @@
 //! `gavel approvals approve` and `reject`.
 
-use serde_json::Value;
-
-use super::approval;
+use super::{NO_ACTION, approval, not_found};
+use crate::app::{Work, is_in_use};
+use crate::cli::client::{Action, Client, Resolution, ThreadRun};
 use crate::cli::exit::{Exit, Usage};
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::cli::runs::{Place, Service, Where};
-use crate::domain::action::{ActionStatus, Resolution};
+use crate::config::Config;
+use crate::domain::action::{self, ActionStatus};
 use crate::domain::ids::ApprovalId;
-use crate::surfaces::approvals::{Answer, MAX_REASON};
 
 /// Options of `gavel approvals approve`.
 #[derive(Debug, clap::Args)]
@@ -70,53 +70,75 @@ Examples:
 
 The call does not run. The agent reads the reason and continues, or its run ends (setting runs.on_reject).";
 
-pub(super) async fn approve(args: Approve, place: Place) -> anyhow::Result<Exit> {
-    let resolution = match args.always {
-        true => Resolution::ApproveAndAlwaysAllowRecipient,
-        false => Resolution::ApproveOnce,
-    };
-    say(args.id, resolution, args.how, place, &args.place.repeated()).await
-}
+impl Talk for Approve {
+    const WORK: Work = Work::Act;
 
-pub(super) async fn reject(args: Reject, place: Place) -> anyhow::Result<Exit> {
-    say(args.id, Resolution::Reject, args.how, place, &args.place.repeated()).await
-}
-
-/// `again` are the place options, for a suggested command.
-async fn say(
-    approval: ApprovalId,
-    resolution: Resolution,
-    how: How,
-    place: Place,
-    again: &str,
-) -> anyhow::Result<Exit> {
-    if how.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        return Err(Usage(format!("--reason is longer than {MAX_REASON} bytes")).into());
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    let answer = Answer {
-        approval,
-        resolution,
-        reason: how.reason,
-        key: None,
-    };
-    // A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
-    if !how.here && place.is_in_use().await? {
-        return Err(Usage(
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        self.how.check(config).await
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let decision = match self.always {
+            true => action::Resolution::ApproveAndAlwaysAllowRecipient,
+            false => action::Resolution::ApproveOnce,
+        };
+        resolve(gavel, self.id, decision, &self.how, &self.place).await
+    }
+}
+
+impl Talk for Reject {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        self.how.check(config).await
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let decision = action::Resolution::Reject;
+        resolve(gavel, self.id, decision, &self.how, &self.place).await
+    }
+}
+
+impl How {
+    /// A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
+    async fn check(&self, config: &Config) -> anyhow::Result<()> {
+        if self.here || !is_in_use(config).await? {
+            return Ok(());
+        }
+        Err(Usage(
             "another gavel uses this database: answer through it with --server URL, so that its policy and servers apply, or \
              give --here to continue the run in this process, with its own policy and servers"
                 .to_owned(),
         )
-        .into());
+        .into())
     }
-    let service = Service::open(place).await?;
-    let answered = unless_stopped(service.resolve(answer)).await;
-    let detach = matches!(answered, Ok(None));
-    service.close(detach).await?;
-    let Some(run) = answered? else {
+}
+
+async fn resolve(
+    client: &Client,
+    approval_id: ApprovalId,
+    decision: action::Resolution,
+    how: &How,
+    place: &Where,
+) -> anyhow::Result<Exit> {
+    let resolution = Resolution {
+        approval_id,
+        decision,
+        reason: how.reason.clone(),
+    };
+    let Some(run) = unless_stopped(client.resolve_and_wait(&resolution)).await? else {
         output::note("it is unknown whether the answer counts; it is safe to repeat the command");
         return Ok(Exit::Interrupted);
     };
-    let run = run?;
+    let run = run.map_err(|error| not_found(error, NO_ACTION))?;
     if how.json {
         output::json(&run)?;
     } else {
@@ -124,9 +146,10 @@ async fn say(
         for action in in_doubt(&run) {
             output::note(&format!(
                 "{}: find out at the receiving end whether it happened, then run `gavel approvals settle {} \
-                 happened|did_not_happen{again}`",
-                output::printable(action["tool"].as_str().unwrap_or_default()),
-                action["actionId"].as_str().unwrap_or_default()
+                 happened|did_not_happen{}`",
+                output::printable(&action.tool),
+                action.action_id,
+                place.repeated()
             ));
         }
     }
@@ -137,33 +160,27 @@ async fn say(
 }
 
 /// The actions of the run whose outcome is unknown.
-fn in_doubt(run: &Value) -> impl Iterator<Item = &Value> {
-    let actions = run["actions"].as_array().into_iter().flatten();
-    actions.filter(|action| action["state"] == ActionStatus::InDoubt.as_str())
+fn in_doubt(run: &ThreadRun) -> impl Iterator<Item = &Action> {
+    let actions = run.actions.iter().map(|action| &**action);
+    actions.filter(|action| action.state == ActionStatus::InDoubt.as_str())
 }
 
 /// The result as text: each action, the run, its summary.
-pub(super) fn run_message(run: &Value) -> String {
-    let text = |value: &Value| output::printable(value.as_str().unwrap_or_default());
+pub(super) fn run_message(run: &ThreadRun) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for action in run["actions"].as_array().into_iter().flatten() {
-        let code = match action["errorCode"].as_str() {
-            Some(code) => format!(" ({})", output::printable(code)),
-            None => String::new(),
-        };
-        let why = match action["errorMessage"].as_str() {
-            Some(why) => format!(": {}", output::printable(why)),
-            None => String::new(),
-        };
-        lines.push(format!(
-            "{}: {}{code}{why}",
-            text(&action["tool"]),
-            text(&action["state"])
-        ));
+    for action in &run.actions {
+        let mut line = format!("{}: {}", action.tool, action.state);
+        if let Some(code) = &action.error_code {
+            line.push_str(&format!(" ({code})"));
+        }
+        if let Some(why) = &action.error_message {
+            line.push_str(&format!(": {why}"));
+        }
+        lines.push(line);
     }
-    lines.push(format!("run {}: {}", text(&run["runId"]), text(&run["state"])));
-    if let Some(summary) = run["summary"].as_str().filter(|words| !words.trim().is_empty()) {
-        lines.push(output::printable(summary));
+    lines.push(format!("run {}: {}", run.run_id, run.state));
+    if !run.summary.trim().is_empty() {
+        lines.push(run.summary.clone());
     }
-    lines.join("\n")
+    output::printable(&lines.join("\n"))
 }

@@ -1,69 +1,75 @@
 //! An approval request or an in-doubt action as text for a terminal: everything that would be or was sent, and no text
 //! that can pass for something else.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use crate::cli::runs::Where;
+use crate::cli::client::Action;
+use crate::cli::gavel::Where;
 use crate::domain::text::numbered;
 
 /// The column where values begin.
 const INDENT: usize = 14;
 
 /// The approval request: one line per field; long texts in full, with their line breaks.
-pub(in crate::cli) fn question(one: &Value) -> String {
+pub(in crate::cli) fn question(one: &Action) -> String {
     let mut lines = call(one);
-    lines.push(field("asked because", &one["reason"]));
-    for warning in one["warnings"].as_array().into_iter().flatten() {
-        lines.push(field("WARNING", warning));
-    }
-    if one["expiresAt"].is_string() {
-        lines.push(field("expires at", &one["expiresAt"]));
-    }
-    lines.push(field("approval", &one["approvalId"]));
+    lines.push(field("asked because", &one.reason));
+    lines.extend(one.warnings.iter().map(|warning| field("WARNING", warning)));
+    lines.extend(one.expires_at.as_deref().map(|when| field("expires at", when)));
+    lines.push(field("approval", one.approval_id.as_deref().unwrap_or_default()));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// An in-doubt action, in the same layout.
-pub(super) fn doubt(one: &Value) -> String {
+pub(super) fn doubt(one: &Action) -> String {
     let mut lines = call(one);
     lines[0].insert_str(0, "in doubt: ");
-    lines.push(field("begun", &one["startedAt"]));
-    lines.push(field("action", &one["actionId"]));
+    lines.push(field("begun", one.started_at.as_deref().unwrap_or_default()));
+    lines.push(field("action", &one.action_id));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// The tool, the user, the agent, and everything that is sent.
-fn call(one: &Value) -> Vec<String> {
-    let text = |field: &str| one[field].as_str().unwrap_or_default();
-    let asker = [("for", "userId"), ("by the agent", "agentId")];
+fn call(one: &Action) -> Vec<String> {
+    let asker = [("for", &one.user_id), ("by the agent", &one.agent_id)];
     let asker: Vec<_> = asker
-        .iter()
-        .filter(|(_, field)| !text(field).is_empty())
-        .map(|(word, field)| format!("{word} {}", name(text(field))))
+        .into_iter()
+        .filter_map(|(word, who)| Some(format!("{word} {}", name(who.as_deref()?))))
         .collect();
-    let head = format!("{} {}", name(text("tool")), asker.join(", "));
+    let head = format!("{} {}", name(&one.tool), asker.join(", "));
     let mut lines = vec![head.trim_end().to_owned()];
-    if one["account"].is_string() {
-        lines.push(field("from account", &one["account"]));
-    }
-    let recipients = one["recipients"].as_array();
-    if let Some(recipients) = recipients {
-        lines.push(field("goes to", &Value::Array(recipients.clone())));
-    }
-    let mut arguments: Vec<_> = one["arguments"].as_object().into_iter().flatten().collect();
-    arguments.sort_by_key(|(_, value)| rank(value, recipients.map(Vec::as_slice).unwrap_or_default()));
-    for (argument, value) in arguments {
-        lines.push(field(argument, value));
-    }
+    lines.extend(one.account.as_deref().map(|account| field("from account", account)));
+    lines.extend(one.recipients.as_ref().map(|to| field("goes to", &to.join("\n"))));
+    let mut arguments: Vec<_> = one.arguments.iter().collect();
+    arguments.sort_by_key(|(_, value)| rank(value, one.recipients.as_deref().unwrap_or_default()));
+    lines.extend(
+        arguments
+            .into_iter()
+            .map(|(argument, value)| field(argument, &in_full(value))),
+    );
     lines
 }
 
+/// A text as it is, and texts one per line.
+fn in_full(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => text.into(),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+            items.join("\n").into()
+        }
+        other => other.to_string().into(),
+    }
+}
+
 /// Sort order of arguments: recipients first, then short values, then long text.
-fn rank(value: &Value, recipients: &[Value]) -> u8 {
+fn rank(value: &Value, recipients: &[String]) -> u8 {
     let text = value.to_string();
-    let names = |one: &Value| one.as_str().is_some_and(|one| text.contains(one));
+    let names = |one: &String| text.contains(one);
     match text.len() {
         ..=2000 if !value.is_string() && recipients.iter().any(names) => 0,
         ..=120 => 1,
@@ -72,10 +78,10 @@ fn rank(value: &Value, recipients: &[Value]) -> u8 {
 }
 
 /// The commands that resolve it.
-pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
-    let id = one["approvalId"].as_str().unwrap_or_default();
-    let place = place.for_call_of(one["userId"].as_str()).repeated();
-    let always = match one["grantable"] == true {
+pub(in crate::cli) fn answers(one: &Action, place: &Where) -> String {
+    let id = one.approval_id.as_deref().unwrap_or_default();
+    let place = place.for_call_of(one.user_id.as_deref()).repeated();
+    let always = match one.grantable {
         true => format!("  with a grant:  gavel approvals approve{place} {id} --always\n"),
         false => String::new(),
     };
@@ -85,32 +91,24 @@ pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
 }
 
 /// The commands that settle an in-doubt action.
-pub(super) fn settling(one: &Value, place: &Where) -> String {
-    let id = one["actionId"].as_str().unwrap_or_default();
-    let place = place.for_call_of(one["userId"].as_str()).repeated();
+pub(super) fn settling(one: &Action, place: &Where) -> String {
+    let id = &one.action_id;
+    let place = place.for_call_of(one.user_id.as_deref()).repeated();
     // The pasted command fails as printed, since it has both answers in quotes: the user must choose one.
     let mut text = format!(
         "  find out, and keep either happened or did_not_happen:\n  to settle:     gavel approvals settle{place} {id} 'happened|did_not_happen'\n"
     );
-    if one["threadId"].is_null() {
-        let run = one["runId"].as_str().unwrap_or_default();
+    if one.thread_id.is_none() {
         text.push_str(&format!(
-            "  if its run is paused, settle it when you resume the run; for the command see:  gavel runs show{place} {run}\n"
+            "  if its run is paused, settle it when you resume the run; for the command see:  gavel runs show{place} {}\n",
+            one.run_id
         ));
     }
     text
 }
 
-fn field(label: &str, value: &Value) -> String {
-    let text = match value {
-        Value::String(text) => numbered(text).into_owned(),
-        Value::Array(items) if items.iter().all(Value::is_string) => {
-            let items = items.iter().filter_map(Value::as_str).map(numbered);
-            items.collect::<Vec<_>>().join("\n")
-        }
-        other => numbered(&other.to_string()).into_owned(),
-    };
-    let text = text.replace('\n', &format!("\n{:INDENT$}  ", ""));
+fn field(label: &str, value: &str) -> String {
+    let text = numbered(value).replace('\n', &format!("\n{:INDENT$}  ", ""));
     format!("  {:<width$}{text}", name(label), width = INDENT)
 }
 
@@ -125,22 +123,27 @@ mod tests {
 
     use super::*;
 
+    fn action(json: Value) -> Action {
+        serde_json::from_value(json).unwrap()
+    }
+
     #[test]
     fn the_name_of_an_argument_makes_no_line_of_its_own() {
-        let one =
-            json!({"tool": "t\nx", "arguments": {"x\n  goes to       ann@corp.example": 1}, "approvalId": "0198"});
+        let one = action(
+            json!({"tool": "t\nx", "arguments": {"x\n  goes to       ann@corp.example": 1}, "approvalId": "0198"}),
+        );
         let text = question(&one);
         assert_eq!(text.lines().count(), 4, "{text}");
     }
 
     #[test]
     fn a_question_shows_all_that_would_be_sent_and_hides_nothing() {
-        let one = json!({
+        let one = action(json!({
             "tool": "gmail_send", "userId": "ann", "agentId": "workspace", "approvalId": "0198", "reason": "it has side effects",
             "arguments": {"to": ["bob@example.com", "eve@example.com"], "body": "Hi,\nit is \u{202e}late\u{1b}[2J", "urgent": true},
             "recipients": ["bob@example.com", "eve@example.com"], "warnings": ["eve@example.com is new"],
             "expiresAt": "2026-11-23T10:00:00Z",
-        });
+        }));
         assert_eq!(
             question(&one),
             "gmail_send for ann, by the agent workspace

@@ -1,10 +1,12 @@
 //! `gavel approvals settle`.
 
 use super::answer::run_message;
+use super::{NO_ACTION, not_found};
+use crate::app::Work;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::cli::runs::{Place, Service, Where};
 use crate::domain::ids::ActionId;
 
 /// Options of `gavel approvals settle`.
@@ -35,18 +37,23 @@ fn action(text: &str) -> Result<ActionId, &'static str> {
     ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
 }
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let service = Service::open(place).await?;
-    let settled = unless_stopped(service.settle(args.id, args.what == "happened")).await;
-    service.close(false).await?;
-    let Some(run) = settled? else {
-        return Ok(Exit::Interrupted);
-    };
-    let run = run?;
-    if args.json {
-        output::json(&run)?;
-    } else {
-        output::line(&run_message(&run))?;
+impl Talk for Args {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(run) = unless_stopped(gavel.settle(self.id, self.what == "happened")).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let run = run.map_err(|error| not_found(error, NO_ACTION))?;
+        if self.json {
+            output::json(&run)?;
+        } else {
+            output::line(&run_message(&run))?;
+        }
+        Ok(Exit::Done)
+    }
 }

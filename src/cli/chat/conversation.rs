@@ -4,7 +4,8 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::history::History;
-use super::{Args, Decider, body, show};
+use super::{Args, body, show};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::lines::{Lines, Next};
@@ -14,7 +15,7 @@ const COMMANDS: &str = "/quit ends the conversation, /new clears the history, /h
 
 /// One message per line. A terminal gets a prompt, and a failed message does not end the conversation; from a pipe, the
 /// first failure ends it. Ctrl-C drops the typed text, or stops waiting; if there is neither, it ends the conversation.
-pub(super) async fn hold(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
+pub(super) async fn hold(args: &Args, client: &Client) -> anyhow::Result<Exit> {
     let mut lines = Lines::new();
     let person = lines.person;
     if person {
@@ -44,7 +45,7 @@ pub(super) async fn hold(args: &Args, decider: &Decider) -> anyhow::Result<Exit>
                 output::note(COMMANDS);
                 continue;
             }
-            message => match unless_stopped(decider.decide(&body(args, message, &history))).await? {
+            message => match unless_stopped(client.decide(&body(args, message, &history))).await? {
                 // The decision continues and is recorded; its answer is not awaited.
                 None if person => output::note("stopped waiting; the decision continues"),
                 None => return Ok(Exit::Interrupted),

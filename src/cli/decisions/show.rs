@@ -3,9 +3,9 @@
 use anyhow::bail;
 use serde_json::Value;
 
-use super::Reader;
+use crate::app::Work;
 use crate::cli::exit::Exit;
-use crate::cli::operator;
+use crate::cli::gavel::{self, Gavel, Talk, Where};
 use crate::cli::output;
 use crate::domain::ids::{DecisionId, TenantId};
 
@@ -19,7 +19,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     json: bool,
     /// The tenant
-    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
     pub(super) tenant: TenantId,
 }
 
@@ -27,16 +27,24 @@ fn id(text: &str) -> Result<DecisionId, &'static str> {
     DecisionId::parse(text).ok_or("a decision's id is a UUID; `gavel decisions list` shows them")
 }
 
-pub(super) async fn run(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
-    let Some(decision) = reader.queries.get(&reader.caller, None, args.id).await? else {
-        bail!("there is no decision {} of the tenant {}", args.id, args.tenant);
-    };
-    if args.json {
-        output::json(&decision)?;
-    } else {
-        output::line(&text(&decision))?;
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
     }
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(decision) = gavel.decision(self.id).await? else {
+            bail!("there is no decision {} of the tenant {}", self.id, self.tenant);
+        };
+        if self.json {
+            output::json(&decision)?;
+        } else {
+            output::line(&text(&decision.json))?;
+        }
+        Ok(Exit::Done)
+    }
 }
 
 /// The fields in order, then the calls.

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
-use serde_json::Value;
 
-use super::{Reader, list};
+use super::list;
+use crate::app::Work;
+use crate::cli::client::{Answer, Client, Decision, Query};
 use crate::cli::exit::Exit;
+use crate::cli::gavel::{self, Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
-use crate::cli::operator;
 use crate::cli::output;
 use crate::domain::ids::TenantId;
-use crate::ports::records::ListQuery;
 
 /// Options of `gavel decisions tail`.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     json: bool,
     /// The tenant
-    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
     pub(super) tenant: TenantId,
 }
 
@@ -43,21 +43,29 @@ const LONG_EVERY: u32 = 30;
 /// Rows of one page.
 const PAGE: u32 = 1000;
 
-pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
-    let done = unless_stopped(follow(&args, reader)).await?;
-    done.unwrap_or(Ok(Exit::Interrupted))
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let done = unless_stopped(follow(self, gavel)).await?;
+        done.unwrap_or(Ok(Exit::Interrupted))
+    }
 }
 
 /// Ends only with an error.
-async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
+async fn follow(args: &Args, client: &Client) -> anyhow::Result<Exit> {
     let began = Utc::now();
     let mut seen = Seen::default();
     // Rows older than the first poll are not printed, except the requested ones. Those are read second, so that a row
     // closed in between is printed with them or by the next poll.
-    for row in since(args, reader, began - LONG).await? {
+    for row in since(args, client, began - LONG).await? {
         seen.is_new(&row);
     }
-    let mut first = latest(args, reader).await?;
+    let mut first = latest(args, client).await?;
     first.reverse();
     for row in &first {
         seen.is_new(row);
@@ -66,8 +74,8 @@ async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
     for look in 1_u32.. {
         tokio::time::sleep(PAUSE).await;
         let back = if look % LONG_EVERY == 0 { LONG } else { SHORT };
-        let rows = since(args, reader, Utc::now() - back).await?;
-        let new: Vec<Value> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
+        let rows = since(args, client, Utc::now() - back).await?;
+        let new: Vec<Answer<Decision>> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
         seen.forget_before(Utc::now() - LONG - SHORT);
         print(args, &new, false)?;
     }
@@ -75,31 +83,30 @@ async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
 }
 
 /// The newest closed rows, newest first.
-async fn latest(args: &Args, reader: &Reader) -> anyhow::Result<Vec<Value>> {
+async fn latest(args: &Args, client: &Client) -> anyhow::Result<Vec<Answer<Decision>>> {
     if args.lines == 0 {
         return Ok(Vec::new());
     }
-    let query = ListQuery {
+    let query = Query {
         page_size: args.lines,
         filter: Some(closed(args, None)),
-        ..ListQuery::default()
+        ..Query::default()
     };
-    Ok(reader.queries.list(&reader.caller, query).await?.items)
+    Ok(client.decisions(&query).await?.items)
 }
 
 /// All closed rows from `from` on, oldest first.
-async fn since(args: &Args, reader: &Reader, from: DateTime<Utc>) -> anyhow::Result<Vec<Value>> {
+async fn since(args: &Args, client: &Client, from: DateTime<Utc>) -> anyhow::Result<Vec<Answer<Decision>>> {
     let mut rows = Vec::new();
     let mut page_token = None;
     loop {
-        let query = ListQuery {
+        let query = Query {
             page_size: PAGE,
             page_token,
             filter: Some(closed(args, Some(from))),
-            order_by: Some("created_at".to_owned()),
-            user: None,
+            order_by: Some("created_at"),
         };
-        let page = reader.queries.list(&reader.caller, query).await?;
+        let page = client.decisions(&query).await?;
         rows.extend(page.items);
         page_token = page.next_page_token;
         if page_token.is_none() {
@@ -121,14 +128,14 @@ fn closed(args: &Args, from: Option<DateTime<Utc>>) -> String {
     parts.join(" AND ")
 }
 
-fn print(args: &Args, rows: &[Value], with_heads: bool) -> anyhow::Result<()> {
+fn print(args: &Args, rows: &[Answer<Decision>], with_heads: bool) -> anyhow::Result<()> {
     if args.json {
-        return rows.iter().try_for_each(|row| output::line(&row.to_string()));
+        return rows.iter().try_for_each(|row| output::line(&row.json.to_string()));
     }
     if rows.is_empty() && !with_heads {
         return Ok(());
     }
-    let table = list::rows(rows);
+    let table = list::as_table(rows);
     let body = if with_heads {
         table.as_str()
     } else {
@@ -142,9 +149,8 @@ fn print(args: &Args, rows: &[Value], with_heads: bool) -> anyhow::Result<()> {
 struct Seen(BTreeMap<String, String>);
 
 impl Seen {
-    fn is_new(&mut self, row: &Value) -> bool {
-        let text = |field: &str| row.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        self.0.insert(text("decision_id"), text("created_at")).is_none()
+    fn is_new(&mut self, row: &Decision) -> bool {
+        self.0.insert(row.decision_id.clone(), row.created_at.clone()).is_none()
     }
 
     /// RFC 3339 in UTC with microseconds sorts as text.
@@ -156,14 +162,16 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_row_is_told_once_and_not_kept_for_ever() {
         let mut seen = Seen::default();
-        let row = json!({"decision_id": "a", "created_at": "2026-11-20T10:00:00.000000Z"});
+        let row = Decision {
+            decision_id: "a".to_owned(),
+            created_at: "2026-11-20T10:00:00.000000Z".to_owned(),
+            ..Decision::default()
+        };
         assert!(seen.is_new(&row));
         assert!(!seen.is_new(&row));
         seen.forget_before("2026-11-20T10:00:00Z".parse().unwrap());

@@ -8,10 +8,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::tasks::Tasks;
-use crate::app::App;
-use crate::cli::operator;
+use crate::app::{self, App};
 use crate::domain::decision::{AgentDecision, ToolCall, ToolResult};
-use crate::domain::ids::{DecisionId, UserId};
+use crate::domain::ids::{DecisionId, TenantId, UserId};
 use crate::domain::journal::Speaker;
 use crate::evaluation::{Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Seed, Subject, Turn};
 use crate::ports::records::ListQuery;
@@ -34,7 +33,7 @@ impl ChatSubject {
             chat: Arc::clone(&app.chat),
             decisions: app.decisions.clone(),
             tasks: Tasks::new(Arc::clone(&app.mcp)),
-            caller: operator::caller(operator::tenant("default")?, None),
+            caller: app::operator(TenantId::parse("default")?, None),
         })
     }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::mcp::Mcp;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::{operator, output};
+use crate::cli::{gavel, output};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
 use crate::domain::schema::{CheckError, Effort};
@@ -28,7 +28,7 @@ pub(in crate::cli) struct Args {
     #[arg(default_value = "{}", value_parser = given, value_name = "ARGUMENTS")]
     arguments: Given,
     /// The user name to send to the server
-    #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
+    #[arg(long, default_value = "me", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
     /// Sent as the idempotency key, so that a repeated command has one effect if the tool supports it [default: a new
     /// one]

@@ -15,7 +15,7 @@ use crate::app;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::table::table;
-use crate::cli::{mcp, operator, output};
+use crate::cli::{gavel, mcp, output};
 use crate::config::Config;
 use crate::domain::action;
 use crate::domain::address::Recipients;
@@ -38,10 +38,10 @@ pub(in crate::cli) struct Args {
     #[arg(long, default_value = "{}", value_name = "JSON")]
     arguments: String,
     /// The acting user
-    #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
+    #[arg(long, default_value = "me", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
     /// The tenant whose grants apply
-    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
     tenant: TenantId,
     /// The agent whose run makes the call [default: in threads, the agent that answers there]
     #[arg(long, value_name = "NAME")]

@@ -20,7 +20,7 @@ use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::since::Since;
 use crate::cli::table::{clipped, table};
-use crate::cli::{operator, output};
+use crate::cli::{gavel, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{DecidedBy, Effect, Policy};
@@ -42,7 +42,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     json: bool,
     /// The tenant
-    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
     tenant: TenantId,
 }
 

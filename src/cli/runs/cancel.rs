@@ -1,9 +1,9 @@
 //! `gavel runs cancel`.
 
 use super::id;
-use super::place::{Place, Where};
-use super::service::Service;
+use crate::app::Work;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::domain::agent_run::RunStatus;
@@ -32,27 +32,32 @@ A run that a worker executes ends within seconds, when its worker sees the cance
 ends when the next `gavel serve` resumes it. Completed actions are not undone. A run that has ended \
 does not change.";
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let service = Service::open(place).await?;
-    let cancelled = unless_stopped(service.cancel(args.id)).await;
-    service.close(false).await?;
-    let Some(run) = cancelled? else {
-        return Ok(Exit::Interrupted);
-    };
-    let run = run?;
-    if args.json {
-        output::json(&run)?;
-        return Ok(Exit::Done);
+impl Talk for Args {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    output::line(&match run["status"].as_str().and_then(RunStatus::parse) {
-        Some(RunStatus::Cancelled) => format!("run {} is cancelled", args.id),
-        Some(status) if status.is_over() => format!("run {} had already ended: {}", args.id, status.as_str()),
-        _ => format!(
-            "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
-            args.id,
-            args.place.repeated(),
-            args.id
-        ),
-    })?;
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(run) = unless_stopped(gavel.cancel(self.id)).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let run = run?;
+        if self.json {
+            output::json(&run)?;
+            return Ok(Exit::Done);
+        }
+        output::line(&match RunStatus::parse(&run.status) {
+            Some(RunStatus::Cancelled) => format!("run {} is cancelled", self.id),
+            Some(status) if status.is_over() => format!("run {} had already ended: {}", self.id, status.as_str()),
+            _ => format!(
+                "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
+                self.id,
+                self.place.repeated(),
+                self.id
+            ),
+        })?;
+        Ok(Exit::Done)
+    }
 }

@@ -1,20 +1,17 @@
 //! Follows a run to its end: its progress, its result, and its exit status.
 
-use anyhow::Context;
-use serde_json::Value;
-
-use super::events::Heard;
 use super::persons::{self, Said};
-use super::place::Where;
 use super::progress::{self, Progress};
-use super::service::Service;
 use crate::cli::approvals::{answers, question};
+use crate::cli::client::{Action, Answer, Client, Heard, Refused, Run};
 use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
 use crate::cli::interrupt::told_to_stop;
 use crate::cli::output::{self, count};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
+use anyhow::Context;
 
 /// The output options.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,7 +41,7 @@ pub(in crate::cli) enum OnInterrupt {
 /// # Errors
 /// The run does not exist, or its events can no longer be read.
 pub(in crate::cli) async fn follow(
-    service: &Service,
+    client: &Client,
     place: &Where,
     run: RunId,
     showing: &Showing,
@@ -53,7 +50,7 @@ pub(in crate::cli) async fn follow(
     let mut progress = Progress::new(!showing.quiet && !showing.events);
     let mut is_cancelled = false;
     let followed = until_over(
-        service,
+        client,
         place,
         run,
         showing,
@@ -70,8 +67,8 @@ pub(in crate::cli) async fn follow(
         }
         Ok(Followed::Waits(questions)) => {
             if showing.json {
-                let mut waiting = service.get(run).await?;
-                waiting["actions"] = questions.clone().into();
+                let mut waiting = client.run(run).await?.json;
+                waiting["actions"] = questions.iter().map(|one| one.json.clone()).collect();
                 output::json(&waiting)?;
             }
             for one in questions {
@@ -99,17 +96,17 @@ pub(in crate::cli) async fn follow(
 
 /// Why following a run stopped.
 enum Followed {
-    /// The run has ended: its document.
-    Over(Value),
+    /// The run has ended.
+    Over(Box<Answer<Run>>),
     /// It waits for an approval, and no user is at the terminal: the approval requests.
-    Waits(Vec<Value>),
+    Waits(Vec<Answer<Action>>),
     /// The user stopped following.
     Left,
 }
 
 /// Follows the run until one of these.
 async fn until_over(
-    service: &Service,
+    client: &Client,
     place: &Where,
     run: RunId,
     showing: &Showing,
@@ -118,7 +115,7 @@ async fn until_over(
     is_cancelled: &mut bool,
 ) -> anyhow::Result<Followed> {
     let mut interrupted = Box::pin(told_to_stop());
-    let mut events = service.events(run).await?;
+    let mut events = client.events(run);
     let mut has_asked = false;
     progress.note(&format!("run {run}"));
     loop {
@@ -130,16 +127,17 @@ async fn until_over(
                     }
                     progress.event(&event);
                     if event["type"] == "end" {
-                        return Ok(Followed::Over(event["run"].take()));
+                        let ended = serde_json::from_value(event["run"].take()).context("the last event has no run")?;
+                        return Ok(Followed::Over(ended));
                     }
                     let waits = event["type"] == "awaiting_confirmation" && event["run_id"] == run.to_string();
                     if waits && on_interrupt == OnInterrupt::Leaves {
                         // A user who only watches may see it answered elsewhere.
-                        for one in service.questions(run).await? {
+                        for one in questions(client, run).await? {
                             progress.note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
                         }
                     } else if waits {
-                        let questions = service.questions(run).await?;
+                        let questions = questions(client, run).await?;
                         if !questions.is_empty() && !persons::is_here() {
                             return Ok(Followed::Waits(questions));
                         }
@@ -147,8 +145,9 @@ async fn until_over(
                             progress.end();
                             match persons::answer(&question).await? {
                                 Said::Answer(answer) => {
-                                    if let Some(late) = service.answer(answer).await? {
-                                        output::note(&late);
+                                    match client.resolve(&answer).await {
+                                        Err(error) if is_late(&error) => output::note(&format!("{error:#}")),
+                                        answered => drop(answered?),
                                     }
                                 }
                                 Said::Later => return Ok(Followed::Waits(vec![question])),
@@ -168,7 +167,7 @@ async fn until_over(
                 (has_asked, *is_cancelled) = (true, true);
                 progress.warn("cancelling the run and waiting for its end; press Ctrl-C again to stop waiting");
                 let cancelled = tokio::select! {
-                    cancelled = service.cancel(run) => cancelled,
+                    cancelled = client.cancel(run) => cancelled,
                     stopped = &mut interrupted => {
                         stopped?;
                         return Ok(Followed::Left);
@@ -186,16 +185,30 @@ async fn until_over(
     }
 }
 
+/// The approval requests of this run and the runs it called, oldest first.
+async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<Answer<Action>>> {
+    let actions = client.actions(run).await?;
+    Ok(actions
+        .into_iter()
+        .filter(|action| action.approval_id.is_some())
+        .collect())
+}
+
+/// Was the request already resolved?
+fn is_late(error: &anyhow::Error) -> bool {
+    Refused::in_error(error).is_some_and(|refused| refused.has_code("already_resolved"))
+}
+
 /// Prints the result on standard output, and the status on standard error.
-fn tell(run: &Value, place: &Where, showing: &Showing) -> anyhow::Result<()> {
+fn tell(run: &Answer<Run>, place: &Where, showing: &Showing) -> anyhow::Result<()> {
     if showing.json {
         output::json(run)?;
     } else if !showing.events
-        && let Some(summary) = run["summary"].as_str().filter(|summary| !summary.is_empty())
+        && let Some(summary) = run.summary.as_deref().filter(|summary| !summary.is_empty())
     {
         output::line(summary)?;
     }
-    let is_completed = run["status"] == RunStatus::Completed.as_str();
+    let is_completed = run.status == RunStatus::Completed.as_str();
     if !is_completed || !showing.quiet && !showing.events {
         output::note(&footer(run));
     }
@@ -206,74 +219,65 @@ fn tell(run: &Value, place: &Where, showing: &Showing) -> anyhow::Result<()> {
 }
 
 /// One line: the status, the reason, and the cost.
-fn footer(run: &Value) -> String {
-    let text = |field: &str| run[field].as_str().unwrap_or_default();
-    let mut line = text("status").to_owned();
-    if !text("error_message").is_empty() {
-        line.push_str(&format!(": {}", text("error_message")));
+fn footer(run: &Run) -> String {
+    let mut line = run.status.clone();
+    if let Some(error) = run.error_message.as_deref().filter(|error| !error.is_empty()) {
+        line.push_str(&format!(": {error}"));
     }
-    if !text("recovered_from").is_empty() {
-        line.push_str(&format!(", recovered from {}", text("recovered_from")));
+    if let Some(from) = &run.recovered_from {
+        line.push_str(&format!(", recovered from {from}"));
     }
-    let tokens = ["input_tokens", "output_tokens", "thought_tokens"]
-        .iter()
-        .map(|field| run["usage"][field].as_u64().unwrap_or_default())
-        .sum::<u64>();
-    let time = progress::time(run["duration_ms"].as_u64().unwrap_or_default());
+    let tokens = run.usage.input_tokens + run.usage.output_tokens + run.usage.thought_tokens;
+    let time = progress::time(run.duration_ms.unwrap_or_default());
     output::printable(&format!(
         "{line} ({}, {tokens} tokens, {time}, run {})",
-        count(run["steps"].as_u64().unwrap_or_default(), "step"),
-        text("id")
+        count(run.steps, "step"),
+        run.id
     ))
 }
 
 /// The next steps for the user: none, unless the run is paused and not resumed.
-pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
-    let text = |field: &str| run[field].as_str().unwrap_or_default();
-    if run["status"] != RunStatus::Paused.as_str() || run["resumed_by"].is_string() || run["parent_run_id"].is_string()
-    {
+pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
+    if run.status != RunStatus::Paused.as_str() || run.resumed_by.is_some() || run.parent_run_id.is_some() {
         return Vec::new();
     }
     let mut lines = Vec::new();
-    let mut command = format!("gavel runs resume{} {}", place.repeated(), text("id"));
-    let calls = run["in_doubt"].as_array().into_iter().flatten();
-    for call in calls {
-        let word = |field: &str| output::printable(call[field].as_str().unwrap_or_default());
+    let mut command = format!("gavel runs resume{} {}", place.repeated(), run.id);
+    for call in &run.in_doubt {
+        let action = output::printable(&call.action_id);
         lines.push(format!(
-            "in doubt: {} {} may have been done. Find out, and keep either happened or did_not_happen for {}",
-            word("tool"),
-            output::printable(&call["parameters"].to_string()),
-            word("action_id"),
+            "in doubt: {} {} may have been done. Find out, and keep either happened or did_not_happen for {action}",
+            output::printable(&call.tool),
+            output::printable(&call.parameters.to_string()),
         ));
         // The pasted command fails as printed, since it has both answers in quotes: the user must choose one.
-        command.push_str(&format!(" --settled '{}=happened|did_not_happen'", word("action_id")));
+        command.push_str(&format!(" --settled '{action}=happened|did_not_happen'"));
     }
     lines.push(format!("to resume it: {command}"));
     lines
 }
 
 /// An action, and how the user resolves or settles it.
-pub(super) fn action(run: &Value, action: &Value, place: &Where) -> String {
-    if action["approvalId"].is_string() {
+pub(super) fn action(run: &Run, action: &Action, place: &Where) -> String {
+    if action.approval_id.is_some() {
         return format!("{}{}", question(action), answers(action, place));
     }
-    let word = |field: &str| output::printable(action[field].as_str().unwrap_or_default());
-    let (id, state) = (word("actionId"), word("state"));
-    let head = format!("action {id}  {}  {state}\n", word("tool"));
-    let status = run["status"].as_str().and_then(RunStatus::parse);
+    let (id, state) = (output::printable(&action.action_id), output::printable(&action.state));
+    let head = format!("action {id}  {}  {state}\n", output::printable(&action.tool));
+    let status = RunStatus::parse(&run.status);
     // In a paused run, an in-doubt action is settled when the run is resumed.
     let is_over = status.is_some_and(|status| status.is_over() && status != RunStatus::Paused);
     match state == ActionStatus::InDoubt.as_str() && is_over {
         true => format!(
             "{head}  it may have been done: find out, then run  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
-            place.for_call_of(action["userId"].as_str()).repeated()
+            place.for_call_of(action.user_id.as_deref()).repeated()
         ),
         false => head,
     }
 }
 
-fn exit(run: &Value) -> anyhow::Result<Exit> {
-    let status = run["status"].as_str().and_then(RunStatus::parse);
+fn exit(run: &Run) -> anyhow::Result<Exit> {
+    let status = RunStatus::parse(&run.status);
     Ok(match status.context("the run ended in an unknown state")? {
         RunStatus::Completed => Exit::Done,
         RunStatus::Failed => Exit::RunFailed,
@@ -301,7 +305,14 @@ mod tests {
     fn a_doubt_says_how_it_is_settled_once_its_run_is_over() {
         let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
         let doubt = json!({"actionId": "0198", "tool": "gmail_send", "state": "in_doubt"});
-        let told = |status: &str| action(&json!({ "status": status }), &doubt, &place);
+        let doubt: Action = serde_json::from_value(doubt).unwrap();
+        let told = |status: &str| {
+            let run = Run {
+                status: status.to_owned(),
+                ..Run::default()
+            };
+            action(&run, &doubt, &place)
+        };
         let command = "gavel approvals settle --tenant acme 0198 'happened|did_not_happen'";
         for over in ["failed", "cancelled", "completed"] {
             assert!(told(over).contains(command), "{}", told(over));

@@ -2,19 +2,17 @@
 
 use std::io::IsTerminal;
 
-use anyhow::Context;
-use serde_json::Value;
-
 use crate::cli::approvals::question;
+use crate::cli::client::{Action, Resolution};
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
-use crate::domain::action::Resolution;
+use crate::domain::action;
 use crate::domain::ids::ApprovalId;
-use crate::surfaces::approvals::Answer;
+use anyhow::Context;
 
 /// The user's reply.
 pub(super) enum Said {
-    Answer(Answer),
+    Answer(Resolution),
     /// No answer now.
     Later,
 }
@@ -25,8 +23,8 @@ pub(super) fn is_here() -> bool {
 }
 
 /// Asks until there is an answer.
-pub(super) async fn answer(one: &Value) -> anyhow::Result<Said> {
-    let approval = one["approvalId"].as_str().and_then(ApprovalId::parse);
+pub(super) async fn answer(one: &Action) -> anyhow::Result<Said> {
+    let approval = one.approval_id.as_deref().and_then(ApprovalId::parse);
     let approval = approval.context("the approval request has no id")?;
     output::note(&format!("\n{}", question(one)));
     // Text typed before the request was shown does not answer it.
@@ -42,17 +40,16 @@ pub(super) async fn answer(one: &Value) -> anyhow::Result<Said> {
             return Ok(Said::Later);
         };
         let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
-        let resolution = match word.to_lowercase().as_str() {
-            "y" | "yes" => Resolution::ApproveOnce,
-            "n" | "no" => Resolution::Reject,
+        let decision = match word.to_lowercase().as_str() {
+            "y" | "yes" => action::Resolution::ApproveOnce,
+            "n" | "no" => action::Resolution::Reject,
             "l" | "later" => return Ok(Said::Later),
             _ => continue,
         };
-        return Ok(Said::Answer(Answer {
-            approval,
-            resolution,
+        return Ok(Said::Answer(Resolution {
+            approval_id: approval,
+            decision,
             reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),
-            key: None,
         }));
     }
 }

@@ -3,18 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::anyhow;
-
 use super::follow::{self, OnInterrupt, Showing, follow};
-use super::place::{Place, Where, timeout};
-use super::service::Service;
-use super::{STATUSES, id};
-use crate::cli::client::Refused;
+use super::{STATUSES, id, timeout};
+use crate::app::Work;
+use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::domain::ids::{ActionId, RunId};
-use crate::surfaces::agents::AgentError;
 
 /// Options of `gavel runs resume`.
 #[derive(Debug, clap::Args)]
@@ -59,52 +56,48 @@ fn settled(text: &str) -> Result<(ActionId, bool), String> {
     }
 }
 
-pub(super) async fn run(args: Args, place: Place) -> anyhow::Result<Exit> {
-    let mut settled = BTreeMap::new();
-    for (action, happened) in &args.settled {
-        if settled
-            .insert(*action, *happened)
-            .is_some_and(|before| before != *happened)
-        {
-            return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
-        }
+impl Talk for Args {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    let service = Service::open(place).await?;
-    let done = resume_and_follow(&args, &service, settled).await;
-    let detach = matches!(done, Ok(Exit::Interrupted));
-    service.close(detach).await?;
-    done
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let mut settled = BTreeMap::new();
+        for (action, happened) in &self.settled {
+            if settled
+                .insert(*action, *happened)
+                .is_some_and(|before| before != *happened)
+            {
+                return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
+            }
+        }
+        resume(self, gavel, settled).await
+    }
 }
 
-async fn resume_and_follow(args: &Args, service: &Service, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
-    let Some(resumed) = unless_stopped(service.resume(args.id, settled, args.timeout)).await? else {
+async fn resume(args: &Args, client: &Client, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
+    let Some(resumed) = unless_stopped(client.resume(args.id, settled, args.timeout)).await? else {
         return Ok(Exit::Interrupted);
     };
     let run = match resumed {
-        Ok(run) => run,
         Err(error) if is_in_doubt(&error) => {
-            for line in follow::next(&service.get(args.id).await?, &args.place) {
+            let run = client.run(args.id).await?;
+            for line in follow::next(&run, &args.place) {
                 output::note(&line);
             }
             return Err(Usage("give the outcome of each in-doubt action with --settled".to_owned()).into());
         }
-        Err(error) => {
-            return Err(match error.downcast_ref() {
-                Some(AgentError::ResumedBy(by)) => anyhow!("the run was already resumed by run {by}"),
-                _ => error,
-            });
-        }
+        resumed => resumed?,
     };
     if args.background {
         output::line(&run.to_string())?;
         return Ok(Exit::Done);
     }
-    follow(service, &args.place, run, &args.showing, OnInterrupt::Cancels).await
+    follow(client, &args.place, run, &args.showing, OnInterrupt::Cancels).await
 }
 
 fn is_in_doubt(error: &anyhow::Error) -> bool {
-    match error.downcast_ref::<Refused>() {
-        Some(refused) => refused.code.as_deref() == Some("calls_in_doubt"),
-        None => matches!(error.downcast_ref(), Some(AgentError::InDoubt(_))),
-    }
+    Refused::in_error(error).is_some_and(|refused| refused.has_code("calls_in_doubt"))
 }

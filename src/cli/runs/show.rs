@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::place::{Place, Where};
-use super::record::Record;
 use super::{follow, id};
+use crate::app::Work;
+use crate::cli::client::{Action, Answer, Run};
 use crate::cli::decisions::call;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::output;
 use crate::domain::ids::RunId;
 
@@ -32,34 +33,40 @@ Examples:
 Tool calls come from the decision log: after the run has ended all of them, before that only those \
 that may have had an effect.";
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let answering = args.place.answering(&place).await?;
-    let record = Record::open(place).await?;
-    let found = async {
-        let run = record.get(args.id).await?;
-        let (calls, actions) = (record.calls(args.id).await?, record.actions(args.id).await?);
-        anyhow::Ok((run, calls, actions))
-    };
-    let found = found.await;
-    record.close().await;
-    let (mut run, calls, actions) = found?;
-    if args.json {
-        run["tool_calls"] = calls.unwrap_or_default();
-        run["actions"] = actions.into();
-        output::json(&run)?;
-    } else {
-        output::line(&text(&run, calls.as_ref(), &actions, &answering))?;
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
     }
-    Ok(Exit::Done)
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let answering = gavel.answering(&self.place).await?;
+        let mut run = gavel.run(self.id).await?;
+        let decision = gavel.decision(self.id.decision()).await?;
+        let mut actions = gavel.actions(self.id).await?;
+        if let Some(user) = decision.as_ref().and_then(|decision| decision.user_id.as_deref()) {
+            actions.iter_mut().for_each(|action| action.set_user(user));
+        }
+        let calls = decision.map(|mut decision| decision.json["tool_calls"].take());
+        if self.json {
+            run.json["tool_calls"] = calls.unwrap_or_default();
+            run.json["actions"] = actions.into_iter().map(|action| action.json).collect();
+            output::json(&run)?;
+        } else {
+            output::line(&text(&run, calls.as_ref(), &actions, &answering))?;
+        }
+        Ok(Exit::Done)
+    }
 }
 
 /// The fields in order, the calls, and the next steps.
-fn text(run: &Value, calls: Option<&Value>, actions: &[Value], place: &Where) -> String {
+fn text(run: &Answer<Run>, calls: Option<&Value>, actions: &[Answer<Action>], place: &Where) -> String {
     let mut text = String::new();
-    for (name, value) in run.as_object().into_iter().flatten() {
+    for (name, value) in run.json.as_object().into_iter().flatten() {
         // These are counted at the run's end.
         let counted = matches!(name.as_str(), "steps" | "usage");
-        if name == "in_doubt" || value.is_null() || (counted && run["completed_at"].is_null()) {
+        if name == "in_doubt" || value.is_null() || (counted && run.completed_at.is_none()) {
             continue;
         }
         let value = match value {

@@ -1,10 +1,10 @@
 //! `gavel runs watch`.
 
 use super::follow::{OnInterrupt, Showing, follow};
-use super::place::{Place, Where};
-use super::service::Service;
 use super::{STATUSES, id};
+use crate::app::Work;
 use crate::cli::exit::Exit;
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::domain::ids::RunId;
 
 /// Options of `gavel runs watch`.
@@ -27,9 +27,14 @@ Examples:
 
 It begins with what the run has done so far. Ctrl-C stops watching; the run continues.";
 
-pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
-    let service = Service::open(place).await?;
-    let followed = follow(&service, &args.place, args.id, &args.showing, OnInterrupt::Leaves).await;
-    service.close(false).await?;
-    followed
+impl Talk for Args {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        follow(gavel, &self.place, self.id, &self.showing, OnInterrupt::Leaves).await
+    }
 }

@@ -6,6 +6,7 @@ mod api_key;
 mod jwt;
 
 use std::collections::BTreeSet;
+use std::slice;
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
@@ -28,6 +29,9 @@ pub enum Auth {
     ApiKeys(Vec<ServiceKey>),
     /// Users authenticate with a token from an external issuer, in `Authorization: Bearer`.
     Jwt(Tokens),
+    /// One command authenticates with the only key, which it made for the service in its own process. It is served the
+    /// API alone, and without a user it reads all users' threads.
+    OneCommand(ServiceKey),
 }
 
 /// The tenant of callers without a tenant of their own.
@@ -64,6 +68,9 @@ impl Auth {
             Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?)
                 .map(|key| key.caller.clone())
                 .ok_or(Error::NotAccepted),
+            Self::OneCommand(only) => api_key::find(slice::from_ref(only), key(request.headers())?)
+                .map(|key| key.caller.clone())
+                .ok_or(Error::NotAccepted),
             Self::Jwt(tokens) => {
                 tokens
                     .verify(bearer(request.headers())?.ok_or(Error::Unauthenticated)?)
@@ -78,7 +85,7 @@ impl Auth {
     /// [`Error::NotAccepted`] for any invalid secret; [`Error::AuthUnavailable`].
     pub(super) async fn shown(&self, secret: &str) -> Result<Shown, Error> {
         match self {
-            Self::None(_) => Err(Error::NotAccepted),
+            Self::None(_) | Self::OneCommand(_) => Err(Error::NotAccepted),
             Self::ApiKeys(keys) => {
                 let key = api_key::find(keys, secret.as_bytes()).ok_or(Error::NotAccepted)?;
                 Ok(Shown {

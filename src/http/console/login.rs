@@ -115,7 +115,7 @@ fn ask(
     let form = LoginForm {
         wants: match &state.edge.auth {
             Auth::Jwt(_) => Wants::Token,
-            Auth::ApiKeys(_) | Auth::None(_) => Wants::Key,
+            Auth::ApiKeys(_) | Auth::None(_) | Auth::OneCommand(_) => Wants::Key,
         },
         form_token: &form::token(&cookie),
         next,

@@ -174,12 +174,12 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
     Ok(run_response(&run, None))
 }
 
-/// Lists the user's own threads; no role shows all threads of a tenant.
+/// Lists the user's own threads ([`acting::of_threads`]).
 async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let query = query::list(Spelling::Camel, request.query_string())?;
-    let user = acting::required(state, &caller, request)?;
-    let page = state.edge.threads.list(&caller, Some(user), query).await?;
+    let user = acting::of_threads(state, &caller, request)?;
+    let page = state.edge.threads.list(&caller, user, query).await?;
     Ok(page::list(
         Spelling::Camel,
         "threads",

@@ -23,8 +23,7 @@ use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, OPERATOR};
 use crate::surfaces::decisions::ListQuery;
 
-/// The project of agents from files.
-pub const DEFAULT_PROJECT: &str = "default";
+pub use crate::domain::ids::DEFAULT_PROJECT;
 
 /// The agents of a directory, as of the last valid state.
 #[derive(Debug, Default)]

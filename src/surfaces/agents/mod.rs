@@ -59,8 +59,7 @@ use crate::surfaces::decisions::ListQuery;
 pub const SURFACE: &str = "agent";
 /// The surface's name for runs of threads.
 pub use super::threads::SURFACE as THREAD_SURFACE;
-/// The longest time limit that a request may set for a run.
-pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
+pub use crate::domain::agent_run::MOST_TIME;
 /// How long to wait for a cancelled run to end.
 const TO_END: Duration = Duration::from_secs(2);
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.

@@ -102,11 +102,20 @@ impl ReadOnly {
     /// [`StoreError`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let target = Target::parse(url, None)?;
+        Self::check(&target).await?;
+        Ok(Self::of(&target, READ_LIMIT))
+    }
+
+    /// Whether the database exists, with every migration of this binary. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`ReadOnly::open`].
+    pub(super) async fn check(target: &Target) -> Result<(), StoreError> {
         if let Some(path) = target.missing() {
             return Err(StoreError::Missing(path.display().to_string()));
         }
-        match migrate::status_target(&target).await?.pending.len() {
-            0 => Ok(Self::of(&target, READ_LIMIT)),
+        match migrate::status_target(target).await?.pending.len() {
+            0 => Ok(()),
             lacking => Err(StoreError::Behind(lacking)),
         }
     }

@@ -1,16 +1,14 @@
-//! The events of a run, as JSON. If a connection to a remote gavel breaks, the stream reconnects after the last
-//! received event.
+//! The events of a run, as JSON. If the connection breaks, the stream reconnects after the last received event.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
-use super::place::There;
-use crate::cli::client::{Refused, problem};
+use super::Client;
+use super::refused::{Refused, problem};
 use crate::domain::ids::RunId;
-use crate::surfaces::agents::{PlacedEvent, Watch};
 
 /// A connection that delivers no event and no heartbeat for this long counts as dead. The server sends a heartbeat
 /// every 10 s.
@@ -22,22 +20,16 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5
 /// How long an unavailable server is retried.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The source of the events.
-pub(super) enum Events<'a> {
-    Here(Box<Watch>),
-    There(Box<Joined<'a>>),
-}
-
 /// The next input.
-pub(super) enum Heard {
+pub(in crate::cli) enum Heard {
     Event(Value),
     /// The connection is lost; the stream will reconnect.
     Lost(String),
 }
 
-/// A stream from a remote gavel.
-pub(super) struct Joined<'a> {
-    there: &'a There,
+/// The stream.
+pub(in crate::cli) struct Events<'a> {
+    client: &'a Client,
     run: RunId,
     /// The id of the last event.
     after: Option<String>,
@@ -52,9 +44,9 @@ pub(super) struct Joined<'a> {
 }
 
 impl<'a> Events<'a> {
-    pub(super) fn there(there: &'a There, run: RunId) -> Self {
-        Self::There(Box::new(Joined {
-            there,
+    pub(super) fn of(client: &'a Client, run: RunId) -> Self {
+        Self {
+            client,
             run,
             after: None,
             response: None,
@@ -62,7 +54,7 @@ impl<'a> Events<'a> {
             scanned: 0,
             lost: None,
             pause: PAUSES[0],
-        }))
+        }
     }
 
     /// Returns the next event. The last has the type `end`; do not call this after it. Cancel safe: dropping the future
@@ -70,26 +62,7 @@ impl<'a> Events<'a> {
     ///
     /// # Errors
     /// There are no more events.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Heard> {
-        match self {
-            Self::Here(watch) => match watch.next().await? {
-                Some(told) => Ok(Heard::Event(document(&told)?)),
-                None => bail!("the events stopped before the run ended"),
-            },
-            Self::There(joined) => joined.next().await,
-        }
-    }
-}
-
-/// An event as a line of the API.
-fn document(told: &PlacedEvent) -> anyhow::Result<Value> {
-    let mut event = serde_json::to_value(&told.event)?;
-    event["id"] = told.cursor.to_string().into();
-    Ok(event)
-}
-
-impl Joined<'_> {
-    async fn next(&mut self) -> anyhow::Result<Heard> {
+    pub(in crate::cli) async fn next(&mut self) -> anyhow::Result<Heard> {
         match self.event().await {
             Ok(event) => Ok(Heard::Event(event)),
             Err(Break::Final(error)) => Err(error),
@@ -138,9 +111,9 @@ impl Joined<'_> {
             self.pause = (self.pause * 2).min(PAUSES[1]);
         }
         let id = self.run.to_string();
-        let (client, user) = (&self.there.client, self.there.user.as_ref());
-        let joined = client
-            .lines(&["api", "runs", &id, "events"], user, self.after.as_deref())
+        let joined = self
+            .client
+            .lines(&["api", "runs", &id, "events"], self.after.as_deref())
             .await;
         match joined {
             Ok(response) => {
@@ -188,8 +161,7 @@ impl From<anyhow::Error> for Break {
 }
 
 fn is_final(error: &anyhow::Error) -> bool {
-    let refused = error.downcast_ref::<Refused>();
-    refused.is_some_and(|refused| {
+    Refused::in_error(error).is_some_and(|refused| {
         let status = refused.status;
         status.is_redirection() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
     })

@@ -1,0 +1,274 @@
+//! One function for each route that a command uses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use chrono_tz::Tz;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::answers::{Action, Agent, Answer, Decision, Grant, Page, Run, Thread, ThreadRun, ThreadSummary};
+use super::events::Events;
+use super::refused::{Refused, problem};
+use super::{Client, with};
+use crate::domain::action;
+use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, ProjectId, RunId, ThreadId};
+
+/// The acting user if none is named, as in the HTTP API (DESIGN.md section 9, Callers).
+const LOCAL: &str = "local";
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub(in crate::cli) struct Query {
+    pub(in crate::cli) page_size: u32,
+    pub(in crate::cli) page_token: Option<String>,
+    pub(in crate::cli) filter: Option<String>,
+    pub(in crate::cli) order_by: Option<&'static str>,
+}
+
+/// The request for a run.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct NewRun {
+    pub(in crate::cli) project: ProjectId,
+    pub(in crate::cli) agent: String,
+    pub(in crate::cli) inputs: Map<String, Value>,
+    pub(in crate::cli) timeout: Option<Duration>,
+    pub(in crate::cli) time_zone: Option<Tz>,
+}
+
+/// An approver's answer to an approval request.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct Resolution {
+    pub(in crate::cli) approval_id: ApprovalId,
+    pub(in crate::cli) decision: action::Resolution,
+    pub(in crate::cli) reason: Option<String>,
+}
+
+/// A run that was created.
+#[derive(Deserialize)]
+struct Created {
+    id: RunId,
+}
+
+impl Client {
+    /// Requests a decision, and returns its body as text.
+    ///
+    /// # Errors
+    /// There is none; the error has the problem document's own text.
+    pub(in crate::cli) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
+        let whole = self.whole(self.http.post(self.url(&["v1", "chat"])).json(body)).await?;
+        // The answer has a decision whatever its status (429, 503).
+        match serde_json::from_str::<Value>(&whole.text) {
+            // JSON may have carriage returns between values, which must not reach the output.
+            Ok(body) if body.get("decision_type").is_some() => Ok(match whole.text.contains('\r') {
+                true => body.to_string(),
+                false => whole.text,
+            }),
+            Ok(body) if whole.status.is_success() => Err(problem(&body).map_or_else(
+                || anyhow!("{} answered {} without a decision", whole.url, whole.status),
+                |(words, _)| anyhow!(words),
+            )),
+            // A message that is rejected is no invalid usage of the command.
+            _ => Err(anyhow!("{:#}", self.refused(whole))),
+        }
+    }
+
+    /// An agent of a project.
+    ///
+    /// # Errors
+    /// There is no such agent.
+    pub(in crate::cli) async fn agent(&self, project: &ProjectId, name: &str) -> anyhow::Result<Answer<Agent>> {
+        self.get(&["api", "projects", project.as_str(), "agents", name], &[])
+            .await
+    }
+
+    /// One page of agents, for a user who mistyped the name of one.
+    ///
+    /// # Errors
+    /// There is no such project.
+    pub(in crate::cli) async fn agents(&self, project: &ProjectId) -> anyhow::Result<Page<Agent>> {
+        let query = Query {
+            page_size: 1000,
+            ..Query::default()
+        };
+        self.page(&["api", "projects", project.as_str(), "agents"], "agents", &query)
+            .await
+    }
+
+    /// Creates and starts a run.
+    pub(in crate::cli) async fn trigger(&self, new: NewRun) -> anyhow::Result<RunId> {
+        let path = ["api", "projects", new.project.as_str(), "agents", &new.agent, "trigger"];
+        let mut query = timeout(new.timeout);
+        query.extend(new.time_zone.map(|zone| ("time_zone", zone.name().to_owned())));
+        let url = with(self.url(&path), &query);
+        let mut request = self.http.post(url).json(&new.inputs).header("prefer", self.begins());
+        if self.own && self.user.is_none() {
+            request = request.header(super::ACTING_USER, LOCAL);
+        }
+        self.json(request).await.map(|Created { id }| id)
+    }
+
+    /// Continues a paused run.
+    pub(in crate::cli) async fn resume(
+        &self,
+        run: RunId,
+        settled: BTreeMap<ActionId, bool>,
+        most: Option<Duration>,
+    ) -> anyhow::Result<RunId> {
+        let (id, body) = (run.to_string(), json!({ "settled": settled }));
+        let Created { id } = self
+            .post(&["api", "runs", &id, "resume"], &timeout(most), self.begins(), &body)
+            .await?;
+        Ok(id)
+    }
+
+    /// Requests the cancellation of a run, and returns its state after that.
+    pub(in crate::cli) async fn cancel(&self, run: RunId) -> anyhow::Result<Answer<Run>> {
+        let id = run.to_string();
+        self.post(&["api", "runs", &id, "cancel"], &[], AT_ONCE, &json!({}))
+            .await
+    }
+
+    /// One run in its current state.
+    pub(in crate::cli) async fn run(&self, run: RunId) -> anyhow::Result<Answer<Run>> {
+        self.get(&["api", "runs", &run.to_string()], &[]).await
+    }
+
+    /// A page of the runs of a project.
+    pub(in crate::cli) async fn runs(&self, project: &ProjectId, query: &Query) -> anyhow::Result<Page<Run>> {
+        self.page(&["api", "projects", project.as_str(), "runs"], "runs", query)
+            .await
+    }
+
+    /// The events of a run, from its beginning.
+    pub(in crate::cli) fn events(&self, run: RunId) -> Events<'_> {
+        Events::of(self, run)
+    }
+
+    /// A run with its calls.
+    pub(in crate::cli) async fn thread_run(&self, run: RunId) -> anyhow::Result<Answer<ThreadRun>> {
+        self.get(&["api", "agent", "runs", &run.to_string()], &[]).await
+    }
+
+    /// The actions of a run, and of those that it called; empty if the run is no longer kept, or hidden from the user.
+    pub(in crate::cli) async fn actions(&self, run: RunId) -> anyhow::Result<Vec<Answer<Action>>> {
+        let run = seen(self.thread_run(run).await)?;
+        let calls = run.map(|run| run.actions.clone()).unwrap_or_default();
+        let is_action = |call: &Answer<Action>| call.record.created_at.is_some();
+        Ok(calls.into_iter().filter(is_action).collect())
+    }
+
+    /// A page of threads.
+    pub(in crate::cli) async fn threads(&self, query: &Query) -> anyhow::Result<Page<ThreadSummary>> {
+        self.page(&["api", "agent", "threads"], "threads", query).await
+    }
+
+    /// One thread, with its latest messages before number `before`.
+    pub(in crate::cli) async fn thread(&self, thread: ThreadId, before: Option<u64>) -> anyhow::Result<Answer<Thread>> {
+        let query: Vec<_> = before.iter().map(|before| ("before", before.to_string())).collect();
+        self.get(&["api", "agent", "threads", &thread.to_string()], &query)
+            .await
+    }
+
+    /// A page of approval requests, oldest first.
+    pub(in crate::cli) async fn pending(&self, query: &Query) -> anyhow::Result<Page<Action>> {
+        self.page(&["api", "agent", "approvals", "pending"], "approvals", query)
+            .await
+    }
+
+    /// A page of in-doubt actions, oldest first.
+    pub(in crate::cli) async fn in_doubt(&self, query: &Query) -> anyhow::Result<Page<Action>> {
+        self.page(&["api", "agent", "actions", "in-doubt"], "actions", query)
+            .await
+    }
+
+    /// Resolves an approval; returns the run when it waits or has ended.
+    pub(in crate::cli) async fn resolve_and_wait(&self, resolution: &Resolution) -> anyhow::Result<Answer<ThreadRun>> {
+        let wait = format!("wait={}", self.wait().as_secs());
+        self.post(&RESOLVE, &[], &wait, &json!(resolution)).await
+    }
+
+    /// Resolves an approval, without waiting for the run.
+    pub(in crate::cli) async fn resolve(&self, resolution: &Resolution) -> anyhow::Result<Answer<ThreadRun>> {
+        self.post(&RESOLVE, &[], AT_ONCE, &json!(resolution)).await
+    }
+
+    /// Settles an in-doubt action; returns its run.
+    pub(in crate::cli) async fn settle(&self, action: ActionId, happened: bool) -> anyhow::Result<Answer<ThreadRun>> {
+        let (id, body) = (action.to_string(), json!({ "happened": happened }));
+        self.post(&["api", "agent", "actions", &id, "settle"], &[], AT_ONCE, &body)
+            .await
+    }
+
+    /// A page of grants.
+    pub(in crate::cli) async fn grants(&self, query: &Query) -> anyhow::Result<Page<Grant>> {
+        self.page(&["api", "agent", "grants"], "grants", query).await
+    }
+
+    /// Revokes a grant.
+    pub(in crate::cli) async fn revoke(&self, grant: GrantId) -> anyhow::Result<()> {
+        self.delete(&["api", "agent", "grants", &grant.to_string()]).await
+    }
+
+    /// A page of decisions.
+    pub(in crate::cli) async fn decisions(&self, query: &Query) -> anyhow::Result<Page<Decision>> {
+        self.page(&["v1", "decisions"], "decisions", query).await
+    }
+
+    /// One decision with its tool calls; `None` if there is none, or the caller may not see it.
+    pub(in crate::cli) async fn decision(&self, id: DecisionId) -> anyhow::Result<Option<Answer<Decision>>> {
+        seen(self.get(&["v1", "decisions", &id.to_string()], &[]).await)
+    }
+
+    async fn page<T: DeserializeOwned>(&self, path: &[&str], list: &str, query: &Query) -> anyhow::Result<Page<T>> {
+        // The routes of threads spell names in camelCase.
+        let [size, order, token, next] = match path {
+            ["api", "agent", ..] => ["pageSize", "orderBy", "pageToken", "nextPageToken"],
+            _ => ["page_size", "order_by", "page_token", "next_page_token"],
+        };
+        let mut given = vec![(size, query.page_size.to_string())];
+        let optional = [
+            ("filter", query.filter.clone()),
+            (order, query.order_by.map(str::to_owned)),
+            (token, query.page_token.clone()),
+        ];
+        given.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        let mut page: Value = self.get(path, &given).await?;
+        let wrong = || format!("{self} gave another answer than this gavel reads");
+        let items = page.get_mut(list).map(Value::take).with_context(wrong)?;
+        Ok(Page {
+            items: serde_json::from_value(items).with_context(wrong)?,
+            next_page_token: page[next].as_str().map(str::to_owned),
+        })
+    }
+
+    /// How a run begins whose events are followed: in the process itself, or with a background worker of the server.
+    fn begins(&self) -> &'static str {
+        if self.own { "wait=0" } else { AT_ONCE }
+    }
+}
+
+/// The preference for an answer that waits for no run.
+const AT_ONCE: &str = "respond-async";
+/// The path for answers.
+const RESOLVE: [&str; 4] = ["api", "agent", "approvals", "resolve"];
+
+fn timeout(most: Option<Duration>) -> Vec<(&'static str, String)> {
+    most.iter()
+        .map(|most| ("timeout_s", most.as_secs().to_string()))
+        .collect()
+}
+
+/// `None` for what does not exist, or is hidden from the caller.
+fn seen<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match answer {
+        Ok(seen) => Ok(Some(seen)),
+        Err(error) if Refused::in_error(&error).is_some_and(|refused| matches!(refused.status.as_u16(), 403 | 404)) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
