@@ -15,14 +15,10 @@ VALIDATORS = {}
 def lines(ctx, response):
     """Checks every line against its schema, and returns the last one, the decision or the end of the run."""
     document = ctx.operation.schema.raw_schema
-    path = ctx.operation.path
-    if path.startswith(("/api/runs/", "/api/agent/runs/")):
-        kind = "RunLine"
-    else:
-        kind = "ThreadLine" if path == "/api/agent/run/stream" else "StreamLine"
+    responses = document["paths"][ctx.operation.path][ctx.operation.method]["responses"]
+    kind = responses["200"]["content"]["application/x-ndjson"]["schema"]["$ref"]
     if kind not in VALIDATORS:
-        line = {"$ref": f"#/components/schemas/{kind}", "components": document["components"]}
-        VALIDATORS[kind] = jsonschema_rs.validator_for(line)
+        VALIDATORS[kind] = jsonschema_rs.validator_for({"$ref": kind, "components": document["components"]})
     read = [json.loads(line) for line in response.content.splitlines()]
     for line in read:
         VALIDATORS[kind].validate(line)

@@ -5,50 +5,202 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::error::{Error, definition_error};
+use super::error::{Code, Error, definition_error};
 use super::exchange::Exchange;
 use super::headers::{self, only};
+use super::openapi::params::{AgentPath, Paging, ProjectPath, VersionPath};
+use super::openapi::schemas::{JsonSchema, page};
 use super::page;
 use super::routes::Route;
 use super::spelling::Spelling;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
-use crate::surfaces::agents::{AgentDetail, AgentInfo, Put};
+use crate::surfaces::agents::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
 use crate::surfaces::chat::request::FieldError;
 
+page! {
+    /// A page of agents.
+    AgentPage { agents: AgentInfo }
+}
+
+page! {
+    /// A page of an agent's versions.
+    VersionPage { versions: VersionInfo }
+}
+
+/// The state in which a definition may be put; [`expected`] reads it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "describes parameters")]
+struct Expected {
+    /// The version that must be current, in double quotes, as in `ETag`.
+    #[param(rename = "If-Match", required = false, pattern = "^\"[1-9][0-9]{0,17}\"$")]
+    version: String,
+    /// `*`: there must be no such agent yet.
+    #[param(rename = "If-None-Match", required = false, pattern = "^[*]$")]
+    none: String,
+}
+
+/// Lists the agents of a project.
+///
+/// Sorted by name, without the definitions. Agents from files belong to the project `default`, beside agents put there
+/// through the API.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents",
+    operation_id = "listAgents",
+    tag = "agents",
+    params(ProjectPath, Paging),
+    responses((status = 200, description = "The response.", body = AgentPage)),
+    extensions(("x-problems" = json!([Code::NotFound])))
+)]
 pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Agents));
     exchange.finish(listed(&state, &request).await)
 }
 
+/// Reads one agent.
+///
+/// With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf`, returns only the definition, in that
+/// format.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}",
+    operation_id = "getAgent",
+    tag = "agents",
+    params(ProjectPath, AgentPath),
+    responses((
+        status = 200,
+        description = "The agent.",
+        content(
+            (AgentDetail = "application/json"),
+            (String = "application/yaml"),
+            (String = "text/markdown"),
+            ("application/x-protobuf")
+        ),
+        headers(("ETag"))
+    )),
+    extensions(("x-problems" = json!([Code::NotFound])))
+)]
 pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Agent));
     exchange.finish(one(&state, &request).await)
 }
 
+/// Puts an agent's definition.
+///
+/// Requires the role `operator`: a definition decides which tools run without approval. It is checked together with the
+/// other agents of its project; all errors are reported at once. Runs that have started keep the version they started
+/// with.
+#[utoipa::path(
+    put,
+    path = "/api/projects/{project}/agents/{agent}",
+    operation_id = "putAgent",
+    tag = "agents",
+    params(ProjectPath, AgentPath, Expected),
+    request_body(
+        description = "A definition in any form; its name must be that of the path. At most 1 MiB.",
+        content(
+            (JsonSchema = "application/json"),
+            (String = "application/yaml"),
+            (String = "text/markdown"),
+            ("application/x-protobuf")
+        )
+    ),
+    responses(
+        (
+            status = 200,
+            description = "A new version, or the current one if nothing changed.",
+            body = AgentPut,
+            headers(("ETag"))
+        ),
+        (status = 201, description = "A new agent.", body = AgentPut, headers(("ETag"))),
+    ),
+    extensions(("x-problems" = json!([
+        Code::Forbidden, Code::NotFound, Code::ReadOnly, Code::TooManyAgents, Code::VersionConflict,
+        Code::InvalidDefinition, Code::OutcomeUnrecorded
+    ])))
+)]
 pub(super) async fn put(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::PutAgent));
     exchange.finish(taken(&state, &request, payload).await)
 }
 
+/// Lists the versions of an agent.
+///
+/// Newest first; only for agents created through the API. A version never changes.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}/versions",
+    operation_id = "listVersions",
+    tag = "agents",
+    params(ProjectPath, AgentPath, Paging),
+    responses((status = 200, description = "The response.", body = VersionPage)),
+    extensions(("x-problems" = json!([Code::NotFound])))
+)]
 pub(super) async fn versions(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Versions));
     exchange.finish(version_page(&state, &request).await)
 }
 
+/// Reads one version of an agent.
+///
+/// With its definition.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}/versions/{version}",
+    operation_id = "getVersion",
+    tag = "agents",
+    params(ProjectPath, AgentPath, VersionPath),
+    responses((status = 200, description = "The response.", body = VersionDetail)),
+    extensions(("x-problems" = json!([Code::NotFound])))
+)]
 pub(super) async fn version(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Version));
     exchange.finish(one_version(&state, &request).await)
 }
 
+/// Restores an earlier version.
+///
+/// Makes the earlier definition the current one, as a new version. Requires the role `operator`.
+#[utoipa::path(
+    post,
+    path = "/api/projects/{project}/agents/{agent}/versions/{version}/restore",
+    operation_id = "restoreVersion",
+    tag = "agents",
+    params(ProjectPath, AgentPath, VersionPath),
+    responses((status = 200, description = "The current agent.", body = AgentPut, headers(("ETag")))),
+    extensions(("x-problems" = json!([
+        Code::Forbidden, Code::NotFound, Code::ReadOnly, Code::TooManyAgents, Code::VersionConflict,
+        Code::InvalidDefinition, Code::OutcomeUnrecorded, Code::Overloaded
+    ])))
+)]
 pub(super) async fn restore(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::RestoreVersion));
     exchange.finish(restored(&state, &request).await)
 }
 
+/// JSON Schema of a definition, for editors.
+///
+/// For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.
+#[utoipa::path(
+    get,
+    path = "/schemas/{schema}",
+    operation_id = "getAgentSchema",
+    tag = "reference",
+    security(()),
+    params(("schema" = String, Path, description = "`agent.schema.json` or `agent-front-matter.schema.json`.")),
+    responses((
+        status = 200,
+        description = "The schema.",
+        content_type = "application/schema+json",
+        body = JsonSchema
+    )),
+    extensions(("x-problems" = json!([Code::NotFound])))
+)]
 pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::AgentSchema));
     let schema = match request.match_info().get("schema") {

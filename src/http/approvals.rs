@@ -8,23 +8,89 @@ use tracing::Instrument;
 use utoipa::ToSchema;
 
 use super::agents::response;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
+use super::openapi::params::{self, ActingUser, CamelPaging, KeyOfAnswer, LATEST_FIRST, OLDEST_FIRST, Prefer};
+use super::openapi::schemas::page;
 use super::page;
 use super::routes::Route;
 use super::runs::{Patience, key};
 use super::spelling::Spelling;
 use super::{State, acting, body, query};
-use crate::domain::action::Resolution;
+use crate::domain::action::{Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::surfaces::approvals::{ActionInDoubt, Answer, MAX_REASON, PendingApproval};
 use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::threads::RunAnswer;
 
+page! {
+    /// A page of pending approval requests.
+    #[serde(rename_all = "camelCase")]
+    ApprovalPage { approvals: PendingApproval }
+}
+
+page! {
+    /// A page of in-doubt actions.
+    #[serde(rename_all = "camelCase")]
+    ActionInDoubtPage { actions: ActionInDoubt }
+}
+
+page! {
+    /// A page of grants.
+    #[serde(rename_all = "camelCase")]
+    GrantPage { grants: Grant }
+}
+
+/// Lists pending approval requests.
+///
+/// Oldest first; your own, or all of the tenant with the role `approver`.
+#[utoipa::path(
+    get,
+    path = "/api/agent/approvals/pending",
+    operation_id = "listPendingApprovals",
+    tag = "approvals",
+    params(
+        ActingUser,
+        CamelPaging,
+        (
+            "filter" = Option<String>,
+            Query,
+            description = params::filter("tool, user_id, agent_id, created_at"),
+            example = "tool = \"gmail_send\""
+        ),
+        ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
+    ),
+    responses((status = 200, description = "The response.", body = ApprovalPage)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::QueryTooSlow])))
+)]
 pub(super) async fn pending(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::PendingApprovals));
     exchange.finish(waiting(&state, &request).await)
 }
 
+/// Resolves an approval.
+///
+/// If several approvers decide, the first decision wins; repeating it as the same caller returns it again. An approval
+/// covers exactly these arguments, of the tool as it was, once. `approve_and_always_allow_recipient` also allows later
+/// calls of the tool to exactly the same recipients. An approved action is executed at once. The agent continues when
+/// all its approval requests are resolved; the response waits for it in a thread, or with `Prefer: wait=N`.
+#[utoipa::path(
+    post,
+    path = "/api/agent/approvals/resolve",
+    operation_id = "resolveApproval",
+    tag = "approvals",
+    params(ActingUser, Prefer, KeyOfAnswer),
+    request_body(
+        content = ResolveBody,
+        description = "Your decision.",
+        example = json!({"approvalId": "019300aa-0000-7000-8000-000000000000", "decision": "approve_once"})
+    ),
+    responses((status = 200, description = "The run in its current state.", body = RunAnswer)),
+    extensions(("x-problems" = json!([
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::AlreadyResolved, Code::NotGrantable,
+        Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
 pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ResolveApproval));
     let answer = resolved(&state, &request, payload);
@@ -32,26 +98,115 @@ pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: P
     exchange.finish(answer)
 }
 
+/// Lists in-doubt actions.
+///
+/// These actions were started and their outcome is unknown; gavel does not repeat them. Check where the effect would be
+/// visible, and settle each one. Oldest first; your own, or all of the tenant with the role `approver`.
+#[utoipa::path(
+    get,
+    path = "/api/agent/actions/in-doubt",
+    operation_id = "listActionsInDoubt",
+    tag = "approvals",
+    params(
+        ActingUser,
+        CamelPaging,
+        (
+            "filter" = Option<String>,
+            Query,
+            description = params::filter("tool, user_id, agent_id, created_at"),
+            example = "tool = \"gmail_send\""
+        ),
+        ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
+    ),
+    responses((status = 200, description = "The response.", body = ActionInDoubtPage)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::QueryTooSlow])))
+)]
 pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ActionsInDoubt));
     exchange.finish(doubts(&state, &request).await)
 }
 
+/// Settles an in-doubt action.
+///
+/// Possible after its run has ended. For a paused run that was triggered, settle it in the body of the resume.
+#[utoipa::path(
+    post,
+    path = "/api/agent/actions/{id}/settle",
+    operation_id = "settleAction",
+    tag = "approvals",
+    params(("id" = String, Path, description = "The action's id."), ActingUser, KeyOfAnswer),
+    request_body(
+        content = SettleBody,
+        description = "The outcome you found.",
+        example = json!({"happened": true})
+    ),
+    responses((status = 200, description = "The run, with the current state of the action.", body = RunAnswer)),
+    extensions(("x-problems" = json!([
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotInDoubt, Code::RunInProgress, Code::PartOfRun,
+        Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
 pub(super) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::SettleAction));
     exchange.finish(settled(&state, &request, payload).await)
 }
 
+/// Lists grants.
+///
+/// Your own, or all of the tenant with the role `approver`; including revoked ones.
+#[utoipa::path(
+    get,
+    path = "/api/agent/grants",
+    operation_id = "listGrants",
+    tag = "approvals",
+    params(
+        ActingUser,
+        CamelPaging,
+        (
+            "filter" = Option<String>,
+            Query,
+            description = params::filter("grant_id, tool, user_id, created_at"),
+            example = "tool = \"gmail_send\""
+        ),
+        ("orderBy" = Option<String>, Query, description = LATEST_FIRST),
+    ),
+    responses((status = 200, description = "The response.", body = GrantPage)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::QueryTooSlow])))
+)]
 pub(super) async fn grants(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Grants));
     exchange.finish(all_grants(&state, &request).await)
 }
 
+/// Reads one grant.
+///
+/// Your own, or any of the tenant with the role `approver`; also a revoked one.
+#[utoipa::path(
+    get,
+    path = "/api/agent/grants/{id}",
+    operation_id = "getGrant",
+    tag = "approvals",
+    params(("id" = String, Path, description = "The grant's id."), ActingUser),
+    responses((status = 200, description = "The response.", body = Grant)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::QueryTooSlow])))
+)]
 pub(super) async fn grant(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Grant));
     exchange.finish(one_grant(&state, &request).await)
 }
 
+/// Revokes a grant.
+///
+/// Applies to every call that the policy has not decided yet.
+#[utoipa::path(
+    delete,
+    path = "/api/agent/grants/{id}",
+    operation_id = "revokeGrant",
+    tag = "approvals",
+    params(("id" = String, Path, description = "The grant's id."), ActingUser),
+    responses((status = 204, description = "The grant is revoked.")),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::NotFound])))
+)]
 pub(super) async fn revoke(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::RevokeGrant));
     exchange.finish(revoked(&state, &request).await)

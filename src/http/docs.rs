@@ -9,8 +9,9 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use bytes::Bytes;
 use utoipa_swagger_ui::Config;
 
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
+use super::openapi::schemas::Description;
 use super::routes::Route;
 use super::{State, headers, openapi};
 
@@ -59,6 +60,17 @@ impl Docs {
     }
 }
 
+/// This description.
+///
+/// OpenAPI 3.1.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    operation_id = "getOpenApi",
+    tag = "reference",
+    security(()),
+    responses((status = 200, description = "The response.", body = Description))
+)]
 pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::OpenApi));
     let mut response = HttpResponse::Ok();
@@ -66,6 +78,17 @@ pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpRes
     exchange.finish(Ok(response.body(state.docs.openapi())))
 }
 
+/// This description as an interactive page.
+///
+/// Loads nothing from other hosts.
+#[utoipa::path(
+    get,
+    path = "/docs",
+    operation_id = "showDocs",
+    tag = "reference",
+    security(()),
+    responses((status = 200, description = "The text.", body = String, content_type = "text/html"))
+)]
 pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Docs));
     let mut response = secured();
@@ -73,12 +96,35 @@ pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpRespo
     exchange.finish(Ok(response.body(PAGE)))
 }
 
+/// A file of the description's page.
+///
+/// Compiled in.
+#[utoipa::path(
+    get,
+    path = "/docs/{asset}",
+    operation_id = "getDocsAsset",
+    tag = "reference",
+    security(()),
+    params(("asset" = String, Path, description = "Name of a file that the page loads.")),
+    responses((status = 200, description = "The file.", content(("text/css"), ("text/javascript"), ("image/png")))),
+    extensions(("x-problems" = json!([Code::NotFound, Code::Internal])))
+)]
 pub(super) async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::DocsAsset));
     exchange.finish(file(&state.docs, &request))
 }
 
-/// Redirects people who open the address in a browser to the reference.
+/// Redirects to the description.
+///
+/// For people who open the address in a browser.
+#[utoipa::path(
+    get,
+    path = "/",
+    operation_id = "getRoot",
+    tag = "reference",
+    security(()),
+    responses((status = 307, description = "Redirects to `/docs`.", headers(("Location"))))
+)]
 pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Root));
     let mut response = HttpResponse::TemporaryRedirect();

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use url::form_urlencoded;
 
 use super::State;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::NO_STORE;
 use super::routes::Route;
@@ -68,6 +68,46 @@ const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
 ];
 
+/// Receives users whom Google redirects back.
+///
+/// Only for browsers: completes what `gavel google connect` started. The state is valid once, for ten minutes.
+#[utoipa::path(
+    get,
+    path = "/oauth/google/callback",
+    operation_id = "finishGoogle",
+    tag = "accounts",
+    security(()),
+    params(
+        (
+            "state" = Option<String>,
+            Query,
+            description = "The connection in progress; only `gavel google connect` creates one."
+        ),
+        (
+            "code" = Option<String>,
+            Query,
+            description = "Google's confirmation that the user consented; absent if the user declined."
+        ),
+    ),
+    responses(
+        (status = 200, description = "The text.", body = String, content_type = "text/html"),
+        (
+            status = 400,
+            description = "No account was connected; the page gives the reason.",
+            body = String,
+            content_type = "text/html"
+        ),
+        (status = 502, description = "Google is unavailable.", body = String, content_type = "text/html"),
+        (
+            status = 503,
+            description = "The service failed; its log gives the reason.",
+            body = String,
+            content_type = "text/html"
+        ),
+    ),
+    // The route does not exist if callbacks are disabled.
+    extensions(("x-problems" = json!([Code::NotFound])))
+)]
 pub(super) async fn callback(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::GoogleCallback));
     let Some(google) = &state.edge.google else {

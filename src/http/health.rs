@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::State;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::routes::Route;
 use super::{headers, meters};
@@ -155,7 +155,17 @@ impl Ready {
     }
 }
 
-/// Reports that the process responds, independent of the database: a restart would not repair the database.
+/// Checks whether the process responds.
+///
+/// Does not depend on the database: a restart would not repair it.
+#[utoipa::path(
+    get,
+    path = "/livez",
+    operation_id = "isAlive",
+    tag = "health",
+    security(()),
+    responses((status = 200, description = "The response.", body = Live, example = json!({"status": "ok"})))
+)]
 pub(super) async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Live));
     exchange.finish(Ok(json(StatusCode::OK, &Live { status: "ok" })))
@@ -168,7 +178,21 @@ pub(super) struct Live {
     status: &'static str,
 }
 
-/// Probes need no credentials; only authenticated callers get the details.
+/// Checks whether gavel can decide.
+///
+/// Reports on gavel's own database, and names the constitution in effect; an invalid configuration prevents the start.
+/// An MCP server that is down makes it `degraded`, not unready. Details are shown only to authenticated callers.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "isReady",
+    tag = "health",
+    security(()),
+    responses(
+        (status = 200, description = "The response.", body = Ready),
+        (status = 503, description = "Unready or stopping: send no requests here.", body = Ready),
+    )
+)]
 pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Ready));
     let edge = &state.edge;
@@ -202,6 +226,18 @@ async fn store(state: &State) -> Check {
     }
 }
 
+/// Returns metrics for Prometheus.
+///
+/// Prometheus text format, version 0.0.4.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "getMetrics",
+    tag = "health",
+    security(()),
+    responses((status = 200, description = "The text.", body = String, content_type = "text/plain")),
+    extensions(("x-problems" = json!([Code::Internal])))
+)]
 pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Metrics));
     let mut response = HttpResponse::Ok();

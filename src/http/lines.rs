@@ -3,7 +3,9 @@
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::error::{AgentProblem, Problem};
 use super::headers::is_refused;
 use crate::domain::event::Numbered;
 
@@ -14,6 +16,40 @@ pub(super) enum Form {
     Ndjson,
     /// `text/event-stream` (WHATWG HTML, server-sent events).
     Sse,
+}
+
+/// The line that ends a failed stream.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[serde(tag = "type")]
+#[expect(dead_code, reason = "describes what `Form::error` and `Form::problem` write")]
+pub(super) enum Failed {
+    /// The last line, if the stream failed.
+    Error {
+        /// The problem.
+        problem: Problem<'static>,
+    },
+}
+
+/// As [`Failed`], below `/api/agent/`.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[serde(tag = "type")]
+#[expect(dead_code, reason = "describes what `Form::problem` writes")]
+pub(super) enum AgentFailed {
+    /// The last line, if the stream failed.
+    Error {
+        /// The problem.
+        problem: AgentProblem<'static>,
+    },
+}
+
+/// No event happened for a while.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Silent {
+    /// The only line of this kind.
+    Heartbeat,
 }
 
 impl Form {

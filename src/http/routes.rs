@@ -1,14 +1,18 @@
-//! The route table. The OpenAPI document and the metrics iterate over it, so neither can omit a route.
+//! The route table: the routes of the API, whose handlers describe them, and the pages of the console. The OpenAPI
+//! document and the metrics iterate over it, so neither can omit a route.
 
 use actix_web::guard::fn_guard;
 use actix_web::http::Method;
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource};
+use utoipa::OpenApi;
 
 use super::State;
 use super::caller::Auth;
-use super::error::Error;
+use super::error::{AgentProblem, Code, Error, Problem};
 use super::exchange::Exchange;
+use super::openapi::schemas::Place;
+use super::runs::{InputText, Inputs};
 use super::{agents, approvals, chat, console, decisions, docs, google, health, runs, threads};
 
 /// A method of a route.
@@ -46,92 +50,117 @@ impl Verb {
 }
 
 macro_rules! routes {
-    ($($variant:ident: $verb:ident $path:literal => $handler:path;)+) => {
+    (
+        api { $($variant:ident: $verb:ident $path:literal => $handler:path;)+ }
+        pages { $($page:ident: $page_verb:ident $page_path:literal => $page_handler:path;)+ }
+    ) => {
         /// A route.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Route { $($variant,)+ }
+        pub(super) enum Route { $($variant,)+ $($page,)+ }
 
         impl Route {
             /// All routes.
-            pub(super) const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+            pub(super) const ALL: [Self; [$(Self::$variant,)+ $(Self::$page),+].len()] =
+                [$(Self::$variant,)+ $(Self::$page),+];
+
+            /// Those that are for people, and not part of the API.
+            #[cfg(test)]
+            pub(super) const PAGES: &'static [Self] = &[$(Self::$page),+];
 
             /// Its path pattern.
             pub(super) const fn path(self) -> &'static str {
-                match self { $(Self::$variant => $path,)+ }
+                match self { $(Self::$variant => $path,)+ $(Self::$page => $page_path,)+ }
             }
 
             /// Its method.
             pub(super) const fn verb(self) -> Verb {
-                match self { $(Self::$variant => Verb::$verb,)+ }
+                match self { $(Self::$variant => Verb::$verb,)+ $(Self::$page => Verb::$page_verb,)+ }
             }
 
             /// Adds the route to the resource of its path.
             fn on(self, resource: Resource) -> Resource {
                 let verb = self.verb();
                 let route = web::route().guard(fn_guard(move |asked| verb.admits(&asked.head().method)));
-                match self { $(Self::$variant => resource.route(route.to($handler)),)+ }
+                match self {
+                    $(Self::$variant => resource.route(route.to($handler)),)+
+                    $(Self::$page => resource.route(route.to($page_handler)),)+
+                }
             }
         }
+
+        /// The operations of the API, as described beside their handlers. The pages are for people.
+        #[derive(OpenApi)]
+        #[openapi(paths($($handler),+), components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText)))]
+        struct Described;
     };
 }
 
 routes! {
-    Chat: Post "/v1/chat" => chat::decide;
-    ChatStream: Post "/v1/chat/stream" => chat::stream::decide;
-    Decisions: Get "/v1/decisions" => decisions::list;
-    Decision: Get "/v1/decisions/{id}" => decisions::get;
-    ToolInvocations: Get "/v1/tool-invocations" => decisions::tool_invocations;
-    Agents: Get "/api/projects/{project}/agents" => agents::list;
-    Agent: Get "/api/projects/{project}/agents/{agent}" => agents::get;
-    PutAgent: Put "/api/projects/{project}/agents/{agent}" => agents::put;
-    Versions: Get "/api/projects/{project}/agents/{agent}/versions" => agents::versions;
-    Version: Get "/api/projects/{project}/agents/{agent}/versions/{version}" => agents::version;
-    RestoreVersion: Post "/api/projects/{project}/agents/{agent}/versions/{version}/restore" => agents::restore;
-    Trigger: Post "/api/projects/{project}/agents/{agent}/trigger" => runs::trigger;
-    Runs: Get "/api/projects/{project}/runs" => runs::list;
-    Run: Get "/api/runs/{id}" => runs::get;
-    RunEvents: Get "/api/runs/{id}/events" => runs::events::tell;
-    CancelRun: Post "/api/runs/{id}/cancel" => runs::cancel;
-    ResumeRun: Post "/api/runs/{id}/resume" => runs::resume;
-    Say: Post "/api/agent/run" => threads::run;
-    SayStream: Post "/api/agent/run/stream" => threads::stream::run;
-    Threads: Get "/api/agent/threads" => threads::list;
-    Thread: Get "/api/agent/threads/{id}" => threads::thread;
-    ThreadRun: Get "/api/agent/runs/{id}" => threads::get;
-    ThreadRunEvents: Get "/api/agent/runs/{id}/events" => runs::events::tell_of_thread;
-    CancelThreadRun: Post "/api/agent/runs/{id}/cancel" => threads::cancel;
-    PendingApprovals: Get "/api/agent/approvals/pending" => approvals::pending;
-    ResolveApproval: Post "/api/agent/approvals/resolve" => approvals::resolve;
-    ActionsInDoubt: Get "/api/agent/actions/in-doubt" => approvals::in_doubt;
-    SettleAction: Post "/api/agent/actions/{id}/settle" => approvals::settle;
-    Grants: Get "/api/agent/grants" => approvals::grants;
-    Grant: Get "/api/agent/grants/{id}" => approvals::grant;
-    RevokeGrant: Delete "/api/agent/grants/{id}" => approvals::revoke;
-    Console: Get "/console" => console::index;
-    ConsoleStyle: Get "/console/style.css" => console::style;
-    ConsoleLogin: Get "/console/login" => console::login::show;
-    ConsoleLogIn: Post "/console/login" => console::login::log_in;
-    ConsoleLogOut: Post "/console/logout" => console::login::log_out;
-    ConsoleZone: Get "/console/zone" => console::zone::show;
-    ConsoleChooseZone: Post "/console/zone" => console::zone::choose;
-    ConsoleNews: Get "/console/news" => console::news::look;
-    ConsoleApprovals: Get "/console/approvals" => console::approvals::list;
-    ConsoleApproval: Get "/console/approvals/{id}" => console::approvals::one;
-    ConsoleResolve: Post "/console/approvals/{id}" => console::approvals::resolve;
-    ConsoleSettle: Post "/console/actions/{id}" => console::approvals::settle;
-    ConsoleThreads: Get "/console/threads" => console::threads::list;
-    ConsoleThread: Get "/console/threads/{id}" => console::threads::thread;
-    ConsoleGrants: Get "/console/grants" => console::grants::list;
-    ConsoleRevoke: Post "/console/grants/{id}" => console::grants::revoke;
-    GoogleCallback: Get "/oauth/google/callback" => google::callback;
-    AgentSchema: Get "/schemas/{schema}" => agents::schema;
-    Live: Get "/livez" => health::live;
-    Ready: Get "/readyz" => health::ready;
-    Metrics: Get "/metrics" => health::metrics;
-    OpenApi: Get "/openapi.json" => docs::openapi;
-    Docs: Get "/docs" => docs::index;
-    DocsAsset: Get "/docs/{asset}" => docs::asset;
-    Root: Get "/" => docs::root;
+    api {
+        Chat: Post "/v1/chat" => chat::decide;
+        ChatStream: Post "/v1/chat/stream" => chat::stream::decide;
+        Decisions: Get "/v1/decisions" => decisions::list;
+        Decision: Get "/v1/decisions/{id}" => decisions::get;
+        ToolInvocations: Get "/v1/tool-invocations" => decisions::tool_invocations;
+        Agents: Get "/api/projects/{project}/agents" => agents::list;
+        Agent: Get "/api/projects/{project}/agents/{agent}" => agents::get;
+        PutAgent: Put "/api/projects/{project}/agents/{agent}" => agents::put;
+        Versions: Get "/api/projects/{project}/agents/{agent}/versions" => agents::versions;
+        Version: Get "/api/projects/{project}/agents/{agent}/versions/{version}" => agents::version;
+        RestoreVersion: Post "/api/projects/{project}/agents/{agent}/versions/{version}/restore" => agents::restore;
+        Trigger: Post "/api/projects/{project}/agents/{agent}/trigger" => runs::trigger;
+        Runs: Get "/api/projects/{project}/runs" => runs::list;
+        Run: Get "/api/runs/{id}" => runs::get;
+        RunEvents: Get "/api/runs/{id}/events" => runs::events::tell;
+        CancelRun: Post "/api/runs/{id}/cancel" => runs::cancel;
+        ResumeRun: Post "/api/runs/{id}/resume" => runs::resume;
+        Say: Post "/api/agent/run" => threads::run;
+        SayStream: Post "/api/agent/run/stream" => threads::stream::run;
+        Threads: Get "/api/agent/threads" => threads::list;
+        Thread: Get "/api/agent/threads/{id}" => threads::thread;
+        ThreadRun: Get "/api/agent/runs/{id}" => threads::get;
+        ThreadRunEvents: Get "/api/agent/runs/{id}/events" => runs::events::tell_of_thread;
+        CancelThreadRun: Post "/api/agent/runs/{id}/cancel" => threads::cancel;
+        PendingApprovals: Get "/api/agent/approvals/pending" => approvals::pending;
+        ResolveApproval: Post "/api/agent/approvals/resolve" => approvals::resolve;
+        ActionsInDoubt: Get "/api/agent/actions/in-doubt" => approvals::in_doubt;
+        SettleAction: Post "/api/agent/actions/{id}/settle" => approvals::settle;
+        Grants: Get "/api/agent/grants" => approvals::grants;
+        Grant: Get "/api/agent/grants/{id}" => approvals::grant;
+        RevokeGrant: Delete "/api/agent/grants/{id}" => approvals::revoke;
+        GoogleCallback: Get "/oauth/google/callback" => google::callback;
+        AgentSchema: Get "/schemas/{schema}" => agents::schema;
+        Live: Get "/livez" => health::live;
+        Ready: Get "/readyz" => health::ready;
+        Metrics: Get "/metrics" => health::metrics;
+        OpenApi: Get "/openapi.json" => docs::openapi;
+        Docs: Get "/docs" => docs::index;
+        DocsAsset: Get "/docs/{asset}" => docs::asset;
+        Root: Get "/" => docs::root;
+    }
+    pages {
+        Console: Get "/console" => console::index;
+        ConsoleStyle: Get "/console/style.css" => console::style;
+        ConsoleLogin: Get "/console/login" => console::login::show;
+        ConsoleLogIn: Post "/console/login" => console::login::log_in;
+        ConsoleLogOut: Post "/console/logout" => console::login::log_out;
+        ConsoleZone: Get "/console/zone" => console::zone::show;
+        ConsoleChooseZone: Post "/console/zone" => console::zone::choose;
+        ConsoleNews: Get "/console/news" => console::news::look;
+        ConsoleApprovals: Get "/console/approvals" => console::approvals::list;
+        ConsoleApproval: Get "/console/approvals/{id}" => console::approvals::one;
+        ConsoleResolve: Post "/console/approvals/{id}" => console::approvals::resolve;
+        ConsoleSettle: Post "/console/actions/{id}" => console::approvals::settle;
+        ConsoleThreads: Get "/console/threads" => console::threads::list;
+        ConsoleThread: Get "/console/threads/{id}" => console::threads::thread;
+        ConsoleGrants: Get "/console/grants" => console::grants::list;
+        ConsoleRevoke: Post "/console/grants/{id}" => console::grants::revoke;
+    }
+}
+
+/// The operations of the API with their schemas.
+pub(super) fn described() -> utoipa::openapi::OpenApi {
+    Described::openapi()
 }
 
 /// Registers every route, and problems for unknown paths and methods.

@@ -170,6 +170,8 @@ fn routes() -> Vec<(String, String)> {
     };
     table
         .lines()
+        // The others group the routes.
+        .filter(|line| line.ends_with(';'))
         .map(|line| route(line).unwrap_or_else(|| panic!("no route: {line}")))
         .collect()
 }

@@ -343,7 +343,7 @@ async fn a_stream_of_an_unreadable_run_ends_with_a_problem_and_the_run_continues
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
         let (problem, id, run) = stream_of_an_unreadable_run(&app, mouth).await;
-        assert_eq!(problem["request_id"], json!(id), "{problem}");
+        assert_eq!(problem["requestId"], json!(id), "{problem}");
         assert!(
             ["run_unreadable", "outcome_unrecorded"].contains(&problem["code"].as_str().unwrap()),
             "{problem}"

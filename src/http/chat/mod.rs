@@ -1,6 +1,7 @@
 //! `POST /v1/chat`: receives one message, returns one decision.
 
 pub(super) mod stream;
+mod wire;
 
 use std::sync::Arc;
 
@@ -13,14 +14,26 @@ use tracing::Instrument;
 
 use super::State;
 use super::body;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::openapi::params::Acting;
 use super::routes::Route;
+use crate::domain::decision::AgentDecision;
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::{Caller, NotThatUser};
 use crate::surfaces::chat::request::{ChatRequest, FieldError};
 use crate::surfaces::chat::{Answer, RequestMeta, retry_after};
+
+/// Problems of a chat request, beside those of its credentials and its body.
+const PROBLEMS: [Code; 6] = [
+    Code::UserMismatch,
+    Code::Forbidden,
+    Code::StillRunning,
+    Code::IdempotencyKeyReused,
+    Code::OutcomeUnrecorded,
+    Code::Internal,
+];
 
 /// A validated request for the surface.
 struct Ask {
@@ -31,6 +44,44 @@ struct Ask {
     keyed: bool,
 }
 
+/// Decides about one message.
+///
+/// The message comes with its whole context; gavel keeps nothing between requests except its records. The decision is
+/// recorded before the response is sent.
+#[utoipa::path(
+    post,
+    path = "/v1/chat",
+    operation_id = "decide",
+    tag = "chat",
+    params(Acting),
+    request_body(
+        content = wire::ChatRequest,
+        description = "At most 1 MiB. Unknown fields are refused.",
+        example = json!({"message": "add a task to call mom", "user_id": "me"})
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The decision, for every outcome except the two below.",
+            body = AgentDecision,
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed")),
+            example = json!(wire::example())
+        ),
+        (
+            status = 429,
+            description = "`REFUSAL:RATE_LIMITED`, a decision like any other.",
+            body = AgentDecision,
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
+        ),
+        (
+            status = 503,
+            description = "`REFUSAL:OVERLOADED`, a decision like any other.",
+            body = AgentDecision,
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
+        ),
+    ),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
 pub(super) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Chat));
     let answer = answer(&state, &exchange, &request, payload)

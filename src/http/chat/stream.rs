@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
-use super::{Ask, Shape, ask, is_decision};
+use super::{Ask, PROBLEMS, Shape, ask, is_decision, wire};
 use crate::domain::budget::Share;
 use crate::domain::event::Numbered;
 use crate::http::State;
@@ -26,6 +26,7 @@ use crate::http::error::Error;
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING};
 use crate::http::lines::Form;
+use crate::http::openapi::params::Acting;
 use crate::http::routes::Route;
 use crate::surfaces::chat::{Answer, ChatError, EventSink};
 
@@ -34,6 +35,44 @@ const BATCH: usize = 16 * 1024;
 
 type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
 
+/// Decides about one message and streams the events.
+///
+/// Streams the events of the run as they happen; a silent stream sends a heartbeat every 10 s. A request refused before
+/// the run starts has its own status; a replay is only the last line. A client that disconnects does not cancel.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/stream",
+    operation_id = "decideStreamed",
+    tag = "chat",
+    params(Acting),
+    request_body(
+        content = wire::ChatRequest,
+        description = "At most 1 MiB. Unknown fields are refused.",
+        example = json!({"message": "add a task to call mom", "user_id": "me"})
+    ),
+    responses(
+        (
+            status = 200,
+            description = "One object per line, the last a decision or an error. With `Accept: text/event-stream` each is an \
+                           SSE message with an id.",
+            content((wire::StreamLine = "application/x-ndjson"), (wire::StreamLine = "text/event-stream")),
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"))
+        ),
+        (
+            status = 429,
+            description = "`REFUSAL:RATE_LIMITED`: only the last line.",
+            content((wire::StreamLine = "application/x-ndjson"), (wire::StreamLine = "text/event-stream")),
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
+        ),
+        (
+            status = 503,
+            description = "`REFUSAL:OVERLOADED`: only the last line.",
+            content((wire::StreamLine = "application/x-ndjson"), (wire::StreamLine = "text/event-stream")),
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
+        ),
+    ),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
 pub(in crate::http) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ChatStream));
     let asked = ask(&state, &exchange, &request, payload, Route::ChatStream);

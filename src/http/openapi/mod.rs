@@ -1,18 +1,21 @@
-//! The OpenAPI 3.1 description of the API, generated from the code: schemas from the types that are sent, codes and
-//! statuses from the error table, and paths from the route table.
+//! The OpenAPI 3.1 description of the API, generated from the code: an operation from the `#[utoipa::path]` beside its
+//! handler, schemas from the types that are sent, and codes and statuses from the error table. [`document`] adds what
+//! all operations have in common, so no handler repeats it.
 
-mod agents;
-mod operations;
-mod parts;
+mod answer_headers;
+pub(super) mod lines;
+pub(super) mod params;
+mod problems;
 pub(super) mod schemas;
-mod threads;
 
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{ComponentsBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, PathsBuilder};
+use utoipa::openapi::{InfoBuilder, License, OpenApi, RefOr};
 
 use super::error::Code;
-use super::routes::{Route, Verb};
+use super::routes::{self, Route, Verb};
+use super::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
     Every chat message, trigger and message in a thread leaves one decision in the decision log, even if it was refused, \
@@ -25,33 +28,55 @@ const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n
 /// The complete document.
 #[must_use]
 pub fn document() -> OpenApi {
-    let info = InfoBuilder::new()
+    let mut document = routes::described();
+    document.info = InfoBuilder::new()
         .title("gavel")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(format!("{ABOUT}\n\n## Codes\n\n{}", codes())))
-        .license(Some(License::new(env!("CARGO_PKG_LICENSE"))));
-    let described = Route::ALL
-        .into_iter()
-        .filter_map(|route| Some((route, operations::of(route)?)));
-    let paths = described.fold(PathsBuilder::new(), |paths, (route, operation)| {
-        let method = match route.verb() {
-            Verb::Get => utoipa::openapi::HttpMethod::Get,
-            Verb::Post => utoipa::openapi::HttpMethod::Post,
-            Verb::Put => utoipa::openapi::HttpMethod::Put,
-            Verb::Delete => utoipa::openapi::HttpMethod::Delete,
-        };
-        paths.path(route.path(), PathItem::new(method, operation))
-    });
-    let components = schemas::all(ComponentsBuilder::new())
-        .security_scheme(BEARER, bearer())
-        .security_scheme(API_KEY, api_key());
-    OpenApiBuilder::new()
-        .info(info)
-        .paths(paths)
-        .components(Some(components.build()))
-        .security(Some(security()))
-        .tags(Some(tags()))
-        .build()
+        .license(Some(License::new(env!("CARGO_PKG_LICENSE"))))
+        .build();
+    for route in Route::ALL {
+        if let Some(operation) = operation(&mut document, route) {
+            complete(operation, Spelling::of(Some(route)));
+        }
+    }
+    let components = document.components.get_or_insert_default();
+    components.schemas.values_mut().for_each(schemas::open);
+    components.add_security_scheme(BEARER, bearer());
+    components.add_security_scheme(API_KEY, api_key());
+    document.security = Some(security());
+    document.tags = Some(tags());
+    document
+}
+
+/// The operation of a route; none for the console, whose pages and forms are for people.
+fn operation(document: &mut OpenApi, route: Route) -> Option<&mut Operation> {
+    let item = document.paths.paths.get_mut(route.path())?;
+    let operation = match route.verb() {
+        Verb::Get => &mut item.get,
+        Verb::Post => &mut item.post,
+        Verb::Put => &mut item.put,
+        Verb::Delete => &mut item.delete,
+    };
+    operation.as_mut()
+}
+
+/// Adds what a handler only names or what every operation has: problems, headers, the request id.
+fn complete(operation: &mut Operation, spelling: Spelling) {
+    // A summary is the first sentence of the handler's comment, and a title here.
+    operation.summary = operation
+        .summary
+        .take()
+        .map(|summary| summary.trim_end_matches('.').to_owned());
+    let parameters = operation.parameters.get_or_insert_default();
+    parameters.extend(params::request_id().into_iter().map(RefOr::T));
+    parameters.iter_mut().for_each(params::without_format);
+    problems::expand(operation, spelling);
+    for response in operation.responses.responses.values_mut() {
+        if let RefOr::T(response) = response {
+            answer_headers::describe(response);
+        }
+    }
 }
 
 /// The closed list of codes, as a table.

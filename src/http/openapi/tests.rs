@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::document;
 use crate::http::error::Code;
 use crate::http::routes::{Route, Verb};
+use crate::surfaces::agents::MOST_TIME;
 
 fn text() -> Value {
     serde_json::from_str(&document().to_json().unwrap()).unwrap()
@@ -50,10 +51,11 @@ fn the_document_describes_the_route_table_and_nothing_else() {
     let document = text();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1."));
     let described: BTreeSet<_> = operations(&document).into_iter().map(|(name, _)| name).collect();
-    // The console's pages and forms are for people; docs/console.md describes them.
+    // docs/console.md describes the pages.
+    assert!(Route::PAGES.iter().all(|page| page.path().starts_with("/console")));
     let routes: BTreeSet<_> = Route::ALL
         .into_iter()
-        .filter(|route| !route.path().starts_with("/console"))
+        .filter(|route| !Route::PAGES.contains(route))
         .map(|route| match route.verb() {
             Verb::Get => format!("get {}", route.path()),
             Verb::Post => format!("post {}", route.path()),
@@ -115,7 +117,17 @@ fn every_operation_has_what_openapi_asks_for() {
             assert!((100..600).contains(&status.parse::<u16>().unwrap()), "{name}");
             assert!(!response["description"].as_str().unwrap().is_empty(), "{name} {status}");
             assert!(response["headers"]["X-Request-Id"].is_object(), "{name} {status}");
+            for (header, about) in response["headers"].as_object().unwrap() {
+                assert!(about["description"].is_string(), "{name} {status} {header}");
+            }
         }
+        let left: Vec<_> = operation
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|key| key.starts_with("x-"))
+            .collect();
+        assert!(left.is_empty(), "{name}: {left:?} is for the generator alone");
     }
     walk(&document, "", &mut |place, object| {
         for requirement in object.get("security").and_then(Value::as_array).into_iter().flatten() {
@@ -150,7 +162,7 @@ fn examples_fit_their_schemas() {
 fn every_code_is_listed_and_documented_where_it_can_come() {
     let document = text();
     let about = document["info"]["description"].as_str().unwrap();
-    let listed = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+    let listed = &document["components"]["schemas"]["ProblemCode"]["enum"];
     assert_eq!(listed.as_array().unwrap().len(), Code::ALL.len());
     let described = document["paths"].to_string();
     for code in Code::ALL {
@@ -163,6 +175,82 @@ fn every_code_is_listed_and_documented_where_it_can_come() {
             "{code:?} is on no operation"
         );
     }
+}
+
+/// Generators of clients name the variants of a union by their schemas, and tell them apart by the discriminator.
+#[test]
+fn each_line_of_a_stream_is_a_schema_of_its_own_that_its_type_names() {
+    let document = text();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    for union in ["StreamLine", "RunLine", "AgentRunLine", "ThreadLine"] {
+        let union = &schemas[union];
+        assert_eq!(union["discriminator"]["propertyName"], "type");
+        let mapping = union["discriminator"]["mapping"].as_object().unwrap();
+        let refs: BTreeSet<_> = union["oneOf"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| &one["$ref"])
+            .map(Value::to_string)
+            .collect();
+        assert_eq!(refs, mapping.values().map(Value::to_string).collect());
+        for (kind, schema) in mapping {
+            let schema = document.pointer(&schema.as_str().unwrap()[1..]).unwrap();
+            let parts = schema["allOf"]
+                .as_array()
+                .cloned()
+                .unwrap_or_else(|| vec![schema.clone()]);
+            let named = parts.iter().any(|part| {
+                part["properties"]["type"]["enum"] == json!([kind])
+                    && part["required"].as_array().unwrap().contains(&"type".into())
+            });
+            assert!(named, "{kind}: {schema}");
+        }
+    }
+}
+
+/// An object without a name gets one from the generator, which changes with its place.
+#[test]
+fn no_object_with_fields_is_without_a_name() {
+    let document = text();
+    let mut found = Vec::new();
+    walk(&document, "", &mut |place, object| {
+        // A schema of its own, or the part of one that it adds to another.
+        let name = place.strip_prefix("/components/schemas/").unwrap_or("a/b/c/d");
+        let is_named = !name.contains('/') || (name.matches('/').count() == 2 && name.contains("/allOf/"));
+        if object.get("properties").is_some_and(Value::is_object) && object.contains_key("type") && !is_named {
+            found.push(place.to_owned());
+        }
+    });
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Without it an object without fields takes none, as some generators read it.
+#[test]
+fn an_object_without_described_fields_takes_any() {
+    let document = text();
+    let mut seen = 0;
+    walk(&document, "", &mut |place, object| {
+        let types = object.get("type").map(Value::to_string).unwrap_or_default();
+        if types.contains("\"object\"") && !object.contains_key("properties") {
+            assert!(object.contains_key("additionalProperties"), "{place}");
+            seen += 1;
+        }
+    });
+    assert!(seen > 10, "{seen}");
+}
+
+#[test]
+fn the_longest_time_of_a_run_is_as_enforced() {
+    let document = text();
+    let mut seen = 0;
+    walk(&document, "", &mut |place, object| {
+        if object.get("name").is_some_and(|name| name == "timeout_s") {
+            assert_eq!(object["schema"]["maximum"], MOST_TIME.as_secs(), "{place}");
+            seen += 1;
+        }
+    });
+    assert_eq!(seen, 2);
 }
 
 /// The request schema is written by hand beside its parser; here both read the same bodies.

@@ -11,19 +11,53 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
 use tokio::time::{Interval, MissedTickBehavior};
+use utoipa::ToSchema;
 
 use super::id;
 use crate::domain::budget::Share;
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING, only};
-use crate::http::lines::Form;
+use crate::http::lines::{AgentFailed, Failed, Form, Silent};
+use crate::http::openapi::lines::{Union, line};
+use crate::http::openapi::params::{ActingUser, AfterEvent, LastEvent, RunPath};
 use crate::http::routes::Route;
 use crate::http::{State, acting, query};
 use crate::surfaces::agents::{AgentError, Cursor, PlacedEvent, RunEvent, Watch};
 
+line! {
+    /// A line of a run's events: an event, or the problem that ends the stream.
+    RunLine = Union::default().and::<Line<'_>>("Run").and::<Failed>("").and::<Silent>("")
+}
+
+line! {
+    /// A line of the events of a thread's run; a problem that ends the stream is in camelCase.
+    AgentRunLine = Union::default().and::<Line<'_>>("Run").and::<AgentFailed>("Agent").and::<Silent>("")
+}
+
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
+/// Watches the events of a run.
+///
+/// From the first event, or from the one after `Last-Event-ID`, until the run ends. The last event is `end`; a later
+/// request gets 204. Events of the runs that it called follow at the place of the call, under their own `run_id`. The
+/// replica that executes the run also sends partial text (`delta`); all replicas send the whole text in `turn`.
+#[utoipa::path(
+    get,
+    path = "/api/runs/{id}/events",
+    operation_id = "watchRun",
+    tag = "runs",
+    params(RunPath, ActingUser, LastEvent, AfterEvent),
+    responses(
+        (
+            status = 200,
+            description = "One event per line. With `Accept: text/event-stream` each is an SSE message.",
+            content((RunLine = "application/x-ndjson"), (RunLine = "text/event-stream"))
+        ),
+        (status = 204, description = "You have received the last event already."),
+    ),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
+)]
 pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> HttpResponse {
     events_response(&state, &request, Route::RunEvents).await
 }
@@ -38,7 +72,25 @@ async fn events_response(state: &Data<State>, request: &HttpRequest, route: Rout
     }
 }
 
-/// The same events, on the path of thread runs.
+/// Watches the events of a run.
+///
+/// As `GET /api/runs/{id}/events`.
+#[utoipa::path(
+    get,
+    path = "/api/agent/runs/{id}/events",
+    operation_id = "watchThreadRun",
+    tag = "threads",
+    params(RunPath, ActingUser, LastEvent, AfterEvent),
+    responses(
+        (
+            status = 200,
+            description = "One event per line. With `Accept: text/event-stream` each is an SSE message.",
+            content((AgentRunLine = "application/x-ndjson"), (AgentRunLine = "text/event-stream"))
+        ),
+        (status = 204, description = "You have received the last event already."),
+    ),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
+)]
 pub(in crate::http) async fn tell_of_thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
     events_response(&state, &request, Route::ThreadRunEvents).await
 }
@@ -110,8 +162,9 @@ struct Telling {
 }
 
 /// A line: the event, and its id for NDJSON readers.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Line<'a> {
+    /// The position of this event in the stream.
     id: &'a str,
     #[serde(flatten)]
     event: &'a RunEvent,

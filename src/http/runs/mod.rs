@@ -1,40 +1,98 @@
 //! Runs of agents: trigger, get, list, cancel, resume.
 
 pub(super) mod events;
+mod read;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use chrono_tz::Tz;
-use serde_json::{Map, Value};
 use tracing::Instrument;
 
+pub(super) use self::read::{InputText, Inputs, Patience, time_zone};
+use self::read::{Settled, TimeZone, Timeout, inputs, options, settled};
 use super::agents::{agent, project, response};
-use super::body::Media;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::openapi::params::{
+    self, Acting, ActingUser, AgentPath, KeyOfAnswer, LATEST_FIRST, Paging, Prefer, ProjectPath, RunPath,
+};
+use super::openapi::schemas::page;
 use super::routes::Route;
 use super::{State, acting, body, query};
 use crate::domain::agent_run::{AgentRun, RunStatus};
-use crate::domain::definition::strict_json;
-use crate::domain::ids::{ActionId, RunId, UserId};
-use crate::domain::text;
+use crate::domain::ids::{RunId, UserId};
 use crate::http::page;
 use crate::http::spelling::Spelling;
-use crate::surfaces::agents::{Inputs, MOST_TIME, Resume, Trigger, Triggered};
+use crate::surfaces::agents::{Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::chat::{Idempotency, RequestMeta};
 
-const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
+page! {
+    /// A page of runs.
+    RunPage { runs: AgentRun }
+}
+
+/// Runs an agent.
+///
+/// Waits until the run has ended. With `Prefer: respond-async` the run is queued and answered at once, with
+/// `Prefer: wait=N` after at most N seconds. The run reports its outcome: 200 means that it has ended, not that it
+/// succeeded. A client that disconnects does not cancel it.
+#[utoipa::path(
+    post,
+    path = "/api/projects/{project}/agents/{agent}/trigger",
+    operation_id = "triggerAgent",
+    tag = "runs",
+    params(ProjectPath, AgentPath, Timeout, TimeZone, Prefer, ActingUser, Acting),
+    // References, because a type would make the body required.
+    request_body(
+        description = "The agent's inputs by name. An agent with one text input also accepts the text alone, as text/plain or as \
+                       a JSON string. An agent without inputs needs no body. At most 1 MiB.",
+        content(
+            (
+                ref("#/components/schemas/Inputs") = "application/json",
+                example = json!({"objective": "Where is the rate limit applied?"})
+            ),
+            (ref("#/components/schemas/InputText") = "text/plain")
+        )
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The run, which has ended.",
+            body = AgentRun,
+            headers(
+                ("RateLimit-Policy"),
+                ("RateLimit"),
+                ("Idempotency-Replayed"),
+                ("Location"),
+                ("Preference-Applied")
+            )
+        ),
+        (
+            status = 202,
+            description = "The run, which is still in progress; `Location` names it.",
+            body = AgentRun,
+            headers(
+                ("RateLimit-Policy"),
+                ("RateLimit"),
+                ("Idempotency-Replayed"),
+                ("Location"),
+                ("Preference-Applied"),
+                ("Retry-After")
+            )
+        ),
+    ),
+    extensions(("x-problems" = json!([
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::InvalidDefinition, Code::IdempotencyKeyReused,
+        Code::RateLimited, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
 pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Trigger));
     let answer = triggered(&state, &exchange, &request, payload);
@@ -42,6 +100,54 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
     exchange.finish(answer)
 }
 
+/// Resumes a paused run.
+///
+/// Continues as a new run, with a fresh budget of steps and time, at most 500 steps over all resumes for an agent with a
+/// limit of its own. A run can be resumed once; after that, resume the run that continued it.
+#[utoipa::path(
+    post,
+    path = "/api/runs/{id}/resume",
+    operation_id = "resumeRun",
+    tag = "runs",
+    params(RunPath, Timeout, Prefer, ActingUser, Acting),
+    request_body(
+        content = Settled,
+        description = "The outcomes of in-doubt calls; `{}` if there are none.",
+        example = json!({})
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The run, which has ended.",
+            body = AgentRun,
+            headers(
+                ("RateLimit-Policy"),
+                ("RateLimit"),
+                ("Idempotency-Replayed"),
+                ("Location"),
+                ("Preference-Applied")
+            )
+        ),
+        (
+            status = 202,
+            description = "The run, which is still in progress; `Location` names it.",
+            body = AgentRun,
+            headers(
+                ("RateLimit-Policy"),
+                ("RateLimit"),
+                ("Idempotency-Replayed"),
+                ("Location"),
+                ("Preference-Applied"),
+                ("Retry-After")
+            )
+        ),
+    ),
+    extensions(("x-problems" = json!([
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotPaused, Code::AlreadyResumed, Code::PartOfRun,
+        Code::StepLimitExceeded, Code::CallsInDoubt, Code::IdempotencyKeyReused, Code::RateLimited,
+        Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
 pub(super) async fn resume(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ResumeRun));
     let answer = resumed(&state, &exchange, &request, payload);
@@ -49,16 +155,73 @@ pub(super) async fn resume(state: Data<State>, request: HttpRequest, payload: Pa
     exchange.finish(answer)
 }
 
+/// Lists the runs of a project.
+///
+/// Latest first. Without a condition on `parent_run_id`, only runs that no other run called. A user sees only their own.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/runs",
+    operation_id = "listRuns",
+    tag = "runs",
+    params(
+        ProjectPath,
+        ActingUser,
+        Paging,
+        (
+            "filter" = Option<String>,
+            Query,
+            description = params::filter("agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason"),
+            example = "status = \"paused\""
+        ),
+        ("order_by" = Option<String>, Query, description = LATEST_FIRST),
+    ),
+    responses((status = 200, description = "The response.", body = RunPage)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::QueryTooSlow])))
+)]
 pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Runs));
     exchange.finish(page(&state, &request).await)
 }
 
+/// Reads one run.
+///
+/// A run of another tenant or user answers 404, like a missing one.
+#[utoipa::path(
+    get,
+    path = "/api/runs/{id}",
+    operation_id = "getRun",
+    tag = "runs",
+    params(RunPath, ActingUser),
+    responses((status = 200, description = "The response.", body = AgentRun)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+)]
 pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Run));
     exchange.finish(one(&state, &request).await)
 }
 
+/// Cancels a run.
+///
+/// Also cancels the runs that it called. A run that has ended remains unchanged.
+#[utoipa::path(
+    post,
+    path = "/api/runs/{id}/cancel",
+    operation_id = "cancelRun",
+    tag = "runs",
+    params(RunPath, ActingUser, KeyOfAnswer),
+    responses(
+        (status = 200, description = "The run has ended.", body = AgentRun, headers(("Location"))),
+        (
+            status = 202,
+            description = "The run ends when the process that executes it receives the cancellation.",
+            body = AgentRun,
+            headers(("Location"))
+        ),
+    ),
+    extensions(("x-problems" = json!([
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
 pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::CancelRun));
     exchange.finish(cancelled(&state, &request).await)
@@ -90,51 +253,6 @@ async fn triggered(
     let keyed = trigger.meta.idempotency.is_some();
     let triggered = state.edge.agents.trigger(&caller, user, trigger).await?;
     wait(state, &caller, triggered, patience, keyed).await
-}
-
-/// Parses the body of `POST /api/runs/{id}/resume`: `settled` reports for each in-doubt call whether it happened. A
-/// call that is settled twice is an error, even under different spellings of its id.
-fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
-    const ALLOWED: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
-    let wrong = |pointer: String, found: &str| {
-        let detail = format!("is not valid: {found}; allowed: {ALLOWED}");
-        FieldError { pointer, detail }
-    };
-    let refused = |error: FieldError| Err(Error::Invalid(vec![error]));
-    let mut fields = match strict_json(body) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(_) => return refused(wrong(String::new(), "it is not an object")),
-        Err(error) => return refused(wrong(String::new(), &error)),
-    };
-    let given = fields.remove("settled");
-    let mut errors: Vec<_> = fields
-        .keys()
-        .map(|name| wrong(format!("/{}", text::prefix(name, 64)), "an unknown field"))
-        .collect();
-    let mut settled = BTreeMap::new();
-    match given {
-        None => {}
-        Some(Value::Object(given)) => {
-            for (key, happened) in given {
-                let pointer = || format!("/settled/{}", text::prefix(&key, 64));
-                match (ActionId::parse(&key), happened) {
-                    (None, _) => errors.push(wrong(pointer(), "not the id of a call")),
-                    (Some(id), Value::Bool(happened)) => {
-                        if settled.insert(id, happened).is_some() {
-                            errors.push(wrong(pointer(), "a call that is given more than once"));
-                        }
-                    }
-                    (Some(_), _) => errors.push(wrong(pointer(), "neither true nor false")),
-                }
-            }
-        }
-        Some(_) => errors.push(wrong("/settled".to_owned(), "it is not an object")),
-    }
-    if errors.is_empty() {
-        Ok(settled)
-    } else {
-        Err(Error::Invalid(errors))
-    }
 }
 
 async fn resumed(
@@ -208,47 +326,6 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
     let mut response = response(status, &run);
     locate(&mut response, run.id);
     Ok(response)
-}
-
-/// How long the caller wants to wait (RFC 7240).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// Until the run has ended.
-    All,
-    /// `wait=N`: at most this long.
-    Some(Duration),
-    /// `respond-async`: not at all.
-    None,
-}
-
-impl Patience {
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Error> {
-        let mut patience = Self::All;
-        for value in headers.get_all(PREFER) {
-            let text = value
-                .to_str()
-                .map_err(|_| Error::InvalidHeader("Prefer", "is not ASCII"))?;
-            for preference in text.split([',', ';']).map(str::trim) {
-                let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
-                if name.trim().eq_ignore_ascii_case("respond-async") {
-                    patience = Self::None;
-                } else if name.trim().eq_ignore_ascii_case("wait") && patience != Self::None {
-                    let seconds = query::number(value.trim().trim_matches('"'));
-                    let seconds = seconds.ok_or(Error::InvalidHeader("Prefer", "wait must be whole seconds"))?;
-                    patience = Self::Some(Duration::from_secs(seconds));
-                }
-            }
-        }
-        Ok(patience)
-    }
-
-    const fn applied(self) -> Option<&'static str> {
-        match self {
-            Self::All => None,
-            Self::Some(_) => Some("wait"),
-            Self::None => Some("respond-async"),
-        }
-    }
 }
 
 /// Returns the run after it has ended, or when the caller's waiting time is exhausted.
@@ -337,78 +414,4 @@ pub(super) fn key(
 pub(super) fn id(request: &HttpRequest) -> Result<RunId, Error> {
     let id = request.match_info().get("id").and_then(RunId::parse);
     id.ok_or(Error::NotFound)
-}
-
-/// The agent's inputs from the body: a JSON object of inputs, a text, a JSON string, or nothing.
-fn inputs(body: &[u8], media: Media) -> Result<Inputs, Error> {
-    let invalid = |detail: String| {
-        Error::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail,
-        }])
-    };
-    match media {
-        _ if body.is_empty() => return Ok(Inputs::Named(Map::new())),
-        Media::Json => {}
-        Media::Text => {
-            let text = std::str::from_utf8(body).map_err(|error| invalid(format!("is not UTF-8: {error}")))?;
-            return Ok(Inputs::Text(text.to_owned()));
-        }
-    }
-    match strict_json(body) {
-        Ok(Value::Object(inputs)) => Ok(Inputs::Named(inputs)),
-        Ok(Value::String(text)) => Ok(Inputs::Text(text)),
-        Ok(_) => Err(invalid(
-            "must be a JSON object of the agent's inputs by name, or a JSON string for an agent that takes one text"
-                .to_owned(),
-        )),
-        Err(error) => Err(invalid(format!("is not JSON: {error}"))),
-    }
-}
-
-/// Parses `timeout_s`, whole seconds from 1 to a day, and `time_zone`, an IANA name, if they are allowed.
-fn options(text: &str, allowed: &str) -> Result<(Option<Duration>, Option<Tz>), Error> {
-    let (mut timeout, mut zone, mut errors) = (None, None, Vec::new());
-    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        let most = MOST_TIME.as_secs();
-        let detail = if !allowed.split(", ").any(|known| known == name) {
-            format!("is not a known parameter; allowed is {allowed}")
-        } else if (name == "timeout_s" && timeout.is_some()) || (name == "time_zone" && zone.is_some()) {
-            "is given more than once".to_owned()
-        } else if name == "time_zone" {
-            match value.parse() {
-                Ok(known) => {
-                    zone = Some(known);
-                    continue;
-                }
-                Err(_) => query::found(&value, NAME_OF_ZONE),
-            }
-        } else if let Some(seconds) = query::number(&value).filter(|seconds| (1..=most).contains(seconds)) {
-            timeout = Some(Duration::from_secs(seconds));
-            continue;
-        } else {
-            query::found(&value, &format!("a whole number from 1 to {most}"))
-        };
-        errors.push(FieldError {
-            pointer: name.into_owned(),
-            detail,
-        });
-    }
-    if errors.is_empty() {
-        Ok((timeout, zone))
-    } else {
-        Err(Error::Invalid(errors))
-    }
-}
-
-const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berlin\"";
-
-/// Parses the time zone of a body.
-pub(super) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
-    name.parse().map_err(|_| {
-        Error::Invalid(vec![FieldError {
-            pointer: pointer.to_owned(),
-            detail: query::found(name, NAME_OF_ZONE),
-        }])
-    })
 }

@@ -11,14 +11,17 @@ use tracing::Instrument;
 use utoipa::ToSchema;
 
 use super::agents::response;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::openapi::params::{self, Acting, ActingUser, CamelPaging, KeyOfAnswer, Prefer, RunPath};
+use super::openapi::schemas::page;
 use super::routes::Route;
 use super::runs::{Patience, id, key, meta, time_zone};
 use super::{State, acting, body, query};
 use crate::domain::budget::Share;
 use crate::domain::ids::ThreadId;
+use crate::domain::thread::{Thread, ThreadSummary};
 use crate::http::page;
 use crate::http::spelling::Spelling;
 use crate::surfaces::agents::{AgentError, Triggered};
@@ -41,6 +44,58 @@ pub(super) struct SayBody {
     pub time_zone: Option<String>,
 }
 
+page! {
+    /// A page of threads.
+    #[serde(rename_all = "camelCase")]
+    ThreadPage { threads: ThreadSummary }
+}
+
+/// Problems of a message, beside those of its credentials and its body.
+const PROBLEMS: [Code; 10] = [
+    Code::UserMismatch,
+    Code::Forbidden,
+    Code::NotFound,
+    Code::ThreadBusy,
+    Code::InvalidDefinition,
+    Code::IdempotencyKeyReused,
+    Code::RateLimited,
+    Code::OutcomeUnrecorded,
+    Code::RunUnreadable,
+    Code::AgentUnavailable,
+];
+
+/// Sends a message to a thread.
+///
+/// Waits until the run has ended or waits for approval. Each side effect requires approval, unless a grant or the
+/// operator's policy allows it. While a run of the thread is in progress, another message is rejected with 409
+/// `thread_busy` and that run's id, or waits its turn (`runs.while_busy`).
+#[utoipa::path(
+    post,
+    path = "/api/agent/run",
+    operation_id = "say",
+    tag = "threads",
+    params(Prefer, ActingUser, Acting),
+    request_body(
+        content = SayBody,
+        description = "The message.",
+        example = json!({"prompt": "E-mail Ann that I am late."})
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The run, which has ended or waits for approval.",
+            body = RunAnswer,
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"))
+        ),
+        (
+            status = 202,
+            description = "The run, which is still in progress; `Location` names it.",
+            body = RunAnswer,
+            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"), ("Retry-After"))
+        ),
+    ),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
 pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Say));
     let answer = answered(&state, &exchange, &request, payload);
@@ -48,21 +103,99 @@ pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Paylo
     exchange.finish(answer)
 }
 
+/// Reads a run of a thread.
+///
+/// `status` has the values of the specification; `state` gives the exact state where these have none for it.
+#[utoipa::path(
+    get,
+    path = "/api/agent/runs/{id}",
+    operation_id = "getThreadRun",
+    tag = "threads",
+    params(RunPath, ActingUser),
+    responses((status = 200, description = "The response.", body = RunAnswer)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+)]
 pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ThreadRun));
     exchange.finish(one(&state, &request).await)
 }
 
+/// Cancels a run.
+///
+/// Actions that wait for approval are not executed. A run that has ended remains unchanged.
+#[utoipa::path(
+    post,
+    path = "/api/agent/runs/{id}/cancel",
+    operation_id = "cancelThreadRun",
+    tag = "threads",
+    params(RunPath, ActingUser, KeyOfAnswer),
+    responses(
+        (
+            status = 200,
+            description = "The run, which has ended or waits for approval.",
+            body = RunAnswer,
+            headers(("Location"))
+        ),
+        (
+            status = 202,
+            description = "The run, which is still in progress; `Location` names it.",
+            body = RunAnswer,
+            headers(("Location"), ("Retry-After"))
+        ),
+    ),
+    extensions(("x-problems" = json!([
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
 pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::CancelThreadRun));
     exchange.finish(cancelled(&state, &request).await)
 }
 
+/// Lists your threads.
+///
+/// The latest active first; only your own, whatever your role. A thread that receives a message while you page through
+/// the list moves to the front.
+#[utoipa::path(
+    get,
+    path = "/api/agent/threads",
+    operation_id = "listThreads",
+    tag = "threads",
+    params(
+        ActingUser,
+        CamelPaging,
+        (
+            "filter" = Option<String>,
+            Query,
+            description = params::filter("agent_id, user_id, created_at, updated_at"),
+            example = "updated_at >= \"2026-11-01T00:00:00Z\""
+        ),
+        ("orderBy" = Option<String>, Query, description = "`updated_at desc` (the default) or `updated_at`."),
+    ),
+    responses((status = 200, description = "The response.", body = ThreadPage)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::QueryTooSlow])))
+)]
 pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Threads));
     exchange.finish(all(&state, &request).await)
 }
 
+/// Reads a thread.
+///
+/// With its latest 200 messages, or those before `before`. A thread of another user answers 404, like a missing one.
+#[utoipa::path(
+    get,
+    path = "/api/agent/threads/{id}",
+    operation_id = "getThread",
+    tag = "threads",
+    params(
+        ("id" = String, Path, description = "The thread's id."),
+        ActingUser,
+        ("before" = Option<u64>, Query, description = "Messages before this number."),
+    ),
+    responses((status = 200, description = "The response.", body = Thread)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+)]
 pub(super) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Thread));
     exchange.finish(whole(&state, &request).await)

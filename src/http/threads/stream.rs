@@ -13,22 +13,96 @@ use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
+use utoipa::ToSchema;
 
-use super::{Said, dressed, said};
+use super::{PROBLEMS, Said, SayBody, dressed, said};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::Share;
-use crate::domain::ids::RunId;
+use crate::domain::ids::{RunId, ThreadId};
 use crate::http::State;
-use crate::http::error::Error;
+use crate::http::error::{AgentProblem, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING};
+use crate::http::lines::Silent;
+use crate::http::openapi::lines::{Union, line as union};
+use crate::http::openapi::params::{Acting, ActingUser};
 use crate::http::routes::Route;
 use crate::surfaces::agents::{AgentError, Cursor, RunEventKind, Watch};
 use crate::surfaces::caller::Caller;
+use crate::surfaces::threads::RunAnswer;
 
+union! {
+    /// A line of a thread run's stream.
+    ThreadLine = Union::default().and::<Line<'_>>("Thread").and::<Silent>("")
+}
+
+/// A line of the stream.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    /// The first line.
+    #[serde(rename_all = "camelCase")]
+    Status {
+        /// `planning` or `queued`, or the state of a run that already existed.
+        status: &'a str,
+        /// The thread.
+        #[schema(value_type = String, format = "uuid")]
+        thread_id: Option<ThreadId>,
+        /// The run.
+        #[schema(value_type = String, format = "uuid")]
+        run_id: RunId,
+    },
+    /// More text of the model.
+    Delta {
+        /// The text.
+        delta: &'a str,
+    },
+    /// The text of this turn so far is void.
+    Reset,
+    /// The last line.
+    Result {
+        /// The run.
+        result: Box<RunAnswer>,
+    },
+    /// The last line of a run that cannot be read. It has the fields of the problem that another route would return,
+    /// except `type`.
+    #[expect(dead_code, reason = "`failed` makes this line of a problem that is already text")]
+    Error {
+        /// What happened, as text.
+        error: String,
+        #[serde(flatten)]
+        problem: AgentProblem<'a>,
+    },
+}
+
+/// Sends a message and streams the answer.
+///
+/// NDJSON: first `status` with the thread, then `delta`s with the model's text (`reset` discards those of the current
+/// turn), last `result` with the run, or `error`. A client that disconnects cancels nothing and can watch the run's
+/// events.
+#[utoipa::path(
+    post,
+    path = "/api/agent/run/stream",
+    operation_id = "sayStreaming",
+    tag = "threads",
+    params(ActingUser, Acting),
+    request_body(
+        content = SayBody,
+        description = "The message.",
+        example = json!({"prompt": "E-mail Ann that I am late."})
+    ),
+    responses((
+        status = 200,
+        description = "Lines.",
+        content((ThreadLine = "application/x-ndjson")),
+        headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"))
+    )),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
 pub(in crate::http) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::SayStream));
     match begun(&state, &exchange, &request, payload)
@@ -44,7 +118,7 @@ pub(in crate::http) async fn run(state: Data<State>, request: HttpRequest, paylo
 struct Begun {
     caller: Caller,
     run: RunId,
-    thread: Value,
+    thread: Option<ThreadId>,
     /// `planning`, or `queued` if another run of the thread comes first; for a replayed request the current state.
     status: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -80,7 +154,7 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
         status,
         caller,
         run,
-        thread: json!(answer.thread_id),
+        thread: answer.thread_id,
         watch,
         stream,
     })
@@ -104,7 +178,11 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
     }
     let mut first = BytesMut::new();
     line(
-        &json!({"type": "status", "status": begun.status, "threadId": begun.thread, "runId": begun.run}),
+        &Line::Status {
+            status: begun.status,
+            thread_id: begun.thread,
+            run_id: begun.run,
+        },
         &mut first,
     );
     let telling = Telling {
@@ -121,8 +199,9 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
     response.streaming(stream::unfold(telling, Telling::next))
 }
 
-fn line(value: &Value, out: &mut BytesMut) {
-    out.put_slice(value.to_string().as_bytes());
+fn line(line: &impl Serialize, out: &mut BytesMut) {
+    serde_json::to_writer(out.writer(), line)
+        .unwrap_or_else(|error| unreachable!("a line serializes to JSON: {error}"));
     out.put_u8(b'\n');
 }
 
@@ -161,13 +240,13 @@ impl Telling {
                     Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
                         RunEventKind::Delta { text } => {
                             self.told += text.len();
-                            line(&json!({"type": "delta", "delta": text}), &mut out);
+                            line(&Line::Delta { delta: &text }, &mut out);
                         }
                         // The turn failed, and the next text is another turn. If only thoughts arrived, none of them
                         // was sent here.
                         RunEventKind::Reset | RunEventKind::ModelFault { .. } if self.told > 0 => {
                             self.told = 0;
-                            line(&json!({"type": "reset"}), &mut out);
+                            line(&Line::Reset, &mut out);
                         }
                         // A reader that joined late or fell behind gets the missing text. The turn begins with the text
                         // already sent.
@@ -175,7 +254,7 @@ impl Telling {
                             let told = std::mem::take(&mut self.told);
                             let missing = text.get(told..).unwrap_or_default();
                             if !missing.is_empty() {
-                                line(&json!({"type": "delta", "delta": missing}), &mut out);
+                                line(&Line::Delta { delta: missing }, &mut out);
                             }
                         }
                         // The approval may have been resolved since, for example when a request is repeated.
@@ -197,7 +276,7 @@ impl Telling {
                         return Some((Ok(out.freeze()), self));
                     }
                 },
-                _ = self.heartbeat.tick() => line(&json!({"type": "heartbeat"}), &mut out),
+                _ = self.heartbeat.tick() => line(&Silent::Heartbeat, &mut out),
             }
         }
         self.heartbeat.reset();
@@ -214,7 +293,7 @@ impl Telling {
     async fn end(&mut self, out: &mut BytesMut) {
         // Text of an incomplete turn is invalid.
         if self.told > 0 {
-            line(&json!({"type": "reset"}), out);
+            line(&Line::Reset, out);
         }
         let mut pauses = PAUSES.into_iter();
         let answer = loop {
@@ -227,7 +306,12 @@ impl Telling {
         };
         match answer {
             Ok(answer) => {
-                line(&json!({"type": "result", "result": answer}), out);
+                line(
+                    &Line::Result {
+                        result: Box::new(answer),
+                    },
+                    out,
+                );
                 self.exchange.answered(StatusCode::OK);
             }
             Err(error) => self.fail(&error, out),
@@ -256,6 +340,8 @@ fn failed(mut problem: Map<String, Value>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// R, Routes: `error` is a string.
