@@ -463,3 +463,6 @@ impl<'a> Call<'a> {
         acts && (self.succeeded() || self.is_in_doubt())
     }
 }
+
+#[cfg(test)]
+mod tests;
