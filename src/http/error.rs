@@ -428,14 +428,14 @@ impl Error {
         request_id: &str,
         spelling: Spelling,
     ) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+        // The surfaces know one spelling of the parameters of a list.
+        let of_list = matches!(self, Self::Agent(AgentError::Query(_)));
         let parts = self.tell();
         let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (r#type, title) = ("about:blank", status.canonical_reason().unwrap_or_default());
         let mut errors = bounded(parts.errors);
-        for error in &mut errors {
-            if let named @ ("pageSize" | "pageToken" | "orderBy") = spelling.parameter(&error.pointer) {
-                error.pointer = named.to_owned();
-            }
+        for error in errors.iter_mut().filter(|_| of_list) {
+            error.pointer = spelling.parameter(&error.pointer).to_owned();
         }
         let text = match spelling {
             Spelling::Snake => serde_json::to_string(&Problem {

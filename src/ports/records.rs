@@ -45,7 +45,7 @@ pub enum RecordError {
     #[error("the record store is unavailable: {0}")]
     Unavailable(Arc<str>),
     /// The commit was started and its outcome is unknown: the data may be written, now or in a moment.
-    #[error("it is not known whether it was recorded: {0}")]
+    #[error("it is unknown whether it was recorded: {0}")]
     Uncertain(Arc<str>),
 }
 

@@ -206,7 +206,7 @@ async fn a_case_is_reported_at_once_and_a_stopped_evaluation_reports_its_progres
     .await
     .unwrap();
     assert!(
-        err.contains("interrupted: 1 of 2 cases were decided, 1 of them as expected"),
+        err.contains("interrupted: 1 of 2 cases were evaluated, 1 of them as expected"),
         "{err}"
     );
     assert_eq!(status, Some(130), "{err}");

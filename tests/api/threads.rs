@@ -710,7 +710,11 @@ async fn a_user_can_list_their_threads() {
         let first = app.get_by("ann", "/api/agent/threads?pageSize=1").await.expect(200);
         let token = first["nextPageToken"].as_str().unwrap();
         let path = format!("/api/agent/threads?pageToken={token}");
-        app.get_by("bob", &path).await.problem(400, "invalid_request");
+        // Errors name the parameter as the request spells it.
+        for (path, pointer) in [(path.as_str(), "pageToken"), ("/api/agent/threads?page_token=x", "page_token")] {
+            let problem = app.get_by("bob", path).await.problem(400, "invalid_request");
+            assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+        }
         app.get_by("ann", "/api/agent/threads?filter=x")
             .await
             .problem(400, "invalid_request");

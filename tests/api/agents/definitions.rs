@@ -902,7 +902,7 @@ async fn an_agent_broken_by_a_changed_file_reports_it_and_can_be_repaired() {
             boss["unavailable_reason"]
                 .as_str()
                 .unwrap()
-                .contains("found one, wrong"),
+                .contains("found one, invalid"),
             "{boss}"
         );
         let page = get(&app, base).await.expect(200);

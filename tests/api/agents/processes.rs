@@ -643,7 +643,7 @@ async fn a_run_whose_commit_is_unknown_is_answered_as_one_that_may_exist() {
         answer["detail"]
             .as_str()
             .unwrap()
-            .contains("whether the version was made"),
+            .contains("whether the version was created"),
         "{answer}"
     );
     let found = get(&other, "/api/projects/demo/agents/greeter").await;
