@@ -255,7 +255,7 @@ mod tests {
         for (path, key, status) in [
             (threads, Some(key), 200),
             (threads, None, 401),
-            (threads, Some("gavel_another"), 401),
+            (threads, Some("gavel-another"), 401),
             ("/v1/decisions", None, 401),
             ("/livez", None, 401),
             ("/metrics", None, 401),

@@ -303,7 +303,7 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
             told(&foreign)
         );
         assert!(
-            told(&foreign).contains("row 2 by the key another"),
+            told(&foreign).contains("row 2 with the key another"),
             "{}",
             told(&foreign)
         );
@@ -421,7 +421,7 @@ async fn an_export_can_be_verified_with_the_key_only() {
     let changed = verify(KEY).await;
     // Its head is in the same file.
     let words = told(&changed);
-    assert!(words.contains("changed, or added outside: row 2"), "{words}");
+    assert!(words.contains("changed, or added outside: the last row, 2"), "{words}");
     std::fs::write(&export, lines.lines().skip(1).collect::<Vec<_>>().join("\n")).unwrap();
     assert!(told(&verify(KEY).await).contains("missing: row 1"));
     // Joined from two exports.
@@ -464,12 +464,12 @@ async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
         assert!(!begun.status.success());
         let words = told(&begun);
         assert!(
-            words.contains("gavel.db.audit-key") && words.contains("put back the copy of it"),
+            words.contains("gavel.db.audit-key") && words.contains("restore it from a backup"),
             "{words}"
         );
         let verified = audit(&app.database_url, &["verify"]).await;
         assert!(
-            told(&verified).contains("put back the copy of it"),
+            told(&verified).contains("restore it from a backup"),
             "{}",
             told(&verified)
         );
@@ -543,7 +543,11 @@ async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {
         for key in [None, Some(("GAVEL_AUDIT_OLD_KEYS", KEY))] {
             let refused = gavel(key, &["verify"]).await;
             assert_eq!(refused.status.code(), Some(1), "{short:?} {key:?}: {}", told(&refused));
-            assert!(told(&refused).contains("put back the copy of it"), "{}", told(&refused));
+            assert!(
+                told(&refused).contains("restore it from a backup"),
+                "{}",
+                told(&refused)
+            );
         }
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),
@@ -595,13 +599,13 @@ async fn a_lost_key_is_reported() {
     };
     let begun = gavel(&[], &["chat", "Add bread."]).await;
     assert!(
-        begun.contains("hashed is not in ") && begun.contains("gavel.db.audit-key"),
+        begun.contains("the key of the existing rows is not in ") && begun.contains("gavel.db.audit-key"),
         "{begun}"
     );
     assert_ne!(std::fs::read_to_string(&file).unwrap(), kept);
     let again = gavel(&[], &["chat", "Add butter."]).await;
     assert!(
-        !again.contains("hashed is not in"),
+        !again.contains("the key of the existing rows is not in"),
         "the last rows have the new key: {again}"
     );
     let doctor = gavel(&[], &["doctor"]).await;

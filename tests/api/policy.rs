@@ -158,7 +158,7 @@ async fn invalid_recipients_reach_the_model_as_invalid_arguments() {
         ),
         (
             "boss@b.org <eve@x.org>",
-            "its display name \"boss@b.org\" holds another address",
+            "its display name \"boss@b.org\" contains another address",
         ),
     ] {
         let (app, decision) = add(Setup::stdio_sqlite().mcp(mcp.clone()), wrong).await;

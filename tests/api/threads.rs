@@ -711,7 +711,10 @@ async fn a_user_can_list_their_threads() {
         let token = first["nextPageToken"].as_str().unwrap();
         let path = format!("/api/agent/threads?pageToken={token}");
         // Errors name the parameter as the request spells it.
-        for (path, pointer) in [(path.as_str(), "pageToken"), ("/api/agent/threads?page_token=x", "page_token")] {
+        for (path, pointer) in [
+            (path.as_str(), "pageToken"),
+            ("/api/agent/threads?page_token=x", "page_token"),
+        ] {
             let problem = app.get_by("bob", path).await.problem(400, "invalid_request");
             assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
         }

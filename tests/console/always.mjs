@@ -16,7 +16,7 @@ const always = mail.getByRole('button', { name: 'Approve and always allow' });
 assert.equal(await always.isVisible(), false, 'one click creates no grant');
 await mail.getByText('Always for these recipients…').click();
 const words = await mail.innerText();
-assert.ok(words.includes('may go out for ann without asking') && words.includes('ann@example.org'), words);
+assert.ok(words.includes('gmail_send for ann needs no approval') && words.includes('ann@example.org'), words);
 await always.click();
 await page.getByRole('status').filter({ hasText: 'and always allowed for these recipients, and done.' }).waitFor();
 await page.getByText('No action waits for approval.').waitFor();

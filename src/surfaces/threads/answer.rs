@@ -176,9 +176,9 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         )
         .collect();
     let acting = actions.iter().any(|action| action.state == ActionStatus::Executing);
-    let in_doubt = actions.iter().any(|action| action.state == ActionStatus::InDoubt);
-    let (status, state) = run_words(run.status, acting, in_doubt);
-    let in_doubt = in_doubt && run.status == RunStatus::Completed;
+    let has_in_doubt = actions.iter().any(|action| action.state == ActionStatus::InDoubt);
+    let (status, state) = run_words(run.status, acting, has_in_doubt);
+    let in_doubt = has_in_doubt && run.status == RunStatus::Completed;
     RunAnswer {
         ok: true,
         run_id: run.id,
@@ -197,13 +197,13 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         started_at: run.started_at.clone(),
         completed_at: run.completed_at.clone(),
         duration_ms: run.duration_ms,
-        summary: summary(run, in_doubt, &stored),
+        summary: summary(run, has_in_doubt, &stored),
         actions,
     }
 }
 
 /// The final text of the run. If it is not from its model, followed by the run's effects so far.
-fn summary(run: &AgentRun, in_doubt: bool, actions: &HashMap<ActionId, &Action>) -> String {
+fn summary(run: &AgentRun, has_in_doubt: bool, actions: &HashMap<ActionId, &Action>) -> String {
     if run.status == RunStatus::AwaitingConfirmation {
         let mut waiting: Vec<_> = actions
             .values()
@@ -218,7 +218,7 @@ fn summary(run: &AgentRun, in_doubt: bool, actions: &HashMap<ActionId, &Action>)
             return asked.join("\n");
         }
     }
-    let settled = run.stop_reason == Some(StopReason::InDoubt) && !in_doubt;
+    let settled = run.stop_reason == Some(StopReason::InDoubt) && !has_in_doubt;
     let error = run
         .error_message
         .as_deref()

@@ -18,7 +18,7 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
         let page = ann.get("/console/approvals").await.is(200);
         for shown in [
             "<title>(2) Approvals · gavel</title>",
-            "<b>Why it needs an approval: </b>",
+            "<b>Why it requires approval: </b>",
             "<dt>To</dt>",
             "<dt>Cc</dt>",
             "<dt>Bcc</dt>",

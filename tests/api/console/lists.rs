@@ -79,8 +79,8 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
         assert_eq!(app.doubts("chief", "boss").await, all);
         // Ordered and filtered as other lists are.
         for (query, found) in [
-            ("order_by=created_at%20desc", &[1, 0][..]),
-            ("order_by=created_at", &[0, 1]),
+            ("orderBy=created_at%20desc", &[1, 0][..]),
+            ("orderBy=created_at", &[0, 1]),
             ("filter=user_id%20%3D%20%22jo%22", &[1]),
             (
                 "filter=tool%20%3D%20%22gmail_%2A%22%20AND%20agent_id%20%3D%20%22workspace%22",
@@ -100,7 +100,7 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
             );
         }
         for wrong in [
-            "order_by=updated_at",
+            "orderBy=updated_at",
             "filter=user_id",
             "filter=body%20%3D%20%22x%22",
             "colour=1",
@@ -194,7 +194,7 @@ async fn an_approver_lists_only_their_own_threads() {
             answer.problem(400, "invalid_request");
         }
         for (query, found) in [
-            ("order_by=updated_at", 1),
+            ("orderBy=updated_at", 1),
             (
                 "filter=agent_id%20%3D%20%22workspace%22%20AND%20updated_at%20%3E%20%222026-01-01T00:00:00Z%22",
                 1,
@@ -205,7 +205,7 @@ async fn an_approver_lists_only_their_own_threads() {
             let threads = app.listed("web", "ann", &format!("{THREADS}?{query}"), "threads").await;
             assert_eq!(threads.len(), found, "{query}");
         }
-        app.by("web", "ann", "GET", &format!("{THREADS}?order_by=created_at"), None)
+        app.by("web", "ann", "GET", &format!("{THREADS}?orderBy=created_at"), None)
             .await
             .problem(400, "invalid_request");
         let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
