@@ -505,7 +505,7 @@ mod tests {
 
     /// Runs can continue that started before decisions recorded what decided.
     #[test]
-    fn judgements_of_older_journals_are_read() {
+    fn decisions_of_older_journals_are_read() {
         let allow: PolicyDecision = serde_json::from_str(r#"{"allow":{"arguments":{"a":1}}}"#).unwrap();
         assert!(matches!(&allow, PolicyDecision::Allow { arguments, by: None } if arguments.get() == r#"{"a":1}"#));
         assert_eq!(
@@ -518,6 +518,35 @@ mod tests {
             matches!(&ask, PolicyDecision::RequireApproval { reason, by, warnings, recipients, .. }
                 if reason == "r" && by.is_empty() && warnings.is_empty() && recipients.is_empty())
         );
+    }
+
+    /// Entries of earlier versions had other names; runs that they belong to continue.
+    #[test]
+    fn entries_under_their_old_names_are_read() {
+        let call = ActionId::new();
+        for name in ["decided", "judged"] {
+            for field in ["decision", "judgement"] {
+                let text = format!(r#"{{"{name}":{{"call":"{call}","{field}":{{"allow":{{"arguments":{{}}}}}}}}}}"#);
+                let entry: Entry = serde_json::from_str(&text).unwrap();
+                assert!(
+                    matches!(&entry, Entry::Decided { call: of, .. } if *of == call),
+                    "{text}"
+                );
+                assert!(
+                    serde_json::to_string(&entry)
+                        .unwrap()
+                        .starts_with(r#"{"decided":{"call":"#)
+                );
+            }
+        }
+        for name in ["approval_resolved", "settled"] {
+            let text = format!(r#"{{"{name}":{{"call":"{call}","approved":true,"by":"ann","reason":null}}}}"#);
+            let entry: Entry = serde_json::from_str(&text).unwrap();
+            assert!(
+                matches!(&entry, Entry::ApprovalResolved { approved: true, .. }),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -210,6 +210,41 @@ fn a_server_with_an_identity_receives_users_with_their_tenant() {
     }
 }
 
+/// Keys that were renamed are read under their old names for one release, each with a warning that says the new one. Both
+/// at once are an error.
+#[test]
+fn a_renamed_key_is_read_under_its_old_name_with_a_warning() {
+    let entry = |gavel: serde_json::Value| json!({"mcpServers": {"a": {"command": "x", "gavel": gavel}}}).to_string();
+    let tool = json!({"recipients": ["to"], "oneLine": ["subject"], "ungrantable": ["folder"], "ready": "check"});
+    let old = entry(json!({"needs": [["KEY"]], "tools": {"send": tool}}));
+    let config = McpConfig::from_json(&old, &env).unwrap();
+    let gavel = &config.servers[0].gavel;
+    let send = &gavel.tools["send"];
+    assert_eq!(gavel.required_env, [["KEY"]]);
+    assert_eq!(
+        (&*send.single_line[0].to_string(), &*send.always_ask[0].to_string()),
+        ("subject", "folder")
+    );
+    assert_eq!(send.preflight.as_deref(), Some("check"));
+    let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+    for (old, new) in [
+        ("needs", "requiredEnv"),
+        ("oneLine", "singleLine"),
+        ("ungrantable", "alwaysAsk"),
+        ("ready", "preflight"),
+    ] {
+        let says = format!("`{old}` is now `{new}`; rename it");
+        assert_eq!(
+            warned.iter().filter(|warning| warning.contains(&says)).count(),
+            1,
+            "{warned:?}"
+        );
+    }
+    let both = issues(&entry(json!({"needs": [["KEY"]], "requiredEnv": [["KEY"]]})));
+    assert_eq!(both[0].pointer, "/mcpServers/a/gavel/needs");
+    assert!(both[0].message.contains("remove `needs`"), "{}", both[0].message);
+}
+
 /// A server that is off until its settings are given may use them in its entry without a default.
 #[test]
 fn a_server_with_a_missing_setting_is_off_and_names_it() {
