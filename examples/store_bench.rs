@@ -16,9 +16,8 @@ use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, Tenan
 use gavel::domain::journal::CallFailure;
 use gavel::domain::schema::JsonSchema;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
-use gavel::ports::records::{
-    CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Page, QueryError, Recorder,
-};
+use gavel::ports::commit::{Commit, Fact, Recorder};
+use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Page, QueryError};
 use serde_json::value::RawValue;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +155,7 @@ async fn close_many(
                 }
                 let decision = decision(n, &tools);
                 let start = Instant::now();
-                store.close(decision).await?;
+                store.commit(Commit::of_process(vec![Fact::Closed(decision)])).await?;
                 latencies.push(start.elapsed());
             }
         });

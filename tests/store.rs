@@ -7,6 +7,8 @@ mod postgres;
 mod audit;
 #[path = "store/claims.rs"]
 mod claims;
+#[path = "store/commits.rs"]
+mod commits;
 #[path = "store/content.rs"]
 mod content;
 #[path = "store/definitions.rs"]

@@ -24,6 +24,7 @@ use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::Grant;
 use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::commit::{Commit, Fact};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
@@ -304,13 +305,14 @@ async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<
         return Ok(());
     }
     run.intended.extend(intents.iter().map(|intent| intent.id));
-    if run.opened {
-        engine.recorder.intend(intents).await
-    } else {
+    let mut facts = Vec::with_capacity(intents.len() + 1);
+    if !run.opened {
         // Set before the commit: if its outcome is unknown, recovery must find the row.
         run.opened = true;
-        engine.recorder.open(run.record.clone(), intents).await
+        facts.push(Fact::Opened(run.record.clone()));
     }
+    facts.extend(intents.into_iter().map(Fact::Intended));
+    engine.recorder.commit(Commit::of_process(facts)).await.map(drop)
 }
 
 fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>, child: Option<RunId>) {

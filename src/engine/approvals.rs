@@ -19,8 +19,8 @@ use crate::domain::policy::Grant;
 use crate::domain::templates::Text;
 use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::commit::{ActionOutcome, NewAction};
 use crate::ports::records::Intent;
-use crate::ports::runs::{ActionOutcome, NewAction};
 
 /// How long an approval request is valid by default (DESIGN.md section 12).
 pub const STANDS: Duration = Duration::from_secs(24 * 3600);

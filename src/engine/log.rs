@@ -8,8 +8,9 @@ use super::live::Live;
 use super::{Engine, Run, approvals, record};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
+use crate::ports::commit::{ActionOutcome, Commit, Committed, Fact, Spent, Writer};
 use crate::ports::records::{Intent, RecordError};
-use crate::ports::runs::{ActionOutcome, Append, Held, Hold, Runs, Spent, StoredEntry};
+use crate::ports::runs::{Hold, Runs, StoredEntry};
 
 /// The journal of a run in the store.
 #[derive(Clone)]
@@ -96,24 +97,28 @@ impl From<RecordError> for Stop {
 }
 
 impl Run {
-    /// The entries that are not written yet, in their stored form.
-    pub(super) fn unwritten(&self, engine: &Engine) -> Vec<StoredEntry> {
-        let Some(log) = &self.log else { return Vec::new() };
+    /// A commit of the entries that are not written yet, and of these facts. `None` without a log.
+    fn commit(&self, engine: &Engine, facts: Vec<Fact>) -> Option<Commit> {
+        let log = self.log.as_ref()?;
         let at_us = engine.clock.now_us();
         let elapsed_us = i64::try_from(self.elapsed(engine.clock.instant()).as_micros()).unwrap_or(i64::MAX);
         let numbered = self.journal.iter().enumerate().skip(log.written);
-        numbered
-            .map(|(at, entry)| StoredEntry {
-                number: (at + 1 - log.inherited) as u64,
-                at_us,
-                elapsed_us,
-                body: text(entry).into(),
-            })
-            .collect()
+        let entries = numbered.map(|(at, entry)| StoredEntry {
+            number: (at + 1 - log.inherited) as u64,
+            at_us,
+            elapsed_us,
+            body: text(entry).into(),
+        });
+        Some(Commit {
+            writer: Writer::Holder {
+                lease: log.hold.lease(),
+                run: log.run,
+            },
+            entries: entries.collect(),
+            facts,
+        })
     }
-}
 
-impl Run {
     /// Outcomes of actions in the entries that are not written yet.
     pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
         let written = self.log.as_ref().map_or(0, |log| log.written);
@@ -123,38 +128,45 @@ impl Run {
 
 /// Makes new journal entries durable, together with these intents.
 pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), Stop> {
-    let entries = run.unwritten(engine);
-    if run.log.is_none() || (entries.is_empty() && intents.is_empty()) {
+    let unwritten = |log: &Log| log.written < run.journal.len();
+    if !run
+        .log
+        .as_ref()
+        .is_some_and(|log| unwritten(log) || !intents.is_empty())
+    {
         return Ok(());
     }
-    let (asked, actions, outcomes) = (approvals::asked(run), approvals::unasked(run, &intents), run.outcomes());
-    let (ended, spent) = (record::ended(run), record::spent(run));
-    let Some(log) = &mut run.log else { return Ok(()) };
-    let written = log.written + entries.len();
-    let append = Append {
-        lease: log.hold.lease(),
-        run: log.run,
-        entries,
-        intents,
-        asked,
-        actions,
-        outcomes,
-        ended,
-        spent,
-    };
-    log.intending = append.announces();
-    let held = log.runs.append(append).await;
-    log.intending = false;
-    match held? {
-        Held::Yes => {
-            log.written = written;
-            log.live.written();
-            Ok(())
-        }
+    let begun = approvals::asked(run).into_iter().map(Fact::Begun);
+    let actions = approvals::unasked(run, &intents).into_iter().map(Fact::Action);
+    let spent = record::spent(run).into_iter().map(Fact::Spent);
+    let called = record::ended(run).map(|(decision, calls)| Fact::Called(decision, calls));
+    let outcomes = run.outcomes().into_iter().map(Fact::Outcome);
+    let facts = spent.chain(intents.into_iter().map(Fact::Intended)).chain(called);
+    let facts = facts.chain(outcomes).chain(actions).chain(begun).collect();
+    match commit(engine, run, facts).await? {
+        Committed::Written | Committed::Answered => Ok(()),
         // The next worker reads first what has changed.
-        Held::No => Err(Stop::LeaseLost),
-        Held::ApprovalGone => Err(Stop::ApprovalGone),
+        Committed::LeaseLost => Err(Stop::LeaseLost),
+        Committed::ApprovalGone => Err(Stop::ApprovalGone),
     }
+}
+
+/// Commits new journal entries together with these facts, and records in the log that they are written.
+pub(super) async fn commit(engine: &Engine, run: &mut Run, facts: Vec<Fact>) -> Result<Committed, Stop> {
+    let commit = run.commit(engine, facts).ok_or(Stop::LeaseLost)?;
+    let Some(log) = &mut run.log else {
+        return Err(Stop::LeaseLost);
+    };
+    let written = log.written + commit.entries.len();
+    log.intending = commit.announces();
+    let committed = engine.recorder.commit(commit).await;
+    log.intending = false;
+    let committed = committed?;
+    if matches!(committed, Committed::Written | Committed::Answered) {
+        log.written = written;
+        log.live.written();
+    }
+    Ok(committed)
 }
 
 /// The stored form of an entry.

@@ -57,8 +57,9 @@ use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Speaker, 
 use crate::domain::policy::{Grant, Policy};
 use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
+use crate::ports::commit::Recorder;
 use crate::ports::model::{Model, ModelSettings};
-use crate::ports::records::{OpenDecision, RecordError, Recorder};
+use crate::ports::records::{OpenDecision, RecordError};
 use crate::ports::tools::Tools;
 
 /// What every run uses.

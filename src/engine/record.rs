@@ -15,8 +15,9 @@ use crate::domain::decision::Usage;
 use crate::domain::journal::{CallFailure, Entry};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
-use crate::ports::runs::Spent;
+use crate::ports::claims::StoredAnswer;
+use crate::ports::commit::Spent;
+use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision};
 
 /// The decision as commit 2 writes it.
 #[must_use]

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::error::Error;
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::{Idempotency, QuotaState};
+use crate::surfaces::chat::{Claim, QuotaState};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -117,7 +117,7 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error
 }
 
 /// Binds a key to tenant, caller, user (if named), route and body.
-pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, route: &str, body: &[u8]) -> Idempotency {
+pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, route: &str, body: &[u8]) -> Claim {
     let mut scope = Sha256::new();
     let user = user.map_or("", UserId::as_str);
     for part in [caller.tenant.as_str(), &caller.name(), user, route, key] {
@@ -125,7 +125,7 @@ pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, rou
         scope.update((part.len() as u64).to_be_bytes());
         scope.update(part.as_bytes());
     }
-    Idempotency {
+    Claim {
         scope: hex::encode(scope.finalize()).into(),
         fingerprint: hex::encode(Sha256::digest(body)).into(),
     }

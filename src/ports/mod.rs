@@ -4,7 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub mod actions;
+pub mod claims;
 pub mod clock;
+pub mod commit;
 pub mod definitions;
 pub mod keys;
 pub mod model;

@@ -6,36 +6,12 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
+use super::claims::StoredAnswer;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use crate::domain::journal::CallFailure;
 use crate::domain::policy::Effect;
 use crate::domain::tool::Tool;
-
-/// Writes the decision log. Each call returns when its data is durable, or when the write has failed.
-pub trait Recorder: Send + Sync {
-    /// Is the store known to be unavailable? No I/O: this reports what the last writes found.
-    ///
-    /// # Errors
-    /// Why nothing can be recorded now.
-    fn available(&self) -> Result<(), RecordError>;
-
-    /// Commit 1: the decision row `open`, the idempotency claim, and the intents of the first effects.
-    fn open(&self, row: OpenDecision, intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>>;
-
-    /// Intents of later effects of an open decision. Survives power loss when it returns.
-    fn intend(&self, intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>>;
-
-    /// Commit 2: closes the decision and all its calls. Inserts what commit 1 has not written. When it fails after an
-    /// effect, the writer keeps trying in the background.
-    fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>>;
-
-    /// This process will not close the decision. If its row is open, recovery closes it soon.
-    fn lose(&self, decision: DecisionId);
-
-    /// Claims an idempotency key before any work starts.
-    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>>;
-}
 
 /// Why something was not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -159,41 +135,6 @@ pub struct CallRecord {
     pub duration_us: i64,
     /// Data (content mode applies) or failure; `FailureCode::InDoubt` makes the row `in_doubt`.
     pub outcome: Result<Arc<RawValue>, CallFailure>,
-}
-
-/// A claim of an `Idempotency-Key` (DESIGN.md section 9), scoped to caller, user, route and key, for 24 h.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// Hex SHA-256 over caller, tenant, user, route and key.
-    pub scope: Arc<str>,
-    /// Hex SHA-256 of the request's body.
-    pub fingerprint: Arc<str>,
-    /// The decision that the request will lead to.
-    pub decision: OpenDecision,
-}
-
-/// The result of a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// Claimed by this request: the decision row is open, continue.
-    New,
-    /// The request was completed before; this was the answer.
-    Answered(StoredAnswer),
-    /// The same key was used with another body.
-    Mismatch,
-    /// The first request is still running.
-    Running,
-}
-
-/// An answer that is kept for retried requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredAnswer {
-    /// The claim's scope.
-    pub scope: Arc<str>,
-    /// HTTP status. 429 and 503 are not kept: the claim is released, so that a retry is a new request.
-    pub status: u16,
-    /// JSON body.
-    pub body: Arc<str>,
 }
 
 /// The writing instance. Recovery closes the open rows of a dead instance.

@@ -15,17 +15,15 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
+use super::claims::{Claim, Claimed};
 use super::clock::Clock;
-use super::records::{CallRecord, ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
-use crate::domain::action::{ActionStatus, Details};
+use super::records::{ListQuery, OpenDecision, QueryError, RecordError};
 use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, ApprovalId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
-use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, ThreadId, UserId};
 
-/// The store of runs. Writes return when they are durable. A [`NewRun`], an [`Append`] with intents, an end and a
-/// cancellation survive a power failure. Other journal entries lost in one are requested from the model again, or their
-/// actions are in doubt.
+/// The rows of runs and their leases. Writes return when they are durable. A [`NewRun`] and a cancellation survive a
+/// power failure. What happens within a run is written by [`Recorder`](super::commit::Recorder).
 pub trait Runs: Send + Sync {
     /// How long a lease lasts without renewal.
     fn lease_length(&self) -> Duration;
@@ -37,18 +35,6 @@ pub trait Runs: Send + Sync {
     /// Claims a run that is queued, or whose holder's lease has expired. `None`: another process has it, it has ended,
     /// or [`MOST_TAKES`] processes in a row did not return it.
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
-
-    /// Appends to a journal, and makes the intents of side effects durable, in one commit. Entries that are already
-    /// written are accepted.
-    fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>>;
-
-    /// Ends a run: its row, the rest of its journal, and its decision with all calls, in one commit. The effects in it
-    /// have already happened, so when the write fails, the writer keeps trying.
-    fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>>;
-
-    /// Suspends a run for an approval: the rest of its journal, the approval requests and its state, in one commit.
-    /// This also ends the lease of the outermost run.
-    fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>>;
 
     /// Renews leases. Returns which leases are lost and which runs (child runs included) must be cancelled.
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>>;
@@ -67,14 +53,9 @@ pub trait Runs: Send + Sync {
     /// `takes` times in a row without being returned is skipped.
     fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>>;
 
-    /// The run that the idempotency claim of this scope created, with the claim's fingerprint. `None` while the scope
-    /// is unclaimed. The result may be outdated at once: only [`Runs::create`] and [`Runs::claim_key`] claim.
-    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>>;
-
-    /// Claims an idempotency key for an operation on a run that is harmless to repeat. False where the key was used
-    /// with another request before.
-    fn claim_key(&self, run: RunId, scope: Arc<str>, fingerprint: Arc<str>)
-    -> BoxFuture<'_, Result<bool, RecordError>>;
+    /// What a claim of this key would find; `None` while the key is unclaimed. The result may be outdated at once: only
+    /// [`Runs::create`] and [`Recorder::claim`](super::commit::Recorder::claim) claim.
+    fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>>;
 
     /// A run with all that is needed to continue it.
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
@@ -168,8 +149,8 @@ pub struct NewRun {
     /// Its open decision, with the tenant, the user, the definition's hash and the time. No process owns it, so the
     /// death of a process does not close it.
     pub decision: OpenDecision,
-    /// The run that calls this one.
-    pub parent: Option<Parent>,
+    /// What it comes from.
+    pub origin: Origin<InThread, Parent>,
     /// The paused run that this one resumes. It must be paused, and no other run may have resumed it.
     pub resumes: Option<RunId>,
     /// The user's answers about that run's in-doubt calls. The engine gets them through `settings`; this copy is for
@@ -183,10 +164,37 @@ pub struct NewRun {
     pub settings: Arc<RawValue>,
     /// True: queued. False: claimed at once by this process.
     pub queued: bool,
-    /// The idempotency claim of the request: scope and fingerprint, hex SHA-256 each.
-    pub claim: Option<(Arc<str>, Arc<str>)>,
-    /// The thread it belongs to.
-    pub thread: Option<InThread>,
+    /// The idempotency claim of the request.
+    pub claim: Option<Claim>,
+}
+
+/// What a run comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<T = ThreadId, C = (RunId, ActionId)> {
+    /// A caller triggered it.
+    Trigger,
+    /// A message in this thread.
+    Thread(T),
+    /// A call by another run: that run and its call.
+    Called(C),
+}
+
+impl<T, C> Origin<T, C> {
+    /// The thread that it belongs to.
+    pub fn thread(&self) -> Option<&T> {
+        match self {
+            Self::Thread(thread) => Some(thread),
+            Self::Trigger | Self::Called(_) => None,
+        }
+    }
+
+    /// The run that called it, with its call.
+    pub fn parent(&self) -> Option<&C> {
+        match self {
+            Self::Called(parent) => Some(parent),
+            Self::Trigger | Self::Thread(_) => None,
+        }
+    }
 }
 
 /// In-doubt actions that a user has settled.
@@ -252,15 +260,6 @@ pub enum Created {
     ThreadBusy(RunId),
     /// The user has no such thread.
     NoThread,
-}
-
-/// The owner of an idempotency claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimant {
-    /// The run that was created.
-    pub run: RunId,
-    /// Hex SHA-256 of the request that created it.
-    pub fingerprint: Arc<str>,
 }
 
 /// The right to work on a run and its child runs.
@@ -340,130 +339,6 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// Was the lease still held?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// Yes, and everything is written.
-    Yes,
-    /// No, and nothing is written.
-    No,
-    /// The lease was held, but nothing is written: the approval of one of the calls has expired, was revoked or never
-    /// given, or the run was cancelled.
-    ApprovalGone,
-}
-
-/// Further entries of a journal.
-#[derive(Clone, Debug)]
-pub struct Append {
-    /// The lease to write under.
-    pub lease: Lease,
-    /// The run of the journal.
-    pub run: RunId,
-    /// In order, without gaps.
-    pub entries: Vec<StoredEntry>,
-    /// Side effects that are about to be sent.
-    pub intents: Vec<Intent>,
-    /// Calls about to be sent that needed an approval, with or without side effects. Their approved actions become
-    /// executing.
-    pub asked: Vec<ActionId>,
-    /// Actions among them that required no approval.
-    pub actions: Vec<NewAction>,
-    /// Outcomes of actions.
-    pub outcomes: Vec<ActionOutcome>,
-    /// Outcomes of side effects for the tool-call log, with their decision. They are known before the decision is
-    /// closed, and a run may wait for an approval in between.
-    pub ended: Option<(OpenDecision, Vec<CallRecord>)>,
-    /// Total usage of runs, where these entries change it: this run, and the flows that it is a step of.
-    pub spent: Vec<Spent>,
-}
-
-/// What a run has used so far; for a flow, the sum of its steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
-    /// The run.
-    pub run: RunId,
-    /// Model calls.
-    pub steps: u32,
-    /// Tokens.
-    pub usage: Usage,
-}
-
-impl Append {
-    /// Does it announce calls that must not be sent before it is written?
-    #[must_use]
-    pub fn announces(&self) -> bool {
-        !self.intents.is_empty() || !self.asked.is_empty()
-    }
-}
-
-/// An action to be created.
-#[derive(Clone, Debug)]
-pub struct NewAction {
-    /// Its id, which is the call's id.
-    pub id: ActionId,
-    /// The approval and its lifetime; `None` where no approval is required.
-    pub approval: Option<(ApprovalId, Duration)>,
-    /// Position in its run.
-    pub sequence: u32,
-    /// The tool.
-    pub tool: Arc<Tool>,
-    /// Canonical arguments.
-    pub arguments: Arc<RawValue>,
-    /// The model that proposed it.
-    pub model: Arc<str>,
-    /// Details for the approver.
-    pub details: Details,
-    /// The grant that makes an approval unnecessary.
-    pub grant: Option<GrantId>,
-    /// The thread's text of the approval request.
-    pub words: Arc<str>,
-}
-
-/// The outcome of an action.
-#[derive(Clone, Debug)]
-pub struct ActionOutcome {
-    /// Which action.
-    pub id: ActionId,
-    /// Completed, failed or in doubt.
-    pub status: ActionStatus,
-    /// Why it failed: code and message.
-    pub error: Option<(FailureCode, Arc<str>)>,
-    /// The thread message; `None` if the action was not executed.
-    pub words: Option<Arc<str>>,
-}
-
-/// A run to suspend until an approval is resolved.
-#[derive(Clone, Debug)]
-pub struct Suspend {
-    /// The lease to write under.
-    pub lease: Lease,
-    /// Which run.
-    pub run: RunId,
-    /// The rest of its journal.
-    pub entries: Vec<StoredEntry>,
-    /// Outcomes of earlier actions.
-    pub outcomes: Vec<ActionOutcome>,
-    /// The actions to approve. Existing approval requests stay unchanged.
-    pub actions: Vec<NewAction>,
-    /// All calls that the run waits for, from this request or from earlier ones.
-    pub waits: Vec<ActionId>,
-    /// The child run that waits. If given, this run has no approval requests of its own.
-    pub child: Option<RunId>,
-    /// Total usage of runs, where these entries change it: this run, and the flows that it is a step of.
-    pub spent: Vec<Spent>,
-}
-
-/// The result of suspending a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suspended {
-    /// The run is suspended.
-    Yes,
-    /// An approval was resolved meanwhile, or none was needed: the run continues.
-    Answered,
-    /// The lease is lost, and nothing is written.
-    LeaseLost,
-}
-
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEntry {
@@ -477,48 +352,11 @@ pub struct StoredEntry {
     pub body: Arc<str>,
 }
 
-/// A run that has ended.
-#[derive(Clone, Debug)]
-pub struct FinishedRun {
-    /// The lease to write under.
-    pub lease: Lease,
-    /// Which run.
-    pub run: RunId,
-    /// Completed, failed, cancelled or paused.
-    pub status: RunStatus,
-    /// The final text.
-    pub summary: Option<Arc<str>>,
-    /// The structured output.
-    pub output: Option<Arc<RawValue>>,
-    /// Why it failed or was cut short.
-    pub error_message: Option<Arc<str>>,
-    /// What cut it short.
-    pub stop_reason: Option<StopReason>,
-    /// The stop reason or crash that it recovered from.
-    pub recovered_from: Option<StopReason>,
-    /// In-doubt calls.
-    pub in_doubt: Vec<InDoubtCall>,
-    /// Model calls.
-    pub steps: u32,
-    /// Tokens.
-    pub usage: Usage,
-    /// The rest of its journal.
-    pub entries: Vec<StoredEntry>,
-    /// Outcomes of actions.
-    pub outcomes: Vec<ActionOutcome>,
-    /// The thread message about its end.
-    pub words: Option<Arc<str>>,
-    /// Microseconds since the epoch.
-    pub completed_at: i64,
-    /// Its decision; `opened` is true.
-    pub decision: ClosedDecision,
-}
-
 /// The result of renewing leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
     /// Leases that another process holds or held last. The lease of a run that its holder has ended is not lost: the
-    /// holder learns of the end from [`Runs::finish`].
+    /// holder learns of the end from its own commit.
     pub lost: Vec<Lease>,
     /// Runs to cancel.
     pub cancelled: Vec<RunId>,
@@ -543,10 +381,8 @@ pub struct StoredRun {
     pub version: Option<i64>,
     /// Its decision, as it was opened. The message is empty where the content mode stores none.
     pub decision: OpenDecision,
-    /// The parent run and the call that created this run.
-    pub parent: Option<(RunId, ActionId)>,
-    /// The thread it belongs to.
-    pub thread: Option<ThreadId>,
+    /// What it comes from.
+    pub origin: Origin,
     /// The paused run that this one resumes.
     pub resumes: Option<RunId>,
     /// The run that resumes this one.
@@ -584,8 +420,8 @@ pub struct StoredRun {
 pub struct RunState {
     /// Its status.
     pub status: RunStatus,
-    /// The parent run and the call that created this run.
-    pub parent: Option<(RunId, ActionId)>,
+    /// What it comes from.
+    pub origin: Origin,
     /// The paused run that this one resumes.
     pub resumes: Option<RunId>,
     /// In-doubt calls.
@@ -594,6 +430,4 @@ pub struct RunState {
     pub steps: u32,
     /// Tokens.
     pub usage: Usage,
-    /// The thread it belongs to.
-    pub thread: Option<ThreadId>,
 }

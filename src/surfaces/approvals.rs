@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::agents::{AgentError, AgentRuns, OutcomeUnknown, outcome_unknown};
 use super::caller::{APPROVER, Caller};
-use super::chat::Idempotency;
+use super::chat::Claim;
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::templates::Text;
@@ -39,7 +39,7 @@ pub struct Answer {
     /// The approver's reason.
     pub reason: Option<String>,
     /// The idempotency key of the request, if any.
-    pub key: Option<Idempotency>,
+    pub key: Option<Claim>,
 }
 
 /// An action that waits for an approval.
@@ -310,7 +310,7 @@ impl Approvals {
         user: Option<UserId>,
         action: ActionId,
         happened: bool,
-        key: Option<&Idempotency>,
+        key: Option<&Claim>,
     ) -> Result<Answered, AgentError> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;

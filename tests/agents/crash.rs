@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::{AgentRun, RunStatus, StopReason};
-use gavel::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use gavel::domain::ids::{DecisionId, ProjectId, RunId, TenantId, UserId};
 use gavel::engine::log::{Halt, Stop};
 use gavel::ports::BoxFuture;
+use gavel::ports::claims::{Claim, Claimant, Claimed};
+use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
-    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry,
-    StoredRun, Suspend, Suspended, Turn, Waiting,
+    Created, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -93,6 +94,21 @@ impl Dying {
     }
 }
 
+impl Recorder for Dying {
+    fn available(&self) -> Result<(), RecordError> {
+        self.store.available()
+    }
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
+        Box::pin(self.write(self.store.commit(commit)))
+    }
+    fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
+        self.store.claim(claim, by)
+    }
+    fn lose(&self, decision: DecisionId) {
+        self.store.lose(decision);
+    }
+}
+
 impl Runs for Dying {
     fn lease_length(&self) -> Duration {
         self.store.lease_length()
@@ -102,15 +118,6 @@ impl Runs for Dying {
     }
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
         self.store.take(run)
-    }
-    fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>> {
-        Box::pin(self.write(self.store.append(batch)))
-    }
-    fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>> {
-        Box::pin(self.write(self.store.finish(run)))
-    }
-    fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>> {
-        Box::pin(self.write(self.store.suspend(suspend)))
     }
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
         self.store.renew(leases)
@@ -127,16 +134,8 @@ impl Runs for Dying {
     fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
         self.store.waiting(turn, takes)
     }
-    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
-        self.store.claimed(scope)
-    }
-    fn claim_key(
-        &self,
-        run: RunId,
-        scope: Arc<str>,
-        fingerprint: Arc<str>,
-    ) -> BoxFuture<'_, Result<bool, RecordError>> {
-        self.store.claim_key(run, scope, fingerprint)
+    fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>> {
+        self.store.claimed(claim)
     }
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         self.store.load(run)

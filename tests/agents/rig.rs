@@ -15,8 +15,9 @@ use gavel::engine::agent::{Agents, DefinitionSnapshot, Ended, Models, OnReject, 
 use gavel::engine::live::Live;
 use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
+use gavel::ports::commit::Recorder;
 use gavel::ports::records::OpenDecision;
-use gavel::ports::runs::{Created, Hold, InThread, Lease, NewRun, Runs, Settled};
+use gavel::ports::runs::{Created, Hold, InThread, Lease, NewRun, Origin, Runs, Settled};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -172,17 +173,17 @@ impl Rig {
     }
 
     /// The parts of a process, with its own access to the store.
-    pub(crate) fn process(&self, runs: Arc<dyn Runs>) -> Arc<Agents> {
+    pub(crate) fn process<S: Runs + Recorder + 'static>(&self, store: Arc<S>) -> Arc<Agents> {
         Arc::new(Agents {
             engine: Engine {
                 model: self.model.clone(),
                 tools: self.tools.clone(),
-                recorder: self.store.clone(),
+                recorder: store.clone(),
                 clock: self.clock.clone(),
                 policy: Arc::clone(&self.policy.lock().unwrap()),
             },
             models: Models::default(),
-            runs,
+            runs: store,
             actions: self.store.clone(),
             questions_stand: gavel::engine::approvals::STANDS,
             running: Running::default(),
@@ -222,7 +223,7 @@ impl Rig {
                 request_id: "req-1".into(),
                 created_at: self.clock.now_us(),
             },
-            parent: None,
+            origin: Origin::Trigger,
             resumes: None,
             settled: None,
             snapshot: DefinitionSnapshot::of(agent, &self.folder).unwrap().snapshot(),
@@ -230,7 +231,6 @@ impl Rig {
             settings: Settings::top(definition, timeout, None).to_raw(),
             queued: false,
             claim: None,
-            thread: None,
         }
     }
 
@@ -259,7 +259,7 @@ impl Rig {
         };
         self.create(NewRun {
             settings: settings.to_raw(),
-            thread: Some(thread),
+            origin: Origin::Thread(thread),
             ..new
         })
         .await
@@ -285,7 +285,7 @@ impl Rig {
                 created_at: self.clock.now_us(),
                 ..stored.decision.clone()
             },
-            parent: None,
+            origin: Origin::Trigger,
             resumes: Some(paused),
             settled: Some(Settled {
                 by: "user:ann".into(),
@@ -296,7 +296,6 @@ impl Rig {
             settings: settings.to_raw(),
             queued: false,
             claim: None,
-            thread: None,
         })
         .await
     }

@@ -13,12 +13,11 @@ use gavel::domain::tool::{Idempotency, Tool};
 use gavel::http::google;
 use gavel::http::health::{McpServer, McpState, Surroundings};
 use gavel::ports::BoxFuture;
+use gavel::ports::claims::{Claim, Claimant, Claimed, StoredAnswer};
+use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
-use gavel::ports::records::{
-    Claim, Claimed, ClosedDecision, Decisions, Intent, ListQuery, OpenDecision, Page, QueryError, RecordError,
-    Recorder, StoredAnswer,
-};
+use gavel::ports::records::{ClosedDecision, Decisions, ListQuery, Page, QueryError, RecordError};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -75,25 +74,22 @@ impl Recorder for Record {
     fn available(&self) -> Result<(), RecordError> {
         self.check(&Mutex::new(false))
     }
-    fn open(&self, _row: OpenDecision, _intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
-        now(self.available())
-    }
-    fn intend(&self, _intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
-        now(self.available())
-    }
-    fn lose(&self, _decision: DecisionId) {}
-    fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
+        let Some(decision) = commit.closed() else {
+            return now(self.available().map(|()| Committed::Written));
+        };
         let done = self.check(&self.close_fails);
         if done.is_ok() {
             if let Some(answer) = &decision.answer {
                 let mut claims = self.claims.lock().unwrap();
                 claims.get_mut(&*answer.scope).unwrap().1 = Some(answer.clone());
             }
-            self.closed.lock().unwrap().push(decision);
+            self.closed.lock().unwrap().push(decision.clone());
         }
-        now(done)
+        now(done.map(|()| Committed::Written))
     }
-    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>> {
+    fn lose(&self, _decision: DecisionId) {}
+    fn claim(&self, claim: Claim, _by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
         let mut claims = self.claims.lock().unwrap();
         let claimed = match claims.get(&*claim.scope) {
             None => {

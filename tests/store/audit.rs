@@ -13,13 +13,14 @@ use gavel::domain::agent_run::{InDoubtCall, RunStatus};
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
-use gavel::ports::records::{CallRecord, Intent, Recorder};
-use gavel::ports::runs::{ActionOutcome, Append, Created, Held, NewAction, NewRun, Runs, Settled, Suspend, Suspended};
+use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
+use gavel::ports::records::{CallRecord, Intent};
+use gavel::ports::runs::{Created, NewRun, Runs, Settled};
 use serde_json::{Value, json};
 
+use crate::commits::{Append, Writes, entries, finished, suspend};
 use crate::support::{
-    T0, TestDb, begin, closed, done, entries, failed, finished, intent, new_run, open_decision, queued_run, raw,
-    tenant, tool,
+    T0, TestDb, begin, closed, done, failed, intent, new_run, open_decision, queued_run, raw, tenant, tool,
 };
 
 /// Verifies the audit log, and the tool-call log as if the audit log had existed from the start. Findings about
@@ -753,7 +754,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
         actions: vec![action],
         ..entries(lease, 1..=1)
     };
-    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(append).await.unwrap(), Committed::Written);
     let settle = |by: &str, happened| Settle {
         words: "said".into(),
         action: sent.id,
@@ -775,7 +776,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
         error: Some((FailureCode::InDoubt, "it did not answer".into())),
         words: None,
     }];
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     assert_eq!(
         store.settle(settle("dave", true)).await.unwrap(),
         SettleDone::WithRun,
@@ -823,17 +824,12 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     let run = new_run();
     let lease = begin(&store, &run).await;
     let actions: Vec<_> = (0..3).map(|_| (ActionId::new(), ApprovalId::new())).collect();
-    let suspend = Suspend {
+    let suspend = suspend(
         lease,
-        run: run.id,
-        entries: Vec::new(),
-        outcomes: Vec::new(),
-        actions: actions.iter().map(|(id, approval)| asked(*id, *approval)).collect(),
-        waits: actions.iter().map(|(id, _)| *id).collect(),
-        child: None,
-        spent: Vec::new(),
-    };
-    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
+        run.id,
+        actions.iter().map(|(id, approval)| asked(*id, *approval)).collect(),
+    );
+    assert_eq!(store.commit(suspend).await.unwrap(), Committed::Written);
     let grant = GrantId::new();
     let resolve = |n: usize, resolution, grant| Resolve {
         approval: actions[n].1,
@@ -869,7 +865,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
         asked: vec![sent.id],
         ..entries(lease, 1..=1)
     };
-    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(append).await.unwrap(), Committed::Written);
     let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
     call.name = "send".into();
     let mut end = finished(lease, &run, RunStatus::Paused, vec![call]);
@@ -879,7 +875,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
         error: Some((FailureCode::InDoubt, "it did not answer".into())),
         words: None,
     }];
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     let settle = Settle {
         words: "said".into(),
         action: sent.id,
@@ -1086,17 +1082,8 @@ pub(crate) async fn a_call_started_without_an_approval_is_found(db: TestDb) {
     let run = new_run();
     let lease = begin(&store, &run).await;
     let (action, approval) = (ActionId::new(), ApprovalId::new());
-    let suspend = Suspend {
-        lease,
-        run: run.id,
-        entries: Vec::new(),
-        outcomes: Vec::new(),
-        actions: vec![asked(action, approval)],
-        waits: vec![action],
-        child: None,
-        spent: Vec::new(),
-    };
-    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
+    let suspend = suspend(lease, run.id, vec![asked(action, approval)]);
+    assert_eq!(store.commit(suspend).await.unwrap(), Committed::Written);
     db.run(
         "UPDATE agent_action SET status = 'approved', resolution = 'approve_once', resolved_by = 'user:boss', \
          resolved_at = created_at; UPDATE agent_run SET status = 'running', lease_until = 0",
@@ -1115,7 +1102,7 @@ pub(crate) async fn a_call_started_without_an_approval_is_found(db: TestDb) {
         asked: vec![sent.id],
         ..entries(lease, 1..=1)
     };
-    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(append).await.unwrap(), Committed::Written);
     let action_id = action.to_string();
     let begun = rows(&db).await.into_iter().find(|row| row.kind == "effect_intended");
     assert_eq!(
@@ -1167,7 +1154,7 @@ pub(crate) async fn a_call_started_under_a_forged_grant_is_found(db: TestDb) {
         actions: vec![action],
         ..entries(lease, 1..=1)
     };
-    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(append).await.unwrap(), Committed::Written);
     let without = Finding::Unapproved {
         number: 1,
         action_id: sent.id.to_string(),

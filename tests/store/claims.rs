@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use gavel::ports::records::{Claimed, Recorder};
+use gavel::ports::claims::Claimed;
 
-use crate::support::{TestDb, answer, claim, closed, eventually};
+use crate::commits::{Writes, claim};
+use crate::support::{TestDb, answer, closed, eventually};
 
 /// DESIGN.md 9: of many concurrent requests with one key, one runs. The others are rejected as in progress, and later
 /// get its answer.
@@ -15,7 +16,7 @@ pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
         let store = Arc::clone(&stores[n % 2]);
         racing.spawn(async move {
             let claim = claim("scope", "body");
-            (n, claim.decision.clone(), store.claim(claim).await.unwrap())
+            (n, claim.decision.clone(), store.claims(claim).await.unwrap())
         });
     }
     let mut winner = None;
@@ -33,7 +34,7 @@ pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
     decision.answer = Some(answer("scope"));
     stores[n % 2].close(decision).await.unwrap();
     for store in &stores {
-        let met = store.claim(claim("scope", "body")).await.unwrap();
+        let met = store.claims(claim("scope", "body")).await.unwrap();
         assert_eq!(met, Claimed::Answered(answer("scope")));
     }
 }
@@ -43,13 +44,13 @@ pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
     let open = first.decision.clone();
-    assert_eq!(store.claim(first).await.unwrap(), Claimed::New);
-    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Mismatch);
+    assert_eq!(store.claims(first).await.unwrap(), Claimed::New);
+    assert_eq!(store.claims(claim("scope", "other")).await.unwrap(), Claimed::Mismatch);
     let mut decision = closed(open, vec![], true);
     decision.answer = Some(answer("scope"));
     store.close(decision).await.unwrap();
-    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Mismatch);
-    assert_eq!(store.claim(claim("another", "other")).await.unwrap(), Claimed::New);
+    assert_eq!(store.claims(claim("scope", "other")).await.unwrap(), Claimed::Mismatch);
+    assert_eq!(store.claims(claim("another", "other")).await.unwrap(), Claimed::New);
 }
 
 /// DESIGN.md 9: a claim is valid for 24 h.
@@ -57,7 +58,7 @@ pub(crate) async fn an_expired_key_can_be_claimed_again(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
     let mut decision = closed(first.decision.clone(), vec![], true);
-    store.claim(first).await.unwrap();
+    store.claims(first).await.unwrap();
     decision.answer = Some(answer("scope"));
     store.close(decision).await.unwrap();
     let day = "expires_at - created_at";
@@ -67,8 +68,8 @@ pub(crate) async fn an_expired_key_can_be_claimed_again(db: TestDb) {
     );
 
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
-    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::New);
-    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Running);
+    assert_eq!(store.claims(claim("scope", "other")).await.unwrap(), Claimed::New);
+    assert_eq!(store.claims(claim("scope", "other")).await.unwrap(), Claimed::Running);
 }
 
 /// DESIGN.md 9: a decision that ended without an answer is not run again; the response says where to look.
@@ -77,9 +78,9 @@ pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb)
     let mut first = claim("scope", "body");
     first.decision.request_id = "req \"7\"".into();
     let open = first.decision.clone();
-    store.claim(first).await.unwrap();
+    store.claims(first).await.unwrap();
     store.close(closed(open.clone(), vec![], true)).await.unwrap();
-    let Claimed::Answered(stored) = store.claim(claim("scope", "body")).await.unwrap() else {
+    let Claimed::Answered(stored) = store.claims(claim("scope", "body")).await.unwrap() else {
         panic!("not answered");
     };
     assert_eq!(stored.status, 500);
@@ -94,7 +95,7 @@ pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb)
     }
     // The same text each time.
     assert_eq!(
-        store.claim(claim("scope", "body")).await.unwrap(),
+        store.claims(claim("scope", "body")).await.unwrap(),
         Claimed::Answered(stored)
     );
 }
@@ -105,7 +106,7 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     let live = claim("live", "body");
     let mut decision = closed(live.decision.clone(), vec![], true);
     decision.answer = Some(answer("live"));
-    assert_eq!(store.claim(live).await.unwrap(), Claimed::New);
+    assert_eq!(store.claims(live).await.unwrap(), Claimed::New);
     store.close(decision).await.unwrap();
     store.shutdown().await;
     db.run(
@@ -120,7 +121,7 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
         db.count("SELECT COUNT(*) FROM idempotency_key").await == 1
     })
     .await;
-    let met = store.claim(claim("live", "body")).await.unwrap();
+    let met = store.claims(claim("live", "body")).await.unwrap();
     assert_eq!(met, Claimed::Answered(answer("live")));
 }
 
@@ -130,7 +131,7 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
 async fn a_renewed_claim_is_not_pruned_as_the_expired_one() {
     let db = TestDb::postgres().await;
     let store = db.open().await;
-    store.claim(claim("scope", "body")).await.unwrap();
+    store.claims(claim("scope", "body")).await.unwrap();
     // Its own pruning must not interfere.
     store.shutdown().await;
     db.run(

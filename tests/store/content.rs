@@ -2,8 +2,9 @@
 
 use gavel::adapters::store::{ContentKey, ContentMode};
 use gavel::domain::tool::FailureCode;
-use gavel::ports::records::{CallRecord, Decisions, ListQuery, Recorder};
+use gavel::ports::records::{CallRecord, Decisions, ListQuery};
 
+use crate::commits::Writes;
 use crate::support::{TestDb, closed, done, failed, intent, open_decision, raw, tenant};
 
 const CANARY: &str = "canary-7f3a";

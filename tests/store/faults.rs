@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{AtStart, Store, StoreConfig, StoreError};
 use gavel::domain::ids::{InstanceId, TenantId};
-use gavel::ports::records::{Decisions, ListQuery, RecordError, Recorder};
+use gavel::ports::commit::Recorder;
+use gavel::ports::records::{Decisions, ListQuery, RecordError};
 use gavel::ports::runs::{self, NewRun};
 
+use crate::commits::Writes;
 use crate::postgres::{Server, Wire};
 use crate::support::{TestDb, closed, done, eventually, intent, open_decision, queued_run, tenant};
 

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use gavel::adapters::store::Store;
-use gavel::ports::records::Recorder;
+use gavel::ports::commit::Recorder;
 
+use crate::commits::Writes;
 use crate::support::{TestDb, closed, done, intent, open_decision};
 
 const URL: &str = "GAVEL_TEST_KILLED_URL";

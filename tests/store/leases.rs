@@ -6,12 +6,13 @@ use std::time::Duration;
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{InstanceId, RunId, TenantId, UserId};
+use gavel::ports::commit::Committed;
 use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
-use gavel::ports::runs::{Append, Created, FinishedRun, Held, Lease, MOST_TAKES, NewRun, Renewed, Runs, Turn};
+use gavel::ports::runs::{Created, Lease, MOST_TAKES, NewRun, Renewed, Runs, Turn};
 
+use crate::commits::{Append, FinishedRun, Writes, entries, finished, key};
 use crate::support::{
-    T0, TestDb, begin, called_run, closed, done, entries, entry, eventually, finished, intent, new_run, open_decision,
-    queued_run, tenant,
+    T0, TestDb, begin, called_run, closed, done, entry, eventually, intent, new_run, open_decision, queued_run, tenant,
 };
 
 /// Expires every lease, as if its holder had not renewed it.
@@ -74,7 +75,7 @@ pub(crate) async fn a_run_is_claimed_from_the_queue_and_from_dead_processes(db: 
     assert_eq!((first.fence, second.fence), (1, 2));
     assert_eq!(db.count(started).await, began);
     let end = finished(second, &run, RunStatus::Completed, vec![]);
-    assert_eq!(two.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(two.finish(end).await.unwrap(), Committed::Written);
     time_passes(&db).await;
     assert_eq!(one.take(run.id).await.unwrap(), None);
     assert_eq!(one.take(RunId::new()).await.unwrap(), None);
@@ -88,10 +89,10 @@ pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
     let old = begin(&lost, &run).await;
     let child = called_run(old, run.id);
     begin(&lost, &child).await;
-    assert_eq!(lost.append(entries(old, 1..=1)).await.unwrap(), Held::Yes);
+    assert_eq!(lost.append(entries(old, 1..=1)).await.unwrap(), Committed::Written);
     time_passes(&db).await;
     // No other process has claimed it yet, so it is not lost: a delayed holder continues.
-    assert_eq!(lost.append(entries(old, 2..=2)).await.unwrap(), Held::Yes);
+    assert_eq!(lost.append(entries(old, 2..=2)).await.unwrap(), Committed::Written);
     assert_eq!(lost.renew(vec![old]).await.unwrap(), Renewed::default());
     assert_eq!(next.take(run.id).await.unwrap(), None, "it was renewed");
     time_passes(&db).await;
@@ -113,9 +114,6 @@ pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
     };
     let intents = Append {
         intents: vec![intent(&run.decision, 1)],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(old, 3..=3)
     };
     let chat = closed(open_decision(), vec![], false);
@@ -127,16 +125,16 @@ pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
         lost.renew(vec![old, held]),
         lost.release(vec![old]),
         lost.append(entries(held, 1..=1)),
-        gavel::ports::records::Recorder::close(&*lost, chat),
+        Writes::close(&*lost, chat),
     );
     assert_eq!(
         (root.unwrap(), called.unwrap(), end.unwrap()),
-        (Held::No, Held::No, Held::No)
+        (Committed::LeaseLost, Committed::LeaseLost, Committed::LeaseLost)
     );
     assert_eq!(made.unwrap(), Created::LeaseLost);
     assert_eq!(renewed.unwrap().lost, [old]);
     released.unwrap();
-    assert_eq!(other.unwrap(), Held::Yes);
+    assert_eq!(other.unwrap(), Committed::Written);
     recorded.unwrap();
     db.run(&format!("DELETE FROM agent_run_entry WHERE run_id = '{}'", beside.id))
         .await;
@@ -153,10 +151,14 @@ pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
     assert_eq!(db.line(&fence).await, "running 2");
 
     // The same fence with another owner is no lease either.
-    assert_eq!(lost.append(entries(new, 3..=3)).await.unwrap(), Held::No);
-    assert_eq!(next.append(entries(new, 3..=3)).await.unwrap(), Held::Yes);
+    assert_eq!(lost.append(entries(new, 3..=3)).await.unwrap(), Committed::LeaseLost);
+    assert_eq!(next.append(entries(new, 3..=3)).await.unwrap(), Committed::Written);
     let end = finished(new, &child, RunStatus::Completed, vec![]);
-    assert_eq!(next.finish(end).await.unwrap(), Held::Yes, "the child came with it");
+    assert_eq!(
+        next.finish(end).await.unwrap(),
+        Committed::Written,
+        "the child came with it"
+    );
 }
 
 /// DESIGN.md 8: leases are renewed by the database's clock, however many, and lost ones are reported.
@@ -210,7 +212,7 @@ pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
         (leases[1], &paused, RunStatus::Paused),
     ] {
         let end = finished(lease, run, status, vec![]);
-        assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+        assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     }
     let over = db.rows("SELECT * FROM agent_run WHERE completed_at IS NOT NULL").await;
     assert_eq!(store.renew(leases.clone()).await.unwrap(), Renewed::default());
@@ -221,7 +223,7 @@ pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
     time_passes(&db).await;
     let lease = next.take(taken.id).await.unwrap().unwrap();
     let end = finished(lease, &taken, RunStatus::Completed, vec![]);
-    assert_eq!(next.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(next.finish(end).await.unwrap(), Committed::Written);
     assert_eq!(store.renew(leases.clone()).await.unwrap().lost, [leases[2]]);
     assert_eq!(next.renew(vec![lease]).await.unwrap(), Renewed::default());
 }
@@ -238,13 +240,16 @@ pub(crate) async fn a_released_lease_is_claimed_at_once(db: TestDb) {
     let taken = next.take(run.id).await.unwrap().unwrap();
     assert_eq!(taken.fence, 2);
     leaving.release(vec![lease]).await.unwrap();
-    assert_eq!(leaving.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
-    assert_eq!(next.append(entries(taken, 1..=1)).await.unwrap(), Held::Yes);
+    assert_eq!(
+        leaving.append(entries(lease, 1..=1)).await.unwrap(),
+        Committed::LeaseLost
+    );
+    assert_eq!(next.append(entries(taken, 1..=1)).await.unwrap(), Committed::Written);
 
     // A write that was in flight at the release is still made while no other process has claimed the run.
     for _ in 0..2 {
         let end = finished(second, &other, RunStatus::Completed, vec![]);
-        assert_eq!(leaving.finish(end).await.unwrap(), Held::Yes);
+        assert_eq!(leaving.finish(end).await.unwrap(), Committed::Written);
     }
     assert_eq!(next.take(other.id).await.unwrap(), None);
     assert!(in_turn(&next).await.is_empty());
@@ -336,8 +341,8 @@ pub(crate) async fn a_run_that_no_process_returns_fails(db: TestDb) {
             intents: vec![intent(&of.decision, 1)],
             ..entries(lease.unwrap(), 1..=1)
         };
-        assert_eq!(store.append(append(&run)).await.unwrap(), Held::Yes);
-        assert_eq!(store.append(append(&child)).await.unwrap(), Held::Yes);
+        assert_eq!(store.append(append(&run)).await.unwrap(), Committed::Written);
+        assert_eq!(store.append(append(&child)).await.unwrap(), Committed::Written);
     }
     let other = new_run();
     let alive = begin(&last, &other).await;
@@ -364,7 +369,10 @@ pub(crate) async fn a_run_that_no_process_returns_fails(db: TestDb) {
         1
     );
     // Its last holder was alive after all: its write is too late.
-    assert_eq!(first.append(entries(lease.unwrap(), 2..=2)).await.unwrap(), Held::No);
+    assert_eq!(
+        first.append(entries(lease.unwrap(), 2..=2)).await.unwrap(),
+        Committed::LeaseLost
+    );
 }
 
 /// A run that its processes release in an orderly way never fails, however often it is claimed.
@@ -397,9 +405,6 @@ pub(crate) async fn an_append_without_an_answer_is_stored_completely_or_not_at_a
         let lock = db.lock().await;
         let more = Append {
             intents: vec![intent(&run.decision, 1)],
-            asked: Vec::new(),
-            actions: Vec::new(),
-            outcomes: Vec::new(),
             ..entries(lease, 1..=3)
         };
         let appending = tokio::time::timeout(Duration::from_millis(20), cut_off.append(more));
@@ -428,7 +433,10 @@ pub(crate) async fn an_append_without_an_answer_is_stored_completely_or_not_at_a
         assert_eq!(db.count(&intents).await, i64::from(written));
         found[usize::from(written)] = true;
         let after = journal.len() as u64 + 1;
-        assert_eq!(next.append(entries(taken, after..=after)).await.unwrap(), Held::Yes);
+        assert_eq!(
+            next.append(entries(taken, after..=after)).await.unwrap(),
+            Committed::Written
+        );
         assert_eq!(next.journal(run.id, 0, 9).await.unwrap().len() as u64, after);
         if found[1] {
             break;
@@ -457,7 +465,7 @@ async fn a_run_is_not_claimed_during_an_append() {
         assert_eq!(next.take(run.id).await.unwrap(), None, "it is being written to");
     }
     lock.release().await;
-    assert_eq!(appending.await.unwrap(), Held::Yes);
+    assert_eq!(appending.await.unwrap(), Committed::Written);
     assert_eq!(taken_at_last(&next, run.id).await.fence, 2);
     let journal = next.journal(run.id, 0, 9).await.unwrap();
     assert_eq!(journal, [entry(1)]);
@@ -489,15 +497,15 @@ pub(crate) async fn many_concurrent_runs_do_not_deadlock(db: TestDb) {
                         ..entries(lease, turn..=turn)
                     };
                     let (held, renewed) = tokio::join!(store.append(more), store.renew(vec![lease]));
-                    assert_eq!(held.unwrap(), Held::Yes);
+                    assert_eq!(held.unwrap(), Committed::Written);
                     assert_eq!(renewed.unwrap(), Renewed::default());
                 }
                 let end = finished(lease, child, RunStatus::Completed, vec![]);
-                assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+                assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
             });
             futures_util::future::join_all(work).await;
             let end = finished(lease, &run, RunStatus::Completed, vec![]);
-            assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+            assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
         });
     }
     working.join_all().await;
@@ -555,7 +563,7 @@ async fn a_claim_of_a_locked_run_neither_waits_nor_blocks() {
     for taken in futures_util::future::join_all(takes).await {
         assert_eq!(taken.unwrap(), None);
     }
-    gavel::ports::records::Recorder::close(&*store, closed(open_decision(), vec![], false))
+    Writes::close(&*store, closed(open_decision(), vec![], false))
         .await
         .unwrap();
     frozen.close().await.unwrap();
@@ -619,12 +627,9 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
     let announced = intent(&paused.decision, 1);
     let more = Append {
         intents: vec![announced.clone()],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(lease, 1..=2)
     };
-    assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(more).await.unwrap(), Committed::Written);
     wire.lose_the_next_commit();
     assert_eq!(store.renew(vec![lease]).await.unwrap(), Renewed::default());
     wire.lose_the_next_commit();
@@ -632,10 +637,10 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
         entries: vec![entry(3)],
         ..finished(lease, &paused, RunStatus::Paused, vec![done(&announced)])
     };
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     let resuming = NewRun {
         resumes: Some(paused.id),
-        claim: Some(("scope".into(), "body".into())),
+        claim: Some(key("scope", "body")),
         ..new_run()
     };
     wire.lose_the_next_commit();

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::RunStatus;
-use gavel::ports::records::Recorder;
-use gavel::ports::runs::{Held, Lease, Runs};
+use gavel::ports::commit::Committed;
+use gavel::ports::runs::Lease;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
-use crate::support::{TestDb, begin, closed, done, finished, intent, new_run, open_decision};
+use crate::commits::{Writes, finished};
+use crate::support::{TestDb, begin, closed, done, intent, new_run, open_decision};
 
 /// The log lines about decisions, with their fields as text.
 #[derive(Clone, Default)]
@@ -84,11 +85,11 @@ pub(crate) async fn each_decision_is_one_log_line_with_its_key_fields(db: TestDb
         ..lease
     };
     let end = finished(lost, &run, RunStatus::Completed, Vec::new());
-    assert_eq!(store.finish(end).await.unwrap(), Held::No);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::LeaseLost);
     assert_eq!(lines.take(), [], "another process decides it");
     let end = finished(lease, &run, RunStatus::Completed, Vec::new());
     let id = end.decision.open.id.to_string();
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     let [line] = &lines.take()[..] else { panic!("one line") };
     assert_eq!((&line["decision_id"], &*line["surface"]), (&id, "agent"));
     store.shutdown().await;

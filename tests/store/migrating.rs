@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use gavel::adapters::store::{Store, StoreError};
-use gavel::ports::records::Recorder;
 
+use crate::commits::Writes;
 use crate::support::{TestDb, closed, done, intent, open_decision};
 
 /// The columns of every table and view, as `table.column`.

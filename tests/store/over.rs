@@ -7,10 +7,12 @@ use gavel::domain::action::Resolution;
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};
-use gavel::ports::runs::{Append, Created, Held, Lease, MOST_TAKES, NewRun, Runs, Suspend, Suspended, Turn};
+use gavel::ports::commit::{Committed, Recorder};
+use gavel::ports::runs::{Created, Lease, MOST_TAKES, NewRun, Runs, Turn};
 
 use crate::audit::asked;
-use crate::support::{T0, TestDb, begin, called_run, entries, finished, intent, new_run};
+use crate::commits::{Append, Writes, entries, finished, suspend};
+use crate::support::{T0, TestDb, begin, called_run, intent, new_run};
 use crate::waiting::suspended;
 
 /// Whose lease a write uses.
@@ -102,7 +104,7 @@ impl Tried {
         };
         if let Stands::Over(status) = stands {
             let end = finished(last, &run, status, Vec::new());
-            assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+            assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
         }
         Self { run, old, last, yes }
     }
@@ -187,17 +189,9 @@ impl Tried {
             }
             Try::Suspend(by) => {
                 let action = ActionId::new();
-                let suspend = Suspend {
-                    lease: self.lease(by),
-                    run: self.run.id,
-                    entries: entries(self.lease(by), 7..=8).entries,
-                    outcomes: Vec::new(),
-                    actions: vec![asked(action, ApprovalId::new())],
-                    waits: vec![action],
-                    child: None,
-                    spent: Vec::new(),
-                };
-                drop(store.suspend(suspend).await);
+                let mut suspend = suspend(self.lease(by), self.run.id, vec![asked(action, ApprovalId::new())]);
+                suspend.entries = entries(self.lease(by), 7..=8).entries;
+                drop(store.commit(suspend).await);
             }
             Try::Finish(by, status) => {
                 let mut end = finished(self.lease(by), &self.run, status, Vec::new());
@@ -280,21 +274,12 @@ pub(crate) async fn a_run_cancelled_before_its_start_never_starts(db: TestDb) {
         let lease = Lease { run: run.id, fence };
         for status in ends() {
             let end = finished(lease, &run, status, Vec::new());
-            assert_eq!(store.finish(end).await.unwrap(), Held::No, "{status:?}");
+            assert_eq!(store.finish(end).await.unwrap(), Committed::LeaseLost, "{status:?}");
         }
-        assert_eq!(store.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
+        assert_eq!(store.append(entries(lease, 1..=1)).await.unwrap(), Committed::LeaseLost);
         let action = ActionId::new();
-        let suspend = Suspend {
-            lease,
-            run: run.id,
-            entries: Vec::new(),
-            outcomes: Vec::new(),
-            actions: vec![asked(action, ApprovalId::new())],
-            waits: vec![action],
-            child: None,
-            spent: Vec::new(),
-        };
-        assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::LeaseLost);
+        let suspend = suspend(lease, run.id, vec![asked(action, ApprovalId::new())]);
+        assert_eq!(store.commit(suspend).await.unwrap(), Committed::LeaseLost);
         store.renew(vec![lease]).await.unwrap();
         store.release(vec![lease]).await.unwrap();
     }

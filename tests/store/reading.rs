@@ -8,11 +8,12 @@ use gavel::adapters::store::{ReadOnly, Store, StoreConfig};
 use gavel::domain::decision::{DecisionType, Outcome};
 use gavel::domain::ids::{ConversationId, DecisionId, TenantId, UserId};
 use gavel::domain::tool::FailureCode;
-use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, QueryError, Recorder};
+use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, QueryError};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
+use crate::commits::Writes;
 use crate::support::{T0, TestDb, closed, done, failed, intent, open_decision, tenant, tool};
 
 fn query(filter: &str) -> ListQuery {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use gavel::domain::decision::Outcome;
 use gavel::domain::tool::FailureCode;
-use gavel::ports::records::{CallRecord, RecordError, Recorder};
+use gavel::ports::commit::Recorder;
+use gavel::ports::records::{CallRecord, RecordError};
 
+use crate::commits::Writes;
 use crate::support::{TestDb, closed, done, eventually, failed, intent, open_decision, raw};
 
 const DECISION: &str = "SELECT status, decision_type, outcome_category, intent, response, iterations, duration_us \

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::adapters::store::{Store, StoreConfig};
-use gavel::ports::records::{Claimed, Recorder};
+use gavel::ports::claims::Claimed;
+use gavel::ports::commit::Recorder;
 
-use crate::support::{TestDb, claim, closed, done, eventually, intent, open_decision};
+use crate::commits::{Writes, claim};
+use crate::support::{TestDb, closed, done, eventually, intent, open_decision};
 
 const STATES: &str = "SELECT d.status, d.decision_type, d.outcome_category, d.intent, d.recovered, t.status, \
                       t.error_code FROM decision_log d LEFT JOIN tool_invocation_log t ON t.decision_id = d.id \
@@ -28,7 +30,7 @@ pub(crate) async fn a_dead_process_is_recovered_by_the_next(db: TestDb) {
     let (acting, mut idle) = (open_decision(), claim("scope", "body"));
     idle.decision.created_at += 1;
     dead.open(acting.clone(), vec![intent(&acting, 1)]).await.unwrap();
-    assert_eq!(dead.claim(idle).await.unwrap(), Claimed::New);
+    assert_eq!(dead.claims(idle).await.unwrap(), Claimed::New);
     died(&db, dead).await;
 
     let next = db.open().await;
@@ -52,7 +54,7 @@ pub(crate) async fn a_dead_process_is_recovered_by_the_next(db: TestDb) {
             "closed RESPOND_ONLY ERROR:INTERNAL none 1 - -",
         ]
     );
-    let Claimed::Answered(stored) = next.claim(claim("scope", "body")).await.unwrap() else {
+    let Claimed::Answered(stored) = next.claims(claim("scope", "body")).await.unwrap() else {
         panic!("the claim of the dead process is not answered");
     };
     assert_eq!(stored.status, 500);
@@ -148,7 +150,7 @@ pub(crate) async fn a_decision_opened_without_an_answer_is_closed_as_not_started
         let calling = async {
             tokio::join!(
                 store.open(opened.clone(), vec![intent(&opened, 1)]),
-                store.claim(claim("scope", "body"))
+                store.claims(claim("scope", "body"))
             )
         };
         // The caller stops waiting while the writer waits for the lock.
@@ -182,5 +184,5 @@ pub(crate) async fn a_decision_opened_without_an_answer_is_closed_as_not_started
             .await,
         0
     );
-    assert_eq!(store.claim(claim("scope", "body")).await.unwrap(), Claimed::New);
+    assert_eq!(store.claims(claim("scope", "body")).await.unwrap(), Claimed::New);
 }

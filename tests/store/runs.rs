@@ -8,13 +8,16 @@ use gavel::domain::action::Details;
 use gavel::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use gavel::ports::actions;
-use gavel::ports::records::{Intent, ListQuery, QueryError, RecordError, Recorder};
-use gavel::ports::runs::{Append, Claimant, Created, FinishedRun, Held, InThread, NewAction, NewRun, Parent, Runs};
+use gavel::ports::claims::Claimed;
+use gavel::ports::commit::{Committed, NewAction};
+use gavel::ports::records::{Intent, ListQuery, QueryError, RecordError};
+use gavel::ports::runs::{Created, InThread, NewRun, Origin, Parent, Runs};
 use serde_json::json;
 
+use crate::commits::{Append, FinishedRun, Writes, claim, entries, finished, key};
 use crate::support::{
-    T0, TestDb, begin, called_run, claim, closed, done, entries, entry, eventually, finished, intent, new_run,
-    open_decision, queued_run, raw, tenant,
+    T0, TestDb, begin, called_run, closed, done, entry, eventually, intent, new_run, open_decision, queued_run, raw,
+    tenant,
 };
 
 const DECISION: &str = "SELECT status, surface, decision_type, outcome_category, intent FROM decision_log";
@@ -73,10 +76,10 @@ pub(crate) async fn a_use_of_a_grant_is_counted_once(db: TestDb) {
             let taken_back = actions::Actions::revoke(&*store, &tenant(), None, grant, "ann").await;
             assert!(taken_back.unwrap());
         }
-        assert_eq!(store.append(first.clone()).await.unwrap(), Held::Yes);
+        assert_eq!(store.append(first.clone()).await.unwrap(), Committed::Written);
         assert_eq!(db.line("SELECT uses FROM approval_grant").await, "1");
     }
-    assert_eq!(store.append(second).await.unwrap(), Held::ApprovalGone);
+    assert_eq!(store.append(second).await.unwrap(), Committed::ApprovalGone);
     assert_eq!(db.line("SELECT uses FROM approval_grant").await, "1");
     let counts = "SELECT (SELECT COUNT(*) FROM agent_action), (SELECT COUNT(*) FROM agent_run_entry), \
                   (SELECT COUNT(*) FROM tool_invocation_log)";
@@ -161,12 +164,9 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     let intent = intent(&run.decision, 1);
     let more = Append {
         intents: vec![intent.clone()],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(lease, 1..=70)
     };
-    assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(more).await.unwrap(), Committed::Written);
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "started");
     let page = store.journal(run.id, 68, 10).await.unwrap();
     assert_eq!(page, [entry(69), entry(70)]);
@@ -196,8 +196,8 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
         (run.input.get(), run.settings.get())
     );
     assert_eq!(
-        (stored.parent, stored.resumes, stored.resumed_by, stored.cancel),
-        (None, None, None, false)
+        (stored.origin, stored.resumes, stored.resumed_by, stored.cancel),
+        (Origin::Trigger, None, None, false)
     );
     assert_eq!((stored.started_at, stored.steps), (Some(T0), 0));
     assert_eq!(shown(&store, run.id).await.status, RunStatus::Running);
@@ -216,7 +216,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
         entries: vec![entry(71)],
         ..finished(lease, &run, RunStatus::Paused, vec![done(&intent)])
     };
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     assert_eq!(
         serde_json::to_value(shown(&store, run.id).await).unwrap(),
         json!({
@@ -257,7 +257,7 @@ pub(crate) async fn a_repeated_operation_has_one_effect(db: TestDb) {
         .unwrap();
 
     let run = NewRun {
-        claim: Some(("scope".into(), "body".into())),
+        claim: Some(key("scope", "body")),
         resumes: Some(paused.id),
         ..new_run()
     };
@@ -267,19 +267,16 @@ pub(crate) async fn a_repeated_operation_has_one_effect(db: TestDb) {
     for numbers in [1..=2, 1..=2, 2..=3] {
         let more = Append {
             intents: vec![intent.clone()],
-            asked: Vec::new(),
-            actions: Vec::new(),
-            outcomes: Vec::new(),
             ..entries(lease, numbers)
         };
-        assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+        assert_eq!(store.append(more).await.unwrap(), Committed::Written);
     }
     let child = called_run(lease, run.id);
     assert_eq!(begin(&store, &child).await, lease);
     assert_eq!(begin(&store, &child).await, lease);
     // The caller may have lost the id, but has the same call.
     let again = NewRun {
-        parent: child.parent,
+        origin: child.origin.clone(),
         ..new_run()
     };
     assert_eq!(store.create(again).await.unwrap(), Created::Replayed(child.id));
@@ -289,16 +286,16 @@ pub(crate) async fn a_repeated_operation_has_one_effect(db: TestDb) {
             entries: vec![entry(4)],
             ..finished(lease, run, RunStatus::Completed, calls)
         };
-        assert_eq!(store.finish(end.clone()).await.unwrap(), Held::Yes);
+        assert_eq!(store.finish(end.clone()).await.unwrap(), Committed::Written);
         let rows = db.rows("SELECT * FROM agent_run ORDER BY id").await;
-        assert_eq!(store.finish(end.clone()).await.unwrap(), Held::Yes);
+        assert_eq!(store.finish(end.clone()).await.unwrap(), Committed::Written);
         assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, rows);
         // Another end of the same run is not a repetition.
         let other = FinishedRun {
             status: RunStatus::Cancelled,
             ..end
         };
-        assert_eq!(store.finish(other).await.unwrap(), Held::No);
+        assert_eq!(store.finish(other).await.unwrap(), Committed::LeaseLost);
         assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, rows);
     }
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 3);
@@ -316,9 +313,6 @@ pub(crate) async fn a_run_ends_completely_or_not_at_all(db: TestDb) {
     let (announced, another) = (intent(&run.decision, 1), intent(&run.decision, 1));
     let more = Append {
         intents: vec![announced.clone()],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(lease, 1..=1)
     };
     store.append(more).await.unwrap();
@@ -334,11 +328,11 @@ pub(crate) async fn a_run_ends_completely_or_not_at_all(db: TestDb) {
         store.finish(finished(beside, &neighbour, RunStatus::Completed, vec![])),
     );
     unavailable(refused);
-    assert_eq!(other.unwrap(), Held::Yes, "its neighbor is unaffected");
+    assert_eq!(other.unwrap(), Committed::Written, "its neighbor is unaffected");
     let rows = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
     assert_eq!(db.rows(&rows).await, before);
     assert_eq!(store.journal(run.id, 0, 9).await.unwrap(), [entry(1)]);
-    assert_eq!(store.finish(end(&announced)).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end(&announced)).await.unwrap(), Committed::Written);
     assert_eq!(shown(&store, run.id).await.status, RunStatus::Completed);
 }
 
@@ -357,9 +351,6 @@ pub(crate) async fn a_failed_end_of_a_run_is_written_later(db: TestDb) {
     let intent = intent(&run.decision, 1);
     let more = Append {
         intents: vec![intent.clone()],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(lease, 1..=1)
     };
     store.append(more).await.unwrap();
@@ -393,7 +384,7 @@ pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
         let run = NewRun {
             queued: attempt % 2 == 0,
             resumes: Some(paused.id),
-            claim: Some(("scope".into(), "body".into())),
+            claim: Some(key("scope", "body")),
             ..new_run()
         };
         // The caller stops waiting while the writer waits for the lock.
@@ -432,10 +423,10 @@ pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
 pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let asked = |scope: &str, fingerprint: &str| NewRun {
-        claim: Some((scope.into(), fingerprint.into())),
+        claim: Some(key(scope, fingerprint)),
         ..queued_run()
     };
-    assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
+    assert_eq!(stores[0].claimed(&key("scope", "body")).await.unwrap(), None);
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..20 {
         let (store, run) = (Arc::clone(&stores[n % 2]), asked("scope", "body"));
@@ -451,12 +442,11 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     }
     assert_eq!((made.len(), replayed.len()), (1, 19));
     assert!(replayed.iter().all(|run| *run == made[0]));
-    let claimant = Claimant {
-        run: made[0],
-        fingerprint: "body".into(),
-    };
     for store in &stores {
-        assert_eq!(store.claimed("scope").await.unwrap(), Some(claimant.clone()));
+        let claimed = store.claimed(&key("scope", "body")).await.unwrap();
+        assert_eq!(claimed, Some(Claimed::Run(made[0])));
+        let claimed = store.claimed(&key("scope", "other")).await.unwrap();
+        assert_eq!(claimed, Some(Claimed::Mismatch));
     }
     let mismatch = stores[0].create(asked("scope", "other")).await.unwrap();
     assert_eq!(mismatch, Created::Mismatch);
@@ -466,11 +456,11 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     // Expired, and its run has ended.
     stores[0].cancel(made[0], "ann").await.unwrap();
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
-    assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
+    assert_eq!(stores[0].claimed(&key("scope", "body")).await.unwrap(), None);
     let again = stores[0].create(asked("scope", "other")).await.unwrap();
     assert_eq!(again, Created::New(None));
     // The claims of chats are in the same table.
-    stores[0].claim(claim("another", "body")).await.unwrap();
+    stores[0].claims(claim("another", "body")).await.unwrap();
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
 }
 
@@ -478,7 +468,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
 pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     let store = db.open().await;
     let asked = |scope: &str| NewRun {
-        claim: Some((scope.into(), "body".into())),
+        claim: Some(key(scope, "body")),
         ..new_run()
     };
     let (working, waiting, over) = (
@@ -492,8 +482,8 @@ pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     let lease = begin(&store, &working).await;
     assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
     let end = finished(begin(&store, &over).await, &over, RunStatus::Completed, vec![]);
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
-    store.claim(claim("chat", "body")).await.unwrap();
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
+    store.claims(claim("chat", "body")).await.unwrap();
     store.shutdown().await;
     db.run("UPDATE idempotency_key SET created_at = 1, expires_at = 2")
         .await;
@@ -507,14 +497,11 @@ pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     })
     .await;
     for (scope, run) in [("working", working.id), ("waiting", waiting.id)] {
-        let claimant = Claimant {
-            run,
-            fingerprint: "body".into(),
-        };
-        assert_eq!(store.claimed(scope).await.unwrap(), Some(claimant));
+        let claimed = store.claimed(&key(scope, "body")).await.unwrap();
+        assert_eq!(claimed, Some(Claimed::Run(run)));
         assert_eq!(store.create(asked(scope)).await.unwrap(), Created::Replayed(run));
     }
-    assert_eq!(store.claimed("over").await.unwrap(), None);
+    assert_eq!(store.claimed(&key("over", "body")).await.unwrap(), None);
     begin(&store, &asked("over")).await;
 
     let lease = {
@@ -525,9 +512,9 @@ pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
         store.take(working.id).await.unwrap().unwrap()
     };
     let end = finished(lease, &working, RunStatus::Completed, vec![]);
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     assert_eq!(
-        store.claimed("working").await.unwrap(),
+        store.claimed(&key("working", "body")).await.unwrap(),
         None,
         "the 24 h have passed, and the run has ended"
     );
@@ -539,7 +526,7 @@ pub(crate) async fn a_request_that_creates_no_run_stores_no_definitions(db: Test
     let store = db.open().await;
     let asked = |fingerprint: &str, hash: &str| {
         let mut run = NewRun {
-            claim: Some(("scope".into(), fingerprint.into())),
+            claim: Some(key("scope", fingerprint)),
             ..new_run()
         };
         run.snapshot.hash = hash.into();
@@ -578,9 +565,9 @@ pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
     let store = &stores[0];
     let paused = new_run();
     let lease = begin(store, &paused).await;
-    let resuming = |key: &str| NewRun {
+    let resuming = |scope: &str| NewRun {
         resumes: Some(paused.id),
-        claim: Some((key.into(), "body".into())),
+        claim: Some(key(scope, "body")),
         ..queued_run()
     };
     let refused = store.create(resuming("early")).await.unwrap();
@@ -691,24 +678,28 @@ pub(crate) async fn no_call_starts_after_a_run_is_cancelled(db: TestDb) {
         ..entries(lease, number..=number)
     };
     let before = begins(&grandchild, 1);
-    assert_eq!(store.append(before.clone()).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(before.clone()).await.unwrap(), Committed::Written);
     other.cancel(child.id, "ann").await.unwrap();
-    assert_eq!(store.append(before).await.unwrap(), Held::Yes, "it had started");
+    assert_eq!(
+        store.append(before).await.unwrap(),
+        Committed::Written,
+        "it had started"
+    );
     for below in [&grandchild, &child] {
-        assert_eq!(store.append(begins(below, 2)).await.unwrap(), Held::ApprovalGone);
+        assert_eq!(store.append(begins(below, 2)).await.unwrap(), Committed::ApprovalGone);
     }
     // Entries that start no call are still written: the result of the call, and the end.
     let told = Append {
         run: grandchild.id,
         ..entries(lease, 2..=2)
     };
-    assert_eq!(store.append(told).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(told).await.unwrap(), Committed::Written);
     for beside in [&sibling, &run] {
-        assert_eq!(store.append(begins(beside, 1)).await.unwrap(), Held::Yes);
+        assert_eq!(store.append(begins(beside, 1)).await.unwrap(), Committed::Written);
     }
     other.cancel(run.id, "ann").await.unwrap();
     for all in [&sibling, &run] {
-        assert_eq!(store.append(begins(all, 2)).await.unwrap(), Held::ApprovalGone);
+        assert_eq!(store.append(begins(all, 2)).await.unwrap(), Committed::ApprovalGone);
     }
     assert_eq!(db.count("SELECT COUNT(*) FROM tool_invocation_log").await, 3);
 }
@@ -724,8 +715,14 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
     let grandchild = called_run(lease, child.id);
     begin(&store, &grandchild).await;
     assert_eq!(shown(&store, grandchild.id).await.parent_run_id, Some(child.id));
-    let parent = child.parent.map(|Parent { run, action, .. }| (run, action));
-    assert_eq!(store.load(child.id).await.unwrap().unwrap().parent, parent);
+    let Some(Parent {
+        run: caller, action, ..
+    }) = child.origin.parent()
+    else {
+        panic!("it is called")
+    };
+    let stored = store.load(child.id).await.unwrap().unwrap();
+    assert_eq!(stored.origin, Origin::Called((*caller, *action)));
     // It cannot be claimed, although it has no lease of its own.
     assert_eq!(store.take(child.id).await.unwrap(), None);
 
@@ -734,20 +731,17 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
     let more = Append {
         run: grandchild.id,
         intents: vec![intent],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(lease, 1..=2)
     };
-    assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(more).await.unwrap(), Committed::Written);
     assert_eq!(store.journal(grandchild.id, 0, 9).await.unwrap(), [entry(1), entry(2)]);
     assert!(store.journal(run.id, 0, 9).await.unwrap().is_empty());
     let end = finished(lease, &child, RunStatus::Completed, vec![]);
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     assert_eq!(shown(&store, grandchild.id).await.status, RunStatus::Running);
 
     let end = finished(lease, &run, RunStatus::Failed, vec![]);
-    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     let left = shown(&store, grandchild.id).await;
     assert_eq!(left.status, RunStatus::Failed);
     assert_eq!(
@@ -772,7 +766,7 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
         run: grandchild.id,
         ..entries(lease, 3..=3)
     };
-    assert_eq!(store.append(more).await.unwrap(), Held::No);
+    assert_eq!(store.append(more).await.unwrap(), Committed::LeaseLost);
     assert_eq!(
         store.create(called_run(lease, child.id)).await.unwrap(),
         Created::LeaseLost
@@ -787,9 +781,6 @@ pub(crate) async fn the_decisions_of_runs_survive_their_process(db: TestDb) {
     let lease = begin(&dead, &run).await;
     let more = Append {
         intents: vec![intent(&run.decision, 1)],
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
         ..entries(lease, 1..=1)
     };
     dead.append(more).await.unwrap();
@@ -1125,7 +1116,7 @@ pub(crate) async fn runs_are_deleted_after_their_retention_time(db: TestDb) {
         intents: vec![effect],
         ..entries(lease, 1..=1)
     };
-    assert_eq!(store.append(begins).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(begins).await.unwrap(), Committed::Written);
     store
         .finish(finished(lease, &unsettled, RunStatus::Failed, vec![]))
         .await
@@ -1204,7 +1195,7 @@ pub(crate) async fn waiting_messages_of_a_thread_run_in_order_whatever_the_clock
                 created_at: T0 + clock,
                 ..run.decision
             },
-            thread: Some(InThread {
+            origin: Origin::Thread(InThread {
                 thread,
                 is_new,
                 message: "a word of ann".into(),
@@ -1248,7 +1239,7 @@ pub(crate) async fn threads_are_deleted_with_their_runs(db: TestDb) {
     let store = db.open().await;
     let said = async |thread: ThreadId, is_new| {
         let run = NewRun {
-            thread: Some(InThread {
+            origin: Origin::Thread(InThread {
                 thread,
                 is_new,
                 message: "a word of ann".into(),

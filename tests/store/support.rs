@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
-use gavel::domain::agent_run::RunStatus;
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
 use gavel::domain::schema::JsonSchema;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
-use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, PolicyOutcome, StoredAnswer};
-use gavel::ports::runs::{Append, Created, FinishedRun, Lease, NewRun, Parent, Runs, Snapshot, StoredEntry};
+use gavel::ports::claims::StoredAnswer;
+use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, PolicyOutcome};
+use gavel::ports::runs::{Created, Lease, NewRun, Origin, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 
@@ -326,14 +326,6 @@ pub(crate) fn closed(open: OpenDecision, calls: Vec<CallRecord>, opened: bool) -
     }
 }
 
-pub(crate) fn claim(scope: &str, fingerprint: &str) -> Claim {
-    Claim {
-        scope: scope.into(),
-        fingerprint: fingerprint.into(),
-        decision: open_decision(),
-    }
-}
-
 pub(crate) fn answer(scope: &str) -> StoredAnswer {
     StoredAnswer {
         scope: scope.into(),
@@ -355,7 +347,7 @@ pub(crate) fn new_run() -> NewRun {
             surface: "agent",
             ..open_decision()
         },
-        parent: None,
+        origin: Origin::Trigger,
         resumes: None,
         settled: None,
         snapshot: Snapshot {
@@ -366,7 +358,6 @@ pub(crate) fn new_run() -> NewRun {
         settings: raw(r#"{"max_steps":5}"#),
         queued: false,
         claim: None,
-        thread: None,
     }
 }
 
@@ -381,7 +372,7 @@ pub(crate) fn queued_run() -> NewRun {
 /// A run that `parent` calls.
 pub(crate) fn called_run(lease: Lease, parent: RunId) -> NewRun {
     NewRun {
-        parent: Some(Parent {
+        origin: Origin::Called(Parent {
             run: parent,
             action: ActionId::new(),
             lease,
@@ -404,48 +395,6 @@ pub(crate) fn entry(number: u64) -> StoredEntry {
         at_us: T0 + i64::try_from(number).unwrap(),
         elapsed_us: i64::try_from(number).unwrap() * 10,
         body: format!(r#"{{"b":{number},"a":"\u0000"}}"#).into(),
-    }
-}
-
-/// Entries of the outermost run's journal.
-pub(crate) fn entries(lease: Lease, numbers: std::ops::RangeInclusive<u64>) -> Append {
-    Append {
-        lease,
-        run: lease.run,
-        entries: numbers.map(entry).collect(),
-        intents: Vec::new(),
-        asked: Vec::new(),
-        actions: Vec::new(),
-        outcomes: Vec::new(),
-        ended: None,
-        spent: Vec::new(),
-    }
-}
-
-/// The end of a run with all its `calls` completed.
-pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec<CallRecord>) -> FinishedRun {
-    FinishedRun {
-        lease,
-        run: run.id,
-        status,
-        summary: Some("It was mom.".into()),
-        output: None,
-        error_message: (status != RunStatus::Completed).then(|| "cut short".into()),
-        stop_reason: None,
-        recovered_from: None,
-        in_doubt: Vec::new(),
-        steps: 2,
-        usage: Usage {
-            input_tokens: 11,
-            output_tokens: 7,
-            thought_tokens: 3,
-            cached_tokens: 1,
-        },
-        entries: Vec::new(),
-        outcomes: Vec::new(),
-        words: None,
-        completed_at: T0 + 1_234_567,
-        decision: closed(run.decision.clone(), calls, true),
     }
 }
 

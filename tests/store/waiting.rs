@@ -8,26 +8,19 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle};
+use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
 use gavel::ports::records::Intent;
-use gavel::ports::runs::{ActionOutcome, Append, Held, Lease, NewAction, NewRun, Runs, Suspend, Suspended};
+use gavel::ports::runs::{Lease, NewRun, Runs};
 
 use crate::audit::{asked, verify, whole};
-use crate::support::{T0, TestDb, begin, entries, finished, intent, new_run, tool};
+use crate::commits::{Append, Writes, entries, finished, suspend};
+use crate::support::{T0, TestDb, begin, intent, new_run, tool};
 
 /// A run that waits for the approval of this one call.
 pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Resolve {
     let (action, approval) = (ActionId::new(), ApprovalId::new());
-    let suspend = Suspend {
-        lease,
-        run: run.id,
-        entries: Vec::new(),
-        outcomes: Vec::new(),
-        actions: vec![asked(action, approval)],
-        waits: vec![action],
-        child: None,
-        spent: Vec::new(),
-    };
-    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
+    let suspend = suspend(lease, run.id, vec![asked(action, approval)]);
+    assert_eq!(store.commit(suspend).await.unwrap(), Committed::Written);
     Resolve {
         approval,
         action,
@@ -82,7 +75,7 @@ pub(crate) async fn a_resolution_never_changes(db: TestDb) {
         .await
         .unwrap()
         .expect("its approval request was resolved");
-    assert_eq!(begins(&store, lease, &yes).await, Held::ApprovalGone);
+    assert_eq!(begins(&store, lease, &yes).await, Committed::ApprovalGone);
     let row = "SELECT status, resolution, resolved_by, reason FROM agent_action";
     assert_eq!(db.line(row).await, "expired approve_once ann fine by me");
     let why = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%start_timed_out%'";
@@ -105,7 +98,7 @@ pub(crate) async fn an_action_approved_in_time_has_time_to_start(db: TestDb) {
         .await
         .unwrap()
         .expect("its approval request was resolved");
-    assert_eq!(begins(&store, lease, &yes).await, Held::Yes);
+    assert_eq!(begins(&store, lease, &yes).await, Committed::Written);
 }
 
 /// only a grant that a person created counts; the verification reports any other.
@@ -161,7 +154,7 @@ pub(crate) async fn a_forged_grant_is_found(db: TestDb) {
         actions: vec![action],
         ..entries(lease, 1..=1)
     };
-    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    assert_eq!(store.append(append).await.unwrap(), Committed::Written);
     let found = verify(&db, Vec::new()).await;
     assert!(
         matches!(&found[..], [Finding::Unapproved { action_id, .. }] if *action_id == sent.id.to_string()),
@@ -330,7 +323,7 @@ fn may(from: ActionStatus, to: ActionStatus) -> bool {
     from.may_become(to) || (from == ActionStatus::InDoubt && from.may_be_settled_as(to))
 }
 
-async fn begins(store: &Store, lease: Lease, yes: &Resolve) -> Held {
+async fn begins(store: &Store, lease: Lease, yes: &Resolve) -> Committed {
     let begins = Append {
         asked: vec![yes.action],
         ..entries(lease, 1..=1)

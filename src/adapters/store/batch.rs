@@ -1,15 +1,15 @@
 //! Executes many ops in one transaction.
 
 use super::audit::{Entry, Signer, Trail};
-use super::db::{Conn, Row, Sql, Value};
+use super::commit::Rows;
+use super::db::{Conn, Sql, Value};
 use super::error::Fault;
 use super::op::{Done, Op, Ticket};
-use super::recovered;
 use super::rows::Writing;
 use super::statements::{PRUNED_AT_ONCE, Statements};
-use crate::domain::ids::{DecisionId, GrantId};
+use crate::domain::ids::DecisionId;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{CallRecord, Claim, Claimed, ClosedDecision, Intent, OpenDecision, StoredAnswer};
+use crate::ports::commit::{Committed, Writer};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,15 +30,6 @@ pub(super) struct Batch<'a> {
     pub(super) signer: Option<&'a Signer>,
     /// The audit entries of this transaction.
     pub(super) trail: Trail,
-}
-
-/// Values of rows, by statement.
-#[derive(Default)]
-struct Rows {
-    opens: Vec<Value>,
-    intents: Vec<Value>,
-    closes: Vec<Value>,
-    calls: Vec<Value>,
 }
 
 /// The result of a transaction.
@@ -67,40 +58,14 @@ impl Batch<'_> {
         }
     }
 
-    /// The rows of all ops, in the order of the tickets.
-    fn rows(&self, tickets: &[Ticket]) -> Rows {
-        let mut rows = Rows::default();
-        for ticket in tickets {
-            match &ticket.op {
-                Op::Open(decision, intended) => {
-                    self.writing.open(decision, &mut rows.opens);
-                    for intent in intended {
-                        self.writing.intent(intent, &mut rows.intents);
-                        self.audit_intent(intent, Some(decision), None);
-                    }
-                }
-                Op::Intend(intended) => {
-                    for intent in intended {
-                        self.writing.intent(intent, &mut rows.intents);
-                        self.audit_intent(intent, None, None);
-                    }
-                }
-                Op::Close(decision) => {
-                    self.writing.close(decision, &mut rows.closes);
-                    for call in &decision.calls {
-                        self.writing.call(&decision.open, call, &mut rows.calls);
-                        self.audit_call(call, &decision.open);
-                    }
-                }
-                _ => {}
-            }
-        }
-        rows
-    }
-
     async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
         self.trail.begin();
-        let rows = self.rows(tickets);
+        let mut rows = Rows::default();
+        for ticket in tickets {
+            if let Op::Commit(commit) = &ticket.op {
+                self.add_rows(commit, &mut rows)?;
+            }
+        }
         if let Conn::Sqlite(sqlite) = conn {
             sqlite.still_there()?;
             sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
@@ -113,17 +78,11 @@ impl Batch<'_> {
         let mut done = Vec::with_capacity(tickets.len());
         for ticket in tickets {
             done.push(match &ticket.op {
-                Op::Open(..) | Op::Intend(_) | Op::Close(_) => Done::Written,
-                Op::Claim(claim) => {
-                    let met = self.claim(conn, claim).await?;
-                    if met == Claimed::New {
-                        // Immediately, since the next claim in this batch may use the same key.
-                        let mut row = Vec::new();
-                        self.writing.open(&claim.decision, &mut row);
-                        self.statements.open.run(conn, row).await?;
-                    }
-                    Done::Claimed(met)
-                }
+                Op::Commit(commit) => Done::Committed(match commit.writer {
+                    Writer::Process => Committed::Written,
+                    Writer::Holder { lease, run } => self.write_commit(conn, lease, run, commit).await?,
+                }),
+                Op::Claim(claim, by) => Done::Claimed(self.claim_for(conn, claim, by).await?),
                 Op::Run(op) => Done::Run(self.write_run(conn, op).await?),
                 Op::Session(op) => {
                     self.write_session(conn, op).await?;
@@ -147,21 +106,10 @@ impl Batch<'_> {
             });
         }
         self.drop_unused(conn, new_snapshots).await?;
-        let (closed, called) = (
-            self.statements.close.rows(&rows.closes) as u64,
-            self.statements.call.rows(&rows.calls) as u64,
-        );
-        self.statements.open.run(conn, rows.opens).await?;
-        self.statements.intend.run(conn, rows.intents).await?;
-        // Fewer rows than given mean an id that another owner has. Its row is not overwritten.
-        expect(
-            "a decision",
-            closed,
-            self.statements.close.run(conn, rows.closes).await?,
-        )?;
-        expect("a tool call", called, self.statements.call.run(conn, rows.calls).await?)?;
+        self.write_rows(conn, rows).await?;
         for ticket in tickets {
-            if let Op::Close(decision) = &ticket.op
+            if let Op::Commit(commit) = &ticket.op
+                && let Some(decision) = commit.closed()
                 && let Some(answer) = &decision.answer
             {
                 self.answer(conn, decision.open.id, answer).await?;
@@ -169,23 +117,6 @@ impl Batch<'_> {
         }
         self.write_trail(conn).await?;
         Ok(done)
-    }
-
-    /// Adds the intent of a side effect to the audit log.
-    pub(super) fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
-        if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
-            self.audit(match grant {
-                Some(grant) => entry.with("grant_id", grant.to_string()),
-                None => entry,
-            });
-        }
-    }
-
-    /// Adds the outcome of a call to the audit log; most calls have no side effect and no entry.
-    fn audit_call(&self, call: &CallRecord, decision: &OpenDecision) {
-        if let Some(entry) = Entry::ended(call, decision) {
-            self.audit(entry);
-        }
     }
 
     /// Closes calls that have no recorded outcome. The statement returns call, decision, tool, and whether the call has
@@ -209,108 +140,6 @@ impl Batch<'_> {
         Ok(ended)
     }
 
-    async fn claim(&self, conn: &mut Conn, claim: &Claim) -> Result<Claimed, Fault> {
-        let decision = claim.decision.id.to_string();
-        let others = self.others_claim(conn, &claim.scope, &claim.fingerprint, &decision);
-        let Some(row) = others.await? else {
-            return Ok(Claimed::New);
-        };
-        if row.text(0)? != *claim.fingerprint {
-            return Ok(Claimed::Mismatch);
-        }
-        let answer = |status: u16, body: String| {
-            Claimed::Answered(StoredAnswer {
-                scope: Arc::clone(&claim.scope),
-                status,
-                body: body.into(),
-            })
-        };
-        if let (Some(status), Some(body)) = (row.opt_int(2)?, row.opt_text(3)?) {
-            return Ok(answer(u16::try_from(status).unwrap_or(500), body));
-        }
-        if row.opt_text(4)?.as_deref() == Some("open") {
-            return Ok(Claimed::Running);
-        }
-        let request = row.opt_text(5)?.unwrap_or_default();
-        let (status, body) = recovered::answer(&row.text(1)?, &request);
-        Ok(answer(status, body))
-    }
-
-    /// Claims a key. If another decision holds it, returns the row of the statement `claimed`.
-    pub(super) async fn others_claim(
-        &self,
-        conn: &mut Conn,
-        scope: &Arc<str>,
-        fingerprint: &Arc<str>,
-        decision: &str,
-    ) -> Result<Option<Row>, Fault> {
-        let values = vec![Value::shared(scope), Value::shared(fingerprint), Value::text(decision)];
-        if conn.execute(&self.statements.claim, values).await? == 1 {
-            return Ok(None);
-        }
-        let row = conn
-            .first(&self.statements.claimed, vec![Value::shared(scope)])
-            .await?
-            .ok_or_else(|| Fault::Unavailable("a claim vanished while it was read".into()))?;
-        // The claim may be this decision's own, from a commit that was not acknowledged.
-        let others = row.text(1)? != decision;
-        Ok(others.then_some(row))
-    }
-
-    /// Closes a decision that belongs to another owner than this process, with its calls.
-    pub(super) async fn close_for(
-        &self,
-        conn: &mut Conn,
-        decision: &ClosedDecision,
-        owner: Value,
-    ) -> Result<(), Fault> {
-        let mut row = Vec::new();
-        self.writing.close_for(decision, owner, &mut row);
-        expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
-        for call in &decision.calls {
-            self.audit_call(call, &decision.open);
-        }
-        self.log_calls(conn, &decision.open, &decision.calls).await?;
-        if let Some(answer) = &decision.answer {
-            self.answer(conn, decision.open.id, answer).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the outcomes of calls, each over its intent if there is one.
-    pub(super) async fn log_calls(
-        &self,
-        conn: &mut Conn,
-        decision: &OpenDecision,
-        calls: &[CallRecord],
-    ) -> Result<(), Fault> {
-        let mut rows = Vec::new();
-        for call in calls {
-            self.writing.call(decision, call, &mut rows);
-        }
-        let called = self.statements.call.rows(&rows) as u64;
-        expect("a tool call", called, self.statements.call.run(conn, rows).await?)
-    }
-
-    /// Keeps the answer for a retried request. A 429 or 503 is not kept: its claim is deleted, so the retry is a new
-    /// request.
-    async fn answer(&self, conn: &mut Conn, decision: DecisionId, answer: &StoredAnswer) -> Result<(), Fault> {
-        if matches!(answer.status, 429 | 503) {
-            let values = vec![Value::shared(&answer.scope), Value::text(&decision.to_string())];
-            conn.execute(&self.statements.abandon_claim, values).await?;
-            return Ok(());
-        }
-        let values = vec![
-            Value::Int(Some(i64::from(answer.status))),
-            Value::shared(&answer.body),
-            Value::shared(&answer.scope),
-            Value::text(&decision.to_string()),
-        ];
-        // No row: the claim expired while the decision ran. The answer is still sent.
-        conn.execute(&self.statements.answer, values).await?;
-        Ok(())
-    }
-
     async fn abandon(&self, conn: &mut Conn, decision: DecisionId, scope: Option<&Arc<str>>) -> Result<Done, Fault> {
         let id = Value::text(&decision.to_string());
         let values = vec![id.clone(), self.writing.owner.clone()];
@@ -321,8 +150,7 @@ impl Batch<'_> {
                 .await?;
         }
         if let Some(scope) = scope {
-            conn.execute(&self.statements.abandon_claim, vec![Value::shared(scope), id])
-                .await?;
+            self.release_claim(conn, scope, decision).await?;
         }
         Ok(Done::Written)
     }
@@ -366,7 +194,8 @@ impl Batch<'_> {
     }
 }
 
-fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
+/// Every given row must have been written.
+pub(super) fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
     if given == written {
         return Ok(());
     }
@@ -387,6 +216,8 @@ mod tests {
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
     use crate::domain::schema::JsonSchema;
     use crate::domain::tool::{Idempotency, Tool};
+    use crate::ports::commit::{Commit, Fact};
+    use crate::ports::records::{Intent, OpenDecision};
 
     fn tool() -> Tool {
         let schema = RawValue::from_string("{}".to_owned()).unwrap();
@@ -453,10 +284,11 @@ mod tests {
                 idempotency_key: "k".into(),
                 started_at: 0,
             };
-            let intents = if acts { vec![intent] } else { Vec::new() };
+            let intended = acts.then_some(Fact::Intended(intent));
+            let facts = [Fact::Opened(decision)].into_iter().chain(intended).collect();
             let tickets = [
                 Ticket::silent(Op::RenewLease),
-                Ticket::silent(Op::Open(Box::new(decision), intents)),
+                Ticket::silent(Op::Commit(Commit::of_process(facts))),
             ];
             let attempt = batch.run(&mut conn, &tickets).await;
             assert!(matches!(attempt, Attempt::Committed(_)));

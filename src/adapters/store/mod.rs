@@ -1,12 +1,12 @@
-//! Storage on SQLite or PostgreSQL. Decisions: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`].
+//! Storage on SQLite or PostgreSQL. Decisions: ports [`Recorder`](crate::ports::commit::Recorder) and [`Decisions`].
 //! Agents' runs with their journals, and definitions: ports [`Runs`](crate::ports::runs::Runs) and
 //! [`Definitions`](crate::ports::definitions::Definitions). Console logins: `sessions`.
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
 //! is queued into one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection.
 //! `db` is the only module that knows both databases; `sqlite` implements one of them. Side effects are added to the
-//! `audit` log in the same transaction. Runs and definitions (`runs`, `definitions`) take the same path, but one op
-//! after another, since each returns a result.
+//! `audit` log in the same transaction. A `commit` about a run, and other writes about runs and definitions (`runs`,
+//! `actions`, `definitions`), take the same path, but one op after another, since each returns a result.
 //!
 //! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
 //! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
@@ -20,6 +20,8 @@ mod actions;
 mod audit;
 mod batch;
 mod buckets;
+mod claims;
+mod commit;
 mod config;
 mod connect;
 mod content;

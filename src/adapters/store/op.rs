@@ -5,16 +5,16 @@ use tokio::sync::oneshot;
 use super::runs::{RunDone, RunOp};
 use super::sessions::SessionOp;
 use crate::domain::ids::DecisionId;
-use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError};
+use crate::ports::claims::{Claim, Claimant, Claimed};
+use crate::ports::commit::{Commit, Committed, Fact, Writer};
+use crate::ports::records::RecordError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// One op. Repeating it does no harm, since a commit may succeed without acknowledgement.
 pub(super) enum Op {
-    Open(Box<OpenDecision>, Vec<Intent>),
-    Intend(Vec<Intent>),
-    Close(Box<ClosedDecision>),
-    Claim(Box<Claim>),
+    Commit(Commit),
+    Claim(Claim, Claimant),
     /// Runs and definitions.
     Run(Box<RunOp>),
     /// Console logins.
@@ -39,40 +39,30 @@ impl Op {
     /// Whether it must be written even if the caller gave up: true if it records something that happened.
     pub(super) fn must_finish(&self) -> bool {
         match self {
-            Self::Close(decision) => decision.opened,
+            Self::Commit(commit) => records_the_past(commit),
             Self::Run(op) => op.must_finish(),
             Self::Abandon(..) | Self::MarkUnanswered(_) | Self::CloseLost(_) => true,
-            Self::Open(..)
-            | Self::Intend(_)
-            | Self::Claim(_)
-            | Self::Session(_)
-            | Self::RenewLease
-            | Self::Sweep
-            | Self::Prune
-            | Self::EndLease => false,
+            Self::Claim(..) | Self::Session(_) | Self::RenewLease | Self::Sweep | Self::Prune | Self::EndLease => false,
         }
     }
 
-    /// Whether it must survive a power loss. Intents must: the calls that they announce follow.
+    /// Whether it must survive a power loss.
     pub(super) fn survives_power_loss(&self) -> bool {
         match self {
-            Self::Open(_, intents) | Self::Intend(intents) => !intents.is_empty(),
-            // The outcomes of intents must survive too, and so must recovery's assumptions about them: the audit log
-            // has them.
-            Self::Close(decision) => decision.calls.iter().any(|call| {
-                let acts = call.tool.as_ref().is_some_and(|tool| tool.side_effect);
-                acts && call.started_at.is_some()
-            }),
+            Self::Commit(commit) => commit.facts.iter().any(survives_power_loss),
+            // Recovery's assumptions about the outcomes of intents must: the audit log has them.
             Self::Abandon(..) | Self::CloseLost(_) | Self::Sweep => true,
             Self::Run(op) => op.survives_power_loss(),
-            _ => false,
+            // The work that a key is claimed for is written after the claim.
+            Self::Claim(..) => false,
+            Self::Session(_) | Self::MarkUnanswered(_) | Self::RenewLease | Self::Prune | Self::EndLease => false,
         }
     }
 
     /// Whether it records the outcome of finished work. Its deadline is longer.
     pub(super) fn closes(&self) -> bool {
         match self {
-            Self::Close(_) => true,
+            Self::Commit(commit) => commit.closed().is_some() || records_the_past(commit),
             Self::Run(op) => op.must_finish(),
             _ => false,
         }
@@ -81,13 +71,43 @@ impl Op {
     /// The op that follows if it was written, or may have been, without acknowledgement.
     pub(super) fn outcome_unknown(&self) -> Option<Op> {
         match self {
-            Self::Open(decision, _) => Some(Self::Abandon(decision.id, None)),
-            Self::Claim(claim) => Some(Self::Abandon(claim.decision.id, Some(Arc::clone(&claim.scope)))),
-            // An opened decision may have had effects, so its recorded outcome is kept in any case.
-            Self::Close(decision) if !decision.opened => Some(Self::MarkUnanswered(decision.open.id)),
+            Self::Commit(commit) if commit.writer == Writer::Process => {
+                commit.facts.iter().find_map(|fact| match fact {
+                    Fact::Opened(decision) => Some(Self::Abandon(decision.id, None)),
+                    // An opened decision may have had effects, so its recorded outcome is kept in any case.
+                    Fact::Closed(decision) if !decision.opened => Some(Self::MarkUnanswered(decision.open.id)),
+                    _ => None,
+                })
+            }
+            Self::Claim(claim, Claimant::Decision(decision)) => {
+                Some(Self::Abandon(decision.id, Some(Arc::clone(&claim.scope))))
+            }
             Self::Run(op) => op.outcome_unknown().map(|op| Self::Run(Box::new(op))),
             _ => None,
         }
+    }
+}
+
+/// Whether it records what has already happened, so that it must be written even if the caller gave up. A commit that
+/// announces calls does not: without its acknowledgement nothing is sent. Neither does a wait.
+fn records_the_past(commit: &Commit) -> bool {
+    match commit.writer {
+        Writer::Process => commit.closed().is_some_and(|decision| decision.opened),
+        Writer::Holder { .. } => !commit.announces() && commit.wait().is_none(),
+    }
+}
+
+/// Whether a fact must survive a power loss. Intents must, since their calls follow, and so must everything that was
+/// acknowledged or that the audit log has. The rest of a journal's tail need not: without it the model is asked again,
+/// and a call that was sent is in doubt, or is repeated where that does no harm.
+fn survives_power_loss(fact: &Fact) -> bool {
+    match fact {
+        Fact::Intended(_) | Fact::Begun(_) | Fact::Outcome(_) | Fact::Waits(_) | Fact::Ended(_) => true,
+        Fact::Closed(decision) => decision.calls.iter().any(|call| {
+            let acts = call.tool.as_ref().is_some_and(|tool| tool.side_effect);
+            acts && call.started_at.is_some()
+        }),
+        Fact::Opened(_) | Fact::Action(_) | Fact::Called(..) | Fact::Spent(_) | Fact::Said(_) => false,
     }
 }
 
@@ -95,6 +115,7 @@ impl Op {
 #[derive(Debug)]
 pub(super) enum Done {
     Written,
+    Committed(Committed),
     Claimed(Claimed),
     Run(RunDone),
     /// Numbers of rows that recovery closed: decisions, calls.

@@ -8,6 +8,7 @@ use super::meters;
 use super::op::Op;
 use super::runs::{Abandoned, RunOp};
 use crate::domain::ids::DecisionId;
+use crate::ports::commit::Writer;
 
 /// The remaining ops.
 #[derive(Default)]
@@ -32,21 +33,24 @@ impl PendingCleanup {
     /// Notes what remains to be done because of `op`, if anything. A decision may be noted twice.
     pub(super) fn note(&self, op: &Op) {
         let (decision, left) = match op {
-            Op::Close(decision) if decision.opened => {
-                let decision = decision.open.id;
-                tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
-                meters::lost().increment(1);
-                (decision, Left::Lose)
-            }
+            Op::Commit(commit) => match (commit.writer, commit.closed()) {
+                (Writer::Process, Some(decision)) if decision.opened => {
+                    let decision = decision.open.id;
+                    tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
+                    meters::lost().increment(1);
+                    (decision, Left::Lose)
+                }
+                (Writer::Holder { run, .. }, Some(_)) => {
+                    tracing::error!(%run, "the end of a run could not be recorded; another process continues the run when its lease expires");
+                    meters::lost().increment(1);
+                    return;
+                }
+                (Writer::Process | Writer::Holder { .. }, _) => return,
+            },
             Op::Run(op) => {
-                match &**op {
-                    RunOp::Finish(run) => {
-                        tracing::error!(run = %run.run, "the end of a run could not be recorded; another process continues the run when its lease expires");
-                        meters::lost().increment(1);
-                    }
-                    // Its caller received the answer that the run did not start.
-                    RunOp::Abandon(run) => drop(self.lock().runs.insert(run.clone())),
-                    _ => {}
+                // Its caller received the answer that the run did not start.
+                if let RunOp::Abandon(run) = &**op {
+                    self.lock().runs.insert(run.clone());
                 }
                 return;
             }

@@ -11,11 +11,13 @@ use super::op::{Done, Op, Ticket};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::ports::BoxFuture;
-use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError, Recorder};
+use crate::ports::claims::{Claim, Claimant, Claimed};
+use crate::ports::commit::{Commit, Committed, Fact, Recorder, Writer};
+use crate::ports::records::{ClosedDecision, RecordError};
 
 impl Store {
     /// Writes `op` in a span that covers the caller's wait: from entering the queue to the group commit.
-    pub(super) async fn commit(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
+    pub(super) async fn write(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
         let span = tracing::debug_span!(
             "commit",
             otel.name = %format_args!("COMMIT {what}"),
@@ -93,20 +95,18 @@ impl Recorder for Store {
         }
     }
 
-    fn open(&self, row: OpenDecision, intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.commit("open", Op::Open(Box::new(row), intents)).await.map(drop) })
-    }
-
-    fn intend(&self, intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.commit("intend", Op::Intend(intents)).await.map(drop) })
-    }
-
-    fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
         Box::pin(async move {
-            let line = LogLine::of(&decision);
-            self.commit("close", Op::Close(Box::new(decision))).await?;
-            line.write();
-            Ok(())
+            let (what, line) = (name(&commit), commit.closed().map(LogLine::of));
+            match self.write(what, Op::Commit(commit)).await? {
+                Done::Committed(committed) => {
+                    if let (Some(line), Committed::Written) = (line, committed) {
+                        line.write();
+                    }
+                    Ok(committed)
+                }
+                other => unreachable!("a commit must return Done::Committed, not {other:?}"),
+            }
         })
     }
 
@@ -114,12 +114,24 @@ impl Recorder for Store {
         self.queue.hand_over(Ticket::silent(Op::CloseLost(decision)));
     }
 
-    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>> {
+    fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
         Box::pin(async move {
-            match self.commit("claim", Op::Claim(Box::new(claim))).await? {
+            match self.write("claim", Op::Claim(claim, by)).await? {
                 Done::Claimed(claimed) => Ok(claimed),
                 other => unreachable!("a claim must return Done::Claimed, not {other:?}"),
             }
         })
+    }
+}
+
+/// The name of a commit in traces, by its most telling fact.
+fn name(commit: &Commit) -> &'static str {
+    match (commit.writer, commit.closed(), commit.facts.first()) {
+        (Writer::Process, Some(_), _) => "close",
+        (Writer::Process, None, Some(Fact::Opened(_))) => "open",
+        (Writer::Process, None, _) => "intend",
+        (Writer::Holder { .. }, Some(_), _) => "finish run",
+        (Writer::Holder { .. }, None, _) if commit.wait().is_some() => "suspend run",
+        (Writer::Holder { .. }, None, _) => "append run",
     }
 }

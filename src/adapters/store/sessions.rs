@@ -53,7 +53,7 @@ impl SessionStore for Store {
 
 impl Store {
     async fn write_session(&self, what: &'static str, op: SessionOp) -> Result<(), RecordError> {
-        self.commit(what, Op::Session(op)).await.map(drop)
+        self.write(what, Op::Session(op)).await.map(drop)
     }
 }
 

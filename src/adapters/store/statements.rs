@@ -2,6 +2,7 @@
 
 use super::actions::ActionStatements;
 use super::audit::AuditStatements;
+use super::claims;
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
 use super::runs::{RUN_ACTIVE, RunStatements};
@@ -17,7 +18,7 @@ pub(super) struct Statements {
     pub(super) call: Insert,
     /// scope, fingerprint, decision. Replaces an expired claim, unless the run that it created is still active.
     pub(super) claim: Sql,
-    /// scope → fingerprint, decision, status and body of the answer, the decision's status and request id.
+    /// As [`claims::claimed`].
     pub(super) claimed: Sql,
     /// status, body, scope, decision.
     pub(super) answer: Sql,
@@ -109,9 +110,7 @@ impl Statements {
                  WHERE idempotency_key.expires_at <= excluded.created_at AND NOT {RUN_ACTIVE}"
             )
             .into(),
-            claimed: "SELECT k.fingerprint, k.decision_id, k.answer_status, k.answer_body, d.status, d.request_id \
-                      FROM idempotency_key k LEFT JOIN decision_log d ON d.id = k.decision_id WHERE k.scope = $1"
-                .into(),
+            claimed: claims::claimed(dialect).into(),
             answer: "UPDATE idempotency_key SET answer_status = $1, answer_body = $2 \
                      WHERE scope = $3 AND decision_id = $4"
                 .into(),

@@ -21,6 +21,7 @@ use super::pending_cleanup::PendingCleanup;
 use super::rows::Writing;
 use super::state::State;
 use super::statements::Statements;
+use crate::ports::claims::Claimed;
 use crate::ports::records::RecordError;
 
 /// Maximum ops of one transaction.
@@ -411,7 +412,7 @@ impl Writer {
     fn answer(&mut self, batch: Vec<Ticket>, done: Vec<Done>) {
         for (ticket, done) in batch.into_iter().zip(done) {
             let met = match &done {
-                Done::Claimed(claimed) => *claimed == crate::ports::records::Claimed::New,
+                Done::Claimed(claimed) => *claimed == Claimed::New,
                 _ => true,
             };
             if ticket.answer.send(Ok(done)).is_err()

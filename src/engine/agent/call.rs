@@ -20,8 +20,9 @@ use crate::engine::ledger::{Call, Ledger};
 use crate::engine::limits::{AtLimit, MOST_DEPTH};
 use crate::engine::log::{CutStep, Log, Stop};
 use crate::engine::{Engine, Run, record};
+use crate::ports::commit::Spent;
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Created, NewRun, Parent, Spent};
+use crate::ports::runs::{Created, NewRun, Origin, Parent};
 
 /// Longest error message to a model about its arguments, in bytes; further errors are cut off.
 const LONGEST_MESSAGE: usize = 8 << 10;
@@ -81,7 +82,9 @@ pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, O
     };
     let standing = place.agents.runs.standing(*last).await.map_err(unread)?;
     Ok(match standing {
-        Some(last_run) if last_run.status == RunStatus::Paused && last_run.parent != Some((log.run, call.id)) => {
+        Some(last_run)
+            if last_run.status == RunStatus::Paused && last_run.origin != Origin::Called((log.run, call.id)) =>
+        {
             (RunId::new(), Some(*last))
         }
         Some(_) => (*last, None),
@@ -204,7 +207,7 @@ pub(crate) async fn call(
             created_at: engine.clock.now_us(),
             ..run.record.clone()
         },
-        parent: Some(Parent {
+        origin: Origin::Called(Parent {
             run: log.run,
             action: call.id,
             lease: log.hold.lease(),
@@ -216,7 +219,6 @@ pub(crate) async fn call(
         settings: settings.to_raw(),
         queued: false,
         claim: None,
-        thread: None,
     };
     match place.agents.runs.create(new).await? {
         Created::New(_) | Created::Replayed(_) => {}

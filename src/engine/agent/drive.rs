@@ -28,7 +28,8 @@ use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{Ending, iterations};
 use crate::engine::{Engine, Run, approvals, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Hold, RunState, StoredRun, Suspend, Suspended};
+use crate::ports::commit::{Committed, Fact, RunEnd, Wait};
+use crate::ports::runs::{Hold, RunState, StoredRun};
 
 /// Waits until another process may hold the run because its lease was not renewed in time, for whatever reason.
 async fn run_out(hold: &Hold) {
@@ -149,7 +150,7 @@ impl Agents {
             // Watchers see the task at once, and a process that takes over knows that the run was started.
             log::flush(&engine, &mut run, Vec::new()).await?;
         }
-        if stored.thread.is_some() {
+        if stored.origin.thread().is_some() {
             run.history = self.said_before(id).await?;
         }
         let ending = loop {
@@ -160,10 +161,10 @@ impl Agents {
                 ended => break ended?,
             };
             match self.suspend(&engine, &mut run, child).await? {
-                Suspended::Yes => return Err(Stop::Suspended(id)),
+                Committed::Written => return Err(Stop::Suspended(id)),
                 // An approval was resolved just now.
-                Suspended::Answered => {}
-                Suspended::LeaseLost => return Err(Stop::LeaseLost),
+                Committed::Answered => {}
+                Committed::LeaseLost | Committed::ApprovalGone => return Err(Stop::LeaseLost),
             }
         };
         let ended = self.finish(&stored, run, &ending).await?;
@@ -186,10 +187,10 @@ impl Agents {
     /// Does the run, or its outermost run, belong to a thread?
     async fn is_of_thread(&self, stored: &StoredRun, root: RunId) -> Result<bool, Stop> {
         if stored.id == root {
-            return Ok(stored.thread.is_some());
+            return Ok(stored.origin.thread().is_some());
         }
         let root = self.runs.standing(root).await.map_err(unread)?;
-        Ok(root.is_some_and(|root| root.thread.is_some()))
+        Ok(root.is_some_and(|root| root.origin.thread().is_some()))
     }
 
     /// The actions of an outermost run, if an approval was requested in this run.
@@ -216,35 +217,21 @@ impl Agents {
         engine: &Engine,
         run: &mut Run,
         waits_for: Result<RunId, Vec<ActionId>>,
-    ) -> Result<Suspended, Stop> {
-        let (child, calls) = match waits_for {
-            Ok(child) => (Some(child), Vec::new()),
-            Err(calls) => (None, calls),
-        };
+    ) -> Result<Committed, Stop> {
         run.push(Entry::Suspended);
-        let entries = run.unwritten(engine);
-        let actions = approvals::questions(run, &calls, self.questions_stand);
-        let (outcomes, spent) = (run.outcomes(), record::spent(run));
-        let Some(log) = &mut run.log else {
-            return Err(Stop::LeaseLost);
+        let (wait, requests) = match waits_for {
+            Ok(child) => (Wait::Child(child), Vec::new()),
+            Err(calls) => {
+                let requests = approvals::questions(run, &calls, self.questions_stand);
+                (Wait::Calls(calls), requests)
+            }
         };
-        let written = log.written + entries.len();
-        let suspend = Suspend {
-            lease: log.hold.lease(),
-            run: log.run,
-            entries,
-            outcomes,
-            actions,
-            waits: calls,
-            child,
-            spent,
-        };
-        let suspended = self.runs.suspend(suspend).await?;
-        if suspended != Suspended::LeaseLost {
-            log.written = written;
-            log.live.written();
-        }
-        Ok(suspended)
+        let spent = record::spent(run).into_iter().map(Fact::Spent);
+        let facts = spent.chain(run.outcomes().into_iter().map(Fact::Outcome));
+        let facts = facts
+            .chain(requests.into_iter().map(Fact::Action))
+            .chain([Fact::Waits(wait)]);
+        log::commit(engine, run, facts.collect()).await
     }
 
     /// Ends a run whose driver panicked.
@@ -292,7 +279,7 @@ impl Agents {
                 journal.push(Entry::Notice(notices::resumed()));
             }
         }
-        let taken_up_again = stored.parent.is_none() && stored.fence > 1;
+        let taken_up_again = stored.origin.parent().is_none() && stored.fence > 1;
         let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
         if (!is_new || taken_up_again) && !handed_over {
             // The previous process died, or could not continue.
@@ -350,14 +337,14 @@ impl Agents {
     }
 
     /// Writes the run's row, the rest of its journal and its decision, in one commit.
-    async fn finish(&self, stored: &StoredRun, run: Run, ending: &Ending) -> Result<Ended, Stop> {
+    async fn finish(&self, stored: &StoredRun, mut run: Run, ending: &Ending) -> Result<Ended, Stop> {
         let own = record::own(&run);
         let formatted = formatted(run.agent.as_ref(), ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
         let mut summary = summarize(&run, ending, formatted.unwrap_or_default());
-        if stored.thread.is_some() && summary.status == RunStatus::Paused {
+        if stored.origin.thread().is_some() && summary.status == RunStatus::Paused {
             // A run of a thread cannot be resumed: its user sends another message, within the limits of threads.
             summary.status = RunStatus::Failed;
         }
@@ -404,16 +391,15 @@ impl Agents {
             summary.in_doubt(&in_doubt);
             decision.error_detail = summary.error_message.as_deref().map(Arc::from);
         }
-        let completed_effects = match stored.thread.is_some()
+        let completed_effects = match stored.origin.thread().is_some()
             && lacks_model_summary(&summary, ending)
             && summary.stop_reason != Some(StopReason::InDoubt)
         {
             true => self.completed_effects(&run, stored.id).await?,
             false => None,
         };
-        let finished = FinishedRun {
-            lease: run.log.as_ref().map(|log| log.hold.lease()).ok_or(Stop::LeaseLost)?,
-            run: stored.id,
+        let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
+        let end = RunEnd {
             status: summary.status,
             summary: summary.summary.as_deref().map(Arc::from),
             output: summary.output.clone(),
@@ -423,17 +409,13 @@ impl Agents {
             in_doubt: in_doubt.clone(),
             steps,
             usage,
-            entries: run.unwritten(&self.engine),
-            outcomes: run.outcomes(),
-            words: final_message(stored, &summary, completed_effects.as_deref()),
             completed_at: now_us,
-            decision,
         };
-        if self.runs.finish(finished).await? != Held::Yes {
+        let exits_loop = exits_loop(own);
+        let facts = run.outcomes().into_iter().map(Fact::Outcome);
+        let facts = facts.chain([Fact::Closed(decision), Fact::Ended(end)]).chain(said);
+        if log::commit(&self.engine, &mut run, facts.collect()).await? != Committed::Written {
             return Err(Stop::LeaseLost);
-        }
-        if let Some(log) = &run.log {
-            log.live.written();
         }
         tracing::info!(
             run_id = %stored.id,
@@ -450,7 +432,7 @@ impl Agents {
             formatted: summary.formatted,
             error_message: summary.error_message,
             stop_reason: summary.stop_reason,
-            exits_loop: exits_loop(own),
+            exits_loop,
             steps,
             usage,
             in_doubt,

@@ -208,7 +208,7 @@ pub(super) fn final_message(
     summary: &RunSummary,
     completed_effects: Option<&str>,
 ) -> Option<Arc<str>> {
-    stored.thread?;
+    stored.origin.thread()?;
     let words = end_words(
         summary.status,
         summary.summary.as_deref(),

@@ -29,7 +29,7 @@ use crate::http::page;
 use crate::http::spelling::Spelling;
 use crate::surfaces::agents::{Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::{Idempotency, RequestMeta};
+use crate::surfaces::chat::{Claim, RequestMeta};
 
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
@@ -405,7 +405,7 @@ pub(super) fn key(
     caller: &Caller,
     user: Option<&UserId>,
     body: &[u8],
-) -> Result<Option<Idempotency>, Error> {
+) -> Result<Option<Claim>, Error> {
     let key = headers::idempotency_key(request.headers())?;
     Ok(key.map(|key| headers::idempotency(key, caller, user, request.path(), body)))
 }

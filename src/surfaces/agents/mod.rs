@@ -36,7 +36,7 @@ pub use work::Worker;
 
 use super::caller::{Caller, Identity};
 use super::chat::request::FieldError;
-use super::chat::{Idempotency, RequestMeta};
+use super::chat::{Claim, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::budget::{Budget, Exceeded, Limits};
 use crate::domain::canonical;
@@ -47,11 +47,13 @@ use crate::domain::thread::WhileBusy;
 use crate::engine::agent::{Agents, DefinitionSnapshot, OnReject, Settings};
 use crate::engine::calls::{CallState, Calls};
 use crate::engine::limits::MOST_STEPS;
+use crate::ports::claims::{Claimant, Claimed};
+use crate::ports::commit::{Commit, Fact};
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{ClosedDecision, OpenDecision, RecordError};
 use crate::ports::run_queue::RunQueue;
-use crate::ports::runs::{Created, NewRun, Settled, StoredRun};
+use crate::ports::runs::{Created, NewRun, Origin, Settled, StoredRun};
 pub use crate::ports::runs::{InThread, RunPage};
 use crate::surfaces::decisions::ListQuery;
 
@@ -282,15 +284,14 @@ impl AgentRuns {
                 request_id: Arc::clone(&trigger.meta.request_id),
                 created_at: self.now_us(),
             },
-            parent: None,
+            origin: thread.map_or(Origin::Trigger, Origin::Thread),
             resumes: None,
             settled: None,
             snapshot: bundle.snapshot(),
             input,
             settings: settings.to_raw(),
             queued: trigger.background,
-            claim: claim(&trigger.meta),
-            thread,
+            claim: trigger.meta.idempotency,
         };
         self.set_going(new, shed).await
     }
@@ -312,7 +313,7 @@ impl AgentRuns {
         }
         let shed = resume.meta.shed;
         let paused = self.stored(caller, user.as_ref(), run).await?;
-        if let Some((parent, _)) = paused.parent {
+        if let Origin::Called((parent, _)) = paused.origin {
             return Err(AgentError::PartOf(self.outermost(parent).await?));
         }
         if let Some(by) = paused.resumed_by {
@@ -356,15 +357,14 @@ impl AgentRuns {
                 created_at: self.now_us(),
                 ..paused.decision.clone()
             },
-            parent: None,
+            origin: Origin::Trigger,
             resumes: Some(run),
             settled,
             snapshot: paused.snapshot.clone(),
             input: Arc::clone(&paused.input),
             settings: settings.to_raw(),
             queued: resume.background,
-            claim: claim(&resume.meta),
-            thread: None,
+            claim: resume.meta.idempotency,
         };
         self.set_going(new, shed).await
     }
@@ -375,31 +375,29 @@ impl AgentRuns {
         let Some(key) = &meta.idempotency else {
             return Ok(None);
         };
-        match self.agents.runs.claimed(&key.scope).await? {
-            None => Ok(None),
-            Some(claimant) if claimant.fingerprint == key.fingerprint => Ok(Some(Triggered {
-                run: claimant.run,
+        match self.agents.runs.claimed(key).await? {
+            None | Some(Claimed::New) => Ok(None),
+            Some(Claimed::Run(run)) => Ok(Some(Triggered {
+                run,
                 replayed: true,
                 quota: None,
                 waits_its_turn: false,
                 driven: None,
             })),
-            Some(_) => Err(AgentError::KeyReused),
+            // The scope names the route, so no chat request has claimed it.
+            Some(Claimed::Mismatch | Claimed::Running | Claimed::Answered(_)) => Err(AgentError::KeyReused),
         }
     }
 
     /// Claims the idempotency key of a request about a run that is harmless to repeat.
-    pub(super) async fn claim(
-        &self,
-        key: Option<&Idempotency>,
-        run: RunId,
-        what: OutcomeUnknown,
-    ) -> Result<(), AgentError> {
+    pub(super) async fn claim(&self, key: Option<&Claim>, run: RunId, what: OutcomeUnknown) -> Result<(), AgentError> {
         let Some(key) = key else { return Ok(()) };
-        let (scope, fingerprint) = (Arc::clone(&key.scope), Arc::clone(&key.fingerprint));
-        match self.agents.runs.claim_key(run, scope, fingerprint).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(AgentError::KeyReused),
+        let recorder = &self.agents.engine.recorder;
+        match recorder.claim(key.clone(), Claimant::Run(run)).await {
+            Ok(Claimed::New) => Ok(()),
+            Ok(Claimed::Run(_) | Claimed::Mismatch | Claimed::Running | Claimed::Answered(_)) => {
+                Err(AgentError::KeyReused)
+            }
             Err(error) => Err(outcome_unknown(&error, what)),
         }
     }
@@ -452,7 +450,7 @@ impl AgentRuns {
             },
         };
         let asked = self.now();
-        let refused = new.thread.is_some().then(|| new.decision.clone());
+        let refused = new.origin.thread().is_some().then(|| new.decision.clone());
         let made = self.agents.runs.create(new).await;
         let made = made.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Run(id)))?;
         let mut triggered = Triggered {
@@ -595,8 +593,9 @@ impl AgentRuns {
             answer: None,
             opened: false,
         };
-        let closed = self.agents.engine.recorder.close(refused).await;
-        closed.map_err(|error| unrecorded(&error))
+        let commit = Commit::of_process(vec![Fact::Closed(refused)]);
+        let closed = self.agents.engine.recorder.commit(commit).await;
+        closed.map(drop).map_err(|error| unrecorded(&error))
     }
 
     /// Waits until a run has ended or waits for an approval, on any process.
@@ -753,7 +752,7 @@ impl AgentRuns {
                 calls.take(entry);
             }
         }
-        Ok((standing.thread, calls.into_states()))
+        Ok((standing.origin.thread().copied(), calls.into_states()))
     }
 
     /// Cancels a run and its child runs, on any process. A run that has ended is unchanged.
@@ -765,7 +764,7 @@ impl AgentRuns {
         caller: &Caller,
         user: Option<&UserId>,
         run: RunId,
-        key: Option<&Idempotency>,
+        key: Option<&Claim>,
     ) -> Result<AgentRun, AgentError> {
         let found = self.get(caller, user, run).await?;
         self.claim(key, run, OutcomeUnknown::Cancel(run)).await?;
@@ -812,9 +811,9 @@ impl AgentRuns {
     /// The outermost run above this one.
     async fn outermost(&self, mut run: RunId) -> Result<RunId, AgentError> {
         while let Some(standing) = self.agents.runs.standing(run).await? {
-            match standing.parent {
-                Some((parent, _)) => run = parent,
-                None => break,
+            match standing.origin {
+                Origin::Called((parent, _)) => run = parent,
+                Origin::Trigger | Origin::Thread(_) => break,
             }
         }
         Ok(run)
@@ -867,11 +866,6 @@ fn visible_to<'a>(caller: &'a Caller, user: Option<&'a UserId>) -> Option<&'a Us
         Identity::User(own) => Some(own),
         Identity::Service(_) => user,
     }
-}
-
-fn claim(meta: &RequestMeta) -> Option<(Arc<str>, Arc<str>)> {
-    let key = meta.idempotency.as_ref()?;
-    Some((Arc::clone(&key.scope), Arc::clone(&key.fingerprint)))
 }
 
 fn conversation(run: impl std::fmt::Display) -> ConversationId {

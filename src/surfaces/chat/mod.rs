@@ -29,10 +29,13 @@ pub use crate::engine::EventSink;
 use crate::engine::derive::{self, Derived};
 use crate::engine::verdict::VerdictFunction;
 use crate::engine::{Ending, Engine, Limits, Run, Toolset, context, record};
+pub use crate::ports::claims::Claim;
+use crate::ports::claims::{Claimant, Claimed, StoredAnswer};
+use crate::ports::commit::{Commit, Fact};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
-use crate::ports::records::{Claim, Claimed, OpenDecision, RecordError, StoredAnswer};
+use crate::ports::records::{OpenDecision, RecordError};
 use crate::ports::tools::Catalog;
 
 /// How long a request waits for the servers of its tools before it continues without them.
@@ -64,19 +67,10 @@ pub struct RequestMeta {
     /// W3C `traceparent`, if the caller sent one.
     pub traceparent: Option<String>,
     /// `Idempotency-Key`, if the caller sent one.
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<Claim>,
     /// The HTTP layer has no capacity for the answer: the request is rejected as overload, and the rejection is
     /// recorded.
     pub shed: Option<Exceeded>,
-}
-
-/// An `Idempotency-Key` with its scope.
-#[derive(Clone, Debug)]
-pub struct Idempotency {
-    /// Hex SHA-256 over tenant, caller, user, route and key.
-    pub scope: Arc<str>,
-    /// Hex SHA-256 of the body.
-    pub fingerprint: Arc<str>,
 }
 
 /// A recorded decision, ready to be sent.
@@ -343,18 +337,15 @@ impl Chat {
         let Some(key) = &accepted.meta.idempotency else {
             return Ok(None);
         };
-        let claim = Claim {
-            scope: Arc::clone(&key.scope),
-            fingerprint: Arc::clone(&key.fingerprint),
-            decision: accepted.record.clone(),
-        };
-        match self.engine.recorder.claim(claim).await.map_err(unavailable)? {
+        let by = Claimant::Decision(Box::new(accepted.record.clone()));
+        match self.engine.recorder.claim(key.clone(), by).await.map_err(unavailable)? {
             Claimed::New => {
                 accepted.opened = true;
                 Ok(None)
             }
             Claimed::Answered(stored) => Ok(Some(stored)),
-            Claimed::Mismatch => Err(ChatError::KeyReused),
+            // The scope names the route, so no request for a run has claimed it.
+            Claimed::Mismatch | Claimed::Run(_) => Err(ChatError::KeyReused),
             Claimed::Running => Err(ChatError::StillRunning),
         }
     }
@@ -537,8 +528,9 @@ impl Chat {
             body: Arc::clone(&body),
         });
         let closed = record::closed(&run, &derived, &decision.response, &decision.model, duration, answer);
-        match self.engine.recorder.close(closed).await {
-            Ok(()) => Ok(Answer {
+        let commit = Commit::of_process(vec![Fact::Closed(closed)]);
+        match self.engine.recorder.commit(commit).await {
+            Ok(_) => Ok(Answer {
                 status,
                 body,
                 decision: Some(decision),
@@ -576,8 +568,9 @@ impl Chat {
             // The caller has already waited for the unavailable store, and the answer does not depend on this.
             let (recorder, id) = (Arc::clone(&self.engine.recorder), run.record.id);
             let closing = async move {
-                match AssertUnwindSafe(recorder.close(closed)).catch_unwind().await {
-                    Ok(Ok(())) => {}
+                let commit = Commit::of_process(vec![Fact::Closed(closed)]);
+                match AssertUnwindSafe(recorder.commit(commit)).catch_unwind().await {
+                    Ok(Ok(_)) => {}
                     Ok(Err(error)) => {
                         tracing::warn!(decision_id = %id, %error, "an abandoned decision is closed later")
                     }

@@ -16,7 +16,7 @@ pub use answer::{ActionAnswer, ActionRecord, RunAnswer};
 use super::agents::{AgentError, AgentRuns, Cursor, DEFAULT_PROJECT, InThread, Trigger, Triggered, Watch};
 use super::caller::Caller;
 use super::chat::request::FieldError;
-use super::chat::{Idempotency, RequestMeta};
+use super::chat::{Claim, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::decision::Outcome;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
@@ -202,7 +202,7 @@ impl Threads {
         caller: &Caller,
         user: Option<&UserId>,
         run: RunId,
-        key: Option<&Idempotency>,
+        key: Option<&Claim>,
     ) -> Result<RunAnswer, AgentError> {
         self.agents.cancel(caller, user, run, key).await?;
         self.agents.ends(caller, run).await;

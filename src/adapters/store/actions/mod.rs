@@ -1,12 +1,15 @@
-//! Actions, grants and threads: port [`Actions`]. `write` executes one op in the writer's transaction, with the texts
-//! of `statements`. `read` reads, on connections that analysts do not use.
+//! Actions, grants and threads: port [`Actions`]. `requests`, `resolve`, `settle` and `thread` write in the writer's
+//! transaction, with the texts of `statements`. `read` reads, on connections that analysts do not use.
 //!
 //! Every change of an action first locks its outermost run. So of two concurrent changes the second sees the first.
 
 mod line;
 mod read;
+mod requests;
+mod resolve;
+mod settle;
 mod statements;
-mod write;
+mod thread;
 
 pub(super) use line::Line;
 pub(super) use read::{ACTION, GRANT, THREAD, action, grant, thread};

@@ -1,40 +1,47 @@
-//! Agents' runs: port [`Runs`]. `write` executes one op in the writer's transaction, with the texts of `statements`.
-//! `read` reads, on connections that analysts do not use.
+//! Agents' runs: port [`Runs`]. `write` executes one op in the writer's transaction: it calls `create`, `lease`, `end`,
+//! `prune` or `define`, which use the texts of `statements`. `journal` and `end` write the facts of a commit. `read`
+//! reads, on connections that analysts do not use.
 //!
 //! Only holder and fence decide who holds the lease. An expired or released lease is lost when another process takes
 //! the run, and not before, so a delayed process loses no work. A holder whose append is not acknowledged in time
 //! treats the run as lost. Whether or not the append was written, the next worker reads the journal as it is.
 
+mod create;
+mod define;
+mod end;
+mod journal;
+mod lease;
+mod locks;
 mod op;
+mod prune;
 mod read;
 mod statements;
+mod values;
 mod write;
 
 pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, opt_parsed, parsed, shown};
 pub(super) use statements::{RUN_ACTIVE, RunStatements};
-pub(super) use write::{doubts, id, int};
+pub(super) use values::{doubts, id, int, parse};
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::Store;
 use super::op::{Done, Op};
-use super::recorder::LogLine;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
+use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 use crate::ports::runs::{
-    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry,
-    StoredRun, Suspend, Suspended, Turn, Waiting,
+    Created, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
 };
 
 impl Store {
     pub(super) async fn run(&self, what: &'static str, op: RunOp) -> Result<RunDone, RecordError> {
-        match self.commit(what, Op::Run(Box::new(op))).await? {
+        match self.write(what, Op::Run(Box::new(op))).await? {
             Done::Run(done) => Ok(done),
             other => unreachable!("a run op must return Done::Run, not {other:?}"),
         }
@@ -58,37 +65,17 @@ impl Runs for Store {
     }
 
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
-        Box::pin(async move { answer!(self.run("create run", RunOp::Create(run)).await?, RunDone::Created) })
+        Box::pin(async move {
+            answer!(
+                self.run("create run", RunOp::Create(Box::new(run))).await?,
+                RunDone::Created
+            )
+        })
     }
 
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
         let op = RunOp::Take(run, Uuid::now_v7());
         Box::pin(async move { answer!(self.run("take run", op).await?, RunDone::Taken) })
-    }
-
-    fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>> {
-        Box::pin(async move { answer!(self.run("append run", RunOp::Append(batch)).await?, RunDone::Held) })
-    }
-
-    fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>> {
-        Box::pin(async move {
-            let line = LogLine::of(&run.decision);
-            let held: Result<Held, RecordError> =
-                answer!(self.run("finish run", RunOp::Finish(run)).await?, RunDone::Held);
-            if matches!(held, Ok(Held::Yes)) {
-                line.write();
-            }
-            held
-        })
-    }
-
-    fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>> {
-        Box::pin(async move {
-            answer!(
-                self.run("suspend run", RunOp::Suspend(suspend)).await?,
-                RunDone::Suspended
-            )
-        })
     }
 
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
@@ -118,18 +105,8 @@ impl Runs for Store {
         Box::pin(self.waiting_run(turn, takes))
     }
 
-    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
-        Box::pin(self.claimant(scope))
-    }
-
-    fn claim_key(
-        &self,
-        run: RunId,
-        scope: Arc<str>,
-        fingerprint: Arc<str>,
-    ) -> BoxFuture<'_, Result<bool, RecordError>> {
-        let op = RunOp::Claim(run, scope, fingerprint);
-        Box::pin(async move { answer!(self.run("claim key", op).await?, RunDone::Claimed) })
+    fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>> {
+        Box::pin(self.claim_found(claim))
     }
 
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {

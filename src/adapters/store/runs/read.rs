@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::super::claims;
 use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
-use super::statements::{CANCELLED, FIRST_OF_THREAD, RUN_ACTIVE, taken_too_often};
+use super::statements::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
 use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Claimant, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
+use crate::ports::runs::{Origin, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
 
 /// The possible surfaces of a run's decision.
 const SURFACES: [&str; 2] = ["agent", "thread"];
@@ -79,19 +81,16 @@ impl Store {
         Ok(found)
     }
 
-    pub(super) async fn claimant(&self, scope: &str) -> Result<Option<Claimant>, QueryError> {
-        let sql = claimant(self.shared.target.dialect());
-        let mut found = None;
+    pub(super) async fn claim_found(&self, claim: &Claim) -> Result<Option<Claimed>, QueryError> {
+        let sql = Arc::clone(&self.shared.statements.claimed);
+        let mut met = None;
         self.working
-            .rows(sql.into(), vec![Value::text(scope)], &mut |row| {
-                found = Some(Claimant {
-                    run: run_id(&row, 0)?,
-                    fingerprint: row.text(1)?.into(),
-                });
+            .rows(sql, vec![Value::shared(&claim.scope)], &mut |row| {
+                met = Some(claims::found(&row, claim, None)?);
                 Ok(ControlFlow::Break(()))
             })
             .await?;
-        Ok(found)
+        Ok(met)
     }
 
     pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
@@ -112,12 +111,11 @@ impl Store {
             .rows(STANDING.into(), vec![Value::text(&run.to_string())], &mut |row| {
                 found = Some(RunState {
                     status: parsed(&row, 0, RunStatus::parse)?,
-                    parent: opt_run_id(&row, 1)?.zip(opt_parsed(&row, 2, ActionId::parse)?),
+                    origin: origin(&row, 1, 10)?,
                     resumes: opt_run_id(&row, 3)?,
                     in_doubt: in_doubt(&row, 4)?,
                     steps: row.int(5)?.try_into().unwrap_or(u32::MAX),
                     usage: usage(&row, 6)?,
-                    thread: opt_parsed(&row, 10, ThreadId::parse)?,
                 });
                 Ok(ControlFlow::Break(()))
             })
@@ -233,18 +231,9 @@ fn away(error: QueryError) -> RecordError {
     RecordError::Unavailable(error.to_string().into())
 }
 
-/// scope → run, fingerprint.
-fn claimant(dialect: Dialect) -> String {
-    format!(
-        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND (expires_at > {} OR {RUN_ACTIVE})",
-        dialect.now()
-    )
-}
-
 fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Error> {
     let tenant = parsed(row, 1, |text| TenantId::parse(text).ok())?;
     let user = parsed(row, 2, |text| UserId::parse(text).ok())?;
-    let parent = opt_run_id(row, 6)?.zip(opt_parsed(row, 7, ActionId::parse)?);
     let message = row.opt_text(25)?.filter(|_| keeps_words).unwrap_or_default();
     Ok(StoredRun {
         id,
@@ -265,8 +254,7 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
         },
         tenant,
         user,
-        parent,
-        thread: opt_parsed(row, 33, ThreadId::parse)?,
+        origin: origin(row, 6, 33)?,
         resumes: opt_run_id(row, 8)?,
         resumed_by: opt_run_id(row, 9)?,
         snapshot: Snapshot {
@@ -335,6 +323,16 @@ fn usage(row: &Row, first: usize) -> Result<Usage, sqlx::Error> {
         output_tokens: count(1)?,
         thought_tokens: count(2)?,
         cached_tokens: count(3)?,
+    })
+}
+
+/// From the columns of the calling run and its call, and that of the thread.
+fn origin(row: &Row, parent: usize, thread: usize) -> Result<Origin, sqlx::Error> {
+    let parent = opt_run_id(row, parent)?.zip(opt_parsed(row, parent + 1, ActionId::parse)?);
+    Ok(match (parent, opt_parsed(row, thread, ThreadId::parse)?) {
+        (Some(parent), _) => Origin::Called(parent),
+        (None, Some(thread)) => Origin::Thread(thread),
+        (None, None) => Origin::Trigger,
     })
 }
 

@@ -1,0 +1,211 @@
+//! Turns a commit into rows. Facts of a process about its own decisions become rows of the batch's few large
+//! statements. A holder's commit is written by itself, since it depends on the lease.
+
+use super::actions::Line;
+use super::audit::Entry;
+use super::batch::{Batch, expect};
+use super::db::{Conn, Value};
+use super::error::Fault;
+use super::runs::id;
+use crate::domain::ids::{ActionId, GrantId, RunId};
+use crate::ports::commit::{Commit, Committed, Fact, Writer};
+use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision};
+use crate::ports::runs::Lease;
+
+/// Values of rows, by statement, of all decisions that this process owns.
+#[derive(Default)]
+pub(super) struct Rows {
+    opens: Vec<Value>,
+    intents: Vec<Value>,
+    closes: Vec<Value>,
+    calls: Vec<Value>,
+}
+
+impl Batch<'_> {
+    /// Adds the rows of a commit about decisions of this process.
+    pub(super) fn add_rows(&self, commit: &Commit, rows: &mut Rows) -> Result<(), Fault> {
+        if commit.writer != Writer::Process {
+            return Ok(());
+        }
+        let mut opened = None;
+        for fact in &commit.facts {
+            match fact {
+                Fact::Opened(decision) => {
+                    self.writing.open(decision, &mut rows.opens);
+                    opened = Some(decision);
+                }
+                Fact::Intended(intent) => {
+                    self.writing.intent(intent, &mut rows.intents);
+                    self.audit_intent(intent, opened, None);
+                }
+                Fact::Closed(decision) => {
+                    self.writing.close(decision, &mut rows.closes);
+                    for call in &decision.calls {
+                        self.writing.call(&decision.open, call, &mut rows.calls);
+                        self.audit_call(call, &decision.open);
+                    }
+                }
+                Fact::Begun(_)
+                | Fact::Action(_)
+                | Fact::Outcome(_)
+                | Fact::Called(..)
+                | Fact::Spent(_)
+                | Fact::Waits(_)
+                | Fact::Ended(_)
+                | Fact::Said(_) => return Err(Fault::Refused("a fact about a run needs its lease".into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the rows of all decisions of this process.
+    pub(super) async fn write_rows(&self, conn: &mut Conn, rows: Rows) -> Result<(), Fault> {
+        let texts = self.statements;
+        let (closed, called) = (
+            texts.close.rows(&rows.closes) as u64,
+            texts.call.rows(&rows.calls) as u64,
+        );
+        texts.open.run(conn, rows.opens).await?;
+        texts.intend.run(conn, rows.intents).await?;
+        // Fewer rows than given mean an id that another owner has. Its row is not overwritten.
+        expect("a decision", closed, texts.close.run(conn, rows.closes).await?)?;
+        expect("a tool call", called, texts.call.run(conn, rows.calls).await?)
+    }
+
+    /// Writes a holder's commit, unless its lease or an approval is gone.
+    pub(super) async fn write_commit(
+        &self,
+        conn: &mut Conn,
+        lease: Lease,
+        run: RunId,
+        commit: &Commit,
+    ) -> Result<Committed, Fault> {
+        if !self.holds(conn, lease, run).await? {
+            return Ok(match self.is_written(conn, lease, run, commit).await? {
+                true => Committed::Written,
+                false => Committed::LeaseLost,
+            });
+        }
+        if !self.may_begin(conn, lease.run, run, commit).await? {
+            return Ok(Committed::ApprovalGone);
+        }
+        self.enter(conn, run, &commit.entries).await?;
+        self.intend(conn, &commit.facts).await?;
+        let is_over = commit.end().is_some();
+        for fact in &commit.facts {
+            match fact {
+                // Written above, in one statement.
+                Fact::Intended(_) => {}
+                Fact::Opened(decision) => {
+                    let mut row = Vec::new();
+                    self.writing.open_for(decision, id(run), &mut row);
+                    self.statements.open.run(conn, row).await?;
+                }
+                Fact::Spent(spent) => self.update_usage(conn, spent).await?,
+                Fact::Called(decision, calls) => self.log_calls(conn, decision, calls).await?,
+                Fact::Outcome(outcome) => self.end_action(conn, outcome, is_over).await?,
+                Fact::Action(action) => self.new_action(conn, run, action).await?,
+                Fact::Begun(action) => self.begin_action(conn, *action).await?,
+                Fact::Waits(wait) => {
+                    if !self.wait_for(conn, lease, run, wait).await? {
+                        return Ok(Committed::Answered);
+                    }
+                }
+                Fact::Closed(decision) => self.close_for(conn, decision, id(run)).await?,
+                Fact::Ended(end) => self.end_run(conn, lease, run, end).await?,
+                Fact::Said(words) => self.add_thread_line(conn, run, None, Line::ASSISTANT, words).await?,
+            }
+        }
+        Ok(Committed::Written)
+    }
+
+    /// Whether this process has written a commit that ended its right to write, without an acknowledgement.
+    async fn is_written(&self, conn: &mut Conn, lease: Lease, run: RunId, commit: &Commit) -> Result<bool, Fault> {
+        match (commit.end(), commit.wait()) {
+            (Some(end), _) => self.has_ended(conn, lease, run, end).await,
+            (None, Some(_)) => self.is_waiting(conn, run).await,
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// Whether all calls that the commit announces may begin: the run is not cancelled, and every approval and grant is
+    /// valid.
+    async fn may_begin(&self, conn: &mut Conn, root: RunId, run: RunId, commit: &Commit) -> Result<bool, Fault> {
+        if commit.announces()
+            && let Some(first) = commit.entries.first()
+            && self.is_cancelled_before(conn, run, first.number).await?
+        {
+            return Ok(false);
+        }
+        for fact in &commit.facts {
+            let may = match fact {
+                Fact::Begun(action) => self.is_approved(conn, root, *action).await?,
+                Fact::Action(action) => self.grant_is_valid(conn, action).await?,
+                _ => true,
+            };
+            if !may {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the intents among these facts.
+    async fn intend(&self, conn: &mut Conn, facts: &[Fact]) -> Result<(), Fault> {
+        let mut rows = Vec::new();
+        for fact in facts {
+            if let Fact::Intended(intent) = fact {
+                self.writing.intent(intent, &mut rows);
+                self.audit_intent(intent, None, grant_of(facts, intent.id));
+            }
+        }
+        self.statements.intend.run(conn, rows).await?;
+        Ok(())
+    }
+
+    /// Adds the intent of a side effect to the audit log.
+    fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
+        if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
+            self.audit(match grant {
+                Some(grant) => entry.with("grant_id", grant.to_string()),
+                None => entry,
+            });
+        }
+    }
+
+    /// Adds the outcome of a call to the audit log; most calls have no side effect and no entry.
+    fn audit_call(&self, call: &CallRecord, decision: &OpenDecision) {
+        if let Some(entry) = Entry::ended(call, decision) {
+            self.audit(entry);
+        }
+    }
+
+    /// Closes a decision that a run owns, with its calls.
+    async fn close_for(&self, conn: &mut Conn, decision: &ClosedDecision, owner: Value) -> Result<(), Fault> {
+        let mut row = Vec::new();
+        self.writing.close_for(decision, owner, &mut row);
+        expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
+        for call in &decision.calls {
+            self.audit_call(call, &decision.open);
+        }
+        self.log_calls(conn, &decision.open, &decision.calls).await
+    }
+
+    /// Writes the outcomes of calls, each over its intent if there is one.
+    async fn log_calls(&self, conn: &mut Conn, decision: &OpenDecision, calls: &[CallRecord]) -> Result<(), Fault> {
+        let mut rows = Vec::new();
+        for call in calls {
+            self.writing.call(decision, call, &mut rows);
+        }
+        let called = self.statements.call.rows(&rows) as u64;
+        expect("a tool call", called, self.statements.call.run(conn, rows).await?)
+    }
+}
+
+/// The grant under which a call starts without an approval.
+fn grant_of(facts: &[Fact], call: ActionId) -> Option<GrantId> {
+    facts.iter().find_map(|fact| match fact {
+        Fact::Action(action) if action.id == call => action.grant,
+        _ => None,
+    })
+}
