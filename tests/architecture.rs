@@ -70,6 +70,35 @@ fn dependencies_between_layers_point_one_way() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The surfaces are siblings. What they share is `runs`, `definitions` and the neutral modules, which name none of them.
+#[test]
+fn surfaces_do_not_know_each_other() {
+    let siblings = ["agents", "approvals", "chat", "sessions", "threads"];
+    let shared = ["caller", "decisions", "definitions", "failure", "request", "runs"];
+    let surfaces = root().join("src/surfaces");
+    let mut wrong = Vec::new();
+    for path in rust_files(&surfaces) {
+        let inner = path.strip_prefix(&surfaces).unwrap();
+        let module = inner.components().next().unwrap().as_os_str().to_str().unwrap();
+        let module = module.trim_end_matches(".rs");
+        if module == "mod" {
+            continue;
+        }
+        assert!(
+            siblings.contains(&module) || shared.contains(&module),
+            "{module} is neither"
+        );
+        let code = code(&path);
+        for to in siblings.iter().filter(|to| **to != module) {
+            let from_top = inner.components().count() <= 2 && code.contains(&format!("super::{to}"));
+            if from_top || code.contains(&format!("surfaces::{to}")) {
+                wrong.push(format!("{} names {to}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
     let mut wrong = Vec::new();

@@ -27,8 +27,9 @@ use gavel::ports::clock::SystemClock;
 use gavel::ports::records::{Decisions, ListQuery};
 use gavel::ports::tools::{CallReply, CallRequest, Tools};
 use gavel::surfaces::caller::{Caller, Identity};
+use gavel::surfaces::chat::Chat;
 use gavel::surfaces::chat::request::ChatRequest;
-use gavel::surfaces::chat::{Chat, RequestMeta};
+use gavel::surfaces::request::RequestMeta;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

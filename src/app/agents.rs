@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, FileError};
 use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, answerer, check};
-use crate::surfaces::agents::FileAgents;
+use crate::surfaces::definitions::FileAgents;
 
 /// The directory that is read when none is named.
 const DEFAULT_FOLDER: &str = "agents";

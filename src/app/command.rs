@@ -17,8 +17,8 @@ use crate::config::{Config, ModelConfig, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
 use crate::ports::tools::Tools;
-use crate::surfaces::agents::AgentInfo;
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
+use crate::surfaces::definitions::AgentInfo;
 
 /// Random bytes of a key: 256 bits cannot be guessed, so storing its plain SHA-256 is safe.
 const KEY_BYTES: usize = 32;
@@ -95,7 +95,7 @@ impl OwnService {
     /// # Errors
     /// There is no such project; the store is unavailable.
     pub(crate) async fn connect_servers_of(&self, project: &ProjectId, agent: &str) -> anyhow::Result<()> {
-        let agents = self.app.agents.directory().list(&self.tenant, project).await?;
+        let agents = self.app.directory.list(&self.tenant, project).await?;
         let tools = tools(&agents, agent);
         self.app.mcp.ready(&tools, Instant::now() + SERVERS).await;
         Ok(())
@@ -117,7 +117,7 @@ impl OwnService {
     /// Ends the service. A run in progress is completed, unless `detach` is set: then another gavel continues it.
     pub(crate) async fn close(self, detach: bool) {
         if detach {
-            self.app.agents.cut_short();
+            self.app.runs.cut_short();
         }
         self.app.shutdown(Some(self.serving)).await;
     }

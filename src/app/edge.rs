@@ -45,6 +45,8 @@ fn edge_with(app: &App, auth: Auth, google: Option<Arc<dyn Callback>>, connectio
     };
     Edge {
         chat: app.chat.clone(),
+        directory: app.directory.clone(),
+        runs: app.runs.clone(),
         agents: app.agents.clone(),
         threads: app.threads.clone(),
         approvals: app.approvals.clone(),

@@ -48,12 +48,14 @@ use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
 use crate::ports::quota::Quota;
-use crate::surfaces::agents::{AgentRuns, AtOnce, Directory, Worker};
+use crate::surfaces::agents::DeclaredAgents;
 use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
+use crate::surfaces::definitions::Directory;
+use crate::surfaces::runs::{AtOnce, Runs, Worker};
 use crate::surfaces::sessions::Sessions;
-use crate::surfaces::threads::Threads;
+use crate::surfaces::threads::{ThreadSettings, Threads};
 
 /// Time to record interrupted work, and then to send the remaining responses.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -67,8 +69,12 @@ pub struct App {
     pub config: Config,
     /// The chat surface.
     pub chat: Arc<Chat>,
-    /// The surface of agents and runs.
-    pub agents: Arc<AgentRuns>,
+    /// The definitions of agents.
+    pub directory: Arc<Directory>,
+    /// The life of runs.
+    pub runs: Arc<Runs>,
+    /// The surface of agents.
+    pub agents: Arc<DeclaredAgents>,
     /// The surface of threads.
     pub threads: Arc<Threads>,
     /// The surface of approvals.
@@ -183,7 +189,7 @@ impl App {
             clock: Arc::new(SystemClock),
             policy,
         };
-        let runs = Arc::new(Agents {
+        let engine_agents = Arc::new(Agents {
             engine: engine.clone(),
             models: models.clone(),
             runs: store.clone(),
@@ -192,37 +198,32 @@ impl App {
             running: Running::default(),
         });
         let directory = Directory::new(Arc::clone(&files.agents), store.clone(), mcp.clone(), models);
+        let directory = Arc::new(directory);
         let at_once = AtOnce {
             waited_for: config.max_in_flight,
             background: config.runs.background,
         };
-        let agents = AgentRuns::new(
-            runs,
-            directory,
-            Arc::clone(&quota),
-            at_once,
-            config.runs.on_reject,
-            config.runs.while_busy,
-        );
-        let threads = Threads::new(
-            Arc::clone(&agents),
-            store.clone(),
-            config.runs.agent.clone(),
-            config.runs.while_busy,
-        );
-        let approvals = Approvals::new(Arc::clone(&agents), store.clone());
+        let runs = Runs::new(engine_agents, Arc::clone(&quota), at_once);
+        let of_threads = ThreadSettings {
+            agent: config.runs.agent.clone(),
+            while_busy: config.runs.while_busy,
+            on_reject: config.runs.on_reject,
+        };
+        let agents = DeclaredAgents::new(runs.clone(), directory.clone());
+        let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), of_threads);
+        let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone());
         if let Some(queue) = &queue {
-            agents.set_queue(queue.clone());
+            runs.set_queue(queue.clone());
         }
         let Console { lasts, idle } = config.console;
         let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
         // A process without background capacity runs only what its own callers request.
         if let Some(queue) = queue.as_ref().filter(|_| config.runs.background > 0) {
-            queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
-            background.spawn(Arc::clone(&agents).sweep());
+            queue.start(Arc::new(Worker(Arc::clone(&runs))), config.runs.background);
+            background.spawn(Arc::clone(&runs).sweep());
         }
         background.spawn(files.follow(stop.clone()));
-        background.spawn(Arc::clone(&agents).keep_leases(config.runs.lease / 3));
+        background.spawn(Arc::clone(&runs).keep_leases(config.runs.lease / 3));
         let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
@@ -230,7 +231,9 @@ impl App {
         Ok(Self {
             config,
             chat,
-            agents,
+            directory,
+            runs,
+            agents: Arc::new(agents),
             threads: Arc::new(threads),
             approvals: Arc::new(approvals),
             sessions: Arc::new(sessions),
@@ -289,16 +292,16 @@ impl App {
     pub async fn shutdown(self, serving: Option<Serving>) {
         self.stopping.store(true, Ordering::Relaxed);
         // Background runs continue in the next process that claims them.
-        self.agents.stop_background();
+        self.runs.stop_background();
         if let Some(queue) = &self.queue {
             queue.stop();
         }
-        let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
+        let drained = async { tokio::join!(self.chat.drained(), self.runs.drained()) };
         if tokio::time::timeout(self.config.drain, drained).await.is_err() {
             tracing::warn!("the drain time is exhausted; requests and runs in progress are interrupted");
             self.chat.cut_short();
-            self.agents.stop_waited_for();
-            let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
+            self.runs.stop_waited_for();
+            let drained = async { tokio::join!(self.chat.drained(), self.runs.drained()) };
             if tokio::time::timeout(LAST_WORDS, drained).await.is_err() {
                 tracing::warn!(
                     "some decisions or runs were not recorded in time; recovery closes those that had started actions"
@@ -306,8 +309,8 @@ impl App {
             }
         }
         // Callers that watch or wait for runs of other processes also receive a notice that this process ends.
-        self.agents.cut_short();
-        if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
+        self.runs.cut_short();
+        if tokio::time::timeout(LAST_WORDS, self.runs.drained()).await.is_err() {
             tracing::warn!("some runs of agents did not end in time; another process continues them");
         }
         if let Some(queue) = &self.queue {
@@ -327,7 +330,7 @@ impl App {
                 tracing::warn!("the HTTP server did not close in time; it ends with the process");
             }
         }
-        self.agents.end();
+        self.runs.end();
         self.stop.cancel();
         self.background.close();
         if tokio::time::timeout(LAST_WORDS, self.background.wait()).await.is_err() {

@@ -23,7 +23,7 @@ const SERVERS: Duration = Duration::from_secs(15);
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let app = App::build(resolved.config).await?;
     // Before this, a signal ends the process at once; nothing has begun yet.
-    let (chat, agents) = (Arc::clone(&app.chat), Arc::clone(&app.agents));
+    let (chat, runs) = (Arc::clone(&app.chat), Arc::clone(&app.runs));
     let stopping = Stopping::listen(
         Handle::current(),
         Limits {
@@ -34,7 +34,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
             format!(
                 "{} chat requests, {} runs of agents",
                 chat.under_way(),
-                agents.under_way()
+                runs.under_way()
             )
         },
     )
@@ -47,7 +47,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         }
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel is serving");
-    let files = app.agents.directory().files();
+    let files = app.directory.files();
     let agents = format!(
         "{} ({}); `gavel agents list` shows them",
         files.agents.len(),

@@ -21,7 +21,7 @@ use crate::domain::malformed;
 use crate::domain::object::Object;
 use crate::domain::surrogates;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::request::FieldError;
 
 /// Most bytes of a console form: a reason of 4 KiB, percent-encoded, and a token.
 const FORM: usize = 64 << 10;

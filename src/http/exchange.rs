@@ -15,7 +15,6 @@ use super::meters::CLIENT_LEFT;
 use super::routes::Route;
 use super::span;
 use super::spelling::Spelling;
-use crate::surfaces::agents::AgentError;
 
 /// Most characters of a path name that an error repeats; valid names are shorter.
 const LONGEST_NAME: usize = 80;
@@ -58,7 +57,7 @@ impl Exchange {
         let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
         let mut response = roomy.unwrap_or_else(|error| {
             match (error, missing) {
-                (Error::NotFound | Error::Agent(AgentError::NotFound), Some(what)) => Error::Missing(what),
+                (Error::NotFound, Some(what)) => Error::Missing(what),
                 (error, _) => error,
             }
             .respond(&self.id.text, Spelling::of(self.route))

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::error::Error;
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::{Claim, QuotaState};
+use crate::surfaces::chat::QuotaState;
+use crate::surfaces::request::Claim;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");

@@ -45,10 +45,12 @@ pub use self::openapi::document;
 use self::room::Room;
 pub use self::server::{ServerSettings, server};
 use crate::domain::budget::Limits;
-use crate::surfaces::agents::AgentRuns;
+use crate::surfaces::agents::DeclaredAgents;
 use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
+use crate::surfaces::definitions::Directory;
+use crate::surfaces::runs::Runs;
 use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::Threads;
 
@@ -56,8 +58,12 @@ use crate::surfaces::threads::Threads;
 pub struct Edge {
     /// Surface C.
     pub chat: Arc<Chat>,
-    /// Surfaces D and X.
-    pub agents: Arc<AgentRuns>,
+    /// Surface D.
+    pub directory: Arc<Directory>,
+    /// The life of runs.
+    pub runs: Arc<Runs>,
+    /// Surface X.
+    pub agents: Arc<DeclaredAgents>,
     /// Surface R.
     pub threads: Arc<Threads>,
     /// The surface of approvals.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use super::error::Error;
 use super::spelling::Spelling;
 use crate::domain::definition::quoted;
-use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::request::FieldError;
 
 /// Default number of rows of a page.
 pub(super) const DEFAULT_PAGE: u32 = 50;

@@ -1,9 +1,18 @@
 //! The use cases: gavel's library API. The HTTP layer extracts the input, calls one of these, and answers.
+//!
+//! [`runs`] is the life of a run, for every surface. [`agents`] and [`threads`] begin runs, and [`approvals`] wakes
+//! them; they know [`runs`] and [`definitions`], and not each other. [`chat`] keeps nothing, so it uses neither.
 
 pub mod agents;
 pub mod approvals;
 pub mod caller;
 pub mod chat;
 pub mod decisions;
+pub mod definitions;
+mod failure;
+pub mod request;
+pub mod runs;
 pub mod sessions;
 pub mod threads;
+
+pub use failure::{OutcomeUnknown, StoreFailure};

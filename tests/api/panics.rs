@@ -24,12 +24,14 @@ use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::runs::{MOST_TAKES, Runs, Turn};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
-use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory, FileAgents};
+use gavel::surfaces::agents::DeclaredAgents;
 use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
+use gavel::surfaces::definitions::{Directory, FileAgents};
+use gavel::surfaces::runs::{self, AtOnce};
 use gavel::surfaces::sessions::Sessions;
-use gavel::surfaces::threads::{Threads, WhileBusy};
+use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::{Value, json};
 
 use crate::fakes::{Around, Fixed, OneTool, Scripted};
@@ -176,7 +178,7 @@ async fn serve(database: Database) -> Served {
         remaining: 59,
         reset_s: 1,
     };
-    let runs = Arc::new(Agents {
+    let engine_agents = Arc::new(Agents {
         engine: engine.clone(),
         models: Models::default(),
         runs: store.clone(),
@@ -190,18 +192,12 @@ async fn serve(database: Database) -> Served {
     };
     let files = Arc::new(ArcSwap::from_pointee(files));
     let directory = Directory::new(files, store.clone(), engine.tools.clone(), Models::default());
+    let directory = Arc::new(directory);
     let at_once = AtOnce {
         waited_for: 8,
         background: 8,
     };
-    let agents = AgentRuns::new(
-        runs,
-        directory,
-        Arc::new(Fused(behind(), Fixed(quota))),
-        at_once,
-        agent::OnReject::Continue,
-        WhileBusy::Refuse,
-    );
+    let runs = runs::Runs::new(engine_agents, Arc::new(Fused(behind(), Fixed(quota))), at_once);
     let chat = Chat::new(
         engine,
         Arc::new(Fused(behind(), Fixed(quota))),
@@ -209,13 +205,13 @@ async fn serve(database: Database) -> Served {
         Templates::built_in(),
         8,
     );
-    let threads = Threads::new(
-        Arc::clone(&agents),
-        store.clone(),
-        "workspace".to_owned(),
-        WhileBusy::Refuse,
-    );
-    let approvals = Approvals::new(Arc::clone(&agents), store.clone());
+    let settings = ThreadSettings {
+        agent: "workspace".to_owned(),
+        while_busy: WhileBusy::Refuse,
+        on_reject: OnReject::Continue,
+    };
+    let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), settings);
+    let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone());
     let sessions = Sessions::new(
         store.clone(),
         Arc::new(SystemClock),
@@ -224,7 +220,9 @@ async fn serve(database: Database) -> Served {
     );
     let edge = Edge {
         chat,
-        agents,
+        agents: Arc::new(DeclaredAgents::new(runs.clone(), directory.clone())),
+        directory,
+        runs,
         threads: Arc::new(threads),
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),

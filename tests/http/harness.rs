@@ -17,12 +17,14 @@ use gavel::http::{Edge, EdgeLimits, ServerSettings};
 use gavel::ports::clock::SystemClock;
 use gavel::ports::model::Model;
 use gavel::ports::quota::QuotaState;
-use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory};
+use gavel::surfaces::agents::DeclaredAgents;
 use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
+use gavel::surfaces::definitions::Directory;
+use gavel::surfaces::runs::{AtOnce, Runs};
 use gavel::surfaces::sessions::Sessions;
-use gavel::surfaces::threads::{Threads, WhileBusy};
+use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -104,24 +106,28 @@ pub async fn serve(setup: Setup) -> Running {
     };
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
     let quota = Arc::new(Fixed(setup.quota));
-    let (agents, kept, folder) = agents(&engine, quota.clone()).await;
-    let threads = Threads::new(
-        Arc::clone(&agents),
-        kept.clone(),
-        "workspace".to_owned(),
-        WhileBusy::Refuse,
-    );
+    let (runs, kept, folder) = runs(&engine, quota.clone()).await;
+    let directory = Directory::new(Arc::default(), kept.clone(), engine.tools.clone(), Models::default());
+    let directory = Arc::new(directory);
+    let settings = ThreadSettings {
+        agent: "workspace".to_owned(),
+        while_busy: WhileBusy::Refuse,
+        on_reject: OnReject::Continue,
+    };
+    let threads = Threads::new(runs.clone(), directory.clone(), kept.clone(), settings);
     let sessions = Sessions::new(
         kept.clone(),
         Arc::new(SystemClock),
         Duration::from_secs(60),
         Duration::from_secs(60),
     );
-    let approvals = Approvals::new(Arc::clone(&agents), kept);
+    let approvals = Approvals::new(runs.clone(), directory.clone(), kept);
     let chat = Chat::new(engine, quota, constitution, Templates::built_in(), setup.max_in_flight);
     let edge = Edge {
         chat,
-        agents,
+        agents: Arc::new(DeclaredAgents::new(runs.clone(), directory.clone())),
+        directory,
+        runs,
         threads: Arc::new(threads),
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),
@@ -153,12 +159,12 @@ pub async fn serve(setup: Setup) -> Running {
     }
 }
 
-/// The runs surface needs a store; it has no agents.
-async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, Arc<Store>, TempDir) {
+/// Runs need a store; there are no agents.
+async fn runs(engine: &Engine, quota: Arc<Fixed>) -> (Arc<Runs>, Arc<Store>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("runs.db").display());
     let store = Store::open(StoreConfig::new(url, InstanceId::new())).await.unwrap();
-    let runs = Arc::new(Agents {
+    let agents = Arc::new(Agents {
         engine: engine.clone(),
         models: Models::default(),
         runs: store.clone(),
@@ -166,23 +172,11 @@ async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, Arc<Stor
         questions_stand: gavel::engine::approvals::STANDS,
         running: agent::Running::default(),
     });
-    let directory = Directory::new(Arc::default(), store.clone(), engine.tools.clone(), Models::default());
     let at_once = AtOnce {
         waited_for: 8,
         background: 8,
     };
-    (
-        AgentRuns::new(
-            runs,
-            directory,
-            quota,
-            at_once,
-            agent::OnReject::Continue,
-            WhileBusy::Refuse,
-        ),
-        store,
-        folder,
-    )
+    (Runs::new(agents, quota, at_once), store, folder)
 }
 
 pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {

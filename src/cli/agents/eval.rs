@@ -17,13 +17,14 @@ use crate::cli::interrupt::{told_to_stop, unless_stopped};
 use crate::cli::{output, runs};
 use crate::config::{Config, Resolved};
 use crate::domain::agent_run::AgentRun;
-use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, TenantId, UserId};
 use crate::evaluation::Seed;
 use crate::evaluation::agents::{AgentCase, AgentCases, judge, load};
 use crate::ports::tools::Tools;
-use crate::surfaces::agents::{DEFAULT_PROJECT, Trigger, Triggered};
+use crate::surfaces::agents::Trigger;
 use crate::surfaces::caller::{Caller, Identity};
-use crate::surfaces::chat::RequestMeta;
+use crate::surfaces::request::RequestMeta;
+use crate::surfaces::runs::Begun;
 
 /// Options of `gavel agents eval`.
 #[derive(Debug, clap::Args)]
@@ -116,7 +117,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
         };
         if !matches!(evaluated, Ok(false)) {
             // The current run is not awaited.
-            app.agents.cut_short();
+            app.runs.cut_short();
         }
         // A second signal ends it at once.
         let closed = unless_stopped(app.shutdown(None)).await?;
@@ -185,7 +186,7 @@ async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: 
 /// The agent's time limit. If the agent does not exist, its cases report that.
 async fn limit(app: &App, agent: &str) -> anyhow::Result<Option<Duration>> {
     let project = ProjectId::parse(DEFAULT_PROJECT).context("the project")?;
-    let project = app.agents.directory().project(&caller()?.tenant, &project).await?;
+    let project = app.directory.project(&caller()?.tenant, &project).await?;
     Ok(project
         .agents
         .get(agent)
@@ -209,12 +210,12 @@ async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow
     let Ok(begun) = begun else {
         bail!("the run had not begun after {seconds} s");
     };
-    let mut triggered = begun?;
-    let id = triggered.run;
-    let Ok(run) = tokio::time::timeout_at(until, app.agents.wait(&caller, &mut triggered)).await else {
-        app.agents.cancel(&caller, None, id, None).await?;
+    let mut begun = begun?;
+    let id = begun.run;
+    let Ok(run) = tokio::time::timeout_at(until, app.runs.wait(&caller, &mut begun)).await else {
+        app.runs.cancel(&caller, None, id, None).await?;
         // One case at a time, even if one fails: the next case waits for this run to end.
-        let ended = tokio::time::timeout(CANCELLED, app.agents.wait(&caller, &mut triggered)).await;
+        let ended = tokio::time::timeout(CANCELLED, app.runs.wait(&caller, &mut begun)).await;
         bail!(
             "the run had not ended after {seconds} s, and {}",
             if ended.is_ok() {
@@ -230,7 +231,7 @@ async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow
 }
 
 /// Creates the user's tasks, then begins the run.
-async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> anyhow::Result<Triggered> {
+async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> anyhow::Result<Begun> {
     let user = UserId::parse(format!("eval-{}", case.id)).context("the case's id")?;
     if !case.tasks.is_empty() {
         let seeds: Vec<_> = case.tasks.iter().map(|words| seed(words)).collect();

@@ -14,7 +14,7 @@ use crate::cli::{mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::definition::{Agent, Agents};
 use crate::ports::tools::{Catalog, Tools};
-use crate::surfaces::agents;
+use crate::surfaces::definitions;
 
 /// Options of `gavel agents list`.
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalo
 /// The same check as in the service.
 pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog, config: &Config) -> Unavailable {
     let models = app::providers(&config.model);
-    let reason = |name: &String| Some((name.clone(), agents::unavailable(name, agents, catalog, &models)?));
+    let reason = |name: &String| Some((name.clone(), definitions::unavailable(name, agents, catalog, &models)?));
     agents.keys().filter_map(reason).collect()
 }
 

@@ -15,9 +15,10 @@ use crate::domain::journal::Speaker;
 use crate::evaluation::{Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Seed, Subject, Turn};
 use crate::ports::records::ListQuery;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::Chat;
 use crate::surfaces::chat::request::ChatRequest;
-use crate::surfaces::chat::{Chat, RequestMeta};
 use crate::surfaces::decisions::DecisionQueries;
+use crate::surfaces::request::RequestMeta;
 
 /// An app as a [`Subject`].
 pub(super) struct ChatSubject {

@@ -8,10 +8,7 @@ use super::exit::{Exit, Usage};
 use crate::app;
 use crate::config::{Config, Resolved};
 use crate::domain::definition::{Approval, Constitution};
-use crate::surfaces::agents::{SURFACE as AGENT, THREAD_SURFACE as THREAD};
-
-/// The surface of `POST /v1/chat`, in policies and in the decision log.
-const CHAT: &str = "chat";
+use crate::domain::policy::{AGENT, CHAT, THREAD};
 
 /// The commands of `gavel policy`.
 #[derive(Debug, clap::Subcommand)]

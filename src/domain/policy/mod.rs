@@ -24,8 +24,12 @@ use super::definition::{Approval, DefinitionError};
 
 /// The surface of threads, where a side effect always requires approval.
 pub const THREAD: &str = "thread";
+/// The surface of declared agents.
+pub const AGENT: &str = "agent";
+/// The surface of `POST /v1/chat`.
+pub const CHAT: &str = "chat";
 /// The surfaces that a call can come from, as logs name them.
-pub const SURFACES: [&str; 3] = ["chat", "agent", THREAD];
+pub const SURFACES: [&str; 3] = [CHAT, AGENT, THREAD];
 
 /// Rules and their tests.
 #[derive(Debug)]

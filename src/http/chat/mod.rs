@@ -22,8 +22,9 @@ use super::routes::Route;
 use crate::domain::decision::AgentDecision;
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::{Caller, NotThatUser};
-use crate::surfaces::chat::request::{ChatRequest, FieldError};
-use crate::surfaces::chat::{Answer, RequestMeta, retry_after};
+use crate::surfaces::chat::request::ChatRequest;
+use crate::surfaces::chat::{Answer, ChatError, retry_after};
+use crate::surfaces::request::{FieldError, RequestMeta};
 
 /// Problems of a chat request, beside those of its credentials and its body.
 const PROBLEMS: [Code; 6] = [
@@ -203,5 +204,17 @@ struct Text(Arc<str>);
 impl AsRef<[u8]> for Text {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+}
+
+impl From<ChatError> for Error {
+    fn from(error: ChatError) -> Self {
+        match error {
+            ChatError::Invalid(errors) => Self::Invalid(errors),
+            ChatError::RecordUnavailable => Self::RecordUnavailable,
+            ChatError::OutcomeUnrecorded(id) => Self::OutcomeUnrecorded(id),
+            ChatError::KeyReused => Self::KeyReused,
+            ChatError::StillRunning => Self::StillRunning,
+        }
     }
 }

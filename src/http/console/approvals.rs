@@ -18,8 +18,8 @@ use super::view::approvals::{Filter, Listed, listed};
 use super::{Turned, news, page, respond, see, view};
 use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
-use crate::surfaces::agents::AgentError;
-use crate::surfaces::approvals::{Answer, MAX_REASON};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::approvals::{Answer, ApprovalError, MAX_REASON};
 use crate::surfaces::decisions::ListQuery;
 
 /// Approval requests per page.
@@ -117,7 +117,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
         false => None,
     };
     let flash = flash(state, &visitor, request).await?;
-    let now = state.edge.agents.now_us();
+    let now = state.edge.runs.now_us();
     let body = listed(&Listed {
         visitor: &visitor,
         filter: &filter,
@@ -154,7 +154,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
         .question(&visitor.caller, visitor.user.clone(), approval(request)?)
         .await?;
     let flash = flash(state, &visitor, request).await?;
-    let card = card(&of(state, &visitor, &action, state.edge.agents.now_us()), Place::Own);
+    let card = card(&of(state, &visitor, &action, state.edge.runs.now_us()), Place::Own);
     let body = view::approvals::one(flash, &card);
     Ok(page(
         StatusCode::OK,
@@ -195,7 +195,7 @@ async fn flash(state: &State, visitor: &Visitor, request: &HttpRequest) -> Resul
             let late = parameter(request, "late").is_some();
             Ok(Some(view::action::flash(&action, visitor, late)))
         }
-        Err(AgentError::NotFound) => Ok(None),
+        Err(ApprovalError::Store(StoreFailure::NotFound)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -222,7 +222,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
             ""
         }
         // The page shows the earlier decision and its approver.
-        Err(AgentError::Resolved(..)) => "&late=1",
+        Err(ApprovalError::Resolved(..)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
     let place = match form.get("back") {
@@ -234,7 +234,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
 
 /// Waits briefly for the resumed run. The decision is valid even if the run cannot be read now.
 async fn rests(state: &State, visitor: &Visitor, run: RunId) {
-    let rests = tokio::time::timeout(PATIENCE, state.edge.agents.rests(&visitor.caller, run));
+    let rests = tokio::time::timeout(PATIENCE, state.edge.runs.rests(&visitor.caller, run));
     if let Ok(Err(error)) = rests.await {
         tracing::warn!(run_id = %run, %error, "an approval was resolved, and the state of its run cannot be read");
     }
@@ -258,7 +258,7 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
         .await
     {
         Ok(_) => "",
-        Err(AgentError::NotInDoubt(_)) => "&late=1",
+        Err(ApprovalError::NotInDoubt(_)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
     let path = Route::ConsoleApprovals.path();

@@ -34,7 +34,6 @@ use super::error::Error;
 use super::exchange::Exchange;
 use super::headers;
 use super::routes::Route;
-use crate::surfaces::agents::AgentError;
 use crate::surfaces::sessions::Unavailable;
 
 /// Pages run no script, load only gavel's style sheet and frames, post only to gavel, and cannot be framed.
@@ -213,8 +212,8 @@ async fn respond(state: &State, request: &HttpRequest, answer: Result<HttpRespon
 /// Renders an error as a page.
 fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
     let title = match &error {
-        Error::NoRoute | Error::NotFound | Error::Agent(AgentError::NotFound) => "Not found",
-        Error::Invalid(_) | Error::Agent(AgentError::Invalid(_)) => "Invalid input",
+        Error::NoRoute | Error::NotFound => "Not found",
+        Error::Invalid(_) => "Invalid input",
         _ => "Request failed",
     };
     let (status, words, errors, later) = error.in_words();

@@ -29,7 +29,7 @@ pub(in crate::http) async fn choose(state: Data<State>, request: HttpRequest, pa
 
 async fn offered(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
-    let body = view::zone::offered(&visitor, state.edge.agents.now_us());
+    let body = view::zone::offered(&visitor, state.edge.runs.now_us());
     Ok(page(StatusCode::OK, Some(&visitor), "Time zone", &body))
 }
 

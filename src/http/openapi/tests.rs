@@ -3,9 +3,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::document;
+use crate::domain::agent_run::MOST_TIME;
 use crate::http::error::Code;
 use crate::http::routes::{Route, Verb};
-use crate::surfaces::agents::MOST_TIME;
 
 fn text() -> Value {
     serde_json::from_str(&document().to_json().unwrap()).unwrap()

@@ -23,7 +23,7 @@ use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::params::{ActingUser, AfterEvent, LastEvent, RunPath};
 use crate::http::routes::Route;
 use crate::http::{State, acting, query};
-use crate::surfaces::agents::{AgentError, Cursor, PlacedEvent, RunEvent, Watch};
+use crate::surfaces::runs::{Cursor, PlacedEvent, RunError, RunEvent, Watch};
 
 line! {
     /// A line of a run's events: an event, or the problem that ends the stream.
@@ -101,8 +101,8 @@ async fn watch(state: &State, request: &HttpRequest) -> Result<Option<(Watch, Sh
     let user = acting::user(state, &caller, request)?;
     let cursor = cursor(request)?;
     let share = state.room.stream(&caller, user.as_ref())?;
-    let agents = &state.edge.agents;
-    let watch = agents.watch(&caller, user.as_ref(), id(request)?, cursor).await?;
+    let runs = &state.edge.runs;
+    let watch = runs.watch(&caller, user.as_ref(), id(request)?, cursor).await?;
     Ok((!watch.is_told().await?).then_some((watch, share)))
 }
 
@@ -209,7 +209,7 @@ impl Telling {
         self.form.object(&id, &line, out);
     }
 
-    fn fail(&mut self, error: AgentError, out: &mut BytesMut) {
+    fn fail(&mut self, error: RunError, out: &mut BytesMut) {
         let problem = self.exchange.problem(error);
         self.form.problem(&problem, out);
         self.exchange.answered(StatusCode::OK);

@@ -1,5 +1,6 @@
 //! Runs of agents: trigger, get, list, cancel, resume.
 
+mod error;
 pub(super) mod events;
 mod read;
 
@@ -27,9 +28,10 @@ use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{RunId, UserId};
 use crate::http::page;
 use crate::http::spelling::Spelling;
-use crate::surfaces::agents::{Resume, Trigger, Triggered};
+use crate::surfaces::agents::Trigger;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::{Claim, RequestMeta};
+use crate::surfaces::request::{Claim, RequestMeta};
+use crate::surfaces::runs::{Begun, Resume, RunError};
 
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
@@ -251,8 +253,8 @@ async fn triggered(
         meta: meta(exchange, request, &caller, &user, &body)?,
     };
     let keyed = trigger.meta.idempotency.is_some();
-    let triggered = state.edge.agents.trigger(&caller, user, trigger).await?;
-    wait(state, &caller, triggered, patience, keyed).await
+    let begun = state.edge.agents.trigger(&caller, user, trigger).await?;
+    wait(state, &caller, begun, patience, keyed).await
 }
 
 async fn resumed(
@@ -278,8 +280,8 @@ async fn resumed(
         meta: meta(exchange, request, &caller, &asking, &body)?,
     };
     let keyed = resume.meta.idempotency.is_some();
-    let triggered = state.edge.agents.resume(&caller, user, id, resume).await?;
-    wait(state, &caller, triggered, patience, keyed).await
+    let begun = state.edge.runs.resume(&caller, user, id, resume).await?;
+    wait(state, &caller, begun, patience, keyed).await
 }
 
 async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -289,7 +291,7 @@ async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Erro
     let page = state
         .edge
         .agents
-        .list(&caller, user.as_ref(), &project(request)?, query)
+        .runs(&caller, user.as_ref(), &project(request)?, query)
         .await?;
     Ok(page::list(
         Spelling::Snake,
@@ -303,7 +305,7 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let user = acting::user(state, &caller, request)?;
-    let run = state.edge.agents.get(&caller, user.as_ref(), id(request)?).await?;
+    let run = state.edge.runs.get(&caller, user.as_ref(), id(request)?).await?;
     Ok(response(StatusCode::OK, &run))
 }
 
@@ -314,7 +316,7 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
     let key = key(request, &caller, user.as_ref(), b"")?;
     let run = state
         .edge
-        .agents
+        .runs
         .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
     let run = run.await?;
     // A run in progress ends when its worker receives the cancellation.
@@ -332,14 +334,14 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
 async fn wait(
     state: &State,
     caller: &Caller,
-    mut triggered: Triggered,
+    mut begun: Begun,
     patience: Patience,
     keyed: bool,
 ) -> Result<HttpResponse, Error> {
-    let agents = &state.edge.agents;
+    let runs = &state.edge.runs;
     let waited = match patience {
-        Patience::All => agents.wait(caller, &mut triggered).await.map(Some),
-        Patience::Some(most) => tokio::time::timeout(most, agents.wait(caller, &mut triggered))
+        Patience::All => runs.wait(caller, &mut begun).await.map(Some),
+        Patience::Some(most) => tokio::time::timeout(most, runs.wait(caller, &mut begun))
             .await
             .ok()
             .transpose(),
@@ -347,27 +349,27 @@ async fn wait(
     };
     let run = match waited {
         Ok(Some(run)) => Ok(run),
-        Ok(None) => agents.get(caller, None, triggered.run).await,
+        Ok(None) => runs.get(caller, None, begun.run).await.map_err(RunError::from),
         Err(error) => Err(error),
     };
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
-    let run = run.map_err(|error| agents.unreadable(triggered.run, &error))?;
+    let run = run.map_err(|error| runs.unreadable(begun.run, error))?;
     let rests = run.status.is_over() || run.status == RunStatus::AwaitingConfirmation;
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = response(status, &run);
     locate(&mut response, run.id);
-    dress(&mut response, &triggered, patience, keyed, &run);
+    dress(&mut response, &begun, patience, keyed, &run);
     Ok(response)
 }
 
-fn dress(response: &mut HttpResponse, triggered: &Triggered, patience: Patience, keyed: bool, run: &AgentRun) {
+fn dress(response: &mut HttpResponse, begun: &Begun, patience: Patience, keyed: bool, run: &AgentRun) {
     let headers = response.headers_mut();
-    if let Some(quota) = triggered.quota.filter(|_| !triggered.replayed) {
+    if let Some(quota) = begun.quota.filter(|_| !begun.replayed) {
         for (name, value) in headers::rate_limit(&quota) {
             headers.insert(name, value);
         }
     }
-    if keyed && triggered.replayed {
+    if keyed && begun.replayed {
         headers.insert(IDEMPOTENCY_REPLAYED, headers::TRUE);
     }
     if let Some(applied) = patience.applied() {

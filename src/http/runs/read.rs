@@ -10,14 +10,15 @@ use chrono_tz::Tz;
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::domain::agent_run::MOST_TIME;
 use crate::domain::definition::strict_json;
 use crate::domain::ids::ActionId;
 use crate::domain::text;
 use crate::http::body::Media;
 use crate::http::error::Error;
 use crate::http::query;
-use crate::surfaces::agents::{self, MOST_TIME};
-use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::agents;
+use crate::surfaces::request::FieldError;
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 

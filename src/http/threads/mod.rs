@@ -1,5 +1,6 @@
 //! Threads: send a message, read, cancel (REQUIREMENTS R, Routes).
 
+mod error;
 pub(super) mod stream;
 
 use actix_web::http::StatusCode;
@@ -24,10 +25,10 @@ use crate::domain::ids::ThreadId;
 use crate::domain::thread::{Thread, ThreadSummary};
 use crate::http::page;
 use crate::http::spelling::Spelling;
-use crate::surfaces::agents::{AgentError, Triggered};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::RequestMeta;
-use crate::surfaces::threads::{Message, RunAnswer};
+use crate::surfaces::request::RequestMeta;
+use crate::surfaces::runs::{Begun, RunError};
+use crate::surfaces::threads::{Message, MessageError, RunAnswer};
 
 /// `POST /api/agent/run`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -204,7 +205,7 @@ pub(super) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResp
 /// An accepted message, and the run it created.
 struct Said {
     caller: Caller,
-    triggered: Triggered,
+    begun: Begun,
     /// Whether the request has an `Idempotency-Key`.
     keyed: bool,
     patience: Patience,
@@ -241,13 +242,13 @@ async fn said(
         meta: RequestMeta { shed, ..meta },
     };
     let keyed = message.meta.idempotency.is_some();
-    let triggered = match (state.edge.threads.say(&caller, user, message).await, shed) {
-        (Err(AgentError::Overloaded), Some(exceeded)) => return Err(exceeded.into()),
-        (triggered, _) => triggered?,
+    let begun = match (state.edge.threads.say(&caller, user, message).await, shed) {
+        (Err(MessageError::Run(RunError::Overloaded)), Some(exceeded)) => return Err(exceeded.into()),
+        (begun, _) => begun?,
     };
     Ok(Said {
         caller,
-        triggered,
+        begun,
         keyed,
         patience,
         stream: stream?,
@@ -262,15 +263,15 @@ async fn answered(
 ) -> Result<HttpResponse, Error> {
     let Said {
         caller,
-        mut triggered,
+        mut begun,
         keyed,
         patience,
         ..
     } = said(state, exchange, request, payload, false).await?;
     let threads = &state.edge.threads;
     let waited = match patience {
-        Patience::All => threads.wait(&caller, &mut triggered).await.map(Some),
-        Patience::Some(most) => tokio::time::timeout(most, threads.wait(&caller, &mut triggered))
+        Patience::All => threads.wait(&caller, &mut begun).await.map(Some),
+        Patience::Some(most) => tokio::time::timeout(most, threads.wait(&caller, &mut begun))
             .await
             .ok()
             .transpose(),
@@ -278,12 +279,12 @@ async fn answered(
     };
     let run = match waited {
         Ok(Some(run)) => Ok(run),
-        Ok(None) => threads.run(&caller, None, triggered.run).await,
+        Ok(None) => threads.run(&caller, None, begun.run).await.map_err(RunError::from),
         Err(error) => Err(error),
     };
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
-    let run = run.map_err(|error| state.edge.agents.unreadable(triggered.run, &error))?;
-    Ok(run_response(&run, Some((&triggered, keyed))))
+    let run = run.map_err(|error| state.edge.runs.unreadable(begun.run, error))?;
+    Ok(run_response(&run, Some((&begun, keyed))))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -351,7 +352,7 @@ fn before(text: &str) -> Result<Option<u64>, Error> {
 }
 
 /// 200 for a run that has ended or waits for approval, else 202.
-fn run_response(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpResponse {
+fn run_response(run: &RunAnswer, begun: Option<(&Begun, bool)>) -> HttpResponse {
     let rests = ["completed", "failed", "awaiting_confirmation"].contains(&run.status);
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = response(status, run);
@@ -359,8 +360,8 @@ fn run_response(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpR
     if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", run.run_id)) {
         headers.insert(header::LOCATION, location);
     }
-    if let Some((triggered, keyed)) = triggered {
-        for (name, value) in dressed(triggered, keyed) {
+    if let Some((begun, keyed)) = begun {
+        for (name, value) in dressed(begun, keyed) {
             headers.insert(name, value);
         }
     }
@@ -371,10 +372,10 @@ fn run_response(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpR
 }
 
 /// Headers of the response to a request that created a run: the quota it used, or that it is a replay.
-fn dressed(triggered: &Triggered, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
-    let quota = triggered.quota.filter(|_| !triggered.replayed);
+fn dressed(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
+    let quota = begun.quota.filter(|_| !begun.replayed);
     let mut told: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
-    if keyed && triggered.replayed {
+    if keyed && begun.replayed {
         told.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
     }
     told

@@ -31,8 +31,9 @@ use crate::http::lines::Silent;
 use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::params::{Acting, ActingUser};
 use crate::http::routes::Route;
-use crate::surfaces::agents::{AgentError, Cursor, RunEventKind, Watch};
+use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::runs::{Cursor, RunError, RunEventKind, Watch};
 use crate::surfaces::threads::RunAnswer;
 
 union! {
@@ -129,28 +130,28 @@ struct Begun {
 async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Begun, Error> {
     let Said {
         caller,
-        triggered,
+        begun: new,
         keyed,
         stream,
         ..
     } = said(state, exchange, request, payload, true).await?;
-    let run = triggered.run;
+    let run = new.run;
     let threads = &state.edge.threads;
     let begun = async {
         let answer = threads.run(&caller, None, run).await?;
         let watch = threads.watch(&caller, None, run, Cursor::default()).await?;
-        Ok::<_, AgentError>((answer, watch))
+        Ok::<_, StoreFailure>((answer, watch))
     };
     // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
     let begun = begun.await;
-    let (answer, watch) = begun.map_err(|error| state.edge.agents.unreadable(run, &error))?;
-    let status = match triggered.waits_its_turn {
+    let (answer, watch) = begun.map_err(|error| state.edge.runs.unreadable(run, error))?;
+    let status = match new.waits_its_turn {
         true => "queued",
-        false if triggered.replayed => answer.status,
+        false if new.replayed => answer.status,
         false => "planning",
     };
     Ok(Begun {
-        headers: dressed(&triggered, keyed),
+        headers: dressed(&new, keyed),
         status,
         caller,
         run,
@@ -272,7 +273,7 @@ impl Telling {
                         return Some((Ok(out.freeze()), self));
                     }
                     Err(error) => {
-                        self.fail(&error, &mut out);
+                        self.fail(error, &mut out);
                         return Some((Ok(out.freeze()), self));
                     }
                 },
@@ -300,7 +301,7 @@ impl Telling {
             let answer = self.state.edge.threads.run(&self.caller, None, self.run).await;
             match (answer, pauses.next()) {
                 // A short unavailability of the database must not end a stream that was complete until here.
-                (Err(AgentError::RecordUnavailable), Some(pause)) => tokio::time::sleep(pause).await,
+                (Err(StoreFailure::Unavailable), Some(pause)) => tokio::time::sleep(pause).await,
                 (answer, _) => break answer,
             }
         };
@@ -314,13 +315,13 @@ impl Telling {
                 );
                 self.exchange.answered(StatusCode::OK);
             }
-            Err(error) => self.fail(&error, out),
+            Err(error) => self.fail(error, out),
         }
     }
 
     /// The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
-    fn fail(&mut self, error: &AgentError, out: &mut BytesMut) {
-        let error = self.state.edge.agents.unreadable(self.run, error);
+    fn fail(&mut self, error: impl Into<RunError>, out: &mut BytesMut) {
+        let error = self.state.edge.runs.unreadable(self.run, error);
         let problem: Map<String, Value> = serde_json::from_str(&self.exchange.problem(error)).unwrap_or_default();
         line(&failed(problem), out);
         self.exchange.answered(StatusCode::OK);

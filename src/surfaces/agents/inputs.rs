@@ -2,10 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::AgentError;
 use crate::domain::definition::Definition;
 use crate::domain::text;
-use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::request::FieldError;
 
 /// The inputs of an agent.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ impl Inputs {
     ///
     /// # Errors
     /// The inputs are a text, and the agent has no single text input.
-    pub(super) fn named(self, definition: &Definition) -> Result<Map<String, Value>, AgentError> {
+    pub(super) fn named(self, definition: &Definition) -> Result<Map<String, Value>, FieldError> {
         let text = match self {
             Self::Named(inputs) => return Ok(inputs),
             Self::Text(text) => text,
@@ -44,10 +43,7 @@ impl Inputs {
             "is a text, but {} takes several inputs, or no text; allowed: {allowed}",
             definition.name
         );
-        Err(AgentError::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail: text::capped(&detail, LONGEST_DETAIL).into_owned(),
-        }]))
+        Err(FieldError::new("", text::capped(&detail, LONGEST_DETAIL)))
     }
 }
 

@@ -16,20 +16,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use self::request::{ChatRequest, FieldError, OverLimit};
+use self::request::{ChatRequest, OverLimit};
 use super::caller::Caller;
-use crate::domain::budget::{self, Budget, Exceeded};
+use super::request::{FieldError, RequestMeta};
+use crate::domain::budget::{self, Budget};
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::definition::Constitution;
 use crate::domain::event::Event;
 use crate::domain::ids::{ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
+use crate::domain::policy;
 use crate::domain::templates::{ReplyArgs, Templates};
 pub use crate::engine::EventSink;
 use crate::engine::derive::{self, Derived};
 use crate::engine::verdict::VerdictFunction;
 use crate::engine::{Ending, Engine, Limits, Run, Toolset, context, record};
-pub use crate::ports::claims::Claim;
 use crate::ports::claims::{Claimant, Claimed, StoredAnswer};
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::model::ModelSettings;
@@ -57,20 +58,6 @@ pub struct Chat {
     admission: Arc<Budget>,
     running: TaskTracker,
     stop: CancellationToken,
-}
-
-/// The metadata of a request, from the HTTP layer.
-#[derive(Clone, Debug)]
-pub struct RequestMeta {
-    /// The request's id, as the HTTP layer assigned it.
-    pub request_id: Arc<str>,
-    /// W3C `traceparent`, if the caller sent one.
-    pub traceparent: Option<String>,
-    /// `Idempotency-Key`, if the caller sent one.
-    pub idempotency: Option<Claim>,
-    /// The HTTP layer has no capacity for the answer: the request is rejected as overload, and the rejection is
-    /// recorded.
-    pub shed: Option<Exceeded>,
 }
 
 /// A recorded decision, ready to be sent.
@@ -239,7 +226,7 @@ impl Chat {
         let record = OpenDecision {
             id,
             tenant: caller.tenant.clone(),
-            surface: "chat",
+            surface: policy::CHAT,
             user,
             conversation,
             message: Arc::from(request.message.as_str()),

@@ -1,7 +1,6 @@
 //! Parses `POST /v1/chat` once, into a type that is always valid (DESIGN.md section 9).
 
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,6 +9,7 @@ use crate::domain::ids::{ConversationId, UserId};
 use crate::domain::journal::Speaker;
 use crate::domain::malformed;
 use crate::domain::object::Object;
+use crate::surfaces::request::FieldError;
 
 /// Maximum bytes of a message.
 pub const MAX_MESSAGE: usize = 32 * 1024;
@@ -35,30 +35,6 @@ pub struct ChatRequest {
     pub tools: Option<Vec<String>>,
     /// For "today" and "tomorrow"; absent: UTC.
     pub time_zone: chrono_tz::Tz,
-}
-
-/// One error in a request (RFC 9457 `errors[]`).
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct FieldError {
-    /// JSON pointer into the body; empty: the body itself.
-    pub pointer: String,
-    /// The value found and what is allowed.
-    pub detail: String,
-}
-
-impl FieldError {
-    pub(in crate::surfaces) fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self {
-            pointer: pointer.into(),
-            detail: detail.into(),
-        }
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.pointer, self.detail)
-    }
 }
 
 #[derive(Deserialize)]

@@ -13,21 +13,23 @@ use serde_json::{Map, Value};
 
 pub use answer::{ActionAnswer, ActionRecord, RunAnswer};
 
-use super::agents::{AgentError, AgentRuns, Cursor, DEFAULT_PROJECT, InThread, Trigger, Triggered, Watch};
+use super::StoreFailure;
 use super::caller::Caller;
-use super::chat::request::FieldError;
-use super::chat::{Claim, RequestMeta};
+use super::decisions::ListQuery;
+use super::definitions::Directory;
+use super::request::{Claim, FieldError, RequestMeta};
+use super::runs::{Begin, Begun, Cursor, InThread, Origin, RunError, Runs, Watch};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::decision::Outcome;
-use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
+use crate::domain::definition::{Agent, answerer};
+use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::policy::THREAD;
 use crate::domain::text;
 use crate::domain::thread::Thread;
-pub use crate::domain::thread::WhileBusy;
+pub use crate::domain::thread::{OnReject, WhileBusy};
+use crate::engine::agent::{DefinitionSnapshot, Settings};
 use crate::ports::actions::{Actions, ThreadPage};
-use crate::surfaces::decisions::ListQuery;
 
-/// The surface's name in the decision log.
-pub use crate::domain::policy::THREAD as SURFACE;
 /// The longest prompt, in bytes (DESIGN.md section 12).
 pub const MAX_PROMPT: usize = 32 * 1024;
 /// Maximum messages of a thread shown at once.
@@ -35,11 +37,38 @@ pub const MESSAGES: u32 = 200;
 
 /// The surface with everything it uses.
 pub struct Threads {
-    agents: Arc<AgentRuns>,
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
+    settings: ThreadSettings,
+}
+
+/// How threads behave (`runs.*`).
+#[derive(Clone, Debug)]
+pub struct ThreadSettings {
     /// The agent that answers (`runs.agent`).
-    agent: String,
-    busy: WhileBusy,
+    pub agent: String,
+    /// What happens to a message for a thread that has an active run.
+    pub while_busy: WhileBusy,
+    /// What happens to a run when the user rejects a call.
+    pub on_reject: OnReject,
+}
+
+/// Why a message began no run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The agent named in `runs.agent` does not exist, or takes other inputs than a message; the reason.
+    #[error("no agent can answer: {0}")]
+    NoAnswerer(String),
+    /// The message is invalid, or its run was not begun.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl From<StoreFailure> for MessageError {
+    fn from(failure: StoreFailure) -> Self {
+        Self::Run(failure.into())
+    }
 }
 
 /// A message for a thread.
@@ -60,75 +89,120 @@ pub struct Message {
 impl Threads {
     /// Builds the surface.
     #[must_use]
-    pub fn new(agents: Arc<AgentRuns>, actions: Arc<dyn Actions>, agent: String, busy: WhileBusy) -> Self {
+    pub fn new(
+        runs: Arc<Runs>,
+        directory: Arc<Directory>,
+        actions: Arc<dyn Actions>,
+        settings: ThreadSettings,
+    ) -> Self {
         Self {
-            agents,
+            runs,
+            directory,
             actions,
-            agent,
-            busy,
+            settings,
         }
     }
 
     /// Creates and starts a run of a thread, and a new thread if none is given.
     ///
     /// # Errors
-    /// [`AgentError`]; later errors are reported by the run itself.
-    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Triggered, AgentError> {
-        let wrong = |detail: String| {
-            Err(AgentError::Invalid(vec![FieldError {
-                pointer: "/prompt".to_owned(),
-                detail,
-            }]))
-        };
-        if message.prompt.trim().is_empty() {
-            return wrong("must not be empty".to_owned());
+    /// [`MessageError`]; later errors are reported by the run itself.
+    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, MessageError> {
+        let Message { prompt, meta, .. } = &message;
+        if prompt.trim().is_empty() {
+            return Err(invalid("must not be empty".to_owned()));
         }
-        let bytes = message.prompt.len();
-        if bytes > MAX_PROMPT {
-            let begins = text::prefix(&message.prompt, MAX_PROMPT);
-            self.agents
-                .without_run(caller, user, begins, &message.meta, Outcome::UserInput, None)
+        if prompt.len() > MAX_PROMPT {
+            let (begins, bytes) = (text::prefix(prompt, MAX_PROMPT), prompt.len());
+            self.refuse(caller, user, (begins, meta), (Outcome::UserInput, None))
                 .await?;
-            return wrong(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed"));
+            return Err(invalid(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed")));
         }
-        let project = ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"));
-        let inputs = Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]);
-        let trigger = Trigger {
-            project,
-            agent: self.agent.clone(),
-            inputs: inputs.into(),
-            timeout: None,
-            time_zone: message.time_zone,
-            background: message.background,
-            meta: message.meta,
+        if let Some(mut before) = self.runs.begun_before(meta).await? {
+            before.waits_its_turn = self.waits_its_turn(caller, before.run).await?;
+            return Ok(before);
+        }
+        let id = ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"));
+        let project = self.directory.project(&caller.tenant, &id).await?;
+        let agent = match answerer(&project.agents, &self.settings.agent) {
+            Ok(agent) => agent,
+            Err(why) => {
+                let detail = Some(Arc::from(why.as_str()));
+                self.refuse(caller, user, (prompt, meta), (Outcome::Internal, detail))
+                    .await?;
+                return Err(MessageError::NoAnswerer(why));
+            }
         };
+        let snapshot = DefinitionSnapshot::of(&self.settings.agent, &project.agents).ok_or(StoreFailure::NotFound)?;
+        let version = project.versions.get(&self.settings.agent).copied();
+        let begin = self.begin_of(message, id, agent, version, snapshot);
+        let mut begun = self.runs.begin(caller, user, begin).await?;
+        if begun.replayed {
+            begun.waits_its_turn = self.waits_its_turn(caller, begun.run).await?;
+        }
+        Ok(begun)
+    }
+
+    fn begin_of(
+        &self,
+        message: Message,
+        project: ProjectId,
+        agent: &Agent,
+        version: Option<i64>,
+        snapshot: DefinitionSnapshot,
+    ) -> Begin {
+        let settings = Settings::top(&agent.definition, None, message.meta.traceparent.clone());
+        let settings = Settings {
+            zone: message.time_zone,
+            ..settings.in_thread(self.settings.on_reject)
+        };
+        let inputs = Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]);
         let place = InThread {
             thread: message.thread.unwrap_or_else(ThreadId::new),
             is_new: message.thread.is_none(),
             message: message.prompt.into(),
-            queue: self.busy == WhileBusy::Queue,
+            queue: self.settings.while_busy == WhileBusy::Queue,
         };
-        let mut triggered = self.agents.trigger_in(caller, user, trigger, Some(place)).await?;
-        if triggered.replayed {
-            triggered.waits_its_turn = self.waits_its_turn(caller, triggered.run).await?;
+        Begin {
+            surface: THREAD,
+            origin: Origin::Thread(place),
+            project,
+            agent: self.settings.agent.as_str().into(),
+            version,
+            snapshot,
+            inputs,
+            settings,
+            background: message.background,
+            meta: message.meta,
         }
-        Ok(triggered)
+    }
+
+    /// Records a message for which no run is begun. The decision names no thread, since it was not checked whether the
+    /// thread belongs to the user.
+    async fn refuse(
+        &self,
+        caller: &Caller,
+        user: UserId,
+        message: (&str, &RequestMeta),
+        outcome: (Outcome, Option<Arc<str>>),
+    ) -> Result<(), RunError> {
+        self.runs.without_run(caller, user, THREAD, message, outcome).await
     }
 
     /// Must a replayed run wait for another run of its thread?
-    async fn waits_its_turn(&self, caller: &Caller, run: RunId) -> Result<bool, AgentError> {
+    async fn waits_its_turn(&self, caller: &Caller, run: RunId) -> Result<bool, StoreFailure> {
         // In this order: a run that is still queued after the next one is known, and is not that one, has not started
         // meanwhile.
         let next = self.actions.next_after(run).await?;
-        Ok(next != Some(run) && self.agents.get(caller, None, run).await?.status == RunStatus::Queued)
+        Ok(next != Some(run) && self.runs.get(caller, None, run).await?.status == RunStatus::Queued)
     }
 
     /// The answer about a run of the user.
     ///
     /// # Errors
     /// There is no such run; the store is unavailable.
-    pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, AgentError> {
-        let row = self.agents.get(caller, user, run).await?;
+    pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, StoreFailure> {
+        let row = self.runs.get(caller, user, run).await?;
         self.run_answer(&row).await
     }
 
@@ -136,14 +210,14 @@ impl Threads {
     /// also get it for other users' runs. The operation has succeeded, even if the run cannot be read now.
     ///
     /// # Errors
-    /// See [`AgentRuns::unreadable`].
-    pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, AgentError> {
-        let read = async { self.run_answer(&self.agents.of_tenant(caller, run).await?).await };
-        read.await.map_err(|error| self.agents.unreadable(run, &error))
+    /// See [`Runs::unreadable`].
+    pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, RunError> {
+        let read = async { self.run_answer(&self.runs.of_tenant(caller, run).await?).await };
+        read.await.map_err(|error| self.runs.unreadable(run, error))
     }
 
-    async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, AgentError> {
-        let (thread, calls) = self.agents.calls(run.id).await?;
+    async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, StoreFailure> {
+        let (thread, calls) = self.runs.calls(run.id).await?;
         let actions = self.actions.of_run(run.id).await?;
         Ok(answer::answer(run, thread, &calls, &actions))
     }
@@ -153,11 +227,11 @@ impl Threads {
     ///
     /// # Errors
     /// See [`Threads::run`].
-    pub async fn wait(&self, caller: &Caller, triggered: &mut Triggered) -> Result<RunAnswer, AgentError> {
-        if !triggered.waits_its_turn {
-            self.agents.wait(caller, triggered).await?;
+    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<RunAnswer, RunError> {
+        if !begun.waits_its_turn {
+            self.runs.wait(caller, begun).await?;
         }
-        self.run(caller, None, triggered.run).await
+        Ok(self.run(caller, None, begun.run).await?)
     }
 
     /// A thread of the user, with its latest messages.
@@ -170,12 +244,12 @@ impl Threads {
         user: Option<&UserId>,
         thread: ThreadId,
         before: Option<u64>,
-    ) -> Result<Thread, AgentError> {
+    ) -> Result<Thread, StoreFailure> {
         let found = self
             .actions
             .thread(&caller.tenant, user, thread, before, MESSAGES)
             .await?;
-        found.ok_or(AgentError::NotFound)
+        found.ok_or(StoreFailure::NotFound)
     }
 
     /// A page of a user's threads, most recently active first.
@@ -187,7 +261,7 @@ impl Threads {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<ThreadPage, AgentError> {
+    ) -> Result<ThreadPage, StoreFailure> {
         let query = ListQuery { user, ..query };
         Ok(self.actions.threads(&caller.tenant, &query).await?)
     }
@@ -195,7 +269,7 @@ impl Threads {
     /// Cancels a run and its pending approvals. Returns the run once it has ended, or after a moment.
     ///
     /// # Errors
-    /// There is no such run; the store is unavailable; see [`AgentRuns::unreadable`] if the run was cancelled and
+    /// There is no such run; the store is unavailable; see [`Runs::unreadable`] if the run was cancelled and
     /// cannot be read.
     pub async fn cancel(
         &self,
@@ -203,9 +277,9 @@ impl Threads {
         user: Option<&UserId>,
         run: RunId,
         key: Option<&Claim>,
-    ) -> Result<RunAnswer, AgentError> {
-        self.agents.cancel(caller, user, run, key).await?;
-        self.agents.ends(caller, run).await;
+    ) -> Result<RunAnswer, RunError> {
+        self.runs.cancel(caller, user, run, key).await?;
+        self.runs.ends(caller, run).await;
         self.after(caller, run).await
     }
 
@@ -219,7 +293,11 @@ impl Threads {
         user: Option<&UserId>,
         run: RunId,
         cursor: Cursor,
-    ) -> Result<Watch, AgentError> {
-        self.agents.watch(caller, user, run, cursor).await
+    ) -> Result<Watch, StoreFailure> {
+        self.runs.watch(caller, user, run, cursor).await
     }
+}
+
+fn invalid(detail: String) -> MessageError {
+    RunError::Invalid(vec![FieldError::new("/prompt", detail)]).into()
 }

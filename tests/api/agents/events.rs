@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::domain::ids::{RunId, TenantId};
-use gavel::surfaces::agents::Cursor;
 use gavel::surfaces::caller::{Caller, Identity};
+use gavel::surfaces::runs::Cursor;
 use serde_json::{Value, json};
 
 use super::{asks, both, chief_and_helper, id, lines, path_of, said, types};
@@ -324,7 +324,7 @@ async fn deltas_never_arrive_after_their_turn() {
         let run = app.queued("chief", "milk").await;
         app.asked(1).await;
         let id = RunId::parse(&run).unwrap();
-        let runs = &app.service().agents;
+        let runs = &app.service().runs;
         let mut watch = runs.watch(&reader(), None, id, Cursor::default()).await.unwrap();
         // The task arrives at once, and from then on the deltas. Then the reader is delayed until the helper has ended.
         let task = watch.next().await.unwrap().unwrap();

@@ -18,7 +18,7 @@ use super::form::FIELD;
 use super::session::Visitor;
 use crate::domain::ids::DEFAULT_TENANT;
 use crate::http::routes::Route;
-use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::request::FieldError;
 
 /// Renders a page.
 pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &Markup) -> Markup {

@@ -3,30 +3,65 @@
 //! Users resolve the approvals of their own runs; callers with the role `approver`, those of all runs of the tenant. A
 //! resolution is one commit. The run that it wakes is claimed here at once, or by the next worker.
 
+mod shown;
+
 use std::sync::Arc;
 
-use serde::Serialize;
-use serde_json::value::RawValue;
-use utoipa::ToSchema;
+pub use shown::{ActionInDoubt, PendingApproval};
 
-use super::agents::{AgentError, AgentRuns, OutcomeUnknown, outcome_unknown};
 use super::caller::{APPROVER, Caller};
-use super::chat::Claim;
+use super::decisions::ListQuery;
+use super::definitions::Directory;
+use super::request::Claim;
+use super::runs::Runs;
+use super::{OutcomeUnknown, StoreFailure};
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::templates::Text;
-use crate::domain::time::rfc3339;
 use crate::domain::tool::Tool;
 use crate::ports::actions::{ActionPage, Actions, GrantPage, Resolve, Resolved, Settle, SettleDone};
-use crate::surfaces::decisions::ListQuery;
+use crate::ports::records::QueryError;
 
 /// The longest reason, in bytes.
 pub const MAX_REASON: usize = 4096;
 
 /// The surface with everything it uses.
 pub struct Approvals {
-    agents: Arc<AgentRuns>,
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
+}
+
+/// Why a request about approvals failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApprovalError {
+    /// There is no such approval, action or grant; or the store failed.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+    /// The caller lacks this role, and names no user.
+    #[error("the role {0} is required")]
+    MissingRole(&'static str),
+    /// The approval was resolved before, or has expired: the action's status, the resolution, and the approver.
+    #[error("the action is {}", .0.as_str())]
+    Resolved(ActionStatus, Option<Resolution>, Option<String>),
+    /// A grant cannot be given for this call, with the reason.
+    #[error("{0}")]
+    NotGrantable(String),
+    /// The action is not in doubt; its status.
+    #[error("the action is {}", .0.as_str())]
+    NotInDoubt(ActionStatus),
+    /// The action must be settled in the request that resumes this paused run.
+    #[error("the action is settled with run {0}")]
+    SettledWith(RunId),
+    /// The action can be settled only after its outermost run, this one, has ended.
+    #[error("run {0} has not ended")]
+    NotOver(RunId),
+}
+
+impl From<QueryError> for ApprovalError {
+    fn from(error: QueryError) -> Self {
+        Self::Store(error.into())
+    }
 }
 
 /// A request to resolve an approval.
@@ -42,120 +77,6 @@ pub struct Answer {
     pub key: Option<Claim>,
 }
 
-/// An action that waits for an approval.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PendingApproval {
-    /// The id with which the approval is resolved.
-    #[schema(value_type = String, format = "uuid")]
-    pub approval_id: ApprovalId,
-    /// The outermost run.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The thread of the run; null for a run that was triggered outside of threads.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub thread_id: Option<ThreadId>,
-    /// The call.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The user on whose behalf the call is made.
-    pub user_id: String,
-    /// The agent that proposes the call.
-    pub agent_id: String,
-    /// The tool.
-    pub tool: String,
-    /// Exactly the arguments of the call.
-    #[schema(value_type = Object)]
-    pub arguments: Box<RawValue>,
-    /// All recipients; null if the tool declares no recipients.
-    #[schema(required = true)]
-    pub recipients: Option<Vec<String>>,
-    /// Can a grant be given for these recipients?
-    pub grantable: bool,
-    /// The account that the call would use, as the tool's server named it; null if the server named none.
-    #[schema(required = true)]
-    pub account: Option<String>,
-    /// Why the call requires approval.
-    pub reason: String,
-    /// Warnings about the call.
-    pub warnings: Vec<String>,
-    /// When approval was requested, RFC 3339.
-    pub created_at: String,
-    /// When the approval expires, RFC 3339.
-    pub expires_at: String,
-}
-
-impl PendingApproval {
-    /// `None` for an action that is not waiting: it expires on time, even if that is recorded later. `now_us` is in
-    /// microseconds since the epoch.
-    #[must_use]
-    pub fn of(action: Action, now_us: i64) -> Option<Self> {
-        Some(Self {
-            approval_id: action.approval.filter(|_| action.waits(now_us))?,
-            run_id: action.root,
-            thread_id: action.thread,
-            action_id: action.id,
-            user_id: action.user,
-            agent_id: action.agent,
-            tool: action.tool,
-            arguments: action.arguments,
-            grantable: action.details.is_grantable(),
-            recipients: action.details.all_recipients(),
-            reason: action.details.reason,
-            account: action.details.account,
-            warnings: action.details.warnings,
-            created_at: rfc3339(action.created_at),
-            expires_at: rfc3339(action.expires_at?),
-        })
-    }
-}
-
-/// A call whose outcome is unknown.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ActionInDoubt {
-    /// The id with which the action is settled.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The outermost run.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The thread of the run; null for a run that was triggered outside of threads.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub thread_id: Option<ThreadId>,
-    /// The user on whose behalf the call was made.
-    pub user_id: String,
-    /// The agent that made the call.
-    pub agent_id: String,
-    /// The tool.
-    pub tool: String,
-    /// Exactly the arguments of the call.
-    #[schema(value_type = Object)]
-    pub arguments: Box<RawValue>,
-    /// All recipients; null if the tool declares no recipients.
-    #[schema(required = true)]
-    pub recipients: Option<Vec<String>>,
-    /// When the call was started, RFC 3339.
-    #[schema(required = true)]
-    pub started_at: Option<String>,
-}
-
-impl From<Action> for ActionInDoubt {
-    fn from(action: Action) -> Self {
-        Self {
-            action_id: action.id,
-            run_id: action.root,
-            thread_id: action.thread,
-            user_id: action.user,
-            agent_id: action.agent,
-            tool: action.tool,
-            arguments: action.arguments,
-            recipients: action.details.all_recipients(),
-            started_at: action.started_at.map(rfc3339),
-        }
-    }
-}
-
 /// The run that a resolution or a settlement was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
@@ -168,8 +89,12 @@ pub struct Answered {
 impl Approvals {
     /// Builds the surface.
     #[must_use]
-    pub fn new(agents: Arc<AgentRuns>, actions: Arc<dyn Actions>) -> Self {
-        Self { agents, actions }
+    pub fn new(runs: Arc<Runs>, directory: Arc<Directory>, actions: Arc<dyn Actions>) -> Self {
+        Self {
+            runs,
+            directory,
+            actions,
+        }
     }
 
     /// A page of pending approvals, the oldest first.
@@ -181,7 +106,7 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<ActionPage, AgentError> {
+    ) -> Result<ActionPage, ApprovalError> {
         let query = ListQuery {
             user: whose(caller, user)?,
             ..pending_only(query)
@@ -198,7 +123,7 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<ActionPage, AgentError> {
+    ) -> Result<ActionPage, ApprovalError> {
         let query = ListQuery {
             user: whose(caller, user)?,
             ..in_doubt_only(query)
@@ -215,26 +140,31 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         approval: ApprovalId,
-    ) -> Result<Action, AgentError> {
+    ) -> Result<Action, ApprovalError> {
         let whose = whose(caller, user)?;
         let found = self.actions.of_approval(&caller.tenant, whose.as_ref(), approval);
-        found.await?.ok_or(AgentError::NotFound)
+        Ok(found.await?.ok_or(StoreFailure::NotFound)?)
     }
 
     /// One action, even one that required no approval.
     ///
     /// # Errors
     /// See [`Approvals::question`].
-    pub async fn action(&self, caller: &Caller, user: Option<UserId>, action: ActionId) -> Result<Action, AgentError> {
+    pub async fn action(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        action: ActionId,
+    ) -> Result<Action, ApprovalError> {
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action);
-        found.await?.ok_or(AgentError::NotFound)
+        Ok(found.await?.ok_or(StoreFailure::NotFound)?)
     }
 
     /// The current tool of an action; `None` while its server does not offer it.
     #[must_use]
     pub fn tool(&self, action: &Action) -> Option<Arc<Tool>> {
-        self.agents.directory().tool(&action.server, &action.tool)
+        self.directory.tool(&action.server, &action.tool)
     }
 
     /// Resolves an approval and continues the run.
@@ -242,27 +172,32 @@ impl Approvals {
     /// # Errors
     /// There is no such approval; it was resolved or has expired; a grant was requested for a tool without recipients;
     /// the store is unavailable.
-    pub async fn resolve(&self, caller: &Caller, user: Option<UserId>, answer: Answer) -> Result<Answered, AgentError> {
+    pub async fn resolve(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        answer: Answer,
+    ) -> Result<Answered, ApprovalError> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self
             .actions
             .of_approval(&caller.tenant, whose.as_ref(), answer.approval);
-        let action = found.await?.ok_or(AgentError::NotFound)?;
+        let action = found.await?.ok_or(StoreFailure::NotFound)?;
         let always = answer.resolution == Resolution::ApproveAndAlwaysAllowRecipient;
         if always && action.details.recipients.is_none() {
             let detail = format!(
                 "{} declares no recipients, so no grant is possible; allowed: reject, approve_once",
                 action.tool
             );
-            return Err(AgentError::NotGrantable(detail));
+            return Err(ApprovalError::NotGrantable(detail));
         }
         if always && action.details.ungrantable {
             let detail = format!(
                 "this call of {} has an argument that a grant cannot cover; allowed: reject, approve_once",
                 action.tool
             );
-            return Err(AgentError::NotGrantable(detail));
+            return Err(ApprovalError::NotGrantable(detail));
         }
         let resolve = Resolve {
             approval: answer.approval,
@@ -275,11 +210,9 @@ impl Approvals {
             grant: always.then(GrantId::new),
         };
         let key = answer.key.as_ref();
-        self.agents
-            .claim(key, action.root, OutcomeUnknown::Answer(action.root))
-            .await?;
+        self.runs.claim(key, action.root, resolution(action.root)).await?;
         let resolved = self.actions.resolve(resolve).await;
-        match resolved.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Answer(action.root)))? {
+        match resolved.map_err(|error| resolution(action.root).after(&error))? {
             Resolved::Done => {
                 tracing::info!(action_id = %action.id, run_id = %action.root, %by, resolution = answer.resolution.as_str(), "an approval was resolved");
             }
@@ -287,11 +220,11 @@ impl Approvals {
             Resolved::Changed => {
                 tracing::error!(action_id = %action.id, "an approval request was changed in the database");
                 let why = "the approval request was changed in the database; allowed: reject";
-                return Err(AgentError::NotGrantable(why.to_owned()));
+                return Err(ApprovalError::NotGrantable(why.to_owned()));
             }
-            Resolved::Late(status, resolution, by) => return Err(AgentError::Resolved(status, resolution, by)),
+            Resolved::Late(status, resolution, by) => return Err(ApprovalError::Resolved(status, resolution, by)),
         }
-        self.agents
+        self.runs
             .claim_resolved(action.root, &caller.tenant, action.user.as_str());
         Ok(Answered {
             run: action.root,
@@ -311,11 +244,11 @@ impl Approvals {
         action: ActionId,
         happened: bool,
         key: Option<&Claim>,
-    ) -> Result<Answered, AgentError> {
+    ) -> Result<Answered, ApprovalError> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action).await?;
-        let found = found.ok_or(AgentError::NotFound)?;
+        let found = found.ok_or(StoreFailure::NotFound)?;
         let text = if happened { Text::Happened } else { Text::DidNotHappen };
         let settle = Settle {
             action,
@@ -324,15 +257,13 @@ impl Approvals {
             words: text.with(&[("by", &person), ("tool", &found.tool)]).into(),
             by: by.into(),
         };
-        self.agents
-            .claim(key, found.root, OutcomeUnknown::Settle(found.root))
-            .await?;
+        self.runs.claim(key, found.root, settlement(found.root)).await?;
         let settled = self.actions.settle(settle).await;
-        match settled.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Settle(found.root)))? {
+        match settled.map_err(|error| settlement(found.root).after(&error))? {
             SettleDone::Done | SettleDone::Again => {}
-            SettleDone::NotInDoubt(status) => return Err(AgentError::NotInDoubt(status)),
-            SettleDone::NotOver => return Err(AgentError::NotOver(found.root)),
-            SettleDone::WithRun => return Err(AgentError::SettledWith(found.root)),
+            SettleDone::NotInDoubt(status) => return Err(ApprovalError::NotInDoubt(status)),
+            SettleDone::NotOver => return Err(ApprovalError::NotOver(found.root)),
+            SettleDone::WithRun => return Err(ApprovalError::SettledWith(found.root)),
         }
         Ok(Answered {
             run: found.root,
@@ -344,7 +275,7 @@ impl Approvals {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, AgentError> {
+    pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
         Ok(self.actions.of_run(run).await?)
     }
 
@@ -357,7 +288,7 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<GrantPage, AgentError> {
+    ) -> Result<GrantPage, ApprovalError> {
         let query = ListQuery {
             user: whose(caller, user)?,
             ..query
@@ -369,42 +300,28 @@ impl Approvals {
     ///
     /// # Errors
     /// There is no such grant; also see [`Approvals::pending`].
-    pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, AgentError> {
+    pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, ApprovalError> {
         let query = ListQuery {
             page_size: 1,
             filter: Some(format!("grant_id = \"{grant}\"")),
             ..ListQuery::default()
         };
         let found = self.grants(caller, user, query).await?.grants.pop();
-        found.ok_or(AgentError::NotFound)
+        Ok(found.ok_or(StoreFailure::NotFound)?)
     }
 
     /// Revokes a grant, with immediate effect for every call that was not decided on yet.
     ///
     /// # Errors
     /// There is no such grant, or it was already revoked; the store is unavailable.
-    pub async fn revoke(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<(), AgentError> {
+    pub async fn revoke(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<(), ApprovalError> {
         let by = caller.name_for(user.as_ref());
         let whose = whose(caller, user)?;
         let revoked = self.actions.revoke(&caller.tenant, whose.as_ref(), grant, &by).await;
-        match revoked.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Revoke))? {
+        match revoked.map_err(|error| revocation().after(&error))? {
             true => Ok(()),
-            false => Err(AgentError::NotFound),
+            false => Err(StoreFailure::NotFound.into()),
         }
-    }
-
-    /// Grants that are not revoked, for policy decisions.
-    ///
-    /// # Errors
-    /// The store is unavailable.
-    pub async fn live(
-        &self,
-        caller: &Caller,
-        user: &UserId,
-        server: &str,
-        tool: &str,
-    ) -> Result<Vec<Grant>, AgentError> {
-        Ok(self.actions.granted(&caller.tenant, user, server, tool).await?)
     }
 }
 
@@ -421,11 +338,11 @@ pub fn in_doubt_only(query: ListQuery) -> ListQuery {
 }
 
 /// The user whose approvals a caller may see and resolve; `None`: all users of the tenant.
-fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, AgentError> {
+fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, ApprovalError> {
     match (caller.roles.contains(APPROVER), user) {
         (true, _) => Ok(None),
         (false, Some(user)) => Ok(Some(user)),
-        (false, None) => Err(AgentError::MissingRole(APPROVER)),
+        (false, None) => Err(ApprovalError::MissingRole(APPROVER)),
     }
 }
 
@@ -457,4 +374,26 @@ fn words(by: &str, action: &Action, answer: &Answer) -> String {
         words.push_str(&Text::Reason.with(&[("reason", reason)]));
     }
     words
+}
+
+fn resolution(run: RunId) -> OutcomeUnknown {
+    OutcomeUnknown::new(
+        Some(run),
+        "It is unknown whether the approval was resolved. Send the same resolution again: if it was recorded, you get its \
+         result, and nothing is done twice.",
+    )
+}
+
+fn settlement(run: RunId) -> OutcomeUnknown {
+    OutcomeUnknown::new(
+        Some(run),
+        "It is unknown whether the action was settled. Send the same answer again; nothing is done twice.",
+    )
+}
+
+fn revocation() -> OutcomeUnknown {
+    OutcomeUnknown::new(
+        None,
+        "It is unknown whether the grant was revoked. Revoke it again, or check the list of grants.",
+    )
 }

@@ -1,5 +1,7 @@
 //! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
+mod error;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::{Data, Payload};
@@ -7,7 +9,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::error::{Code, Error, definition_error};
+use self::error::definition_error;
+use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, only};
 use super::openapi::params::{AgentPath, Paging, ProjectPath, VersionPath};
@@ -18,8 +21,8 @@ use super::spelling::Spelling;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
-use crate::surfaces::agents::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
-use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::definitions::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
+use crate::surfaces::request::FieldError;
 
 page! {
     /// A page of agents.
@@ -222,7 +225,7 @@ pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResp
 async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let query = query::page(request.query_string())?;
-    let directory = state.edge.agents.directory();
+    let directory = &state.edge.directory;
     let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
     Ok(page::list(
         Spelling::Snake,
@@ -235,7 +238,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
-    let directory = state.edge.agents.directory();
+    let directory = &state.edge.directory;
     let agent = directory
         .get(&caller.tenant, &project(request)?, agent(request)?)
         .await?;
@@ -271,10 +274,11 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
         .ok_or(Error::NoForm)?;
     let body = body::read_any(state, request, payload, &caller).await?;
     let expected = expected(request.headers())?;
-    let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
-    let put = agents
-        .directory()
-        .put(&caller, &project, agent, (form, &body), expected, agents.now_us())
+    let (project, agent, now_us) = (project(request)?, agent(request)?, state.edge.runs.now_us());
+    let put = state
+        .edge
+        .directory
+        .put(&caller, &project, agent, (form, &body), expected, now_us)
         .await?;
     Ok(answer(put))
 }
@@ -282,7 +286,7 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
 async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let query = query::page(request.query_string())?;
-    let directory = state.edge.agents.directory();
+    let directory = &state.edge.directory;
     let page = directory
         .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
         .await?;
@@ -297,7 +301,7 @@ async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpRespon
 async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
-    let directory = state.edge.agents.directory();
+    let directory = &state.edge.directory;
     let version = directory
         .version(&caller.tenant, &project(request)?, agent(request)?, number(request)?)
         .await?;
@@ -307,11 +311,12 @@ async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpRespons
 async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
-    let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
-    let version = number(request)?;
-    let put = agents
-        .directory()
-        .restore(&caller, &project, agent, version, agents.now_us())
+    let (project, agent, version) = (project(request)?, agent(request)?, number(request)?);
+    let now_us = state.edge.runs.now_us();
+    let put = state
+        .edge
+        .directory
+        .restore(&caller, &project, agent, version, now_us)
         .await?;
     Ok(answer(put))
 }

@@ -1,5 +1,7 @@
 //! Approvals: pending approval requests, their resolutions, in-doubt actions, and grants.
 
+mod error;
+
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
@@ -20,7 +22,7 @@ use super::{State, acting, body, query};
 use crate::domain::action::{Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::surfaces::approvals::{ActionInDoubt, Answer, MAX_REASON, PendingApproval};
-use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::request::FieldError;
 use crate::surfaces::threads::RunAnswer;
 
 page! {
@@ -239,7 +241,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     let user = acting::user(state, &caller, request)?;
     let query = query::list(Spelling::Camel, request.query_string())?;
     let page = state.edge.approvals.pending(&caller, user, query).await?;
-    let now_us = state.edge.agents.now_us();
+    let now_us = state.edge.runs.now_us();
     let actions = page.actions.into_iter();
     let approvals: Vec<_> = actions
         .filter_map(|action| PendingApproval::of(action, now_us))
@@ -262,10 +264,8 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
         "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \"approve_and_always_allow_recipient\", \"reason\"?}",
     )?;
     if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        return Err(Error::Invalid(vec![FieldError {
-            pointer: "/reason".to_owned(),
-            detail: format!("is longer than {MAX_REASON} bytes"),
-        }]));
+        let detail = format!("is longer than {MAX_REASON} bytes");
+        return Err(Error::Invalid(vec![FieldError::new("/reason", detail)]));
     }
     let user = acting::user(state, &caller, request)?;
     let answer = Answer {
@@ -275,9 +275,9 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
         key: key(request, &caller, user.as_ref(), &body)?,
     };
     let answered = state.edge.approvals.resolve(&caller, user, answer).await?;
-    let (agents, run) = (&state.edge.agents, answered.run);
+    let (runs, run) = (&state.edge.runs, answered.run);
     let rests = async {
-        if let Err(error) = agents.rests(&caller, run).await {
+        if let Err(error) = runs.rests(&caller, run).await {
             tracing::warn!(run_id = %run, %error, "waiting for a run after its approval failed");
         }
     };

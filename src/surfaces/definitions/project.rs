@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::AgentError;
+use super::PutError;
 use super::directory::FileAgents;
 use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_TOLD, Source, check};
 use crate::domain::text;
@@ -140,7 +140,7 @@ pub(super) fn checked_beside(
     stored: &[StoredVersion],
     name: &str,
     source: Source,
-) -> Result<(Definition, Vec<DefinitionError>), AgentError> {
+) -> Result<(Definition, Vec<DefinitionError>), PutError> {
     let read = Definition::read_named(&source.bytes, source.form);
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
     let CheckedProject {
@@ -166,7 +166,7 @@ pub(super) fn checked_beside(
         _ => {
             errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
             errors.extend(misnamed);
-            return Err(AgentError::InvalidDefinition(errors));
+            return Err(PutError::InvalidDefinition(errors));
         }
     };
     if !errors.is_empty() {
@@ -185,7 +185,7 @@ pub(super) fn checked_beside(
         errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
     }
     if !errors.is_empty() {
-        return Err(AgentError::InvalidDefinition(errors));
+        return Err(PutError::InvalidDefinition(errors));
     }
     warnings.retain(|warning| warning.file == BODY);
     let schema = project
@@ -201,11 +201,11 @@ pub(super) fn checked_beside(
 
 /// The definition with the schema that it names inserted. A version must never change, and its hash must cover all of
 /// it, even if the schema's file changes.
-fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, AgentError> {
+fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, PutError> {
     definition.put_in_schema(schema);
     // With the schema, it may exceed the maximum length.
     let text = definition.to_json().to_string();
-    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(AgentError::InvalidDefinition)
+    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(PutError::InvalidDefinition)
 }
 
 /// The place of errors in a stored version.

@@ -1,29 +1,22 @@
 //! The known agents: those from files, and those created through the API (DESIGN.md section 4).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
-use super::listed::{
-    AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, Versions, agent_info, read_token, token, version_info,
-};
-use super::project::{
-    BODY, Project, checked_beside, checked_project, definition, is_agent, render_errors, unavailable,
-};
-use super::{AgentError, OutcomeUnknown, outcome_unknown};
-use crate::domain::definition::{Agents, Form, SchemaSource, Source};
-use crate::domain::ids::{ProjectId, TenantId};
+use super::listed::{AgentDetail, AgentInfo, AgentPage, VersionDetail, Versions};
+use super::listed::{agent_info, read_token, token, version_info};
+use super::project::{Project, checked_project, definition, is_agent, render_errors, unavailable};
+use crate::domain::definition::{Agents, SchemaSource};
+use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;
 use crate::engine::agent::Models;
-use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
+use crate::ports::definitions::{Definitions, ListedVersion, OneVersion};
 use crate::ports::tools::{Catalog, Tools};
-use crate::surfaces::caller::{Caller, OPERATOR};
+use crate::surfaces::StoreFailure;
 use crate::surfaces::decisions::ListQuery;
-
-pub use crate::domain::ids::DEFAULT_PROJECT;
 
 /// The agents of a directory, as of the last valid state.
 #[derive(Debug, Default)]
@@ -40,20 +33,20 @@ pub struct FileAgents {
 
 /// Finds agents, and stores those that come through the API.
 pub struct Directory {
-    files: Arc<ArcSwap<FileAgents>>,
-    store: Arc<dyn Definitions>,
-    tools: Arc<dyn Tools>,
+    pub(super) files: Arc<ArcSwap<FileAgents>>,
+    pub(super) store: Arc<dyn Definitions>,
+    pub(super) tools: Arc<dyn Tools>,
     models: Models,
     checked: Mutex<HashMap<Key, Checked>>,
     /// Locks that serialize changes to a project; several projects may share one.
-    putting: [tokio::sync::Mutex<()>; TURNS],
+    pub(super) putting: [tokio::sync::Mutex<()>; TURNS],
     /// Limits concurrent checks: if many requests meet the same change at once, a few check it and the others find the
     /// result.
     checking: Semaphore,
 }
 
 /// The tenant and the project.
-type Key = (TenantId, ProjectId);
+pub(super) type Key = (TenantId, ProjectId);
 
 /// A project, and the inputs of its check.
 type Checked = (Stamp, Arc<Project>);
@@ -67,11 +60,9 @@ const MOST_KEPT: usize = 1024;
 /// Maximum number of projects checked at once.
 const CHECKED_AT_ONCE: usize = 2;
 /// Maximum number of API agents in one project: all of them are checked together whenever one changes.
-const MOST_AGENTS: usize = 1000;
+pub(super) const MOST_AGENTS: usize = 1000;
 /// Maximum number of definitions put at once by this process, in different projects.
-const TURNS: usize = 16;
-/// How often a definition is checked again because other processes have put other definitions meanwhile.
-const MOST_TRIES: usize = 8;
+pub(super) const TURNS: usize = 16;
 /// A page of agents ends when its texts exceed this many bytes.
 const MOST_PAGE_BYTES: usize = 1 << 20;
 
@@ -116,11 +107,11 @@ impl Directory {
     ///
     /// # Errors
     /// There is no such project; the store is unavailable.
-    pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, AgentError> {
+    pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, StoreFailure> {
         let numbers = self.store.numbers(tenant, project).await?;
         let is_default = project.as_str() == DEFAULT_PROJECT;
         if numbers.is_empty() && !is_default {
-            return Err(AgentError::NotFound);
+            return Err(StoreFailure::NotFound);
         }
         let files = self.files.load_full();
         let key = (tenant.clone(), project.clone());
@@ -164,7 +155,7 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`].
-    pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, AgentError> {
+    pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, StoreFailure> {
         let project = self.project(tenant, id).await?;
         let catalog = self.tools.catalog();
         let names: BTreeSet<_> = project.agents.keys().chain(project.broken.keys()).collect();
@@ -178,7 +169,7 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`]; the token belongs to another list.
-    pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<AgentPage, AgentError> {
+    pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<AgentPage, StoreFailure> {
         let after = query.page_token.as_deref().map(|token| read_token(id, token));
         let after = after.transpose()?;
         let project = self.project(tenant, id).await?;
@@ -212,122 +203,12 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`]; there is no such agent.
-    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, AgentError> {
+    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, StoreFailure> {
         let project = self.project(tenant, id).await?;
         let about = self.info(id, &project, name, &self.tools.catalog());
-        let definition = definition(&project, name).ok_or(AgentError::NotFound)?.to_json();
-        let about = about.ok_or(AgentError::NotFound)?;
+        let definition = definition(&project, name).ok_or(StoreFailure::NotFound)?.to_json();
+        let about = about.ok_or(StoreFailure::NotFound)?;
         Ok(AgentDetail { about, definition })
-    }
-
-    /// Creates a new version of an agent. It is checked together with the other agents of its project, and rejected if
-    /// it would break one of them.
-    ///
-    /// # Errors
-    /// The caller lacks the role; the definition is invalid (all errors); the agent is from a file; the current version
-    /// is not `expected`.
-    pub async fn put(
-        &self,
-        caller: &Caller,
-        id: &ProjectId,
-        name: &str,
-        (form, body): (Form, &[u8]),
-        expected: Option<i64>,
-        now_us: i64,
-    ) -> Result<Put, AgentError> {
-        may_put(caller)?;
-        let key = (caller.tenant.clone(), id.clone());
-        // Serialized here, so that only other processes can change anything between the check and the write.
-        let _turn = self.putting[turn(&key)].lock().await;
-        for _ in 0..MOST_TRIES {
-            let source = Source {
-                file: BODY.to_owned(),
-                form,
-                bytes: body.to_vec(),
-            };
-            if let Some(put) = self.put_once(caller, id, name, source, expected, now_us).await? {
-                return Ok(put);
-            }
-        }
-        Err(AgentError::Overloaded)
-    }
-
-    /// Like [`Directory::put`]. `None` if the agents that it was checked against are no longer current.
-    async fn put_once(
-        &self,
-        caller: &Caller,
-        id: &ProjectId,
-        name: &str,
-        source: Source,
-        expected: Option<i64>,
-        now_us: i64,
-    ) -> Result<Option<Put>, AgentError> {
-        let stored = self.store.current(&caller.tenant, id).await?;
-        let files = self.files.load_full();
-        let is_default = id.as_str() == DEFAULT_PROJECT;
-        if is_default && files.agents.contains_key(name) {
-            return Err(AgentError::FromFile);
-        }
-        if stored.len() >= MOST_AGENTS && stored.iter().all(|one| &*one.agent != name) {
-            return Err(AgentError::TooManyAgents(MOST_AGENTS));
-        }
-        let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
-        let numbers = Arc::new(numbers.collect());
-        let (beside, named) = (Arc::clone(&files), name.to_owned());
-        let (checked, mut stored) = aside(move || {
-            let checked = checked_beside(&beside, is_default, &stored, &named, source);
-            (checked, stored)
-        })
-        .await;
-        let (definition, warnings) = checked?;
-        let version = NewVersion {
-            tenant: caller.tenant.clone(),
-            project: id.clone(),
-            agent: Arc::from(name),
-            hash: Arc::clone(&definition.hash),
-            definition: Arc::from(definition.to_json().to_string()),
-            author: Arc::from(caller.name()),
-            created_at: now_us,
-            expected,
-            beside: Some(numbers),
-        };
-        let put = self.store.put(version.clone()).await;
-        let (number, changed) = match put.map_err(|error| outcome_unknown(&error, OutcomeUnknown::Put))? {
-            PutVersion::Made(number) => (number, true),
-            PutVersion::Same(number) => (number, false),
-            PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
-            PutVersion::Changed => return Ok(None),
-        };
-        // The write is done, so nothing more is read: a read could fail.
-        stored.retain(|one| &*one.agent != name);
-        stored.push(StoredVersion {
-            agent: version.agent,
-            version: number,
-            hash: version.hash,
-            definition: version.definition,
-            author: version.author,
-            created_at: now_us,
-        });
-        let project = aside(move || checked_project(&files, is_default, &stored, None).project).await;
-        let reason = match project.agents.contains_key(name) {
-            true => unavailable(name, &project.agents, &self.tools.catalog(), &self.models),
-            false => project.broken.get(name).map(|broken| render_errors(&broken.errors)),
-        };
-        Ok(Some(Put {
-            agent: AgentDetail {
-                about: agent_info(
-                    id,
-                    name,
-                    &definition,
-                    |name| is_agent(&project, name),
-                    Some(number),
-                    reason,
-                ),
-                definition: definition.to_json(),
-            },
-            warnings,
-            changed,
-        }))
     }
 
     /// A page of the versions of an agent that came through the API, newest first.
@@ -340,10 +221,10 @@ impl Directory {
         id: &ProjectId,
         name: &str,
         query: &ListQuery,
-    ) -> Result<Versions, AgentError> {
+    ) -> Result<Versions, StoreFailure> {
         let page = self.store.versions(tenant, id, name, query).await?;
         if page.versions.is_empty() && query.page_token.is_none() {
-            return Err(AgentError::NotFound);
+            return Err(StoreFailure::NotFound);
         }
         Ok(Versions {
             versions: page.versions.iter().map(version_info).collect(),
@@ -362,15 +243,15 @@ impl Directory {
         id: &ProjectId,
         name: &str,
         version: i64,
-    ) -> Result<VersionDetail, AgentError> {
+    ) -> Result<VersionDetail, StoreFailure> {
         let OneVersion { version, current } = self
             .store
             .version(tenant, id, name, version)
             .await?
-            .ok_or(AgentError::NotFound)?;
+            .ok_or(StoreFailure::NotFound)?;
         let definition = serde_json::from_str(&version.definition).map_err(|error| {
             tracing::error!(agent = %name, version = version.version, %error, "a stored definition cannot be read");
-            AgentError::RecordUnavailable
+            StoreFailure::Unavailable
         })?;
         Ok(VersionDetail {
             about: version_info(&ListedVersion {
@@ -384,64 +265,27 @@ impl Directory {
         })
     }
 
-    /// Makes an earlier version current again, by creating a new version with its content.
-    ///
-    /// # Errors
-    /// See [`Directory::put`]; there is no such version.
-    pub async fn restore(
-        &self,
-        caller: &Caller,
-        id: &ProjectId,
-        name: &str,
-        version: i64,
-        now_us: i64,
-    ) -> Result<Put, AgentError> {
-        may_put(caller)?;
-        let OneVersion { version, current } = self
-            .store
-            .version(&caller.tenant, id, name, version)
-            .await?
-            .ok_or(AgentError::NotFound)?;
-        let body = (Form::Json, version.definition.as_bytes());
-        self.put(caller, id, name, body, Some(current), now_us).await
-    }
-
     fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
         let definition = definition(project, name)?;
-        let reason = match project.agents.contains_key(name) {
+        let reason = self.reason(project, name, catalog);
+        let version = project.versions.get(name).copied();
+        let is_agent = |name: &str| is_agent(project, name);
+        Some(agent_info(id, name, definition, is_agent, version, reason))
+    }
+
+    /// Why an agent cannot run now.
+    pub(super) fn reason(&self, project: &Project, name: &str, catalog: &Catalog) -> Option<String> {
+        match project.agents.contains_key(name) {
             true => unavailable(name, &project.agents, catalog, &self.models),
             false => project.broken.get(name).map(|broken| render_errors(&broken.errors)),
-        };
-        let version = project.versions.get(name).copied();
-        Some(agent_info(
-            id,
-            name,
-            definition,
-            |name| is_agent(project, name),
-            version,
-            reason,
-        ))
+        }
     }
-}
-
-fn turn(key: &Key) -> usize {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    hasher.finish() as usize % TURNS
 }
 
 /// Runs slow work on a blocking thread. A panic in it is resumed here.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-fn may_put(caller: &Caller) -> Result<(), AgentError> {
-    if caller.roles.contains(OPERATOR) {
-        Ok(())
-    } else {
-        Err(AgentError::MissingRole(OPERATOR))
     }
 }

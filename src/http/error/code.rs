@@ -1,0 +1,122 @@
+//! The closed list of codes on which clients branch.
+
+use crate::domain::error_class::ErrorClass;
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $status:literal;)+) => {
+        /// Why a request failed: the closed list on which clients branch.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl Code {
+            /// All codes.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The code on the wire.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The HTTP status of the code.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)+ }
+            }
+
+            /// The class of the code, for the routes of threads, runs and approvals.
+            #[must_use]
+            pub const fn class(self) -> ErrorClass {
+                match self {
+                    Self::Unauthenticated | Self::UserMismatch | Self::Forbidden | Self::AuthUnavailable => {
+                        ErrorClass::AuthError
+                    }
+                    Self::NotGrantable | Self::RateLimited => ErrorClass::PolicyError,
+                    _ if self.status() >= 500 => ErrorClass::ToolExecutionError,
+                    _ => ErrorClass::ValidationError,
+                }
+            }
+
+            /// The meaning of the code, for the API reference.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+),)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body, a query parameter or a header is not valid; `errors` names each place.
+    InvalidRequest = "invalid_request", 400;
+    /// Credentials are missing or invalid.
+    Unauthenticated = "unauthenticated", 401;
+    /// The request names another user than its token or key.
+    UserMismatch = "user_mismatch", 403;
+    /// The caller lacks a required role.
+    Forbidden = "forbidden", 403;
+    /// There is no such route or object, or the object belongs to another user.
+    NotFound = "not_found", 404;
+    /// The route does not support this method; `Allow` names the supported ones.
+    MethodNotAllowed = "method_not_allowed", 405;
+    /// The body took too long to arrive.
+    RequestTimeout = "request_timeout", 408;
+    /// A request with this idempotency key is still running.
+    StillRunning = "still_running", 409;
+    /// The agent comes from a file and can be changed only in that file.
+    ReadOnly = "read_only", 409;
+    /// The project has as many agents created through the API as it may have.
+    TooManyAgents = "too_many_agents", 409;
+    /// Only a paused run can be resumed.
+    NotPaused = "not_paused", 409;
+    /// The run was resumed already; `run_id` names the run that continues it.
+    AlreadyResumed = "already_resumed", 409;
+    /// The run was called by another run, which must be resumed instead; or the action is settled by resuming its run.
+    /// `run_id` names that run.
+    PartOfRun = "part_of_run", 409;
+    /// Another run of the thread is in progress; `run_id` names it.
+    ThreadBusy = "thread_busy", 409;
+    /// The approval was resolved already, or it expired.
+    AlreadyResolved = "already_resolved", 409;
+    /// Only an in-doubt action can be settled.
+    NotInDoubt = "not_in_doubt", 409;
+    /// An action can be settled only after its run has ended; `run_id` names the run.
+    RunInProgress = "run_in_progress", 409;
+    /// The steps of the run are exhausted, counted over all its resumes.
+    StepLimitExceeded = "step_limit_exceeded", 409;
+    /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
+    CallsInDoubt = "calls_in_doubt", 409;
+    /// The current version of the agent is not the one in `If-Match`.
+    VersionConflict = "version_conflict", 412;
+    /// The body exceeds its size limit.
+    BodyTooLarge = "body_too_large", 413;
+    /// The body is not JSON in UTF-8 without content coding.
+    UnsupportedMediaType = "unsupported_media_type", 415;
+    /// The query takes too long; narrow the filter.
+    QueryTooSlow = "query_too_slow", 422;
+    /// The definition is invalid; `errors` names every error.
+    InvalidDefinition = "invalid_definition", 422;
+    /// A grant cannot be given for this action. The approval was not resolved.
+    NotGrantable = "not_grantable", 422;
+    /// This idempotency key was used with another body.
+    IdempotencyKeyReused = "idempotency_key_reused", 422;
+    /// The caller's quota is exceeded; `Retry-After` says how long to wait.
+    RateLimited = "rate_limited", 429;
+    /// The request may have had effects, and its outcome is not recorded yet; `decision_id` or `run_id` names the
+    /// record. Check it before you send the request again.
+    OutcomeUnrecorded = "outcome_unrecorded", 500;
+    /// An internal error of gavel.
+    Internal = "internal", 500;
+    /// The run exists, but its state cannot be read now; `run_id` names it. Check it later; do not send the request
+    /// again without its idempotency key.
+    RunUnreadable = "run_unreadable", 503;
+    /// The record store is unavailable, so nothing was done. The request can be sent again.
+    RecordUnavailable = "record_unavailable", 503;
+    /// Too many requests are in progress, or the service is stopping. The request can be sent again.
+    Overloaded = "overloaded", 503;
+    /// The agent that answers in threads is missing or cannot run, because the configuration of the service is invalid.
+    /// Nothing was done.
+    AgentUnavailable = "agent_unavailable", 503;
+    /// The keys that verify tokens are unavailable now.
+    AuthUnavailable = "auth_unavailable", 503;
+}

@@ -1,0 +1,74 @@
+//! The problems of runs.
+
+use actix_web::http::header;
+
+use crate::domain::agent_run::InDoubtCall;
+use crate::http::error::{Code, Error, ProblemParts};
+use crate::http::headers;
+use crate::surfaces::request::FieldError;
+use crate::surfaces::runs::RunError;
+
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        let parts = match error {
+            RunError::Store(failure) => return failure.into(),
+            RunError::Invalid(errors) => return Self::Invalid(errors),
+            RunError::Unrecorded(run) => ProblemParts::unrecorded(run.decision()).about(run),
+            RunError::Unreadable(run) => ProblemParts::new(
+                Code::RunUnreadable,
+                format!(
+                    "Run {run} exists, but its state cannot be read now. Check it in a moment; do not send the request \
+                     again without its Idempotency-Key."
+                ),
+            )
+            .about(run),
+            RunError::RateLimited(quota) => {
+                let detail = "The quota is exceeded; Retry-After says how long to wait.";
+                let retry = (header::RETRY_AFTER, headers::seconds(quota.reset_s.max(1)));
+                let told = headers::rate_limit(&quota).into_iter().chain([retry]);
+                ProblemParts::new(Code::RateLimited, detail).headers(told)
+            }
+            RunError::Overloaded => ProblemParts::overloaded(),
+            RunError::ThreadBusy(run) => ProblemParts::new(
+                Code::ThreadBusy,
+                format!(
+                    "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message after the run has ended, or cancel that run."
+                ),
+            )
+            .about(run),
+            RunError::NotPaused(status) => ProblemParts::new(
+                Code::NotPaused,
+                format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
+            ),
+            RunError::ResumedBy(run) => {
+                let detail = format!("The run was resumed already, by run {run}.");
+                ProblemParts::new(Code::AlreadyResumed, detail).about(run)
+            }
+            RunError::PartOf(run) => {
+                let detail = format!("The run was called by another run; resume run {run} instead.");
+                ProblemParts::new(Code::PartOfRun, detail).about(run)
+            }
+            RunError::StepLimitExceeded => ProblemParts::new(
+                Code::StepLimitExceeded,
+                "The steps of this run are exhausted over all its resumes; trigger the agent again.",
+            ),
+            RunError::InDoubt(calls) => ProblemParts::new(
+                Code::CallsInDoubt,
+                "The outcome of these tool calls is unknown. Find out, and report each one in settled: true if it \
+                 happened, false if it did not.",
+            )
+            .places(calls.iter().map(in_doubt).collect()),
+        };
+        parts.into()
+    }
+}
+
+fn in_doubt(call: &InDoubtCall) -> FieldError {
+    FieldError {
+        pointer: format!("/settled/{}", call.action_id),
+        detail: format!(
+            "is missing; set it to true if the call of {} happened, else to false",
+            call.tool
+        ),
+    }
+}

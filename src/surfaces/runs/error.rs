@@ -1,0 +1,55 @@
+//! Errors of runs (R-16: the classes of errors; the HTTP layer assigns each a code).
+
+use crate::domain::agent_run::{InDoubtCall, RunStatus};
+use crate::domain::ids::RunId;
+use crate::ports::quota::QuotaState;
+use crate::ports::records::QueryError;
+use crate::surfaces::StoreFailure;
+use crate::surfaces::request::FieldError;
+
+/// Why a request about a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// There is no such run; or the store failed.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+    /// The request is invalid; all errors at once.
+    #[error("the request is not valid")]
+    Invalid(Vec<FieldError>),
+    /// The quota is exceeded.
+    #[error("the quota is exceeded")]
+    RateLimited(QuotaState),
+    /// Too many requests in progress, or the service is stopping.
+    #[error("the service is overloaded")]
+    Overloaded,
+    /// This run of the same thread is active.
+    #[error("run {0} of the thread is active")]
+    ThreadBusy(RunId),
+    /// Only a paused run can be resumed; this run's status.
+    #[error("the run is {}", .0.as_str())]
+    NotPaused(RunStatus),
+    /// The run was already resumed, by this run.
+    #[error("the run was resumed by {0}")]
+    ResumedBy(RunId),
+    /// The run was called by another one, and is resumed with its outermost run: this one.
+    #[error("the run belongs to {0}")]
+    PartOf(RunId),
+    /// The step limit over all resumes is exhausted.
+    #[error("no steps are left")]
+    StepLimitExceeded,
+    /// These in-doubt calls are not settled.
+    #[error("calls are in doubt")]
+    InDoubt(Vec<InDoubtCall>),
+    /// The run may have had effects, and its outcome could not be recorded.
+    #[error("run {0} may have had effects, and its outcome is not recorded")]
+    Unrecorded(RunId),
+    /// The run exists, and its effects are recorded as far as this process knows, but its state cannot be read now.
+    #[error("the state of run {0} cannot be read now")]
+    Unreadable(RunId),
+}
+
+impl From<QueryError> for RunError {
+    fn from(error: QueryError) -> Self {
+        Self::Store(error.into())
+    }
+}

@@ -1,0 +1,85 @@
+//! Reads runs, as far as a caller may see them.
+
+use super::watch::entries;
+use super::{RunPage, Runs};
+use crate::domain::agent_run::AgentRun;
+use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
+use crate::engine::calls::{CallState, Calls};
+use crate::ports::runs::StoredRun;
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::{Caller, Identity};
+use crate::surfaces::decisions::ListQuery;
+
+impl Runs {
+    /// A run that is visible to the caller.
+    ///
+    /// # Errors
+    /// There is no such run; the store is unavailable.
+    pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, StoreFailure> {
+        let user = visible_to(caller, user);
+        let found = self.agents.runs.get(&caller.tenant, user, run).await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A run of the tenant, of any user, for an approver who may resolve its approvals.
+    pub(in crate::surfaces) async fn of_tenant(&self, caller: &Caller, run: RunId) -> Result<AgentRun, StoreFailure> {
+        let found = self.agents.runs.get(&caller.tenant, None, run).await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A page of the runs of a project.
+    ///
+    /// # Errors
+    /// The query is invalid; the store is unavailable.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        project: &ProjectId,
+        query: ListQuery,
+    ) -> Result<RunPage, StoreFailure> {
+        let query = ListQuery {
+            user: visible_to(caller, user).cloned(),
+            ..query
+        };
+        Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
+    }
+
+    /// The thread of a run, and its calls according to its journal.
+    pub(in crate::surfaces) async fn calls(
+        &self,
+        run: RunId,
+    ) -> Result<(Option<ThreadId>, Vec<CallState>), StoreFailure> {
+        let state = self.agents.runs.standing(run).await?.ok_or(StoreFailure::NotFound)?;
+        let mut calls = Calls::default();
+        let mut after = 0;
+        loop {
+            let page = entries(&self.agents, run, after).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (_, entry) in &page {
+                calls.take(entry);
+            }
+        }
+        Ok((state.origin.thread().copied(), calls.into_states()))
+    }
+
+    /// The stored run, if the caller may see it.
+    pub(super) async fn stored(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+    ) -> Result<StoredRun, StoreFailure> {
+        self.get(caller, user, run).await?;
+        self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)
+    }
+}
+
+/// A user sees their own runs; a service sees those of the user it names, or all of its tenant's.
+fn visible_to<'a>(caller: &'a Caller, user: Option<&'a UserId>) -> Option<&'a UserId> {
+    match &caller.identity {
+        Identity::User(own) => Some(own),
+        Identity::Service(_) => user,
+    }
+}

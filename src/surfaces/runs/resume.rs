@@ -1,0 +1,155 @@
+//! Resumes paused runs, each as a new run with a fresh budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Begun, RunError, Runs};
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::{ActionId, RunId, UserId};
+use crate::engine::agent::{DefinitionSnapshot, Settings};
+use crate::engine::limits::MOST_STEPS;
+use crate::ports::records::OpenDecision;
+use crate::ports::runs::{NewRun, Origin, Settled, StoredRun};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::request::{FieldError, RequestMeta};
+
+/// The settings of a resume.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// For each in-doubt call: did it have its effect?
+    pub settled: BTreeMap<ActionId, bool>,
+    /// Replaces the definition's time limit.
+    pub timeout: Option<Duration>,
+    /// True if the caller does not wait for the run.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+impl Runs {
+    /// Resumes a paused run.
+    ///
+    /// # Errors
+    /// [`RunError`]: the run does not exist, is not paused, was already resumed, has no steps left, or has unsettled
+    /// in-doubt calls.
+    pub async fn resume(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: Option<UserId>,
+        run: RunId,
+        resume: Resume,
+    ) -> Result<Begun, RunError> {
+        if let Some(before) = self.begun_before(&resume.meta).await? {
+            return Ok(before);
+        }
+        let shed = resume.meta.shed;
+        let paused = self.stored(caller, user.as_ref(), run).await?;
+        if let Origin::Called((parent, _)) = paused.origin {
+            return Err(RunError::PartOf(self.outermost(parent).await?));
+        }
+        if let Some(by) = paused.resumed_by {
+            return Err(RunError::ResumedBy(by));
+        }
+        if paused.status != RunStatus::Paused {
+            return Err(RunError::NotPaused(paused.status));
+        }
+        check_settled(&paused, &resume.settled)?;
+        let settings = self.settings(&paused, &resume).await?;
+        let id = RunId::new();
+        let new = NewRun {
+            id,
+            project: paused.project.clone(),
+            agent: Arc::clone(&paused.agent),
+            version: paused.version,
+            decision: OpenDecision {
+                id: id.decision(),
+                message: Arc::from(paused.input.get()),
+                request_id: Arc::clone(&resume.meta.request_id),
+                created_at: self.now_us(),
+                ..paused.decision.clone()
+            },
+            origin: Origin::Trigger,
+            resumes: Some(run),
+            settled: Some(Settled {
+                by: caller.name_for(user.as_ref()).into(),
+                calls: resume.settled,
+            }),
+            snapshot: paused.snapshot.clone(),
+            input: Arc::clone(&paused.input),
+            settings: settings.to_raw(),
+            queued: resume.background,
+            claim: resume.meta.idempotency,
+        };
+        self.create(new, shed).await
+    }
+
+    /// A fresh budget, within the steps that are left over all resumes.
+    async fn settings(&self, paused: &StoredRun, resume: &Resume) -> Result<Settings, RunError> {
+        let bundle = DefinitionSnapshot::read(&paused.snapshot).map_err(|error| {
+            tracing::error!(run_id = %paused.id, %error, "the definition of a run cannot be read");
+            StoreFailure::Unavailable
+        })?;
+        let definition = &bundle.get(&paused.agent).ok_or(StoreFailure::NotFound)?.definition;
+        let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
+        settings.zone = Settings::read(&paused.settings).zone;
+        if let Some(most) = definition.limits.max_turns {
+            let left = MOST_STEPS.saturating_sub(self.steps_so_far(paused).await?);
+            if left == 0 {
+                return Err(RunError::StepLimitExceeded);
+            }
+            settings.steps = Some(most.min(left));
+        }
+        settings.settled = resume.settled.clone();
+        Ok(settings)
+    }
+
+    /// The outermost run above this one.
+    async fn outermost(&self, mut run: RunId) -> Result<RunId, StoreFailure> {
+        while let Some(state) = self.agents.runs.standing(run).await? {
+            match state.origin {
+                Origin::Called((parent, _)) => run = parent,
+                Origin::Trigger | Origin::Thread(_) => break,
+            }
+        }
+        Ok(run)
+    }
+
+    /// The steps of a run and of the runs that it resumed.
+    async fn steps_so_far(&self, run: &StoredRun) -> Result<u32, StoreFailure> {
+        let (mut steps, mut at) = (run.steps, run.resumes);
+        while let Some(id) = at {
+            let Some(earlier) = self.agents.runs.standing(id).await? else {
+                break;
+            };
+            steps = steps.saturating_add(earlier.steps);
+            at = earlier.resumes;
+        }
+        Ok(steps)
+    }
+}
+
+/// Every in-doubt call must be settled, and no other call.
+fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Result<(), RunError> {
+    let known = |id: &ActionId| paused.in_doubt.iter().any(|call| call.action_id == *id);
+    let unknown: Vec<_> = settled
+        .keys()
+        .filter(|id| !known(id))
+        .map(|id| FieldError::new(format!("/settled/{id}"), "is not an in-doubt call of this run"))
+        .collect();
+    if !unknown.is_empty() {
+        return Err(RunError::Invalid(unknown));
+    }
+    let open: Vec<_> = paused
+        .in_doubt
+        .iter()
+        .filter(|call| !settled.contains_key(&call.action_id))
+        .cloned()
+        .collect();
+    if open.is_empty() {
+        Ok(())
+    } else {
+        Err(RunError::InDoubt(open))
+    }
+}

@@ -1,0 +1,203 @@
+//! Turns the entries of one journal into events.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::value::RawValue;
+
+use super::entries;
+use super::event::{ProposedCall, RunEventKind};
+use crate::domain::decision::ToolFailure;
+use crate::domain::ids::{ActionId, RunId};
+use crate::domain::journal::{CallResult, Entry, Part, PolicyDecision, Proposed};
+use crate::engine::agent::Agents;
+use crate::engine::tool_name;
+use crate::surfaces::StoreFailure;
+
+/// The read position in one run.
+pub(super) struct Level {
+    pub(super) run: RunId,
+    pub(super) after: u64,
+    pub(super) read: VecDeque<(u64, Entry)>,
+    calls: HashMap<ActionId, ProposedCall>,
+}
+
+impl Level {
+    pub(super) fn new(run: RunId) -> Self {
+        Self {
+            run,
+            after: 0,
+            read: VecDeque::new(),
+            calls: HashMap::new(),
+        }
+    }
+
+    /// Learns the calls of the resumed runs: the settlement of these calls, and the rest of a flow's open step, are
+    /// events of this run.
+    pub(super) async fn learn_of(&mut self, agents: &Agents, from: RunId) -> Result<(), StoreFailure> {
+        let mut at = Some(from);
+        while let Some(run) = at.take() {
+            let mut after = 0;
+            loop {
+                let page = entries(agents, run, after).await?;
+                if page.is_empty() {
+                    break;
+                }
+                for (number, entry) in &page {
+                    after = *number;
+                    self.learn(entry);
+                    self.forget(entry);
+                    if let Entry::Resumed { from } = entry {
+                        at = Some(*from);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn learn(&mut self, entry: &Entry) {
+        for call in entry.calls() {
+            self.calls.insert(call.id, proposed(call));
+        }
+        // The sent arguments are the allowed ones.
+        if let Entry::Decided {
+            call,
+            decision: PolicyDecision::Allow { arguments, .. },
+        } = entry
+            && let Some(known) = self.calls.get_mut(call)
+        {
+            known.parameters = serde_json::from_str(arguments.get()).unwrap_or_default();
+        }
+    }
+
+    /// A successful call has no further events in the resuming run; an in-doubt call may still be settled.
+    fn forget(&mut self, entry: &Entry) {
+        if let Entry::Result { call, result } = entry
+            && result.outcome.is_ok()
+        {
+            self.calls.remove(call);
+        }
+    }
+
+    /// The event of an entry, if it has one.
+    pub(super) fn event(&mut self, entry: Entry) -> Option<RunEventKind> {
+        Some(match entry {
+            Entry::User(text) => RunEventKind::Input { text },
+            Entry::ModelTurn { turn, calls } => RunEventKind::Turn {
+                text: turn.text(),
+                thoughts: turn
+                    .parts
+                    .iter()
+                    .filter_map(|part| match part {
+                        Part::Thought(text) => Some(text.clone()),
+                        Part::Text(_) | Part::Call(_) | Part::Other => None,
+                    })
+                    .collect(),
+                calls: calls.iter().map(proposed).collect(),
+                model: turn.model,
+                usage: turn.usage,
+            },
+            Entry::ModelFault { kind, .. } => RunEventKind::ModelFault { fault: kind.as_str() },
+            Entry::Step { step, round, call } => RunEventKind::Step {
+                step,
+                round,
+                agent: call.call.name,
+            },
+            Entry::Started { call, child, .. } => self.started(call, child)?,
+            Entry::Result { call, result } => self.result(call, &result),
+            Entry::Notice(text) | Entry::OutputDue(text) => RunEventKind::Notice { reason: None, text },
+            Entry::SoftStop { reason, notice, .. } => RunEventKind::Notice {
+                reason: Some(reason),
+                text: notice,
+            },
+            Entry::Halted => RunEventKind::HandedOver,
+            Entry::Suspended => RunEventKind::AwaitingConfirmation,
+            Entry::Recovered => RunEventKind::Recovered,
+            Entry::Resumed { from } => RunEventKind::Resumed { from },
+            Entry::Decided {
+                call,
+                decision: PolicyDecision::RequireApproval { arguments, reason, .. },
+            } => self.approval_required(call, &arguments, reason)?,
+            Entry::ApprovalResolved {
+                call, approved, reason, ..
+            } => self.approval_resolved(call, approved, reason),
+            Entry::Decided { .. } => return None,
+        })
+    }
+
+    fn approval_required(&self, call: ActionId, arguments: &RawValue, reason: String) -> Option<RunEventKind> {
+        let ProposedCall { sequence, tool, .. } = self.calls.get(&call).cloned()?;
+        Some(RunEventKind::ApprovalRequired {
+            action_id: call,
+            sequence,
+            tool,
+            parameters: serde_json::from_str(arguments.get()).unwrap_or_default(),
+            reason,
+        })
+    }
+
+    fn approval_resolved(&self, call: ActionId, approved: bool, reason: Option<String>) -> RunEventKind {
+        let known = self.calls.get(&call);
+        let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool.clone()));
+        RunEventKind::ApprovalResolved {
+            action_id: call,
+            sequence,
+            tool,
+            approved,
+            reason,
+        }
+    }
+
+    fn started(&self, call: ActionId, child: Option<RunId>) -> Option<RunEventKind> {
+        let ProposedCall {
+            sequence,
+            tool,
+            parameters,
+        } = self.calls.get(&call).cloned()?;
+        Some(match child {
+            Some(child_run_id) => RunEventKind::AgentCall {
+                sequence,
+                agent: tool,
+                parameters,
+                child_run_id,
+            },
+            None => RunEventKind::ToolCall {
+                sequence,
+                tool,
+                parameters,
+            },
+        })
+    }
+
+    /// The last event of a call.
+    fn result(&mut self, call: ActionId, result: &CallResult) -> RunEventKind {
+        let known = self.calls.remove(&call);
+        let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool));
+        let (data, error) = match &result.outcome {
+            Ok(data) => (serde_json::from_str(data.get()).ok(), None),
+            Err(failure) => (
+                None,
+                Some(ToolFailure {
+                    code: failure.code.as_str(),
+                    message: failure.for_callers().into_owned(),
+                }),
+            ),
+        };
+        RunEventKind::ToolResult {
+            sequence,
+            tool,
+            success: error.is_none(),
+            data,
+            error,
+            duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
+        }
+    }
+}
+
+fn proposed(call: &Proposed) -> ProposedCall {
+    ProposedCall {
+        sequence: call.sequence,
+        tool: tool_name(call).to_string(),
+        parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
+    }
+}

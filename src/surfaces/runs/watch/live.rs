@@ -1,0 +1,136 @@
+//! What a reader gets from the process that executes the run: announcements of entries, and text as it arrives.
+
+use std::time::Duration;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+
+use super::Watch;
+use super::event::{PlacedEvent, RunEventKind};
+use crate::domain::ids::RunId;
+use crate::engine::agent::Begins;
+use crate::engine::live::{LiveEvent, Said};
+
+/// Interval between reads for a run that this process executes. It announces new entries, so the reads only catch lost
+/// announcements.
+const TOLD: Duration = Duration::from_secs(5);
+/// Interval between reads without announcements: at first, and after a while without new entries.
+pub(in super::super) const LOOK: Duration = Duration::from_millis(300);
+const SELDOM: Duration = Duration::from_secs(1);
+impl Watch {
+    /// Subscribes to live events, with the text of the current turn so far. The text of a turn is complete before the
+    /// turn is written.
+    pub(super) fn join(&mut self) {
+        let joined = self.agents.running.live(self.root).map(|live| live.watch());
+        (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
+    }
+
+    /// Waits for more entries, or for the model's text.
+    pub(super) async fn wait(&mut self, cursor: Vec<u64>) -> Option<PlacedEvent> {
+        // The next worker asks the model again.
+        if self.void {
+            let run = self.under_way.keys().next().copied();
+            let Some(run) = run else {
+                self.void = false;
+                return None;
+            };
+            self.under_way.remove(&run);
+            return Some(reset(cursor, run));
+        }
+        let stop = self.stop.clone();
+        let Some(live) = &mut self.live else {
+            let begins = self.agents.running.begins(self.root);
+            if self.agents.running.live(self.root).is_none() {
+                tokio::select! {
+                    _ = timeout(self.patience, begins.wait()) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            self.patience = (self.patience * 2).min(SELDOM);
+            self.caught_up = false;
+            return None;
+        };
+        if let Some(what) = said_before(&mut self.said) {
+            let told = self.under_way.entry(self.root).or_default();
+            match &what {
+                RunEventKind::Thought { text } => told.add_thought(text),
+                RunEventKind::Delta { text } => told.add(text),
+                _ => {}
+            }
+            return Some(PlacedEvent::new(cursor, self.root, what));
+        }
+        let heard = tokio::select! {
+            heard = timeout(TOLD, live.recv()) => heard,
+            () = stop.cancelled() => return None,
+        };
+        let (run_id, what) = match heard {
+            Ok(Ok(LiveEvent::Delta(run, text))) => {
+                self.under_way.entry(run).or_default().add(&text);
+                (run, RunEventKind::Delta { text: text.to_string() })
+            }
+            Ok(Ok(LiveEvent::Thought(run, text))) => {
+                self.under_way.entry(run).or_default().add_thought(&text);
+                (run, RunEventKind::Thought { text: text.to_string() })
+            }
+            Ok(Ok(LiveEvent::Reset(run))) => {
+                self.under_way.remove(&run);
+                (run, RunEventKind::Reset)
+            }
+            Ok(Err(RecvError::Closed)) => {
+                // This process stopped executing the run, and may claim it again.
+                self.live = None;
+                self.void = !self.under_way.is_empty();
+                self.caught_up = false;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                return None;
+            }
+            Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => {
+                self.caught_up = false;
+                return None;
+            }
+        };
+        Some(PlacedEvent::new(cursor, run_id, what))
+    }
+}
+
+/// The text of a turn from before a watcher subscribed: its thoughts, then its text, each once.
+fn said_before(said: &mut Said) -> Option<RunEventKind> {
+    let thoughts = std::mem::take(&mut said.thoughts);
+    if !thoughts.is_empty() {
+        return Some(RunEventKind::Thought { text: thoughts });
+    }
+    let words = std::mem::take(&mut said.words);
+    (!words.is_empty()).then_some(RunEventKind::Delta { text: words })
+}
+
+/// The text sent of the current turn is void.
+pub(super) const fn reset(cursor: Vec<u64>, run: RunId) -> PlacedEvent {
+    PlacedEvent::new(cursor, run, RunEventKind::Reset)
+}
+
+/// Waits for an announcement of a run that this process executes. Otherwise waits until execution starts, or for a time
+/// that doubles with each call.
+pub(in super::super) async fn pause(
+    live: &mut Option<Receiver<LiveEvent>>,
+    begins: Begins<'_>,
+    patience: &mut Duration,
+) {
+    let Some(receiver) = live else {
+        let _ = timeout(*patience, begins.wait()).await;
+        *patience = (*patience * 2).min(SELDOM);
+        return;
+    };
+    let written = async {
+        loop {
+            match receiver.recv().await {
+                Ok(LiveEvent::Written) | Err(RecvError::Lagged(_)) => return true,
+                Ok(LiveEvent::Delta(..) | LiveEvent::Thought(..) | LiveEvent::Reset(_)) => {}
+                Err(RecvError::Closed) => return false,
+            }
+        }
+    };
+    if let Ok(false) = timeout(TOLD, written).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
