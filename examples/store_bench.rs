@@ -114,7 +114,7 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
 async fn time(
     what: &str,
     filter: &str,
-    read: impl AsyncFn(&ListQuery) -> Result<Page, QueryError>,
+    read: impl AsyncFn(&ListQuery) -> Result<Page<serde_json::Value>, QueryError>,
 ) -> anyhow::Result<()> {
     let ask = question(filter);
     let start = Instant::now();

@@ -10,7 +10,8 @@
 //! - [`adapters`]: implementations of the ports, such as Gemini, MCP and the store. `app` chooses them; a command of
 //!   `cli` uses the adapter that it is about.
 //!
-//! Start reading at [`surfaces::chat`], then `engine`; for agents at [`surfaces::agents`], then `engine::agent`.
+//! Start reading at [`surfaces::chat`], then `engine`; for agents at [`surfaces::agents`] and
+//! [`surfaces::runs`], then `engine::agent`.
 
 pub mod adapters;
 pub mod app;

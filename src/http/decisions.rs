@@ -139,7 +139,7 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     Ok(response(&row.ok_or(Error::NotFound)?))
 }
 
-fn page_response(name: &str, page: Page) -> HttpResponse {
+fn page_response(name: &str, page: Page<Value>) -> HttpResponse {
     response(&json!({ name: page.items, "next_page_token": page.next_page_token }))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::BoxFuture;
-use super::records::{ListQuery, QueryError, RecordError};
+use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadMessage, ThreadSummary};
@@ -11,7 +11,11 @@ use crate::domain::thread::{Thread, ThreadMessage, ThreadSummary};
 /// The store of actions. Every change is one conditional UPDATE within one commit.
 pub trait Actions: Send + Sync {
     /// A page of actions. Fields to filter by: `status`, `tool`, `user_id`, `agent_id`, `created_at`.
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<ActionPage, QueryError>>;
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ActionQuery,
+    ) -> BoxFuture<'a, Result<Page<Action>, QueryError>>;
 
     /// The action of an approval. `None` when the tenant (or the given user) has no such action.
     fn of_approval<'a>(
@@ -53,8 +57,19 @@ pub trait Actions: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>>;
 
     /// A page of grants, revoked ones too. Fields to filter by: `grant_id`, `tool`, `user_id`, `created_at`.
-    fn grants<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery)
-    -> BoxFuture<'a, Result<GrantPage, QueryError>>;
+    fn grants<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<Grant>, QueryError>>;
+
+    /// One grant, revoked or not, with the same rules as [`Actions::of_approval`].
+    fn grant<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        grant: GrantId,
+    ) -> BoxFuture<'a, Result<Option<Grant>, QueryError>>;
 
     /// Revokes a grant. False when there is no such grant, or when it was already revoked.
     fn revoke<'a>(
@@ -81,7 +96,7 @@ pub trait Actions: Send + Sync {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<ThreadPage, QueryError>>;
+    ) -> BoxFuture<'a, Result<Page<ThreadSummary>, QueryError>>;
 
     /// The messages of a thread before a run's own message, in order: at most `most`, the latest ones.
     fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>>;
@@ -90,31 +105,17 @@ pub trait Actions: Send + Sync {
     fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>>;
 }
 
-/// A page of actions.
-#[derive(Clone, Debug, Default)]
-pub struct ActionPage {
-    /// The rows.
-    pub actions: Vec<Action>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
-}
-
-/// A page of grants.
-#[derive(Clone, Debug, Default)]
-pub struct GrantPage {
-    /// The rows.
-    pub grants: Vec<Grant>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
-}
-
-/// A page of threads.
-#[derive(Clone, Debug, Default)]
-pub struct ThreadPage {
-    /// The rows.
-    pub threads: Vec<ThreadSummary>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
+/// Which actions a list shows: the oldest first, unless the caller orders it otherwise.
+#[derive(Clone, Debug)]
+pub struct ActionQuery {
+    /// Actions in this state.
+    pub status: ActionStatus,
+    /// Of tools whose names begin with this.
+    pub tool: Option<String>,
+    /// Of the user with this name, among those that the caller may see.
+    pub of_user: Option<String>,
+    /// The page, and what the caller asks for.
+    pub list: ListQuery,
 }
 
 /// A request to resolve an approval.

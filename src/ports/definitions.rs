@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::BoxFuture;
-use super::records::{ListQuery, QueryError, RecordError};
+use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::ids::{ProjectId, TenantId};
 
 /// The store of definitions. A version never changes once it is created.
@@ -33,7 +33,7 @@ pub trait Definitions: Send + Sync {
         project: &'a ProjectId,
         agent: &'a str,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<VersionPage, QueryError>>;
+    ) -> BoxFuture<'a, Result<Page<ListedVersion>, QueryError>>;
 
     /// One version of an agent.
     fn version<'a>(
@@ -106,15 +106,6 @@ pub struct OneVersion {
     pub version: StoredVersion,
     /// The number of the current version.
     pub current: i64,
-}
-
-/// A page of versions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionPage {
-    /// Newest first.
-    pub versions: Vec<ListedVersion>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
 }
 
 /// A version as lists show it: without the definition.

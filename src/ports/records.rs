@@ -143,20 +143,24 @@ pub struct Owner(pub InstanceId);
 
 /// Queries of the decision log. All reads are bounded by `page_size`.
 pub trait Decisions: Send + Sync {
-    /// A page of decisions of one tenant.
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>>;
+    /// A page of decisions of one tenant, as JSON objects.
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>>;
     /// One decision with its calls; `None` when the tenant has no such decision.
     fn get<'a>(
         &'a self,
         tenant: &'a TenantId,
         id: DecisionId,
     ) -> BoxFuture<'a, Result<Option<serde_json::Value>, QueryError>>;
-    /// A page of tool calls of one tenant.
+    /// A page of tool calls of one tenant, as JSON objects.
     fn tool_invocations<'a>(
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page, QueryError>>;
+    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>>;
     /// Does the store respond? For `/readyz` and `doctor`.
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>>;
 }
@@ -176,13 +180,23 @@ pub struct ListQuery {
     pub user: Option<UserId>,
 }
 
-/// One page.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Page {
-    /// Rows as JSON objects.
-    pub items: Vec<serde_json::Value>,
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The rows.
+    pub items: Vec<T>,
     /// For the next page; absent on the last.
     pub next_page_token: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The page with each row in another form.
+    pub fn map<U>(self, row: impl FnMut(T) -> U) -> Page<U> {
+        Page {
+            items: self.items.into_iter().map(row).collect(),
+            next_page_token: self.next_page_token,
+        }
+    }
 }
 
 /// Why a query failed.

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::BoxFuture;
 use super::claims::{Claim, Claimed};
 use super::clock::Clock;
-use super::records::{ListQuery, OpenDecision, QueryError, RecordError};
+use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
 use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, ThreadId, UserId};
@@ -97,7 +97,7 @@ pub trait Runs: Send + Sync {
         tenant: &'a TenantId,
         project: &'a ProjectId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<RunPage, QueryError>>;
+    ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>>;
 }
 
 /// This many processes in a row may claim a run without returning it (killed, frozen, or cut off from the database)
@@ -124,15 +124,6 @@ pub struct Waiting {
     pub user: UserId,
     /// Processes in a row that claimed it without returning it.
     pub takes: u32,
-}
-
-/// One page of runs.
-#[derive(Clone, Debug, Default)]
-pub struct RunPage {
-    /// The rows.
-    pub runs: Vec<AgentRun>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
 }
 
 /// A run to be created.

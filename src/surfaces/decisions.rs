@@ -27,7 +27,7 @@ impl DecisionQueries {
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page, QueryError> {
+    pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page<Value>, QueryError> {
         let query = bound(caller, query);
         let page = self.store.list(&caller.tenant, &query).await?;
         Ok(page_for(query.user.is_some(), page))
@@ -37,7 +37,7 @@ impl DecisionQueries {
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn tool_invocations(&self, caller: &Caller, query: ListQuery) -> Result<Page, QueryError> {
+    pub async fn tool_invocations(&self, caller: &Caller, query: ListQuery) -> Result<Page<Value>, QueryError> {
         let query = bound(caller, query);
         let page = self.store.tool_invocations(&caller.tenant, &query).await?;
         Ok(page_for(query.user.is_some(), page))
@@ -78,7 +78,7 @@ fn only_user(caller: &Caller) -> Option<&UserId> {
     }
 }
 
-fn page_for(user: bool, page: Page) -> Page {
+fn page_for(user: bool, page: Page<Value>) -> Page<Value> {
     if !user {
         return page;
     }

@@ -13,10 +13,8 @@ use gavel::engine::log::{Halt, Stop};
 use gavel::ports::BoxFuture;
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
-use gavel::ports::records::{ListQuery, QueryError, RecordError};
-use gavel::ports::runs::{
-    Created, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
-};
+use gavel::ports::records::{ListQuery, Page, QueryError, RecordError};
+use gavel::ports::runs::{Created, Lease, NewRun, Renewed, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -168,7 +166,7 @@ impl Runs for Dying {
         tenant: &'a TenantId,
         project: &'a ProjectId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<RunPage, QueryError>> {
+    ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>> {
         self.store.list(tenant, project, query)
     }
 }

@@ -46,7 +46,7 @@ impl Record {
         Ok(())
     }
 
-    fn query(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page, QueryError> {
+    fn query(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Value>, QueryError> {
         self.queries.lock().unwrap().push((tenant.clone(), query.clone()));
         if *self.away.lock().unwrap() {
             return Err(QueryError::Unavailable("canary-of-the-database".into()));
@@ -105,7 +105,11 @@ impl Recorder for Record {
 }
 
 impl Decisions for Record {
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<Value>, QueryError>> {
         now(self.query(tenant, query))
     }
     fn get<'a>(&'a self, _: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Value>, QueryError>> {
@@ -115,7 +119,7 @@ impl Decisions for Record {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page, QueryError>> {
+    ) -> BoxFuture<'a, Result<Page<Value>, QueryError>> {
         now(self.query(tenant, query))
     }
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {

@@ -105,9 +105,9 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
     let (mut token, mut told) = (None, Vec::new());
     loop {
         let read = page("a", token).await.unwrap();
-        assert!(read.versions.len() <= 2);
+        assert!(read.items.len() <= 2);
         told.extend(
-            read.versions
+            read.items
                 .iter()
                 .map(|one| (one.version, one.current, one.hash.to_string())),
         );
@@ -202,7 +202,7 @@ pub(crate) async fn definitions_of_another_tenant_or_project_are_not_found(db: T
                 },
             )
             .await;
-        let listed = listed.unwrap().versions;
+        let listed = listed.unwrap().items;
         assert_eq!((listed.len(), &*listed[0].hash), (1, hash));
     }
     assert!(store.current(&other_tenant, &other_project).await.unwrap().is_empty());

@@ -119,7 +119,7 @@ pub(crate) async fn an_unreadable_grant_is_listed_and_can_be_revoked(db: TestDb)
         ..ListQuery::default()
     };
     let listed = actions::Actions::grants(&*store, &tenant(), &query).await;
-    assert_eq!(listed.unwrap().grants.len(), 2);
+    assert_eq!(listed.unwrap().items.len(), 2);
     let taken_back = actions::Actions::revoke(&*store, &tenant(), None, broken, "ann").await;
     assert!(taken_back.unwrap());
 }
@@ -555,7 +555,7 @@ pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
         store.finish(end).await.unwrap();
     }
     let page = store.list(&tenant(), &project(), &query("")).await.unwrap();
-    assert!(page.runs.len() < 4 && page.next_page_token.is_some());
+    assert!(page.items.len() < 4 && page.next_page_token.is_some());
     assert_eq!(all(&store, query("")).await.len(), 4);
 }
 
@@ -869,8 +869,8 @@ async fn all(store: &Store, mut query: ListQuery) -> Vec<AgentRun> {
     let mut runs = Vec::new();
     loop {
         let page = store.list(&tenant(), &project(), &query).await.unwrap();
-        assert!(page.runs.len() <= query.page_size as usize);
-        runs.extend(page.runs);
+        assert!(page.items.len() <= query.page_size as usize);
+        runs.extend(page.items);
         query.page_token = page.next_page_token;
         if query.page_token.is_none() {
             return runs;
@@ -1023,7 +1023,7 @@ pub(crate) async fn no_user_sees_another_users_runs(db: TestDb) {
     }
     let listed = async |tenant: &TenantId, project: &ProjectId| {
         let page = store.list(tenant, project, &query("")).await.unwrap();
-        page.runs.iter().map(|run| run.id).collect::<Vec<_>>()
+        page.items.iter().map(|run| run.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(&tenant(), &project()).await, [bens.id, mine.id]);
     assert_eq!(listed(&other, &project()).await, [theirs.id]);

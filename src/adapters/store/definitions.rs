@@ -14,10 +14,8 @@ use super::db::{Row, Value};
 use super::runs::{RunDone, RunOp, answer};
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::ports::BoxFuture;
-use crate::ports::definitions::{
-    Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion, VersionPage,
-};
-use crate::ports::records::{ListQuery, QueryError, RecordError};
+use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
+use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
 const COLUMNS: &str = "agent_id, version, hash, definition, author, created_at";
 /// (tenant, project) → (agent, version): the current version of every agent.
@@ -70,7 +68,7 @@ impl Definitions for Store {
         project: &'a ProjectId,
         agent: &'a str,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<VersionPage, QueryError>> {
+    ) -> BoxFuture<'a, Result<Page<ListedVersion>, QueryError>> {
         Box::pin(self.version_page(tenant, project, agent, query))
     }
 
@@ -126,7 +124,7 @@ impl Store {
         project: &ProjectId,
         agent: &str,
         query: &ListQuery,
-    ) -> Result<VersionPage, QueryError> {
+    ) -> Result<Page<ListedVersion>, QueryError> {
         let list = fingerprint(tenant, project, agent);
         let before = query.page_token.as_deref().map(|token| read_token(token, list));
         let before = before.transpose()?;
@@ -159,9 +157,9 @@ impl Store {
         let has_more = versions.len() > size;
         versions.truncate(size);
         let last = versions.last().filter(|_| has_more);
-        Ok(VersionPage {
+        Ok(Page {
             next_page_token: last.map(|last| token(last.version, list)),
-            versions,
+            items: versions,
         })
     }
 }

@@ -277,7 +277,11 @@ impl Store {
 }
 
 impl Decisions for Store {
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>> {
         self.reading.list(tenant, query)
     }
 
@@ -289,7 +293,7 @@ impl Decisions for Store {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page, QueryError>> {
+    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>> {
         self.reading.tool_invocations(tenant, query)
     }
 

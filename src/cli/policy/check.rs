@@ -160,9 +160,9 @@ async fn grants(args: &Args, config: &Config, tool: &Tool) -> anyhow::Result<Vec
     let read = loop {
         match record.grants(&args.tenant, &query).await {
             Err(error) => break Err(error),
-            Ok((page, next)) => {
-                grants.extend(page.into_iter().filter_map(action::Grant::to_policy));
-                match next {
+            Ok(page) => {
+                grants.extend(page.items.into_iter().filter_map(action::Grant::to_policy));
+                match page.next_page_token {
                     None => break Ok(()),
                     next => query.page_token = next,
                 }

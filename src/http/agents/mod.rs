@@ -227,12 +227,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
     let query = query::page(request.query_string())?;
     let directory = &state.edge.directory;
     let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
-    Ok(page::list(
-        Spelling::Snake,
-        "agents",
-        &page.agents,
-        page.next_page_token.as_deref(),
-    ))
+    Ok(page::list(Spelling::Snake, "agents", &page))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -290,12 +285,7 @@ async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpRespon
     let page = directory
         .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
         .await?;
-    Ok(page::list(
-        Spelling::Snake,
-        "versions",
-        &page.versions,
-        page.next_page_token.as_deref(),
-    ))
+    Ok(page::list(Spelling::Snake, "versions", &page))
 }
 
 async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -19,9 +19,10 @@ use super::routes::Route;
 use super::runs::{Patience, key};
 use super::spelling::Spelling;
 use super::{State, acting, body, query};
-use crate::domain::action::{Grant, Resolution};
+use crate::domain::action::{ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::surfaces::approvals::{ActionInDoubt, Answer, MAX_REASON, PendingApproval};
+use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, MAX_REASON, PendingApproval};
+use crate::surfaces::decisions::Page;
 use crate::surfaces::request::FieldError;
 use crate::surfaces::threads::RunAnswer;
 
@@ -239,19 +240,25 @@ pub(super) struct SettleBody {
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(Spelling::Camel, request.query_string())?;
-    let page = state.edge.approvals.pending(&caller, user, query).await?;
+    let query = of_state(ActionStatus::AwaitingConfirmation, request)?;
+    let page = state.edge.approvals.list(&caller, user, query).await?;
     let now_us = state.edge.runs.now_us();
-    let actions = page.actions.into_iter();
-    let approvals: Vec<_> = actions
-        .filter_map(|action| PendingApproval::of(action, now_us))
-        .collect();
-    Ok(page::list(
-        Spelling::Camel,
-        "approvals",
-        &approvals,
-        page.next_page_token.as_deref(),
-    ))
+    let pending = |action| PendingApproval::of(action, now_us);
+    let page = Page {
+        items: page.items.into_iter().filter_map(pending).collect(),
+        next_page_token: page.next_page_token,
+    };
+    Ok(page::list(Spelling::Camel, "approvals", &page))
+}
+
+/// The requested page of actions in a state.
+fn of_state(status: ActionStatus, request: &HttpRequest) -> Result<ActionQuery, Error> {
+    Ok(ActionQuery {
+        status,
+        tool: None,
+        of_user: None,
+        list: query::list(Spelling::Camel, request.query_string())?,
+    })
 }
 
 /// Returns the run after its next stop. A run outside a thread may take hours, so it is waited for only on request.
@@ -294,15 +301,10 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
 async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(Spelling::Camel, request.query_string())?;
-    let page = state.edge.approvals.in_doubt(&caller, user, query).await?;
-    let actions: Vec<_> = page.actions.into_iter().map(ActionInDoubt::from).collect();
-    Ok(page::list(
-        Spelling::Camel,
-        "actions",
-        &actions,
-        page.next_page_token.as_deref(),
-    ))
+    let query = of_state(ActionStatus::InDoubt, request)?;
+    let page = state.edge.approvals.list(&caller, user, query).await?;
+    let page = page.map(ActionInDoubt::from);
+    Ok(page::list(Spelling::Camel, "actions", &page))
 }
 
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
@@ -330,12 +332,7 @@ async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse
     let user = acting::user(state, &caller, request)?;
     let query = query::list(Spelling::Camel, request.query_string())?;
     let page = state.edge.approvals.grants(&caller, user, query).await?;
-    Ok(page::list(
-        Spelling::Camel,
-        "grants",
-        &page.grants,
-        page.next_page_token.as_deref(),
-    ))
+    Ok(page::list(Spelling::Camel, "grants", &page))
 }
 
 async fn one_grant(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -16,10 +16,10 @@ use super::session::{Visitor, visitor};
 use super::view::action::{Card, Place, card, doubt};
 use super::view::approvals::{Filter, Listed, listed};
 use super::{Turned, news, page, respond, see, view};
-use crate::domain::action::{Action, Resolution};
+use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
 use crate::surfaces::StoreFailure;
-use crate::surfaces::approvals::{Answer, ApprovalError, MAX_REASON};
+use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON};
 use crate::surfaces::decisions::ListQuery;
 
 /// Approval requests per page.
@@ -60,21 +60,12 @@ pub(super) fn parameter(request: &HttpRequest, name: &str) -> Option<String> {
     if values.next().is_some() { None } else { first }.filter(|value| !value.is_empty())
 }
 
-/// `name = "value"`, as a filter condition.
-fn condition(name: &str, value: &str) -> String {
-    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*");
-    format!("{name} = \"{value}\"")
-}
-
-/// `tool = "value*"`: matches tool names with this prefix, given as shown in a card's heading or as the identifier.
-fn begins(tool: &str) -> String {
-    let tool = match tool.contains(' ') {
+/// A tool as a card's heading shows it, or as its identifier, or the beginning of either.
+fn identifier(tool: &str) -> String {
+    match tool.contains(' ') {
         true => tool.to_lowercase().replace(' ', "_"),
         false => tool.to_owned(),
-    };
-    let mut condition = condition("tool", &tool);
-    condition.insert(condition.len() - 1, '*');
-    condition
+    }
 }
 
 /// The filter of a list, or of its news frame.
@@ -85,36 +76,33 @@ pub(super) fn filter(request: &HttpRequest) -> Filter {
     }
 }
 
-/// The query for the first page of approval requests.
-pub(super) fn questions(filter: &Filter) -> ListQuery {
-    let conditions = filter.user.iter().map(|user| condition("user_id", user));
-    let conditions: Vec<_> = conditions.chain(filter.tool.iter().map(|tool| begins(tool))).collect();
-    ListQuery {
-        page_size: PAGE_SIZE,
-        filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
-        ..ListQuery::default()
+/// The query for a page of actions in a state.
+pub(super) fn actions(status: ActionStatus, filter: &Filter, page_token: Option<String>) -> ActionQuery {
+    ActionQuery {
+        status,
+        tool: filter.tool.as_deref().map(identifier),
+        of_user: filter.user.clone(),
+        list: ListQuery {
+            page_size: PAGE_SIZE,
+            page_token,
+            ..ListQuery::default()
+        },
     }
 }
 
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
     let filter = filter(request);
-    let query = |page_token: Option<String>| ListQuery {
-        page_token,
-        ..questions(&filter)
-    };
     let approvals = &state.edge.approvals;
+    let list = async |status, token| {
+        let query = actions(status, &filter, token);
+        approvals.list(&visitor.caller, visitor.user.clone(), query).await
+    };
     let token = parameter(request, "page_token");
-    let is_first = token.is_none();
-    let pending = approvals
-        .pending(&visitor.caller, visitor.user.clone(), query(token.clone()))
-        .await?;
-    let doubts = match is_first {
-        true => {
-            let doubts = approvals.in_doubt(&visitor.caller, visitor.user.clone(), query(None));
-            Some(doubts.await?)
-        }
-        false => None,
+    let pending = list(ActionStatus::AwaitingConfirmation, token.clone()).await?;
+    let doubts = match token {
+        None => Some(list(ActionStatus::InDoubt, None).await?),
+        Some(_) => None,
     };
     let flash = flash(state, &visitor, request).await?;
     let now = state.edge.runs.now_us();
@@ -123,22 +111,22 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
         filter: &filter,
         flash,
         cards: pending
-            .actions
+            .items
             .iter()
             .filter(|action| action.waits(now))
             .map(|action| card(&of(state, &visitor, action, now), Place::List))
             .collect(),
-        seen: &news::seen(&pending.actions),
+        seen: &news::seen(&pending.items),
         page: token.as_deref(),
         next: pending.next_page_token.as_deref(),
         doubts: doubts
             .iter()
-            .flat_map(|page| &page.actions)
+            .flat_map(|page| &page.items)
             .map(|action| doubt(&of(state, &visitor, action, now)))
             .collect(),
         more_doubts: doubts.as_ref().is_some_and(|page| page.next_page_token.is_some()),
     });
-    let count = pending.actions.len();
+    let count = pending.items.len();
     let more = if pending.next_page_token.is_some() { "+" } else { "" };
     let title = match count {
         0 => "Approvals".to_owned(),
@@ -275,11 +263,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_cannot_become_another_question() {
-        assert_eq!(condition("tool", "gmail_send"), r#"tool = "gmail_send""#);
-        assert_eq!(begins("Gmail send"), r#"tool = "gmail_send*""#);
-        assert_eq!(begins("sendMail"), r#"tool = "sendMail*""#);
-        let odd = r#"a" OR status = "x\*"#;
-        assert_eq!(condition("tool", odd), r#"tool = "a\" OR status = \"x\\\*""#);
+    fn a_tool_is_found_by_its_heading_and_by_its_identifier() {
+        assert_eq!(identifier("Gmail send"), "gmail_send");
+        assert_eq!(identifier("sendMail"), "sendMail");
     }
 }

@@ -38,7 +38,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     let approvals = &state.edge.approvals;
     let found = approvals.grants(&visitor.caller, visitor.user.clone(), query).await?;
     let about = parameter(request, "about").and_then(|about| GrantId::parse(&about));
-    let body = grants(&visitor, &found.grants, about, found.next_page_token.as_deref());
+    let body = grants(&visitor, &found.items, about, found.next_page_token.as_deref());
     Ok(page(StatusCode::OK, Some(&visitor), "Always allowed", &body))
 }
 

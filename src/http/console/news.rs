@@ -10,12 +10,11 @@ use sha2::{Digest, Sha256};
 use super::super::State;
 use super::super::exchange::Exchange;
 use super::super::routes::Route;
-use super::approvals::{filter, parameter, questions};
+use super::approvals::{actions, filter, parameter};
 use super::session::onlooker;
 use super::view::approvals::{News, news};
 use super::{FRAMED, Turned, secured};
-use crate::domain::action::Action;
-use crate::surfaces::decisions::ListQuery;
+use crate::domain::action::{Action, ActionStatus};
 
 pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleNews));
@@ -32,16 +31,14 @@ pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> H
 /// Whether the list has changed.
 async fn changed(state: &State, request: &HttpRequest) -> Result<bool, Turned> {
     let visitor = onlooker(state, request).await?;
-    let query = ListQuery {
-        page_token: parameter(request, "page_token"),
-        ..questions(&filter(request))
-    };
+    let token = parameter(request, "page_token");
+    let query = actions(ActionStatus::AwaitingConfirmation, &filter(request), token);
     let pending = state
         .edge
         .approvals
-        .pending(&visitor.caller, visitor.user.clone(), query)
+        .list(&visitor.caller, visitor.user.clone(), query)
         .await?;
-    Ok(parameter(request, "seen") != Some(seen(&pending.actions)))
+    Ok(parameter(request, "seen") != Some(seen(&pending.items)))
 }
 
 /// A hash that identifies the shown approval requests.

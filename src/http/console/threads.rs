@@ -41,7 +41,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tu
     };
     let found = state.edge.threads.list(&visitor.caller, visitor.reads.clone(), query);
     let found = found.await?;
-    let body = threads(&visitor, &found.threads, found.next_page_token.as_deref());
+    let body = threads(&visitor, &found.items, found.next_page_token.as_deref());
     Ok(page(StatusCode::OK, Some(&visitor), "Threads", &body))
 }
 

@@ -293,12 +293,7 @@ async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Erro
         .agents
         .runs(&caller, user.as_ref(), &project(request)?, query)
         .await?;
-    Ok(page::list(
-        Spelling::Snake,
-        "runs",
-        &page.runs,
-        page.next_page_token.as_deref(),
-    ))
+    Ok(page::list(Spelling::Snake, "runs", &page))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

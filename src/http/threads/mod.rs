@@ -314,12 +314,7 @@ async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     let query = query::list(Spelling::Camel, request.query_string())?;
     let user = acting::of_threads(state, &caller, request)?;
     let page = state.edge.threads.list(&caller, user, query).await?;
-    Ok(page::list(
-        Spelling::Camel,
-        "threads",
-        &page.threads,
-        page.next_page_token.as_deref(),
-    ))
+    Ok(page::list(Spelling::Camel, "threads", &page))
 }
 
 async fn whole(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

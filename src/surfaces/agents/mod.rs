@@ -12,10 +12,11 @@ pub use inputs::Inputs;
 
 use super::StoreFailure;
 use super::caller::Caller;
-use super::decisions::ListQuery;
+use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
-use super::runs::{Begin, Begun, Origin, RunError, RunPage, Runs};
+use super::runs::{Begin, Begun, Origin, RunError, Runs};
+use crate::domain::agent_run::AgentRun;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{ProjectId, UserId};
 use crate::domain::policy::AGENT;
@@ -115,7 +116,7 @@ impl DeclaredAgents {
         user: Option<&UserId>,
         project: &ProjectId,
         query: ListQuery,
-    ) -> Result<RunPage, StoreFailure> {
+    ) -> Result<Page<AgentRun>, StoreFailure> {
         self.directory.project(&caller.tenant, project).await?;
         self.runs.list(caller, user, project, query).await
     }

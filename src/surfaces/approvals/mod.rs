@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use shown::{ActionInDoubt, PendingApproval};
 
 use super::caller::{APPROVER, Caller};
-use super::decisions::ListQuery;
+use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::Claim;
 use super::runs::Runs;
@@ -19,7 +19,8 @@ use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::templates::Text;
 use crate::domain::tool::Tool;
-use crate::ports::actions::{ActionPage, Actions, GrantPage, Resolve, Resolved, Settle, SettleDone};
+pub use crate::ports::actions::ActionQuery;
+use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use crate::ports::records::QueryError;
 
 /// The longest reason, in bytes.
@@ -97,37 +98,17 @@ impl Approvals {
         }
     }
 
-    /// A page of pending approvals, the oldest first.
+    /// A page of pending approvals or in-doubt actions, the oldest first.
     ///
     /// # Errors
     /// The query is invalid; the caller may see no approvals; the store is unavailable.
-    pub async fn pending(
+    pub async fn list(
         &self,
         caller: &Caller,
         user: Option<UserId>,
-        query: ListQuery,
-    ) -> Result<ActionPage, ApprovalError> {
-        let query = ListQuery {
-            user: whose(caller, user)?,
-            ..pending_only(query)
-        };
-        Ok(self.actions.list(&caller.tenant, &query).await?)
-    }
-
-    /// A page of in-doubt actions, the oldest first.
-    ///
-    /// # Errors
-    /// See [`Approvals::pending`].
-    pub async fn in_doubt(
-        &self,
-        caller: &Caller,
-        user: Option<UserId>,
-        query: ListQuery,
-    ) -> Result<ActionPage, ApprovalError> {
-        let query = ListQuery {
-            user: whose(caller, user)?,
-            ..in_doubt_only(query)
-        };
+        mut query: ActionQuery,
+    ) -> Result<Page<Action>, ApprovalError> {
+        query.list.user = whose(caller, user)?;
         Ok(self.actions.list(&caller.tenant, &query).await?)
     }
 
@@ -282,13 +263,13 @@ impl Approvals {
     /// A page of grants, including revoked ones.
     ///
     /// # Errors
-    /// See [`Approvals::pending`].
+    /// See [`Approvals::list`].
     pub async fn grants(
         &self,
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<GrantPage, ApprovalError> {
+    ) -> Result<Page<Grant>, ApprovalError> {
         let query = ListQuery {
             user: whose(caller, user)?,
             ..query
@@ -299,14 +280,10 @@ impl Approvals {
     /// One grant, revoked or not.
     ///
     /// # Errors
-    /// There is no such grant; also see [`Approvals::pending`].
+    /// There is no such grant; also see [`Approvals::list`].
     pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, ApprovalError> {
-        let query = ListQuery {
-            page_size: 1,
-            filter: Some(format!("grant_id = \"{grant}\"")),
-            ..ListQuery::default()
-        };
-        let found = self.grants(caller, user, query).await?.grants.pop();
+        let whose = whose(caller, user)?;
+        let found = self.actions.grant(&caller.tenant, whose.as_ref(), grant).await?;
         Ok(found.ok_or(StoreFailure::NotFound)?)
     }
 
@@ -325,40 +302,12 @@ impl Approvals {
     }
 }
 
-/// A query for pending approvals only, the oldest first.
-#[must_use]
-pub fn pending_only(query: ListQuery) -> ListQuery {
-    with_status(ActionStatus::AwaitingConfirmation, query)
-}
-
-/// A query for in-doubt actions only, the oldest first.
-#[must_use]
-pub fn in_doubt_only(query: ListQuery) -> ListQuery {
-    with_status(ActionStatus::InDoubt, query)
-}
-
 /// The user whose approvals a caller may see and resolve; `None`: all users of the tenant.
 fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, ApprovalError> {
     match (caller.roles.contains(APPROVER), user) {
         (true, _) => Ok(None),
         (false, Some(user)) => Ok(Some(user)),
         (false, None) => Err(ApprovalError::MissingRole(APPROVER)),
-    }
-}
-
-/// Restricts a query to actions of one status, the oldest first unless another order is requested.
-fn with_status(status: ActionStatus, query: ListQuery) -> ListQuery {
-    let own = query
-        .filter
-        .as_deref()
-        .map(str::trim)
-        .filter(|filter| !filter.is_empty());
-    // Appended to the caller's filter, so that error positions in it remain correct.
-    let filter = own.map_or_else(String::new, |filter| format!("{filter} AND "));
-    ListQuery {
-        filter: Some(format!("{filter}status = \"{}\"", status.as_str())),
-        order_by: query.order_by.or_else(|| Some("created_at asc".to_owned())),
-        ..query
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
-use super::listed::{AgentDetail, AgentInfo, AgentPage, VersionDetail, Versions};
+use super::listed::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use super::listed::{agent_info, read_token, token, version_info};
 use super::project::{Project, checked_project, definition, is_agent, render_errors, unavailable};
 use crate::domain::definition::{Agents, SchemaSource};
@@ -16,7 +16,7 @@ use crate::engine::agent::Models;
 use crate::ports::definitions::{Definitions, ListedVersion, OneVersion};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::StoreFailure;
-use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::decisions::{ListQuery, Page};
 
 /// The agents of a directory, as of the last valid state.
 #[derive(Debug, Default)]
@@ -169,7 +169,12 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`]; the token belongs to another list.
-    pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<AgentPage, StoreFailure> {
+    pub async fn page(
+        &self,
+        tenant: &TenantId,
+        id: &ProjectId,
+        query: &ListQuery,
+    ) -> Result<Page<AgentInfo>, StoreFailure> {
         let after = query.page_token.as_deref().map(|token| read_token(id, token));
         let after = after.transpose()?;
         let project = self.project(tenant, id).await?;
@@ -193,8 +198,8 @@ impl Directory {
         }
         let last = agents.last().filter(|_| left.peek().is_some());
         let next_page_token = last.map(|last| token(id, &last.id));
-        Ok(AgentPage {
-            agents,
+        Ok(Page {
+            items: agents,
             next_page_token,
         })
     }
@@ -221,15 +226,12 @@ impl Directory {
         id: &ProjectId,
         name: &str,
         query: &ListQuery,
-    ) -> Result<Versions, StoreFailure> {
+    ) -> Result<Page<VersionInfo>, StoreFailure> {
         let page = self.store.versions(tenant, id, name, query).await?;
-        if page.versions.is_empty() && query.page_token.is_none() {
+        if page.items.is_empty() && query.page_token.is_none() {
             return Err(StoreFailure::NotFound);
         }
-        Ok(Versions {
-            versions: page.versions.iter().map(version_info).collect(),
-            next_page_token: page.next_page_token,
-        })
+        Ok(page.map(|version| version_info(&version)))
     }
 
     /// One version of an agent that came through the API.

@@ -55,15 +55,6 @@ pub struct AgentDetail {
     pub definition: Value,
 }
 
-/// A page of agents, by name.
-#[derive(Clone, Debug)]
-pub struct AgentPage {
-    /// The agents.
-    pub agents: Vec<AgentInfo>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
-}
-
 /// A version of an agent in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionInfo {
@@ -77,15 +68,6 @@ pub struct VersionInfo {
     pub author: String,
     /// When it was put, RFC 3339.
     pub created_at: String,
-}
-
-/// A page of versions, newest first.
-#[derive(Clone, Debug)]
-pub struct Versions {
-    /// The versions.
-    pub versions: Vec<VersionInfo>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
 }
 
 /// One version with its definition.

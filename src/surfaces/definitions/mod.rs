@@ -7,7 +7,7 @@ mod project;
 mod put;
 
 pub use directory::{Directory, FileAgents};
-pub use listed::{AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, VersionInfo, Versions};
+pub use listed::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
 pub use project::{Project, unavailable};
 
 use super::StoreFailure;

@@ -32,7 +32,7 @@ use crate::domain::ids::ConversationId;
 use crate::engine::agent::Agents;
 use crate::ports::quota::Quota;
 use crate::ports::run_queue::RunQueue;
-pub use crate::ports::runs::{InThread, Origin, RunPage};
+pub use crate::ports::runs::{InThread, Origin};
 
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
 const LOOKS: usize = 2;

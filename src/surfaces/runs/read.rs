@@ -1,14 +1,14 @@
 //! Reads runs, as far as a caller may see them.
 
+use super::Runs;
 use super::watch::entries;
-use super::{RunPage, Runs};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::engine::calls::{CallState, Calls};
 use crate::ports::runs::StoredRun;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{Caller, Identity};
-use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::decisions::{ListQuery, Page};
 
 impl Runs {
     /// A run that is visible to the caller.
@@ -37,7 +37,7 @@ impl Runs {
         user: Option<&UserId>,
         project: &ProjectId,
         query: ListQuery,
-    ) -> Result<RunPage, StoreFailure> {
+    ) -> Result<Page<AgentRun>, StoreFailure> {
         let query = ListQuery {
             user: visible_to(caller, user).cloned(),
             ..query

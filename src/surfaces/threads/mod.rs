@@ -15,7 +15,7 @@ pub use answer::{ActionAnswer, ActionRecord, RunAnswer};
 
 use super::StoreFailure;
 use super::caller::Caller;
-use super::decisions::ListQuery;
+use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::{Claim, FieldError, RequestMeta};
 use super::runs::{Begin, Begun, Cursor, InThread, Origin, RunError, Runs, Watch};
@@ -25,10 +25,10 @@ use crate::domain::definition::{Agent, answerer};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::policy::THREAD;
 use crate::domain::text;
-use crate::domain::thread::Thread;
 pub use crate::domain::thread::{OnReject, WhileBusy};
+use crate::domain::thread::{Thread, ThreadSummary};
 use crate::engine::agent::{DefinitionSnapshot, Settings};
-use crate::ports::actions::{Actions, ThreadPage};
+use crate::ports::actions::Actions;
 
 /// The longest prompt, in bytes (DESIGN.md section 12).
 pub const MAX_PROMPT: usize = 32 * 1024;
@@ -261,7 +261,7 @@ impl Threads {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<ThreadPage, StoreFailure> {
+    ) -> Result<Page<ThreadSummary>, StoreFailure> {
         let query = ListQuery { user, ..query };
         Ok(self.actions.threads(&caller.tenant, &query).await?)
     }

@@ -19,22 +19,18 @@ use super::Store;
 use super::runs::{RunDone, RunOp, answer};
 use crate::domain::action::{Action, Grant};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
-use crate::domain::thread::{Thread, ThreadMessage};
+use crate::domain::thread::{Thread, ThreadMessage, ThreadSummary};
 use crate::ports::BoxFuture;
-use crate::ports::actions::{
-    ActionPage, Actions, GrantPage, Resolve, Resolved, Revoke, Settle, SettleDone, ThreadPage,
-};
-use crate::ports::records::{ListQuery, QueryError, RecordError};
+use crate::ports::actions::{ActionQuery, Actions, Resolve, Resolved, Revoke, Settle, SettleDone};
+use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
 impl Actions for Store {
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<ActionPage, QueryError>> {
-        Box::pin(async move {
-            let (actions, next_page_token) = self.reading.actions(tenant, query).await?;
-            Ok(ActionPage {
-                actions,
-                next_page_token,
-            })
-        })
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ActionQuery,
+    ) -> BoxFuture<'a, Result<Page<Action>, QueryError>> {
+        Box::pin(self.reading.actions(tenant, query))
     }
 
     fn of_approval<'a>(
@@ -93,14 +89,17 @@ impl Actions for Store {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<GrantPage, QueryError>> {
-        Box::pin(async move {
-            let (grants, next_page_token) = self.reading.grants(tenant, query).await?;
-            Ok(GrantPage {
-                grants,
-                next_page_token,
-            })
-        })
+    ) -> BoxFuture<'a, Result<Page<Grant>, QueryError>> {
+        Box::pin(self.reading.grants(tenant, query))
+    }
+
+    fn grant<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        grant: GrantId,
+    ) -> BoxFuture<'a, Result<Option<Grant>, QueryError>> {
+        Box::pin(self.one_grant(grant, tenant, user))
     }
 
     fn revoke<'a>(
@@ -134,14 +133,8 @@ impl Actions for Store {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<ThreadPage, QueryError>> {
-        Box::pin(async move {
-            let (threads, next_page_token) = self.reading.threads(tenant, query).await?;
-            Ok(ThreadPage {
-                threads,
-                next_page_token,
-            })
-        })
+    ) -> BoxFuture<'a, Result<Page<ThreadSummary>, QueryError>> {
+        Box::pin(self.reading.threads(tenant, query))
     }
 
     fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>> {

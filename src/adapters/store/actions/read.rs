@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::super::db::{Row, Value};
-use super::super::read::rfc3339;
+use super::super::read::{Shape, rfc3339};
 use super::super::runs::{opt_parsed, parsed};
 use super::super::{ReadOnly, Store};
 use super::line::Line;
@@ -279,15 +279,37 @@ impl Store {
         tenant: &TenantId,
         user: Option<&UserId>,
     ) -> Result<Option<Action>, QueryError> {
-        let mut sql = format!("SELECT {ACTION} FROM agent_action WHERE {by} = $1 AND tenant = $2");
-        let mut values = vec![Value::text(&id), Value::text(tenant.as_str())];
+        let sql = format!("SELECT {ACTION} FROM agent_action WHERE {by} = $1 AND tenant = $2");
+        self.one(sql, &id, tenant, user, action).await
+    }
+
+    pub(super) async fn one_grant(
+        &self,
+        id: GrantId,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+    ) -> Result<Option<Grant>, QueryError> {
+        let sql = format!("SELECT {GRANT} FROM approval_grant WHERE id = $1 AND tenant = $2");
+        self.one(sql, &id.to_string(), tenant, user, grant).await
+    }
+
+    /// The row of an id in a tenant, if it belongs to the given user.
+    async fn one<T: Send>(
+        &self,
+        mut sql: String,
+        id: &str,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        shape: Shape<T>,
+    ) -> Result<Option<T>, QueryError> {
+        let mut values = vec![Value::text(id), Value::text(tenant.as_str())];
         if let Some(user) = user {
             sql.push_str(" AND user_id = $3");
             values.push(Value::text(user.as_str()));
         }
         let mut found = None;
         let each = &mut |row: Row| {
-            found = Some(action(&row, &mut 0)?);
+            found = Some(shape(&row, &mut 0)?);
             Ok(ControlFlow::Break(()))
         };
         self.working.rows(sql.into(), values, each).await?;

@@ -12,6 +12,8 @@ pub(super) struct Table {
     pub(super) name: &'static str,
     /// The time column that its lists are ordered by; `id` breaks ties.
     pub(super) order: &'static str,
+    /// The order of a list for which the caller asks none.
+    pub(super) newest_first: bool,
     /// The columns that are read; `order` and `id` come first.
     pub(super) columns: &'static str,
     /// The fields that a filter can use.
@@ -56,6 +58,7 @@ const fn field(name: &'static str, sql: &'static str, kind: Kind) -> Field {
 pub(super) const DECISIONS: Table = Table {
     name: "decision_log",
     order: "created_at",
+    newest_first: true,
     columns: "created_at, id, conversation_id, decision_type, outcome_category, response, iterations, model, \
               input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, surface, user_id, status, intent, \
               message, definition_hash, error_detail, request_id, recovered",
@@ -86,6 +89,7 @@ pub(super) const DECISIONS: Table = Table {
 pub(super) const TOOL_INVOCATIONS: Table = Table {
     name: "tool_invocation_log",
     order: "created_at",
+    newest_first: true,
     columns: "created_at, id, decision_id, sequence, tool, arguments, status, result, error_code, error_message, \
               duration_us, server, tool_digest, side_effect, user_id, started_at, input_hash, policy, decided_by",
     fields: &[
@@ -106,6 +110,7 @@ pub(super) const TOOL_INVOCATIONS: Table = Table {
 pub(super) const RUNS: Table = Table {
     name: "agent_run",
     order: "created_at",
+    newest_first: true,
     columns: SHOWN,
     fields: &[
         field("agent_id", "agent_id", Kind::Text),
@@ -124,6 +129,7 @@ pub(super) const RUNS: Table = Table {
 pub(super) const ACTIONS: Table = Table {
     name: "agent_action",
     order: "created_at",
+    newest_first: false,
     columns: ACTION,
     fields: &[
         field("status", "status", Kind::Enum(action_statuses)),
@@ -140,6 +146,7 @@ pub(super) const ACTIONS: Table = Table {
 pub(super) const GRANTS: Table = Table {
     name: "approval_grant",
     order: "created_at",
+    newest_first: true,
     columns: GRANT,
     fields: &[
         field("grant_id", "id", Kind::Text),
@@ -156,6 +163,7 @@ pub(super) const GRANTS: Table = Table {
 pub(super) const THREADS: Table = Table {
     name: "thread",
     order: "updated_at",
+    newest_first: true,
     columns: THREAD,
     fields: &[
         field("agent_id", "agent_id", Kind::Text),

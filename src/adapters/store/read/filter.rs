@@ -68,6 +68,18 @@ impl std::fmt::Debug for Term {
     }
 }
 
+impl Term {
+    /// `field` must be one of the table's.
+    pub(super) fn eq(table: &'static Table, field: &'static str, value: Literal) -> Self {
+        let found = table.fields.iter().find(|known| known.name == field);
+        Self {
+            field: found.unwrap_or_else(|| unreachable!("{} has the field {field}", table.name)),
+            op: Op::Eq,
+            value,
+        }
+    }
+}
+
 impl Filter {
     /// Parses a filter; an empty filter matches every row.
     pub(super) fn parse(table: &'static Table, text: &str) -> Result<Self, QueryError> {

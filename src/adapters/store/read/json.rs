@@ -6,7 +6,7 @@ use super::super::db::Row;
 use crate::domain::time::rfc3339;
 
 /// Converts a row to its public form, and adds to the bytes read so far.
-pub(super) type Shape<T> = fn(&Row, &mut usize) -> Result<T, sqlx::Error>;
+pub(in super::super) type Shape<T> = fn(&Row, &mut usize) -> Result<T, sqlx::Error>;
 
 /// A decision, with the names of the reply of `POST /v1/chat`. Values that are unknown or not stored are null.
 pub(super) fn decision(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error> {

@@ -20,8 +20,8 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use self::fields::{ACTIONS, DECISIONS, GRANTS, RUNS, THREADS, TOOL_INVOCATIONS, Table};
-use self::filter::Filter;
-use self::json::Shape;
+use self::filter::{Filter, Literal, Term};
+pub(super) use self::json::Shape;
 use self::select::{Question, select};
 use self::token::Token;
 use super::config::READ_LIMIT;
@@ -34,6 +34,7 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{DecisionId, ProjectId, TenantId};
 use crate::domain::thread::ThreadSummary;
 use crate::ports::BoxFuture;
+use crate::ports::actions::ActionQuery;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
 /// Parses a filter on decisions.
@@ -62,11 +63,8 @@ pub struct ReadOnly {
 }
 
 impl Decisions for ReadOnly {
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
-        Box::pin(async move {
-            let (items, next_page_token) = self.page(&DECISIONS, json::decision, tenant, None, query).await?;
-            Ok(Page { items, next_page_token })
-        })
+    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page<Json>, QueryError>> {
+        Box::pin(self.page(&DECISIONS, json::decision, (tenant, None), query, Vec::new()))
     }
 
     fn get<'a>(&'a self, tenant: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Json>, QueryError>> {
@@ -77,12 +75,14 @@ impl Decisions for ReadOnly {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page, QueryError>> {
-        let calls = self.page(&TOOL_INVOCATIONS, json::tool_invocation, tenant, None, query);
-        Box::pin(async move {
-            let (items, next_page_token) = calls.await?;
-            Ok(Page { items, next_page_token })
-        })
+    ) -> BoxFuture<'a, Result<Page<Json>, QueryError>> {
+        Box::pin(self.page(
+            &TOOL_INVOCATIONS,
+            json::tool_invocation,
+            (tenant, None),
+            query,
+            Vec::new(),
+        ))
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
@@ -136,7 +136,7 @@ impl ReadOnly {
         self.probe.close().await;
     }
 
-    /// A page of the runs of a project, and the token of the next page.
+    /// A page of the runs of a project.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -145,32 +145,38 @@ impl ReadOnly {
         tenant: &TenantId,
         project: &ProjectId,
         query: &ListQuery,
-    ) -> Result<(Vec<AgentRun>, Option<String>), QueryError> {
-        self.page(&RUNS, runs::shown, tenant, Some(project), query).await
+    ) -> Result<Page<AgentRun>, QueryError> {
+        let of = (tenant, Some(project));
+        self.page(&RUNS, runs::shown, of, query, Vec::new()).await
     }
 
-    /// A page of actions, and the token of the next page.
+    /// A page of actions.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn actions(
-        &self,
-        tenant: &TenantId,
-        query: &ListQuery,
-    ) -> Result<(Vec<Action>, Option<String>), QueryError> {
-        self.page(&ACTIONS, actions::action, tenant, None, query).await
+    pub async fn actions(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
+        let term = |field, value| Term::eq(&ACTIONS, field, value);
+        let status = term("status", Literal::OneOf(vec![query.status.as_str()]));
+        let tool = query
+            .tool
+            .iter()
+            .map(|tool| term("tool", Literal::Prefix(tool.clone())));
+        let user = query
+            .of_user
+            .iter()
+            .map(|user| term("user_id", Literal::Exact(user.clone())));
+        let terms = tool.chain(user).chain([status]).collect();
+        self.page(&ACTIONS, actions::action, (tenant, None), &query.list, terms)
+            .await
     }
 
-    /// A page of grants, and the token of the next page.
+    /// A page of grants.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn grants(
-        &self,
-        tenant: &TenantId,
-        query: &ListQuery,
-    ) -> Result<(Vec<Grant>, Option<String>), QueryError> {
-        self.page(&GRANTS, actions::grant, tenant, None, query).await
+    pub async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError> {
+        self.page(&GRANTS, actions::grant, (tenant, None), query, Vec::new())
+            .await
     }
 
     /// Whether a gavel process currently uses this database: a server, or a command that works on runs.
@@ -191,35 +197,34 @@ impl ReadOnly {
         Ok(found)
     }
 
-    /// A page of threads, most recently active first, and the token of the next page.
+    /// A page of threads, most recently active first.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn threads(
-        &self,
-        tenant: &TenantId,
-        query: &ListQuery,
-    ) -> Result<(Vec<ThreadSummary>, Option<String>), QueryError> {
-        self.page(&THREADS, actions::thread, tenant, None, query).await
+    pub async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
+        self.page(&THREADS, actions::thread, (tenant, None), query, Vec::new())
+            .await
     }
 
+    /// `terms` hold in addition to the query's own filter.
     async fn page<T: Send>(
         &self,
         table: &'static Table,
         shape: Shape<T>,
-        tenant: &TenantId,
-        project: Option<&ProjectId>,
+        (tenant, project): (&TenantId, Option<&ProjectId>),
         query: &ListQuery,
-    ) -> Result<(Vec<T>, Option<String>), QueryError> {
+        terms: Vec<Term>,
+    ) -> Result<Page<T>, QueryError> {
         if !(1..=MAX_PAGE).contains(&query.page_size) {
             return Err(QueryError::Invalid {
                 field: "page_size",
                 detail: format!("{} is not in 1..={MAX_PAGE}", query.page_size),
             });
         }
-        let descending = descending(table.order, query.order_by.as_deref())?;
-        let filter = Filter::parse(table, query.filter.as_deref().unwrap_or_default())?;
-        let fingerprint = token::fingerprint(table.name, tenant, project, query, descending);
+        let descending = descending(table, query.order_by.as_deref())?;
+        let mut filter = Filter::parse(table, query.filter.as_deref().unwrap_or_default())?;
+        let fingerprint = token::fingerprint(table.name, (tenant, project), query, &terms, descending);
+        filter.terms.extend(terms);
         let after = match query.page_token.as_deref() {
             Some(token) => Some(Token::read(token, fingerprint)?),
             None => None,
@@ -259,7 +264,10 @@ impl ReadOnly {
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-        Ok((items, next))
+        Ok(Page {
+            items,
+            next_page_token: next,
+        })
     }
 
     /// Passes each row of any statement to `each` until it breaks.
@@ -314,10 +322,10 @@ impl ReadOnly {
 }
 
 /// The order: only by the table's own time column, in either direction.
-fn descending(time: &str, order_by: Option<&str>) -> Result<bool, QueryError> {
-    let given = order_by.unwrap_or_default().trim();
+fn descending(table: &Table, order_by: Option<&str>) -> Result<bool, QueryError> {
+    let (time, given) = (table.order, order_by.unwrap_or_default().trim());
     match given.strip_prefix(time).unwrap_or(given).trim_start() {
-        "" if given.is_empty() => Ok(true),
+        "" if given.is_empty() => Ok(table.newest_first),
         "desc" if given != "desc" => Ok(true),
         "" | "asc" if given != "asc" => Ok(false),
         _ => Err(QueryError::Invalid {

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::filter::Term;
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::ports::records::{ListQuery, QueryError};
 
@@ -18,9 +19,9 @@ pub(super) struct Token {
 /// A hash of everything that must be the same on the next page; the page size may differ.
 pub(super) fn fingerprint(
     table: &str,
-    tenant: &TenantId,
-    project: Option<&ProjectId>,
+    (tenant, project): (&TenantId, Option<&ProjectId>),
     query: &ListQuery,
+    terms: &[Term],
     descending: bool,
 ) -> [u8; 8] {
     let user = query.user.as_ref().map_or("", |user| user.as_str());
@@ -31,6 +32,9 @@ pub(super) fn fingerprint(
     for part in [table, tenant.as_str(), project, user, direction, filter] {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
+    }
+    for term in terms {
+        hash.update(format!("{term:?}"));
     }
     let mut short = [0; 8];
     short.copy_from_slice(&hash.finalize()[..8]);

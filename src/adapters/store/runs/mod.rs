@@ -34,10 +34,8 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimed};
-use crate::ports::records::{ListQuery, QueryError, RecordError};
-use crate::ports::runs::{
-    Created, Lease, NewRun, Renewed, RunPage, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
-};
+use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
+use crate::ports::runs::{Created, Lease, NewRun, Renewed, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting};
 
 impl Store {
     pub(super) async fn run(&self, what: &'static str, op: RunOp) -> Result<RunDone, RecordError> {
@@ -145,10 +143,7 @@ impl Runs for Store {
         tenant: &'a TenantId,
         project: &'a ProjectId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<RunPage, QueryError>> {
-        Box::pin(async move {
-            let (runs, next_page_token) = self.reading.runs(tenant, project, query).await?;
-            Ok(RunPage { runs, next_page_token })
-        })
+    ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>> {
+        Box::pin(self.reading.runs(tenant, project, query))
     }
 }
