@@ -334,15 +334,7 @@ async fn wait(
     keyed: bool,
 ) -> Result<HttpResponse, Error> {
     let runs = &state.edge.runs;
-    let waited = match patience {
-        Patience::All => runs.wait(caller, &mut begun).await.map(Some),
-        Patience::Some(most) => tokio::time::timeout(most, runs.wait(caller, &mut begun))
-            .await
-            .ok()
-            .transpose(),
-        Patience::None => Ok(None),
-    };
-    let run = match waited {
+    let run = match patience.wait(runs.wait(caller, &mut begun)).await {
         Ok(Some(run)) => Ok(run),
         Ok(None) => runs.get(caller, None, begun.run).await.map_err(RunError::from),
         Err(error) => Err(error),
@@ -359,13 +351,8 @@ async fn wait(
 
 fn dress(response: &mut HttpResponse, begun: &Begun, patience: Patience, keyed: bool, run: &AgentRun) {
     let headers = response.headers_mut();
-    if let Some(quota) = begun.quota.filter(|_| !begun.replayed) {
-        for (name, value) in headers::rate_limit(&quota) {
-            headers.insert(name, value);
-        }
-    }
-    if keyed && begun.replayed {
-        headers.insert(IDEMPOTENCY_REPLAYED, headers::TRUE);
+    for (name, value) in headers_of(begun, keyed) {
+        headers.insert(name, value);
     }
     if let Some(applied) = patience.applied() {
         headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static(applied));
@@ -373,6 +360,16 @@ fn dress(response: &mut HttpResponse, begun: &Begun, patience: Patience, keyed: 
     if !run.status.is_over() {
         headers.insert(header::RETRY_AFTER, headers::seconds(1));
     }
+}
+
+/// Headers of the response to a request that created a run: the quota it used, or that it is a replay.
+pub(super) fn headers_of(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
+    let quota = begun.quota.filter(|_| !begun.replayed);
+    let mut told: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
+    if keyed && begun.replayed {
+        told.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
+    }
+    told
 }
 
 fn locate(response: &mut HttpResponse, run: RunId) {

@@ -109,6 +109,15 @@ impl Patience {
         Ok(patience)
     }
 
+    /// Waits this long. `None` if it was not long enough.
+    pub(in crate::http) async fn wait<T, E>(self, until: impl Future<Output = Result<T, E>>) -> Result<Option<T>, E> {
+        match self {
+            Self::All => until.await.map(Some),
+            Self::Some(most) => tokio::time::timeout(most, until).await.ok().transpose(),
+            Self::None => Ok(None),
+        }
+    }
+
     pub(super) const fn applied(self) -> Option<&'static str> {
         match self {
             Self::All => None,

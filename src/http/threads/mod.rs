@@ -4,7 +4,7 @@ mod error;
 pub(super) mod stream;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -14,11 +14,11 @@ use utoipa::ToSchema;
 use super::agents::response;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
-use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::headers;
 use super::openapi::params::{self, Acting, ActingUser, CamelPaging, KeyOfAnswer, Prefer, RunPath};
 use super::openapi::schemas::page;
 use super::routes::Route;
-use super::runs::{Patience, id, key, meta, time_zone};
+use super::runs::{Patience, headers_of, id, key, meta, time_zone};
 use super::{State, acting, body, query};
 use crate::domain::budget::Share;
 use crate::domain::ids::ThreadId;
@@ -269,15 +269,7 @@ async fn answered(
         ..
     } = said(state, exchange, request, payload, false).await?;
     let threads = &state.edge.threads;
-    let waited = match patience {
-        Patience::All => threads.wait(&caller, &mut begun).await.map(Some),
-        Patience::Some(most) => tokio::time::timeout(most, threads.wait(&caller, &mut begun))
-            .await
-            .ok()
-            .transpose(),
-        Patience::None => Ok(None),
-    };
-    let run = match waited {
+    let run = match patience.wait(threads.wait(&caller, &mut begun)).await {
         Ok(Some(run)) => Ok(run),
         Ok(None) => threads.run(&caller, None, begun.run).await.map_err(RunError::from),
         Err(error) => Err(error),
@@ -356,7 +348,7 @@ fn run_response(run: &RunAnswer, begun: Option<(&Begun, bool)>) -> HttpResponse 
         headers.insert(header::LOCATION, location);
     }
     if let Some((begun, keyed)) = begun {
-        for (name, value) in dressed(begun, keyed) {
+        for (name, value) in headers_of(begun, keyed) {
             headers.insert(name, value);
         }
     }
@@ -364,14 +356,4 @@ fn run_response(run: &RunAnswer, begun: Option<(&Begun, bool)>) -> HttpResponse 
         headers.insert(header::RETRY_AFTER, headers::seconds(1));
     }
     response
-}
-
-/// Headers of the response to a request that created a run: the quota it used, or that it is a replay.
-fn dressed(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
-    let quota = begun.quota.filter(|_| !begun.replayed);
-    let mut told: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
-    if keyed && begun.replayed {
-        told.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
-    }
-    told
 }

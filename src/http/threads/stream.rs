@@ -19,7 +19,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 use utoipa::ToSchema;
 
-use super::{PROBLEMS, Said, SayBody, dressed, said};
+use super::{PROBLEMS, Said, SayBody, said};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::Share;
 use crate::domain::ids::{RunId, ThreadId};
@@ -31,6 +31,7 @@ use crate::http::lines::Silent;
 use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::params::{Acting, ActingUser};
 use crate::http::routes::Route;
+use crate::http::runs::headers_of;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::runs::{Cursor, RunError, RunEventKind, Watch};
@@ -151,7 +152,7 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
         false => "planning",
     };
     Ok(Begun {
-        headers: dressed(&new, keyed),
+        headers: headers_of(&new, keyed),
         status,
         caller,
         run,
