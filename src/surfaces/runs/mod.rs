@@ -6,6 +6,7 @@
 
 mod begin;
 mod cancel;
+mod create;
 mod error;
 mod read;
 mod refuse;
