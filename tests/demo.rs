@@ -40,17 +40,6 @@ fn adding_sets_the_description_and_the_date() {
             Some("2026-12-24"),
         ),
         ("could you add a task: check the weather?", "check the weather", None),
-        (
-            "Erinnere mich morgen daran, Milch zu kaufen",
-            "Milch zu kaufen",
-            Some("2026-11-21"),
-        ),
-        ("añade una tarea: llamar a mamá", "llamar a mamá", None),
-        (
-            "ajoute une tâche : acheter du pain demain",
-            "acheter du pain",
-            Some("2026-11-21"),
-        ),
     ] {
         let mut memory = Memory::default();
         let said = ask(&mut memory, message);
@@ -94,8 +83,6 @@ fn listing_shows_the_existing_tasks() {
         "show my tasks",
         "What's on my list?",
         "what do I have to do today?",
-        "zeig mir meine Aufgaben",
-        "muéstrame mis tareas",
         "whats on my todo list",
         "list",
         "what's next?",
@@ -195,9 +182,8 @@ fn small_talk_needs_no_tool() {
         "what can you help me with?",
         "tell me a joke",
         "hello, how are you?",
-        "Danke!",
-        "¿qué puedes hacer?",
-        "bonjour",
+        "Thanks!",
+        "goodbye",
     ] {
         let said = ask(&mut Memory::default(), message);
         assert!(
@@ -220,6 +206,7 @@ fn an_unclear_message_gets_a_question() {
         "yes",
         "complete everything",
         "Milch",
+        "zeig mir meine Aufgaben",
         "",
     ] {
         let mut memory = Memory::of(&["buy milk", "buy eggs"]);

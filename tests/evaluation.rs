@@ -181,13 +181,10 @@ fn the_shipped_cases_are_many_and_cover_every_kind() {
     }
 }
 
-/// The demo model must be good enough to try gavel with, in the languages it supports.
+/// The demo model must be good enough to try gavel with, in English.
 #[tokio::test]
-async fn the_demo_model_passes_the_cases_of_its_languages() {
-    let cases: Vec<_> = shipped()
-        .into_iter()
-        .filter(|case| ["en", "de", "es", "fr"].contains(&case.language.as_str()))
-        .collect();
+async fn the_demo_model_passes_the_cases_in_english() {
+    let cases: Vec<_> = shipped().into_iter().filter(|case| case.language == "en").collect();
     let report = run(&cases, &InMemory::of(ModelKind::Demo, 0)).await;
     assert!(
         report.cases.iter().all(evaluation::CaseResult::succeeded),

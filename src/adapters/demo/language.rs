@@ -1,10 +1,10 @@
-//! A language of the demo model: tables of patterns and phrases, one file per language.
+//! What the demo model knows of a language: tables of patterns and phrases.
 
 use std::sync::LazyLock;
 
 use regex::{Regex, RegexBuilder};
 
-use super::languages;
+use super::english::ENGLISH;
 
 /// What a clause does. Rules are tried in the order of a language's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,13 +157,13 @@ pub(super) struct Compiled {
     pub(super) this_week: Regex,
 }
 
-/// Every language, in the order of trying. The first is the default.
-pub(super) fn all() -> &'static [Compiled] {
-    static ALL: LazyLock<Vec<Compiled>> = LazyLock::new(|| languages::ALL.iter().map(compile).collect());
-    &ALL
+/// The only language of the demo model.
+pub(super) fn english() -> &'static Compiled {
+    static COMPILED: LazyLock<Compiled> = LazyLock::new(|| compile(&ENGLISH));
+    &COMPILED
 }
 
-fn compile(tables: &&'static Language) -> Compiled {
+fn compile(tables: &'static Language) -> Compiled {
     let whole = |text: &str| folded(&format!("^(?:{text})$"));
     let word = |text: &str| folded(&format!(r"\b(?:{text})\b"));
     let day = |text: &str| folded(&format!(r"\b(?:(?:{})\s+)*(?:{text})\b", tables.day_lead));
@@ -204,16 +204,14 @@ mod tests {
 
     #[test]
     fn every_pattern_compiles_and_has_the_groups_its_act_reads() {
-        for language in all() {
-            for (act, rule) in &language.rules {
-                let has = |name: &str| rule.capture_names().flatten().any(|group| group == name);
-                let x = matches!(
-                    act,
-                    Act::Add | Act::AddMany | Act::Complete | Act::Delete | Act::Change | Act::Note
-                );
-                assert_eq!(has("x"), x, "{act:?} {rule}");
-                assert_eq!(has("y"), matches!(act, Act::Change | Act::Note), "{act:?} {rule}");
-            }
+        for (act, rule) in &english().rules {
+            let has = |name: &str| rule.capture_names().flatten().any(|group| group == name);
+            let x = matches!(
+                act,
+                Act::Add | Act::AddMany | Act::Complete | Act::Delete | Act::Change | Act::Note
+            );
+            assert_eq!(has("x"), x, "{act:?} {rule}");
+            assert_eq!(has("y"), matches!(act, Act::Change | Act::Note), "{act:?} {rule}");
         }
     }
 }

@@ -3,8 +3,7 @@
 //! [`Demo`] is a small rule-based stand-in for trying gavel without an API key, for tests and for benchmarks. It is
 //! deterministic and stateless: like a real model, it reads the whole conversation each time. One turn:
 //! 1. [`conversation`] reads the newest message, the date in its header, the history, and the calls that have answers.
-//! 2. [`understand`] turns the message into a wish with the tables of a language ([`languages`]), clause by clause
-//!    ([`steps`]). [`refer`] finds what its words refer to.
+//! 2. [`understand`] turns the message into a wish with the tables of [`english`], clause by clause ([`steps`]). [`refer`] finds what its words refer to.
 //! 3. [`plan`] follows the wish through the answers so far and chooses the next move.
 //! 4. [`turn`] writes the move as a provider would.
 //!
@@ -16,9 +15,9 @@
 
 mod conversation;
 mod dates;
+mod english;
 mod hostile;
 mod language;
-mod languages;
 mod obeying;
 mod plan;
 mod random;
@@ -37,7 +36,6 @@ use crate::ports::BoxFuture;
 use crate::ports::model::{CallMode, Model, ModelEvent, ModelFault, ModelRequest};
 use conversation::Conversation;
 use turn::Move;
-use understand::Understood;
 
 pub use hostile::Hostile;
 pub use obeying::Obeying;
@@ -66,7 +64,7 @@ impl Model for Demo {
 
 fn answer(request: &ModelRequest<'_>) -> Move {
     let conversation = Conversation::read(request.contents);
-    let Understood { wish, language } = understand::understand(&conversation);
+    let wish = understand::understand(&conversation);
     let offered = |name: &str| {
         let allowed = match request.mode {
             CallMode::Auto => true,
@@ -80,7 +78,7 @@ fn answer(request: &ModelRequest<'_>) -> Move {
                 .iter()
                 .any(|function| function.name == name)
     };
-    plan::next(wish, conversation.done, language, &offered)
+    plan::next(wish, conversation.done, &offered)
 }
 
 /// The models of this module by name, for `gavel eval --model-kind` and tests.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value, json};
 
 use super::conversation::Done;
-use super::language::{Act, Compiled};
+use super::language::{Act, english};
 use super::tasks::{List, Task};
 use super::turn::Move;
 use super::understand::{Filter, Patch, Step, Target, Wish};
@@ -13,8 +13,8 @@ use crate::domain::templates::Template;
 use crate::domain::tool::FailureCode;
 
 /// Decides the next move. `offered` says which functions are available.
-pub(super) fn next(wish: Wish, done: Vec<Done<'_>>, language: &Compiled, offered: &dyn Fn(&str) -> bool) -> Move {
-    let phrases = &language.tables.phrases;
+pub(super) fn next(wish: Wish, done: Vec<Done<'_>>, offered: &dyn Fn(&str) -> bool) -> Move {
+    let phrases = &english().tables.phrases;
     // A verdict that was answered with an error is not tried again; its message is returned as text.
     let tried: Vec<_> = done
         .iter()
@@ -24,7 +24,6 @@ pub(super) fn next(wish: Wish, done: Vec<Done<'_>>, language: &Compiled, offered
     let offered: &dyn Fn(&str) -> bool = &|name| offered(name) && !tried.contains(&name);
     match wish {
         Wish::Steps(steps) => Plan {
-            language,
             offered,
             done: done.into(),
             list: None,
@@ -81,7 +80,6 @@ fn fill(text: &str, values: &[(&str, &str)]) -> String {
 
 /// Follows the steps through the calls that have answers.
 struct Plan<'a> {
-    language: &'a Compiled,
     offered: &'a dyn Fn(&str) -> bool,
     done: VecDeque<Done<'a>>,
     list: Option<List>,
@@ -113,7 +111,7 @@ impl Plan<'_> {
             };
             for (name, arguments) in calls {
                 if !(self.offered)(name) {
-                    self.said.push(self.language.tables.phrases.unavailable.to_owned());
+                    self.said.push(english().tables.phrases.unavailable.to_owned());
                     continue;
                 }
                 // Calls after a list may depend on it, and a list must show the effect of earlier calls.
@@ -134,7 +132,7 @@ impl Plan<'_> {
 
     /// The tasks that a target refers to, looked up in the newest list.
     fn find(&mut self, target: &Target, waiting: &mut Vec<(String, Value)>) -> Result<Vec<Task>, Stop> {
-        let phrases = &self.language.tables.phrases;
+        let phrases = &english().tables.phrases;
         if self.list.is_none() {
             if !(self.offered)(LIST) {
                 return Err(Stop::Now(Move::say(phrases.unavailable)));
@@ -166,17 +164,14 @@ impl Plan<'_> {
             }
             Target::Words(words) => words,
         };
-        let whole = list.fitting(words, self.language);
+        let whole = list.fitting(words);
         let mut found = Vec::new();
         match whole.as_slice() {
             [one] => found.push((*one).clone()),
             [] => {
-                for part in self.language.and.split(words) {
-                    let place = super::refer::place(part.trim(), self.language).and_then(|place| list.at(place));
-                    match place
-                        .map_or_else(|| list.fitting(part, self.language), |task| vec![task])
-                        .as_slice()
-                    {
+                for part in english().and.split(words) {
+                    let place = super::refer::place(part.trim()).and_then(|place| list.at(place));
+                    match place.map_or_else(|| list.fitting(part), |task| vec![task]).as_slice() {
                         [one] => found.push((*one).clone()),
                         [] => self.said.push(fill(phrases.not_found, &[("task", part.trim())])),
                         several => return Err(Stop::Now(self.which(several))),
@@ -189,7 +184,7 @@ impl Plan<'_> {
     }
 
     fn which(&self, tasks: &[&Task]) -> Move {
-        let phrases = &self.language.tables.phrases;
+        let phrases = &english().tables.phrases;
         let names: Vec<_> = tasks
             .iter()
             .take(10)
@@ -208,7 +203,7 @@ impl Plan<'_> {
 
     /// Says only what the answer confirms.
     fn report(&mut self, step: &Step, done: &Done<'_>) {
-        let phrases = &self.language.tables.phrases;
+        let phrases = &english().tables.phrases;
         let data = match &done.outcome {
             Ok(data) => data,
             Err(failure) => {
@@ -239,7 +234,7 @@ impl Plan<'_> {
     }
 
     fn failed(&self, code: FailureCode) -> String {
-        let phrases = &self.language.tables.phrases;
+        let phrases = &english().tables.phrases;
         let reason = match code {
             FailureCode::Unavailable | FailureCode::Timeout | FailureCode::InDoubt | FailureCode::NotRecorded => {
                 phrases.reason_down
@@ -251,7 +246,7 @@ impl Plan<'_> {
     }
 
     fn shown(&self, list: &List) -> String {
-        let phrases = &self.language.tables.phrases;
+        let phrases = &english().tables.phrases;
         if list.tasks.is_empty() {
             return phrases.empty.to_owned();
         }

@@ -1,18 +1,18 @@
 //! What words refer to: a task, a position in the list, or something named before.
 
 use super::conversation::Conversation;
-use super::language::{self, Compiled, Place};
+use super::language::{Place, english};
 use super::steps::unquoted;
-use super::understand::{MAX_MESSAGE, Step, Target, Understood, Wish, normal, rule, trimmed, understand};
+use super::understand::{MAX_MESSAGE, Step, Target, Wish, normal, rule, trimmed, understand};
 use crate::domain::journal::Speaker;
 
 /// The task that `words` refer to. For a pointer, it is the task named last, if there is exactly one.
-pub(super) fn target(words: &str, conversation: &Conversation<'_>, language: &Compiled) -> Option<Target> {
+pub(super) fn target(words: &str, conversation: &Conversation<'_>) -> Option<Target> {
     let words = unquoted(words);
-    if let Some(place) = place(words, language) {
+    if let Some(place) = place(words) {
         return Some(Target::Place(place));
     }
-    if language.pointer.is_match(words) {
+    if english().pointer.is_match(words) {
         return match named_last(conversation).as_slice() {
             [one] => Some(Target::Words(one.clone())),
             _ => None,
@@ -21,8 +21,8 @@ pub(super) fn target(words: &str, conversation: &Conversation<'_>, language: &Co
     Some(Target::Words(words.to_owned()))
 }
 
-pub(super) fn place(words: &str, language: &Compiled) -> Option<Place> {
-    language
+pub(super) fn place(words: &str) -> Option<Place> {
+    english()
         .places
         .iter()
         .find(|(pattern, _)| pattern.is_match(words))
@@ -53,13 +53,12 @@ pub(super) fn spoken_of(conversation: &Conversation<'_>) -> Option<String> {
         .rev()
         .find(|(speaker, _)| *speaker == Speaker::User)?;
     let text = normal(said.1);
-    let thing = trimmed(&text, &language::all()[0]);
-    (!thing.is_empty() && language::all().iter().all(|language| rule(thing, language).is_none()))
-        .then(|| thing.to_owned())
+    let thing = trimmed(&text);
+    (!thing.is_empty() && rule(thing).is_none()).then(|| thing.to_owned())
 }
 
 /// For an answer to "which one do you mean": the earlier request, with the chosen task.
-pub(super) fn chosen(message: &str, conversation: &Conversation<'_>, spoken: &'static Compiled) -> Option<Understood> {
+pub(super) fn chosen(message: &str, conversation: &Conversation<'_>) -> Option<Wish> {
     let names = named_last(conversation);
     let [.., (Speaker::User, before), (Speaker::Assistant, asked)] = conversation.history.as_slice() else {
         return None;
@@ -67,12 +66,12 @@ pub(super) fn chosen(message: &str, conversation: &Conversation<'_>, spoken: &'s
     if names.len() < 2 || !asked.trim_end().ends_with('?') || before.len() > MAX_MESSAGE {
         return None;
     }
-    let answer = unquoted(trimmed(message, spoken)).to_lowercase();
-    let picked = match place(&answer, spoken) {
+    let answer = unquoted(trimmed(message)).to_lowercase();
+    let picked = match place(&answer) {
         Some(Place::Nth(n)) => names.get(n - 1),
         Some(Place::Last) => names.last(),
         None => {
-            let answer = spoken.tables.stop.iter().fold(format!(" {answer} "), |text, stop| {
+            let answer = english().tables.stop.iter().fold(format!(" {answer} "), |text, stop| {
                 text.replace(&format!(" {stop} "), " ")
             });
             let words = answer.trim();
@@ -89,11 +88,7 @@ pub(super) fn chosen(message: &str, conversation: &Conversation<'_>, spoken: &'s
         done: Vec::new(),
         turns: 0,
     };
-    let Understood {
-        wish: Wish::Steps(mut steps),
-        language,
-    } = understand(&earlier)
-    else {
+    let Wish::Steps(mut steps) = understand(&earlier) else {
         return None;
     };
     let picked = Target::Words(picked.clone());
@@ -101,8 +96,5 @@ pub(super) fn chosen(message: &str, conversation: &Conversation<'_>, spoken: &'s
         Step::Complete(target) | Step::Delete(target) | Step::Change(target, _) => *target = picked,
         Step::Add { .. } | Step::List(_) => return None,
     }
-    Some(Understood {
-        wish: Wish::Steps(steps),
-        language,
-    })
+    Some(Wish::Steps(steps))
 }

@@ -5,69 +5,60 @@ use regex::Captures;
 
 use super::conversation::Conversation;
 use super::dates;
-use super::language::{Act, Compiled};
+use super::language::{Act, english};
 use super::refer::{spoken_of, target};
 use super::understand::{Filter, Patch, Step};
 
 /// The steps of one clause. `None` if it refers to something that does not exist.
-pub(super) fn step(
-    act: Act,
-    captures: &Captures<'_>,
-    conversation: &Conversation<'_>,
-    language: &Compiled,
-) -> Option<Vec<Step>> {
+pub(super) fn step(act: Act, captures: &Captures<'_>, conversation: &Conversation<'_>) -> Option<Vec<Step>> {
     let group = |name: &str| captures.name(name).map_or("", |found| found.as_str()).trim();
     let today = conversation.today;
     let one = |step| Some(vec![step]);
     match act {
         Act::Add => {
-            if language.pointer.is_match(group("x")) {
-                return Some(vec![add(&spoken_of(conversation)?, group("tail"), "", today, language)]);
+            if english().pointer.is_match(group("x")) {
+                return Some(vec![add(&spoken_of(conversation)?, group("tail"), "", today)]);
             }
-            one(add(group("x"), group("tail"), group("p"), today, language))
+            one(add(group("x"), group("tail"), group("p"), today))
         }
         Act::AddMany => Some(
-            language
+            english()
                 .and
                 .split(group("x"))
-                .map(|thing| add(thing, group("tail"), "", today, language))
+                .map(|thing| add(thing, group("tail"), "", today))
                 .collect(),
         ),
-        Act::AddIt => one(add(&spoken_of(conversation)?, "", "", today, language)),
-        Act::List => one(Step::List(filter(
-            &format!("{} {}", group("f"), group("tail")),
-            today,
-            language,
-        ))),
+        Act::AddIt => one(add(&spoken_of(conversation)?, "", "", today)),
+        Act::List => one(Step::List(filter(&format!("{} {}", group("f"), group("tail")), today))),
         Act::ListDone => one(Step::List(Filter {
             status: Some("done"),
             ..Filter::default()
         })),
-        Act::Complete => one(Step::Complete(target(group("x"), conversation, language)?)),
-        Act::Delete => one(Step::Delete(target(group("x"), conversation, language)?)),
+        Act::Complete => one(Step::Complete(target(group("x"), conversation)?)),
+        Act::Delete => one(Step::Delete(target(group("x"), conversation)?)),
         Act::Change => {
-            let patch = patch(group("y"), today, language);
-            one(Step::Change(target(group("x"), conversation, language)?, patch))
+            let patch = patch(group("y"), today);
+            one(Step::Change(target(group("x"), conversation)?, patch))
         }
         Act::Note => one(Step::Change(
-            target(group("x"), conversation, language)?,
+            target(group("x"), conversation)?,
             Patch::Notes(unquoted(group("y")).to_owned()),
         )),
         _ => Some(Vec::new()),
     }
 }
 
-fn add(words: &str, tail: &str, priority: &str, today: Option<NaiveDate>, language: &Compiled) -> Step {
-    let mut due = dates::take(tail, today, language).0;
+fn add(words: &str, tail: &str, priority: &str, today: Option<NaiveDate>) -> Step {
+    let mut due = dates::take(tail, today).0;
     let mut words = unquoted(words).to_owned();
     if due.is_none() {
-        (due, words) = dates::take(&words, today, language);
+        (due, words) = dates::take(&words, today);
     }
-    let mut level = self::priority(priority, language);
+    let mut level = self::priority(priority);
     for (pattern, name) in [
-        (&language.high, "high"),
-        (&language.low, "low"),
-        (&language.normal, "normal"),
+        (&english().high, "high"),
+        (&english().low, "low"),
+        (&english().normal, "normal"),
     ] {
         // A bare "high" belongs to the description; only the whole phrase is a priority.
         if let Some(found) = pattern.find_iter(&words).find(|found| found.as_str().contains(' ')) {
@@ -86,11 +77,11 @@ fn add(words: &str, tail: &str, priority: &str, today: Option<NaiveDate>, langua
     }
 }
 
-fn priority(words: &str, language: &Compiled) -> Option<&'static str> {
+fn priority(words: &str) -> Option<&'static str> {
     let levels = [
-        (&language.high, "high"),
-        (&language.low, "low"),
-        (&language.normal, "normal"),
+        (&english().high, "high"),
+        (&english().low, "low"),
+        (&english().normal, "normal"),
     ];
     levels
         .into_iter()
@@ -102,15 +93,15 @@ pub(super) fn unquoted(text: &str) -> &str {
     text.trim().trim_matches(['"', '\'']).trim()
 }
 
-fn filter(words: &str, today: Option<NaiveDate>, language: &Compiled) -> Filter {
+fn filter(words: &str, today: Option<NaiveDate>) -> Filter {
     let Some(today) = today else { return Filter::default() };
-    if language.overdue.is_match(words) {
+    if english().overdue.is_match(words) {
         return Filter {
             before: Some(today),
             ..Filter::default()
         };
     }
-    if language.this_week.is_match(words) {
+    if english().this_week.is_match(words) {
         let after = today.pred_opt();
         return Filter {
             after,
@@ -118,7 +109,7 @@ fn filter(words: &str, today: Option<NaiveDate>, language: &Compiled) -> Filter 
             ..Filter::default()
         };
     }
-    match dates::take(words, Some(today), language).0 {
+    match dates::take(words, Some(today)).0 {
         Some(day) => Filter {
             after: day.pred_opt(),
             before: day.succ_opt(),
@@ -128,17 +119,17 @@ fn filter(words: &str, today: Option<NaiveDate>, language: &Compiled) -> Filter 
     }
 }
 
-fn patch(words: &str, today: Option<NaiveDate>, language: &Compiled) -> Patch {
+fn patch(words: &str, today: Option<NaiveDate>) -> Patch {
     let words = unquoted(words);
-    if let (Some(date), rest) = dates::take(words, today, language)
+    if let (Some(date), rest) = dates::take(words, today)
         && rest.is_empty()
     {
         return Patch::Due(date);
     }
     for (pattern, name) in [
-        (&language.high, "high"),
-        (&language.low, "low"),
-        (&language.normal, "normal"),
+        (&english().high, "high"),
+        (&english().low, "low"),
+        (&english().normal, "normal"),
     ] {
         if pattern.find(words).is_some_and(|found| found.as_str() == words) {
             return Patch::Priority(name);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::language::{Compiled, Place};
+use super::language::{Place, english};
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Task {
@@ -41,8 +41,8 @@ impl List {
 
     /// The tasks that match `words`: their description contains all significant words. If several match, the weak words
     /// decide, and then the task whose full description is named.
-    pub(super) fn fitting(&self, words: &str, language: &Compiled) -> Vec<&Task> {
-        let all = content(words, language);
+    pub(super) fn fitting(&self, words: &str) -> Vec<&Task> {
+        let all = content(words);
         let strong: Vec<_> = all.iter().filter(|word| !word.weak).collect();
         let asked: Vec<_> = if strong.is_empty() {
             all.iter().collect()
@@ -53,7 +53,7 @@ impl List {
             return Vec::new();
         }
         let has = |task: &Task, asked: &[&Word]| {
-            let given = content(&task.description, language);
+            let given = content(&task.description);
             asked.iter().all(|word| given.iter().any(|other| other.same(word)))
         };
         let mut fitting: Vec<_> = self.tasks.iter().filter(|task| has(task, &asked)).collect();
@@ -94,9 +94,9 @@ impl Word {
     }
 }
 
-fn content(text: &str, language: &Compiled) -> Vec<Word> {
+fn content(text: &str) -> Vec<Word> {
     let words = plain(text);
-    let tables = language.tables;
+    let tables = english().tables;
     words
         .split(' ')
         .filter(|word| !word.is_empty() && !tables.stop.contains(word))
@@ -131,7 +131,6 @@ fn stem(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::demo::language;
     use serde_json::json;
 
     fn fitting(tasks: &[&str], words: &str) -> Vec<String> {
@@ -140,10 +139,7 @@ mod tests {
             .map(|task| json!({"id": task, "description": task}))
             .collect();
         let list = List::read(&json!({"tasks": tasks}));
-        list.fitting(words, &language::all()[0])
-            .into_iter()
-            .map(|task| task.id.clone())
-            .collect()
+        list.fitting(words).into_iter().map(|task| task.id.clone()).collect()
     }
 
     /// C-US1-3, C-US6-1

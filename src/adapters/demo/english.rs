@@ -1,8 +1,8 @@
-//! English.
+//! The tables of English.
 
 use crate::adapters::demo::language::{Act, Language, Phrases, Place, When};
 
-pub(super) const ENGLISH: Language = Language {
+pub(super) static ENGLISH: Language = Language {
     rules: &[
         (
             Act::Harmful,
