@@ -291,6 +291,8 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "mcp-servers/tasks/src",
         "mcp-servers/google/src",
         "mcp-servers/files/src",
+        "mcp-servers/base/src",
+        "mcp-servers/store/src",
     ] {
         let mut folders = vec![root().join(path)];
         while let Some(folder) = folders.pop() {
@@ -413,6 +415,15 @@ fn banned_crates_are_not_in_the_lock_file() {
         .filter(|name| lock.contains(&format!("name = \"{name}\"\n")))
         .collect();
     assert!(found.is_empty(), "banned crates came in: {found:?}");
+}
+
+/// What all of gavel's MCP servers share, a server without a database builds without one.
+#[test]
+fn the_base_of_the_servers_needs_no_database() {
+    let manifest = fs::read_to_string(root().join("mcp-servers/base/Cargo.toml")).unwrap();
+    for crate_name in ["sqlx", "rusqlite", "gavel-mcp-store"] {
+        assert!(!manifest.contains(crate_name), "{crate_name}");
+    }
 }
 
 /// The crates of the job queue use sqlx's macros. By default those connect to the database in DATABASE_URL and fail to

@@ -216,11 +216,8 @@ async fn report(kind: ModelKind, seed: u64, cases: &[Case]) -> Report {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_model_passes_the_cases_of_its_languages() {
-    let cases: Vec<_> = shipped()
-        .into_iter()
-        .filter(|case| ["en", "de", "es", "fr"].contains(&case.language.as_str()))
-        .collect();
+async fn the_demo_model_passes_the_cases_in_english() {
+    let cases: Vec<_> = shipped().into_iter().filter(|case| case.language == "en").collect();
     let report = report(ModelKind::Demo, 0, &cases).await;
     assert_eq!(report.exit(Gate::Quality), Exit::Met, "{}", render::table(&report));
     assert!(

@@ -1,14 +1,13 @@
-//! The common parts of the MCP servers that have a database, so that they are written and tested once.
+//! The common parts of gavel's own MCP servers, so that they are written and tested once.
 //!
-//! - [`store`]: opens, migrates and prunes a SQLite file or PostgreSQL; parses database URLs.
 //! - [`meta`]: the data of a call in `_meta`: its user ([`UserId`]) and its idempotency key.
 //! - [`Arguments`]: a tool's arguments, parsed once into valid values; [`digest`] detects equal ones.
 //! - [`ToolError`] and [`Answer`]: a tool's answer, for success or error, as one JSON object.
 //! - [`schema`]: the parts of a tool's description.
-//! - [`server`]: the protocol layer of a server that has tools only; [`stdio`] is its transport.
+//! - [`server`]: the protocol layer of a server that has tools only; [`stdio`] is its transport, [`run`] its process.
 //! - [`Secret`] and [`secret`]: values that are never printed, and how they are set.
 //!
-//! Nothing here knows a tool, a table or a setting of one server.
+//! Nothing here knows a tool or a setting of one server, nor a database: that is `gavel-mcp-store`.
 
 mod answer;
 mod arguments;
@@ -16,11 +15,11 @@ mod digest;
 mod error;
 pub mod meta;
 mod moment;
+mod process;
 pub mod schema;
 pub mod secret;
 pub mod server;
 pub mod stdio;
-pub mod store;
 pub mod text;
 mod user_id;
 
@@ -29,5 +28,6 @@ pub use arguments::{Arguments, missing, wrong};
 pub use digest::digest;
 pub use error::{Class, Code, ToolError, key_reused};
 pub use moment::Moment;
+pub use process::run;
 pub use secret::Secret;
 pub use user_id::UserId;

@@ -3,8 +3,8 @@
 //! Four tools (`ls`, `read_file`, `glob`, `grep`) over stdio, for everything below one directory.
 //!
 //! One call, from the outside in:
-//! 1. [`transport`] receives it over standard streams.
-//! 2. [`server`] decodes it from the protocol and gives it a slot, a time limit and a cancellation ([`budget`]).
+//! 1. `gavel-mcp-base` receives it over standard streams and decodes it from the protocol.
+//! 2. [`server`] gives it a slot, a time limit and a cancellation ([`budget`]).
 //! 3. [`tools`] turns the arguments into a typed request ([`path`], [`error`]) and executes it.
 //! 4. [`root`] opens what a path names, and [`walk`] traverses directories; [`ignores`] decides what to leave out.
 //!
@@ -19,7 +19,6 @@ mod path;
 mod root;
 mod server;
 mod tools;
-mod transport;
 mod walk;
 
 pub use args::Args;
@@ -27,13 +26,15 @@ pub use args::Args;
 use std::time::Duration;
 
 use anyhow::Context;
+use gavel_mcp_base::server::Server;
+use gavel_mcp_base::stdio;
 
 use crate::root::Root;
-use crate::server::FilesServer;
+use crate::server::Files;
 
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root).with_context(|| format!("cannot serve the directory {}", args.root.display()))?;
-    let server = FilesServer::new(root, Duration::from_secs(args.time_limit));
-    transport::serve(server).await
+    let server = Server::new(Files::new(root, Duration::from_secs(args.time_limit)));
+    stdio::until_signalled(|stop| stdio::serve(server, stop)).await
 }

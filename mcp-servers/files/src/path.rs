@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use gavel_mcp_base::{Code as Common, ToolError};
 use serde::Deserialize;
 
-use crate::error::{Code, ToolError};
+use crate::error::Code;
 
 const MAX_BYTES: usize = 4096;
 
@@ -20,33 +21,34 @@ pub(crate) struct InnerPath(PathBuf);
 
 impl Given {
     pub(crate) fn parse(&self) -> Result<InnerPath, ToolError> {
-        let refuse = |code, rule: &str| {
-            let shown: String = self.0.chars().take(100).collect();
-            Err(ToolError::new(code, format!("`{}` {rule}.", shown.escape_debug())))
-        };
         if self.0.len() > MAX_BYTES {
-            return refuse(Code::InvalidArgument, "… is longer than the allowed 4096 bytes");
+            return self.refuse(Common::InvalidArgument, "… is longer than the allowed 4096 bytes");
         }
         if self.0.contains('\0') {
-            return refuse(
-                Code::InvalidArgument,
+            return self.refuse(
+                Common::InvalidArgument,
                 "contains a NUL character (U+0000), which is not allowed",
             );
         }
         if self.0.starts_with('/') {
-            return refuse(
+            return self.refuse(
                 Code::OutsideRoot,
                 "is an absolute path. Allowed are paths relative to the folder that is served, such as src/main.rs",
             );
         }
         let parts = self.0.split('/').filter(|part| !matches!(*part, "" | "."));
         if parts.clone().any(|part| part == "..") {
-            return refuse(
+            return self.refuse(
                 Code::OutsideRoot,
                 "contains `..`. Allowed are paths relative to the folder that is served, without `..`",
             );
         }
         Ok(InnerPath(parts.collect()))
+    }
+
+    fn refuse(&self, code: impl Into<&'static str>, rule: &str) -> Result<InnerPath, ToolError> {
+        let shown: String = self.0.chars().take(100).collect();
+        Err(ToolError::new(code, format!("`{}` {rule}.", shown.escape_debug())))
     }
 }
 

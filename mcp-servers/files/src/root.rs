@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
+use gavel_mcp_base::ToolError;
 use rustix::fs::OFlags;
 
-use crate::error::{Code, ToolError};
+use crate::error::{self, Code};
 use crate::path::InnerPath;
 
 /// The served directory.
@@ -35,7 +36,7 @@ impl Root {
     }
 
     pub(crate) fn node(&self, path: &InnerPath) -> Result<Node, ToolError> {
-        let refuse = |error: io::Error| ToolError::of(&error, &path.to_string());
+        let refuse = |error: io::Error| error::of(&error, &path.to_string());
         if self.0.metadata(path.to_open()).map_err(refuse)?.is_dir() {
             return self.0.open_dir(path.to_open()).map(Node::Folder).map_err(refuse);
         }

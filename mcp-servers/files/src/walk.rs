@@ -7,9 +7,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use cap_std::fs::Dir;
+use gavel_mcp_base::ToolError;
 
 use crate::budget::Budget;
-use crate::error::ToolError;
+use crate::error;
 use crate::ignores::Ignores;
 use crate::path::InnerPath;
 use crate::root::Root;
@@ -61,7 +62,7 @@ pub(crate) fn walk(
     // A caller gets an error if the requested directory itself cannot be read.
     folder
         .entries()
-        .map_err(|error| ToolError::of(&error, &start.to_string()))?;
+        .map_err(|error| error::of(&error, &start.to_string()))?;
     if let ControlFlow::Break(why) = walk.folder(&folder, start.as_path(), 0) {
         walk.walked.incomplete = Some(why);
     }

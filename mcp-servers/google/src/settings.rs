@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use gavel_mcp_base::store::Location;
 use gavel_mcp_base::{Secret, UserId, secret};
+use gavel_mcp_store::Location;
 use jsonwebtoken::EncodingKey;
 use serde::Deserialize;
 use url::Url;

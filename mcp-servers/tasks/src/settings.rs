@@ -1,8 +1,8 @@
 //! Combines the options; rejects combinations that are unsafe or meaningless.
 
 use anyhow::{Context, bail, ensure};
-use gavel_mcp_base::store::Location;
 use gavel_mcp_base::{Secret, UserId, secret};
+use gavel_mcp_store::Location;
 
 use crate::args::Args;
 use crate::identity::{Identity, Verifier};

@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use gavel_mcp_base::ToolError;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{pattern, schema};
 use crate::budget::Budget;
-use crate::error::ToolError;
 use crate::path::Given;
 use crate::root::Root;
 use crate::walk::{Walked, walk};

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use cap_std::fs::File;
+use gavel_mcp_base::ToolError;
 use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -17,7 +18,7 @@ use serde_json::json;
 
 use super::{pattern, schema};
 use crate::budget::{Bounded, Budget};
-use crate::error::{Code, ToolError};
+use crate::error::Code;
 use crate::path::{Given, InnerPath};
 use crate::root::{Node, Root, open_file};
 use crate::walk::{Enough, walk};

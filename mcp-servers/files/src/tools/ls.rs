@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use cap_std::fs::Dir;
+use gavel_mcp_base::ToolError;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::schema;
 use crate::budget::Budget;
-use crate::error::ToolError;
 use crate::path::Given;
 use crate::root::Root;
 
@@ -92,13 +92,13 @@ impl Request {
     pub(super) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Listing, ToolError> {
         let path = self.path.map(|path| path.parse()).transpose()?.unwrap_or_default();
         let folder = root.folder(&path)?;
-        let refuse = |error| ToolError::of(&error, &path.to_string());
+        let refuse = |error| error::of(&error, &path.to_string());
         // Only the names to show are kept, so that a huge directory takes time but no memory.
         let mut names = BTreeSet::new();
         let mut left_out = 0;
         for entry in folder.entries().map_err(refuse)? {
             if budget.is_spent() {
-                return Err(ToolError::too_slow());
+                return Err(error::too_slow());
             }
             names.insert(entry.map_err(refuse)?.file_name());
             if names.len() > MAX_ENTRIES {

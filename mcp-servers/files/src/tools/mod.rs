@@ -9,13 +9,13 @@ mod schema;
 
 use std::sync::LazyLock;
 
+use gavel_mcp_base::{Answer, Code as Common, ToolError};
 use rmcp::model::{JsonObject, Tool};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::budget::Budget;
-use crate::error::{Code, ToolError};
+use crate::error;
 use crate::root::Root;
 
 /// A call with parsed arguments.
@@ -41,34 +41,27 @@ pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Request
         read_file::NAME => read(arguments).map(Request::ReadFile),
         glob::NAME => read(arguments).map(Request::Glob),
         grep::NAME => read(arguments).map(Request::Grep),
-        _ => Err(ToolError::new(Code::Internal, "There is no such tool.")),
+        _ => Err(ToolError::new(Common::Internal, "There is no such tool.")),
     }
 }
 
 fn read<Arguments: DeserializeOwned>(arguments: Value) -> Result<Arguments, ToolError> {
     serde_json::from_value(arguments).map_err(|error| {
         let error: String = error.to_string().chars().take(300).collect();
-        ToolError::new(Code::InvalidArgument, format!("The arguments are invalid: {error}."))
+        error::invalid_argument(format!("The arguments are invalid: {error}."))
     })
 }
 
 impl Request {
     /// Blocks: run it on its own thread.
-    pub(crate) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Value, ToolError> {
-        match self {
-            Self::Ls(request) => answer(request.carry_out(root, budget)?),
-            Self::ReadFile(request) => answer(request.carry_out(root, budget)?),
-            Self::Glob(request) => answer(request.carry_out(root, budget)?),
-            Self::Grep(request) => answer(request.carry_out(root, budget)?),
-        }
+    pub(crate) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Answer, ToolError> {
+        Ok(match self {
+            Self::Ls(request) => Answer::of(&request.carry_out(root, budget)?),
+            Self::ReadFile(request) => Answer::of(&request.carry_out(root, budget)?),
+            Self::Glob(request) => Answer::of(&request.carry_out(root, budget)?),
+            Self::Grep(request) => Answer::of(&request.carry_out(root, budget)?),
+        })
     }
-}
-
-fn answer(body: impl Serialize) -> Result<Value, ToolError> {
-    serde_json::to_value(body).map_err(|error| {
-        tracing::error!(%error, "an answer could not be written as JSON");
-        ToolError::internal()
-    })
 }
 
 /// A whole number from 1 to `MAX`. Some models write 5 as 5.0.

@@ -1,8 +1,9 @@
 //! Globs from arguments.
 
+use gavel_mcp_base::ToolError;
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::error::{Code, ToolError};
+use crate::error::Code;
 
 pub(super) const MAX_CHARS: usize = 1000;
 

@@ -2,13 +2,14 @@
 
 use std::io::{self, BufRead, BufReader};
 
+use gavel_mcp_base::ToolError;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{schema, whole_number};
 use crate::budget::{Bounded, Budget};
-use crate::error::{Code, ToolError};
+use crate::error::{self, Code};
 use crate::path::Given;
 use crate::root::{Node, Root};
 
@@ -134,7 +135,7 @@ impl Request {
                 Code::PastTheEnd,
                 format!("`{path}` has {lines} lines; there is no line {offset}."),
             )),
-            Err(error) => Err(ToolError::of(&error, &path.to_string())),
+            Err(error) => Err(error::of(&error, &path.to_string())),
         }
     }
 }

@@ -2,29 +2,19 @@
 //!
 //! Input schemas use only what every model provider supports: an object at the root, no references, no combinators.
 
-use std::sync::Arc;
-
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use gavel_mcp_base::schema::{self, Behaviour};
+use rmcp::model::Tool;
 use serde_json::{Value, json};
 
 /// A tool that only reads below the root.
 pub(super) fn tool(name: &'static str, title: &str, description: &'static str, input: Value, output: Value) -> Tool {
-    let annotations = ToolAnnotations::with_title(title)
-        .read_only(true)
-        .destructive(false)
-        .idempotent(true)
-        .open_world(false);
-    Tool::new(name, description, object(input))
-        .with_title(title)
-        .with_raw_output_schema(object(output))
-        .with_annotations(annotations)
-}
-
-fn object(schema: Value) -> Arc<JsonObject> {
-    match schema {
-        Value::Object(schema) => Arc::new(schema),
-        _ => Arc::default(),
-    }
+    let reads = Behaviour {
+        read_only: true,
+        destructive: false,
+        idempotent: true,
+        open_world: false,
+    };
+    schema::tool(name, title, description, input, output, reads)
 }
 
 pub(super) fn input(properties: Value, required: &[&str]) -> Value {

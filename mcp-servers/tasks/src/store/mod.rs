@@ -3,8 +3,8 @@
 mod queries;
 mod sql;
 
-use gavel_mcp_base::store::{Location, Migration, Pools, Pruning, Schema};
 use gavel_mcp_base::{Answer, Moment, ToolError, UserId};
+use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Code;

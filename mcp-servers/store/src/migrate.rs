@@ -4,7 +4,7 @@
 use anyhow::{Context, ensure};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
-use crate::Moment;
+use gavel_mcp_base::Moment;
 
 /// The tables of one server, as a list of migrations.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::Moment;
+use gavel_mcp_base::Moment;
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
