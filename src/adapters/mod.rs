@@ -8,5 +8,6 @@ pub mod queue;
 pub mod quota;
 pub mod store;
 
+mod breaker;
 mod labels;
 mod upstream;

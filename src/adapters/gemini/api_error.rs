@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::breaker::Health;
-use super::failure::Failure;
+use super::failure::{Failure, Health};
 use super::retry::Retry;
 use super::wire::{self, label};
 use crate::domain::journal::FaultKind;

@@ -9,11 +9,10 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::api_error::ApiError;
-use super::breaker::Health;
 use super::client::{Target, Waiting, too_large};
 use super::content::Pieces;
 use super::delivery::Delivery;
-use super::failure::Failure;
+use super::failure::{Failure, Health};
 use super::meters::Meters;
 use super::reply::{Hop, Reply};
 use super::retry::{Retry, backoff};
@@ -120,10 +119,8 @@ impl Call<'_, '_> {
                 span.record("error.type", failure.kind.as_str());
                 span.record("otel.status_code", "ERROR");
             }
-            permit.settle(
-                answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well),
-                Instant::now(),
-            );
+            let health = answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well);
+            health.report(permit);
             self.meters.breaker(self.gemini.state());
             let fault = answer.as_ref().err().map(|failure| failure.kind);
             self.meters.attempt(fault, begun.elapsed(), since(spent, self.usage));

@@ -9,9 +9,8 @@ use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::timeout_at;
 use url::Url;
 
-use super::breaker::Health;
 use super::config::{ConfigError, Timeouts};
-use super::failure::{Failure, describe};
+use super::failure::{Failure, Health, describe};
 use super::limits::{held, no_room};
 use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, SendGate, is_loopback};
 use crate::domain::budget::Held;

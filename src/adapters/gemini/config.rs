@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use metrics::Gauge;
 use secrecy::SecretString;
 
 use super::auth::Credentials;
-use super::breaker::BreakerSettings;
 use super::retry::RetrySettings;
+use crate::adapters::breaker::Breaker;
 
 /// The Developer API, by default.
 pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
@@ -42,6 +43,30 @@ impl GeminiConfig {
             retry: RetrySettings::default(),
             breaker: BreakerSettings::default(),
         }
+    }
+}
+
+/// When the circuit breaker of the endpoint opens and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Consecutive failures that open it.
+    pub failures: u32,
+    /// How long it stays open before a trial.
+    pub open_for: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self {
+            failures: 10,
+            open_for: Duration::from_secs(5),
+        }
+    }
+}
+
+impl BreakerSettings {
+    pub(super) fn breaker(self) -> Breaker {
+        Breaker::new(self.failures, self.open_for..=self.open_for, Gauge::noop())
     }
 }
 

@@ -1,10 +1,34 @@
 //! A failed attempt: how it failed, whether to retry, and what an operator may see of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::breaker::Health;
 use super::retry::Retry;
+use crate::adapters::breaker::Permit;
 use crate::domain::journal::FaultKind;
+
+/// What an attempt shows about the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It answered, even if it rejected the request.
+    Well,
+    /// It did not answer, or reported that it cannot.
+    Sick,
+    /// Unknown: the attempt ended too early to tell.
+    Unknown,
+}
+
+impl Health {
+    /// Reports the outcome of an attempt to the breaker that permitted it.
+    pub(super) fn report(self, permit: Permit<'_>) {
+        match self {
+            Self::Well => permit.answered(),
+            Self::Sick => {
+                permit.fault(Instant::now());
+            }
+            Self::Unknown => drop(permit),
+        }
+    }
+}
 
 /// Why an attempt failed.
 #[derive(Clone, Debug)]

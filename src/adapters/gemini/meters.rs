@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use super::super::labels::Labels;
-use super::breaker::BreakerState;
+use crate::adapters::breaker::BreakerState;
 use crate::domain::decision::Usage;
 use crate::domain::journal::FaultKind;
 

@@ -22,7 +22,6 @@
 mod address;
 mod api_error;
 mod auth;
-mod breaker;
 mod call;
 mod check;
 mod client;
@@ -51,13 +50,11 @@ use std::time::Instant;
 use self::address::{Address, Method, bare_model};
 use self::auth::Auth;
 pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, adc_from_env_values};
-use self::breaker::Breaker;
-pub use self::breaker::{BreakerSettings, BreakerState};
 use self::call::Call;
 pub use self::check::{CheckError, ModelInfo};
 use self::client::{Client, Target};
 use self::config::invalid;
-pub use self::config::{ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
+pub use self::config::{BreakerSettings, ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
 use self::delivery::Delivery;
 use self::family::Family;
 use self::meters::{DefaultMeters, Meters};
@@ -65,6 +62,8 @@ use self::request::SystemCache;
 use self::retry::Budget;
 pub use self::retry::RetrySettings;
 use self::settings::Warned;
+use super::breaker::Breaker;
+pub use super::breaker::BreakerState;
 use crate::domain::decision::Usage;
 use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
@@ -138,7 +137,7 @@ impl Gemini {
             max_body: config.max_body,
             retry: config.retry,
             budget: Budget::new(&config.retry),
-            breaker: Breaker::new(config.breaker),
+            breaker: config.breaker.breaker(),
             system: SystemCache::default(),
             warned: Warned::default(),
         })

@@ -12,7 +12,6 @@ use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 
 use super::background::SideTasks;
-use super::breaker::Breaker;
 use super::config::ServerConfig;
 use super::connect::{self, Fault, Open};
 use super::list::{self, List, NoList};
@@ -22,6 +21,12 @@ use super::server::Common;
 use super::session::{Session, State};
 use super::source::Source;
 use super::unsolicited::{Flood, Unsolicited};
+use crate::adapters::breaker::Breaker;
+
+/// Consecutive faults after which calls are rejected for a while, and for how long.
+const FAULTS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A connection that lasted this long was good, and is reopened immediately when it is lost.
 const STABLE: Duration = Duration::from_secs(5);
@@ -86,7 +91,7 @@ impl Link {
             base_env: common.base_env.clone(),
             listener,
             attempt_limit: common.attempt_limit,
-            breaker: Breaker::new(gauge),
+            breaker: Breaker::new(FAULTS, FIRST_PAUSE..=LONGEST_PAUSE, gauge),
             state: watch::Sender::new(State::Connecting { lost: None }),
             begun: AtomicU64::new(0),
             ended: watch::Sender::new(0),

@@ -24,7 +24,6 @@
 mod answers;
 mod attempt;
 mod background;
-mod breaker;
 mod bridge;
 pub mod config;
 mod connect;

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::schema;
 use crate::budget::Budget;
+use crate::error;
 use crate::path::Given;
 use crate::root::Root;
 

@@ -10,9 +10,8 @@ use tokio::time::timeout_at;
 
 use super::credentials::Credentials;
 use super::fetch::{Fetcher, Token};
-use crate::adapters::gemini::breaker::Health;
 use crate::adapters::gemini::config::{ConfigError, Timeouts};
-use crate::adapters::gemini::failure::Failure;
+use crate::adapters::gemini::failure::{Failure, Health};
 
 /// A token is renewed when its remaining lifetime is less than this or a quarter of its total, …
 const RENEW_AHEAD: Duration = Duration::from_secs(300);

@@ -13,9 +13,8 @@ use secrecy::{ExposeSecret, SecretString};
 pub use self::adc::{AdcSources, adc_from_env_values};
 use self::cache::TokenCache;
 pub use self::credentials::{AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount};
-use super::breaker::Health;
 use super::config::{ConfigError, Timeouts, invalid};
-use super::failure::Failure;
+use super::failure::{Failure, Health};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const QUOTA_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");

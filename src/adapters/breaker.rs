@@ -1,22 +1,32 @@
-//! A circuit breaker for one connection: after consecutive transport faults, calls are rejected immediately for a
-//! while, instead of each waiting for its own timeout.
+//! A circuit breaker for one connection or endpoint: after consecutive transport faults, calls are rejected immediately
+//! for a while, instead of each waiting for its own timeout.
 
-use std::sync::Mutex;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::Gauge;
 
-/// Consecutive faults that open it.
-const FAULTS: u32 = 5;
-/// First and longest time it stays open.
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+/// State of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls pass.
+    Closed,
+    /// Calls are rejected.
+    Open,
+    /// One call at a time passes as a trial.
+    HalfOpen,
+}
 
 /// Closed normally, open after faults, and half open (one trial call at a time) when that time has passed. A successful
 /// call closes it.
 pub(super) struct Breaker {
+    /// Consecutive faults that open it.
+    faults: u32,
+    /// How long it stays open: at first, and at most after trials that failed; each doubles the time.
+    pause: RangeInclusive<Duration>,
     state: Mutex<State>,
-    /// Shared by all breakers of a server: how many are open or half open.
+    /// How many breakers are open or half open; several may share it.
     gauge: Gauge,
 }
 
@@ -46,10 +56,12 @@ pub(super) struct Permit<'a> {
 }
 
 impl Breaker {
-    pub(super) fn new(gauge: Gauge) -> Self {
+    pub(super) fn new(faults: u32, pause: RangeInclusive<Duration>, gauge: Gauge) -> Self {
         // Registers the gauge from the start.
         gauge.increment(0.0);
         Self {
+            faults,
+            pause,
             state: Mutex::default(),
             gauge,
         }
@@ -76,6 +88,14 @@ impl Breaker {
         })
     }
 
+    pub(super) fn state(&self, now: Instant) -> BreakerState {
+        match &self.lock().open {
+            None => BreakerState::Closed,
+            Some(open) if now < open.until => BreakerState::Open,
+            Some(_) => BreakerState::HalfOpen,
+        }
+    }
+
     /// Has no call succeeded since it opened?
     pub(super) fn is_open(&self) -> bool {
         self.lock().open.is_some()
@@ -94,7 +114,7 @@ impl Breaker {
         if state.open.is_some() && !state.doubted {
             self.close(&mut state);
             *state = State {
-                faults: FAULTS - 1,
+                faults: self.faults - 1,
                 doubted: true,
                 ..State::default()
             };
@@ -108,8 +128,8 @@ impl Breaker {
         *state = State::default();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,8 +165,8 @@ impl Permit<'_> {
         let mut state = self.breaker.lock();
         state.faults += 1;
         let pause = match &state.open {
-            Some(open) if self.trial => (open.pause * 2).min(LONGEST),
-            None if state.faults >= FAULTS => FIRST,
+            Some(open) if self.trial => (open.pause * 2).min(*self.breaker.pause.end()),
+            None if state.faults >= self.breaker.faults => *self.breaker.pause.start(),
             Some(_) | None => return false,
         };
         if state.open.is_none() {
@@ -179,8 +199,11 @@ mod tests {
 
     use super::*;
 
+    const FAULTS: u32 = 5;
+    const FIRST: Duration = Duration::from_secs(1);
+
     fn breaker() -> Breaker {
-        Breaker::new(Gauge::noop())
+        Breaker::new(FAULTS, FIRST..=Duration::from_secs(30), Gauge::noop())
     }
 
     #[test]
@@ -196,7 +219,9 @@ mod tests {
         }
         assert!(breaker.is_open());
         assert_eq!(breaker.admit(start).err().unwrap(), FIRST);
+        assert_eq!(breaker.state(start), BreakerState::Open);
         let later = start + FIRST;
+        assert_eq!(breaker.state(later), BreakerState::HalfOpen);
         let trial = breaker.admit(later).unwrap();
         assert!(breaker.admit(later).is_err(), "a second trial during the first");
         trial.fault(later);
@@ -243,6 +268,19 @@ mod tests {
             breaker.admit(start + FIRST).unwrap().answered();
             assert!(!breaker.is_open());
         }
+    }
+
+    #[test]
+    fn the_time_it_stays_open_is_bounded() {
+        let breaker = Breaker::new(1, FIRST..=FIRST, Gauge::noop());
+        let start = Instant::now();
+        breaker.admit(start).unwrap().fault(start);
+        for failed in 1..4 {
+            let now = start + FIRST * failed;
+            assert!(breaker.admit(now).unwrap().fault(now));
+            assert_eq!(breaker.admit(now).err().unwrap(), FIRST);
+        }
+        assert_eq!(breaker.state(start + FIRST * 4), BreakerState::HalfOpen);
     }
 
     #[test]
