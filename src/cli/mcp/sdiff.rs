@@ -1,5 +1,7 @@
 //! Two texts side by side, with equal lines in one row.
 
+use similar::{Algorithm, capture_diff_slices};
+
 use crate::cli::table::clipped;
 
 /// The longest left side, in characters. A longer line is clipped if the right side shows it in full; otherwise it
@@ -37,54 +39,14 @@ pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right:
 
 type Row<'a> = (Option<&'a str>, Option<&'a str>);
 
-/// Pairs the lines along their longest common subsequence; lines between two common lines on both sides are paired as a
-/// change.
+/// Pairs equal lines, and the lines of a change as far as both sides have one.
 fn rows<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
-    let (mut i, mut j) = (0, 0);
-    for (common_before, common_after) in common(before, after).into_iter().chain([(before.len(), after.len())]) {
-        while i < common_before || j < common_after {
-            let one = (i < common_before).then(|| before[i]);
-            let other = (j < common_after).then(|| after[j]);
-            rows.push((one, other));
-            i += usize::from(one.is_some());
-            j += usize::from(other.is_some());
-        }
-        if i < before.len() && j < after.len() {
-            rows.push((Some(before[i]), Some(after[j])));
-            i += 1;
-            j += 1;
-        }
+    for change in capture_diff_slices(Algorithm::Myers, before, after) {
+        let (left, right) = (&before[change.old_range()], &after[change.new_range()]);
+        rows.extend((0..left.len().max(right.len())).map(|row| (left.get(row).copied(), right.get(row).copied())));
     }
     rows
-}
-
-/// The positions of a longest common subsequence. Quadratic, for schemas of at most 64 KiB.
-fn common(before: &[&str], after: &[&str]) -> Vec<(usize, usize)> {
-    // Row i, column j: the length of the longest one of before[i..] and after[j..].
-    let mut longest = vec![vec![0_u32; after.len() + 1]; before.len() + 1];
-    for i in (0..before.len()).rev() {
-        for j in (0..after.len()).rev() {
-            longest[i][j] = if before[i] == after[j] {
-                longest[i + 1][j + 1] + 1
-            } else {
-                longest[i + 1][j].max(longest[i][j + 1])
-            };
-        }
-    }
-    let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
-    while i < before.len() && j < after.len() {
-        if before[i] == after[j] {
-            pairs.push((i, j));
-            i += 1;
-            j += 1;
-        } else if longest[i + 1][j] >= longest[i][j + 1] {
-            i += 1;
-        } else {
-            j += 1;
-        }
-    }
-    pairs
 }
 
 #[cfg(test)]
