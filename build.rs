@@ -1,22 +1,13 @@
-//! Compiles the protobuf form of agent definitions in pure Rust, so a build needs no `protoc`. Also packs relocations
-//! to reduce memory use.
+//! Packs relocations, to reduce memory use.
 
 use std::env;
-use std::error::Error;
 use std::process::Command;
 
-const PROTO: &str = "proto/gemini/agent/v1/agent.proto";
-
-fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed={PROTO}");
+fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let files = protox::compile([PROTO], ["proto"])?;
-    // Sorted maps give one definition the same bytes each time.
-    prost_build::Config::new().btree_map(["."]).compile_fds(files)?;
     if loader_reads_packed_relocations() {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
-    Ok(())
 }
 
 /// The relocations that the loader applies at start are a list of 2.5 MiB, which stays in the memory of an idle

@@ -92,11 +92,8 @@ type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 /// Crates that log the content that passes through them, and the most verbose level that reveals none of it. rmcp
 /// prints notifications, and at warn and error what servers cause it to say; `adapters/mcp` logs a count of these
 /// instead. The trace exporter prints the collector's response, which may contain the headers it was sent. The others
-/// print statements, frames and headers at debug and trace. apalis logs each attempt while its database is unavailable;
-/// `adapters/queue` logs that once.
-const TALKATIVE: [(&str, LevelFilter); 10] = [
-    ("apalis_core", LevelFilter::OFF),
-    ("apalis_postgres", LevelFilter::OFF),
+/// print statements, frames and headers at debug and trace.
+const TALKATIVE: [(&str, LevelFilter); 8] = [
     ("opentelemetry-otlp", LevelFilter::OFF),
     ("rmcp", LevelFilter::OFF),
     ("h2", LevelFilter::INFO),
@@ -186,8 +183,7 @@ mod tests {
             let _span = tracing::error_span!("request").entered();
             speak!(
                 "gavel" "engine", "rmcp" "service", "hyper" "proto", "hyper_util" "client", "h2" "codec",
-                "reqwest" "connect", "rustls" "client", "sqlx" "query", "apalis_core" "worker", "apalis_postgres" "queries",
-                "opentelemetry-otlp" "http",
+                "reqwest" "connect", "rustls" "client", "sqlx" "query", "opentelemetry-otlp" "http",
             );
         });
         let bytes = written.0.lock().unwrap().clone();
@@ -205,7 +201,6 @@ mod tests {
             for name in ["hyper", "hyper_util", "h2", "reqwest", "rustls", "sqlx"] {
                 assert!(of(&format!(" {name}:")) <= 2, "{filter}, {name}: {logged}");
             }
-            assert_eq!(of("apalis"), 0, "{filter}: {logged}");
         }
         let named = logged("info,rmcp=debug,hyper::proto=trace");
         assert!(

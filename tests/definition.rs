@@ -13,6 +13,8 @@ mod forms;
 mod gemini_cli;
 #[path = "definition/json_schema.rs"]
 mod json_schema;
+#[path = "definition/protobuf.rs"]
+mod protobuf;
 #[path = "definition/shipped.rs"]
 mod shipped;
 #[path = "definition/times.rs"]

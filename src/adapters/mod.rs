@@ -4,7 +4,6 @@ pub mod demo;
 pub mod gemini;
 pub mod jwks;
 pub mod mcp;
-pub mod queue;
 pub mod quota;
 pub mod store;
 

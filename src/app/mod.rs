@@ -34,7 +34,6 @@ use crate::adapters::demo::Demo;
 use crate::adapters::gemini::Gemini;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::{Mcp, McpConfig};
-use crate::adapters::queue::{Queue, QueueOptions};
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
 use crate::config::{Auth, Config, Console, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
@@ -53,7 +52,7 @@ use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::definitions::Directory;
-use crate::surfaces::runs::{AtOnce, Runs, Worker};
+use crate::surfaces::runs::{AtOnce, Runs};
 use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::{ThreadSettings, Threads};
 
@@ -86,7 +85,6 @@ pub struct App {
     pub mcp: Arc<Mcp>,
     /// The store.
     pub store: Arc<Store>,
-    queue: Option<Arc<Queue>>,
     background: TaskTracker,
     stop: CancellationToken,
     stopping: Arc<AtomicBool>,
@@ -174,10 +172,6 @@ impl App {
                 .await
                 .context("the record store cannot be opened")?,
         };
-        let queue = match reads {
-            true => None,
-            false => Some(queue(&config, instance)?),
-        };
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         let quota = quota(&config, &store, &background, &stop);
@@ -212,14 +206,10 @@ impl App {
         let agents = DeclaredAgents::new(runs.clone(), directory.clone());
         let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), of_threads);
         let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone());
-        if let Some(queue) = &queue {
-            runs.set_queue(queue.clone());
-        }
         let Console { lasts, idle } = config.console;
         let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
         // A process without background capacity runs only what its own callers request.
-        if let Some(queue) = queue.as_ref().filter(|_| config.runs.background > 0) {
-            queue.start(Arc::new(Worker(Arc::clone(&runs))), config.runs.background);
+        if !reads && config.runs.background > 0 {
             background.spawn(Arc::clone(&runs).sweep());
         }
         background.spawn(files.follow(stop.clone()));
@@ -240,7 +230,6 @@ impl App {
             decisions,
             mcp,
             store,
-            queue,
             background,
             stop,
             stopping,
@@ -293,9 +282,6 @@ impl App {
         self.stopping.store(true, Ordering::Relaxed);
         // Background runs continue in the next process that claims them.
         self.runs.stop_background();
-        if let Some(queue) = &self.queue {
-            queue.stop();
-        }
         let drained = async { tokio::join!(self.chat.drained(), self.runs.drained()) };
         if tokio::time::timeout(self.config.drain, drained).await.is_err() {
             tracing::warn!("the drain time is exhausted; requests and runs in progress are interrupted");
@@ -312,9 +298,6 @@ impl App {
         self.runs.cut_short();
         if tokio::time::timeout(LAST_WORDS, self.runs.drained()).await.is_err() {
             tracing::warn!("some runs of agents did not end in time; another process continues them");
-        }
-        if let Some(queue) = &self.queue {
-            queue.shutdown().await;
         }
         // Not before: a worker thread of the server ends when its last client disconnects, which would also end the
         // tasks on it.
@@ -447,15 +430,6 @@ fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
         audit: audit_secrets(config),
         ..StoreConfig::new(config.database_url.expose_secret(), instance)
     }
-}
-
-fn queue(config: &Config, instance: InstanceId) -> anyhow::Result<Arc<Queue>> {
-    let options = QueueOptions {
-        // The shutdown has drained the jobs before it closes the queue.
-        drain: LAST_WORDS,
-        ..QueueOptions::default()
-    };
-    Queue::open(config.database_url.expose_secret(), instance, options).context("the queue of runs cannot be opened")
 }
 
 /// Counted by this process alone; where replicas may share a database, together with them.

@@ -12,7 +12,6 @@ pub mod keys;
 pub mod model;
 pub mod quota;
 pub mod records;
-pub mod run_queue;
 pub mod runs;
 pub mod sessions;
 pub mod tools;

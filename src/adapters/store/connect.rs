@@ -25,7 +25,7 @@ const PAGES_OF_THE_LOG: u32 = 4096;
 
 /// The database to connect to.
 #[derive(Clone, Debug)]
-pub(in crate::adapters) enum Target {
+pub(super) enum Target {
     Sqlite {
         options: Box<SqliteConnectOptions>,
         max_bytes: Option<u64>,
@@ -35,7 +35,7 @@ pub(in crate::adapters) enum Target {
 
 impl Target {
     /// Parses a URL. Does no I/O.
-    pub(in crate::adapters) fn parse(url: &str, max_bytes: Option<u64>) -> Result<Self, StoreError> {
+    pub(super) fn parse(url: &str, max_bytes: Option<u64>) -> Result<Self, StoreError> {
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("sqlite") => {
                 if url.contains(":memory:") || url.contains("mode=memory") {
@@ -222,7 +222,7 @@ pub(super) fn timed_out(doing: &str) -> sqlx::Error {
     ))
 }
 
-pub(in crate::adapters) fn create_file(path: &Path) -> std::io::Result<()> {
+fn create_file(path: &Path) -> std::io::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)?;
     }

@@ -68,7 +68,7 @@ pub use migrate::MigrationStatus;
 pub use read::filter_of_decisions;
 pub use read::{PastCall, ReadOnly};
 
-pub(super) use connect::{Target, create_file};
+use connect::Target;
 use db::{Conn, Dialect};
 use op::{Op, Ticket};
 use pending_cleanup::PendingCleanup;

@@ -60,11 +60,9 @@ impl Runs {
                     }
                 }));
             }
-            // The run is durable, so its caller does not have to wait for a slow queue.
             Created::New(None) => {
                 begun.waits_its_turn = !queued;
-                let this = Arc::clone(&self);
-                self.working.spawn(async move { this.push(id).await });
+                self.work_waits();
             }
             Created::Replayed(run) => {
                 begun.run = run;
@@ -109,15 +107,6 @@ impl Runs {
                 self.refuse(new, Outcome::Overloaded, Some(exceeded)).await?;
                 Err(RunError::Overloaded)
             }
-        }
-    }
-
-    /// An unavailable queue only delays the run: the sweep finds it.
-    pub(super) async fn push(&self, run: RunId) {
-        if let Some(queue) = self.queue.get()
-            && let Err(error) = queue.push(run).await
-        {
-            tracing::warn!(run_id = %run, %error, "a run could not be queued; the sweep will find it");
         }
     }
 }

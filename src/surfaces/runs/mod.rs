@@ -15,7 +15,7 @@ mod wait;
 mod watch;
 mod work;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
@@ -26,13 +26,11 @@ pub use begin::{Begin, Begun};
 pub use error::RunError;
 pub use resume::Resume;
 pub use watch::{Cursor, PlacedEvent, RunEvent, RunEventKind, Watch};
-pub use work::Worker;
 
 use crate::domain::budget::{Budget, Limits};
 use crate::domain::ids::ConversationId;
 use crate::engine::agent::Agents;
 use crate::ports::quota::Quota;
-use crate::ports::run_queue::RunQueue;
 pub use crate::ports::runs::{InThread, Origin};
 
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
@@ -42,7 +40,6 @@ const LOOKS: usize = 2;
 pub struct Runs {
     agents: Arc<Agents>,
     quota: Arc<dyn Quota>,
-    queue: OnceLock<Arc<dyn RunQueue>>,
     leases: work::Leases,
     unrecorded: Arc<work::Unrecorded>,
     /// Limits the runs that callers wait for.
@@ -63,7 +60,7 @@ pub struct Runs {
 pub struct AtOnce {
     /// Runs that callers wait for; further ones are rejected.
     pub waited_for: usize,
-    /// Background runs; further ones wait in the queue.
+    /// Background runs; further ones wait.
     pub background: usize,
 }
 
@@ -74,7 +71,6 @@ impl Runs {
         Arc::new(Self {
             agents,
             quota,
-            queue: OnceLock::new(),
             leases: work::Leases::default(),
             unrecorded: Arc::default(),
             admission: Budget::new(
@@ -89,14 +85,6 @@ impl Runs {
             cut: CancellationToken::new(),
             ended: CancellationToken::new(),
         })
-    }
-
-    /// Sets the queue that wakes workers. The queue needs the worker, which needs the runs. Without a queue, the
-    /// sweep finds queued runs.
-    pub fn set_queue(&self, queue: Arc<dyn RunQueue>) {
-        if self.queue.set(queue).is_err() {
-            tracing::error!("the queue of runs was set twice; the first one stays");
-        }
     }
 
     /// Wall clock, microseconds since the epoch.

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use leases::Holding;
 pub(super) use leases::Leases;
-pub use sweep::Worker;
 pub(super) use turns::Background;
 pub(super) use unrecorded::Unrecorded;
 
@@ -141,7 +140,7 @@ impl Runs {
     /// Queues the run that waited for this one to end, if there is one.
     async fn next_after(&self, run: RunId) {
         match self.agents.actions.next_after(run).await {
-            Ok(Some(next)) => self.push(next).await,
+            Ok(Some(_)) => self.work_waits(),
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(run_id = %run, %error, "the sweep will find the run that waited for this one")

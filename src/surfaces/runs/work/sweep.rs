@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use super::Runs;
 use super::turns::Taken;
-use crate::domain::ids::RunId;
-use crate::ports::BoxFuture;
-use crate::ports::run_queue::RunWorker;
 use crate::ports::runs::MOST_TAKES;
 
 /// Interval between searches for runs without a worker.
@@ -16,18 +13,26 @@ const SWEEP: Duration = Duration::from_secs(2);
 const AT_ONCE: u32 = 16;
 
 impl Runs {
+    /// A run is queued: this process looks for it at once, if it works on background runs. Otherwise, or if it has no
+    /// place, the sweep of a process that has one finds the run.
+    pub(in super::super) fn work_waits(&self) {
+        self.background.queued.notify_one();
+    }
+
     /// Claims runs without a worker, until the service stops.
     pub async fn sweep(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = ticks.tick() => {}
                 () = self.halt.cancelled() => return,
+                () = self.background.queued.notified() => {}
+                _ = ticks.tick() => {
+                    self.expire().await;
+                    self.give_up().await;
+                    self.unrecorded.forget_old();
+                }
             }
-            self.expire().await;
-            self.give_up().await;
-            self.unrecorded.forget_old();
             while let Some(taken) = self.next_in_turn().await {
                 let this = Arc::clone(&self);
                 self.working.spawn(async move { this.work_on(taken).await });
@@ -75,21 +80,5 @@ impl Runs {
             drop(taken);
             next = self.next_in_turn().await;
         }
-    }
-}
-
-/// The worker that the queue wakes.
-pub struct Worker(pub Arc<Runs>);
-
-impl RunWorker for Worker {
-    /// A job signals that a run waits. The run whose turn it is gets claimed, which may be another one.
-    fn work(&self, _: RunId) -> BoxFuture<'_, ()> {
-        let this = Arc::clone(&self.0);
-        let tracked = this.working.track_future(async move {
-            if let Some(taken) = self.0.next_in_turn().await {
-                self.0.work_on(taken).await;
-            }
-        });
-        Box::pin(tracked)
     }
 }

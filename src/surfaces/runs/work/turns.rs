@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::Runs;
 use crate::domain::budget::{Budget, Limits, Scope, Share};
@@ -21,10 +21,12 @@ const TENANTS_REMEMBERED: usize = 4096;
 /// The background runs: how many there may be, and whose turn it is.
 ///
 /// Tenants take turns, and so do the users within a tenant, whichever process asks: waiting runs are read from their
-/// rows. A job of the queue only signals that a run waits. One tenant cannot use the whole limit
-/// ([`Limits::with_reserve`]), so slow runs of one tenant do not block the others.
+/// rows. One tenant cannot use the whole limit ([`Limits::with_reserve`]), so slow runs of one tenant do not block the
+/// others.
 pub(in super::super) struct Background {
     places: Arc<Budget>,
+    /// Signals that this process has queued a run. Runs of other processes are found by the sweep.
+    pub(super) queued: Notify,
     turns: tokio::sync::Mutex<Turns>,
     /// At most one run that earlier processes did not return is executed at a time: if this process is lost as well,
     /// that run is the cause.
@@ -43,14 +45,37 @@ pub(super) struct Taken {
     pub(super) lease: Lease,
     /// The instant before the lease was requested.
     pub(super) asked: Instant,
+    _counted: Counted,
     _place: Share,
     _last_take: Option<OwnedSemaphorePermit>,
 }
 
+/// A background run that this process works on, in the metric `gavel_background_runs`.
+struct Counted;
+
+impl Counted {
+    fn gauge() -> metrics::Gauge {
+        metrics::gauge!("gavel_background_runs")
+    }
+
+    fn new() -> Self {
+        Self::gauge().increment(1.0);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        Self::gauge().decrement(1.0);
+    }
+}
+
 impl Background {
     pub(in super::super) fn new(places: usize) -> Self {
+        Counted::gauge().set(0.0);
         Self {
             places: Budget::new("runs in the background", Limits::with_reserve(places as u64)),
+            queued: Notify::new(),
             turns: tokio::sync::Mutex::default(),
             last_take: Arc::new(Semaphore::new(1)),
         }
@@ -124,6 +149,7 @@ impl Runs {
                     return Ok(Some(Taken {
                         lease,
                         asked,
+                        _counted: Counted::new(),
                         _place: place,
                         _last_take: last_take.filter(|_| next.takes + 1 >= MOST_TAKES),
                     }));
