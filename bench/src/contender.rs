@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::json;
@@ -143,6 +144,9 @@ fn gavel(setting: &Setting, upstream: &StandIns, at: Loopback, database: &Path) 
         "url": format!("{}/mcp", upstream.mcp_at.url()), "gavel": {"tools": tools},
     }}});
     std::fs::write(&servers, config.to_string())?;
+    let agents = directory.join("agents");
+    std::fs::create_dir_all(&agents)?;
+    std::fs::write(agents.join(format!("{AGENT}.md")), agent())?;
     let mut command = Command::new(&setting.gavel);
     // The user's own configuration has no effect.
     command
@@ -175,16 +179,86 @@ fn bare(setting: &Setting, upstream: &StandIns, at: Loopback, database: &Path) -
     Ok(command)
 }
 
-/// The address for decisions.
-pub(crate) fn chat() -> Uri {
-    Uri::from_static("/v1/chat")
+/// The agent that gavel runs: it has the one tool, as the chat has, and ends with plain text.
+const AGENT: &str = "lister";
+
+fn agent() -> String {
+    format!(
+        "---\nname: {AGENT}\ndescription: Lists a person's tasks.\ntools: [{TOOL}]\n---\nYou list one person's tasks.\n"
+    )
 }
 
-/// A unique request: each is of its own user, because requests are limited per user.
-pub(crate) fn question(number: u64) -> Bytes {
+/// What a load asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// A decision by `POST /v1/chat`.
+    Decision,
+    /// A run of an agent, which the caller waits for. The bare server has none.
+    Run,
+}
+
+impl Asks {
+    pub(crate) fn uri(self) -> Uri {
+        Uri::from_static(match self {
+            Self::Decision => "/v1/chat",
+            Self::Run => "/api/projects/default/agents/lister/trigger",
+        })
+    }
+
+    /// Names the user of request `number`. Each request is of its own user, because requests are limited per user.
+    pub(crate) fn headers(self, number: u64) -> Vec<(HeaderName, HeaderValue)> {
+        match self {
+            Self::Decision => Vec::new(),
+            Self::Run => {
+                let user = HeaderValue::try_from(format!("user-{number}")).unwrap_or(HeaderValue::from_static("user"));
+                vec![(HeaderName::from_static("x-gavel-user"), user)]
+            }
+        }
+    }
+
+    pub(crate) fn body(self, number: u64) -> Bytes {
+        match self {
+            Self::Decision => question(number),
+            Self::Run => Bytes::from_static(br#"{"query":"What are my tasks?"}"#),
+        }
+    }
+
+    /// Checks that this is the valid response to request `number`.
+    pub(crate) fn check(self, number: u64, status: StatusCode, body: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Decision => check(number, status, body),
+            Self::Run => check_run(number, status, body),
+        }
+    }
+}
+
+fn question(number: u64) -> Bytes {
     Bytes::from(format!(
         r#"{{"message":"What are my tasks?","user_id":"user-{number}","conversation_id":"conversation-{number}"}}"#
     ))
+}
+
+#[derive(Deserialize)]
+struct RunReply<'a> {
+    status: &'a str,
+    user_id: &'a str,
+    summary: Option<&'a str>,
+}
+
+fn check_run(number: u64, status: StatusCode, body: &[u8]) -> Result<(), String> {
+    let right = status == StatusCode::OK
+        && serde_json::from_slice::<RunReply<'_>>(body).is_ok_and(|run| {
+            run.status == "completed"
+                && run.user_id == format!("user-{number}")
+                && run.summary.is_some_and(|summary| summary.contains(CONFIRMED))
+        });
+    match right {
+        true => Ok(()),
+        false => Err(format!(
+            "run: {status} {}",
+            String::from_utf8_lossy(&body[..body.len().min(600)])
+        )),
+    }
 }
 
 #[derive(Deserialize)]
@@ -196,8 +270,7 @@ struct Reply<'a> {
     response: &'a str,
 }
 
-/// Checks that this is the valid response to [`question`] `number`.
-pub(crate) fn check(number: u64, status: StatusCode, body: &[u8]) -> Result<(), String> {
+fn check(number: u64, status: StatusCode, body: &[u8]) -> Result<(), String> {
     let wrong = |what: &str| {
         let body = String::from_utf8_lossy(&body[..body.len().min(400)]);
         Err(format!("{what}: {status} {body}"))
@@ -222,7 +295,7 @@ pub(crate) fn check(number: u64, status: StatusCode, body: &[u8]) -> Result<(), 
 
 async fn ask(at: Loopback) -> anyhow::Result<()> {
     let mut connection = Connection::open(at).await?;
-    let (status, body) = connection.post(&chat(), &[], question(0)).await?;
+    let (status, body) = connection.post(&Asks::Decision.uri(), &[], question(0)).await?;
     check(0, status, &body).map_err(anyhow::Error::msg)
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::client::Connection;
-use crate::contender::{chat, check, question};
+use crate::contender::Asks;
 use crate::loopback::Loopback;
 use crate::stats;
 
@@ -25,6 +25,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(1);
 /// The load and its duration: both limits apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
+    pub(crate) asks: Asks,
     pub(crate) connections: usize,
     pub(crate) duration: Duration,
     pub(crate) requests: u64,
@@ -65,7 +66,7 @@ pub(crate) async fn put(load: Load, to: Loopback) -> Outcome {
     let end = start + load.duration;
     let mut clients = JoinSet::new();
     for _ in 0..load.connections {
-        clients.spawn(client(to, end, Arc::clone(&left), Arc::clone(&errors)));
+        clients.spawn(client(load.asks, to, end, Arc::clone(&left), Arc::clone(&errors)));
     }
     let mut outcome = Outcome::default();
     while let Some(done) = clients.join_next().await {
@@ -86,12 +87,13 @@ pub(crate) async fn put(load: Load, to: Loopback) -> Outcome {
 }
 
 async fn client(
+    asks: Asks,
     to: Loopback,
     end: Instant,
     left: Arc<AtomicU64>,
     errors: Arc<AtomicU64>,
 ) -> (Vec<f64>, BTreeMap<String, u64>) {
-    let chat = chat();
+    let uri = asks.uri();
     let mut latencies = Vec::new();
     let mut kinds = BTreeMap::new();
     let mut idle = None;
@@ -100,20 +102,20 @@ async fn client(
         && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     {
         let number = NUMBER.fetch_add(1, Relaxed);
-        let body = question(number);
+        let (headers, body) = (asks.headers(number), asks.body(number));
         let sent = Instant::now();
         let exchange = async {
             let mut connection = match idle.take() {
                 Some(connection) => connection,
                 None => Connection::open(to).await?,
             };
-            let (status, body) = connection.post(&chat, &[], body).await?;
+            let (status, body) = connection.post(&uri, &headers, body).await?;
             anyhow::Ok((connection, status, body))
         };
         let checked = match tokio::time::timeout(PATIENCE, exchange).await {
             Ok(Ok((mut connection, status, body))) => {
                 let took = sent.elapsed();
-                let checked = check(number, status, &body).map(|()| took);
+                let checked = asks.check(number, status, &body).map(|()| took);
                 idle = connection.ready().await.then_some(connection);
                 checked
             }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::rig::{Measured, Rig, Running, figures};
+use crate::contender::Asks;
 use crate::load::Load;
 use crate::report::{Figure, Target};
 
@@ -13,6 +14,7 @@ const MODEL_MS: f64 = 100.0;
 pub(super) async fn measure(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("low load: 1 connection, 50 ms a model call");
     let one = Load {
+        asks: Asks::Decision,
         connections: 1,
         duration: Duration::from_secs(60),
         requests: rig.pace.singles,

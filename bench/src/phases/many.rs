@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::rig::{Measured, Rig, Running, figures};
+use crate::contender::Asks;
 use crate::load::Load;
 use crate::report::{Figure, Target};
 
@@ -11,6 +12,7 @@ const LATENCY: Duration = Duration::from_millis(300);
 pub(super) async fn measure(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("many at once: 256 connections, 300 ms a model call");
     let load = Load {
+        asks: Asks::Decision,
         connections: 256,
         duration: rig.pace.window,
         requests: 100_000,

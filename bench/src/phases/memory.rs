@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::rig::{Measured, Rig, Running, figures};
+use crate::contender::Asks;
 use crate::load::Load;
 use crate::report::{Figure, Target};
 
@@ -32,6 +33,7 @@ pub(super) async fn idle(rig: &mut Rig, both: &[Running; 2]) -> anyhow::Result<(
 pub(super) async fn in_flight(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("memory: 1,000 connections, 500 ms a model call");
     let load = Load {
+        asks: Asks::Decision,
         connections: 1000,
         duration: rig.pace.window,
         requests: 100_000,

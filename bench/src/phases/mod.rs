@@ -1,10 +1,11 @@
-//! The measurements, in this order: start, low load, saturation, many at once, memory, analysts.
+//! The measurements, in this order: start, low load, saturation, runs, many at once, memory, analysts.
 
 mod analysts;
 mod low;
 mod many;
 mod memory;
 mod rig;
+mod runs;
 mod saturation;
 mod start;
 
@@ -57,6 +58,8 @@ enum Phase {
     Low,
     /// 64 connections, 0 ms per model call: throughput, CPU time
     Saturation,
+    /// 64 connections, 0 ms per model call: runs of an agent beside chat decisions
+    Runs,
     /// 256 connections, 300 ms per model call: the slowest responses
     Many,
     /// Idle, and with 1,000 requests in flight
@@ -148,7 +151,7 @@ async fn measure(only: &[Phase], rig: &mut Rig) -> anyhow::Result<()> {
     if wanted(Phase::Start) {
         start::measure(rig).await?;
     }
-    if [Phase::Low, Phase::Saturation, Phase::Many, Phase::Memory]
+    if [Phase::Low, Phase::Saturation, Phase::Runs, Phase::Many, Phase::Memory]
         .into_iter()
         .any(wanted)
     {
@@ -161,6 +164,10 @@ async fn measure(only: &[Phase], rig: &mut Rig) -> anyhow::Result<()> {
         }
         if wanted(Phase::Saturation) {
             saturation::measure(rig, &mut both).await?;
+        }
+        if wanted(Phase::Runs) {
+            let [gavel, _] = &mut both;
+            runs::measure(rig, gavel).await?;
         }
         if wanted(Phase::Many) {
             many::measure(rig, &mut both).await?;

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::rig::{Measured, Rig, Running, figures};
+use crate::contender::Asks;
 use crate::load::Load;
 use crate::report::{Figure, Target};
 
 pub(super) async fn measure(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("saturation: 64 connections, 0 ms a model call");
     let load = Load {
+        asks: Asks::Decision,
         connections: 64,
         duration: rig.pace.window,
         requests: 500_000,
