@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::bare::rows;
-    use crate::contender::{check, question};
+    use crate::contender::Asks;
     use crate::stand_ins::{Seen, StandIns};
 
     #[tokio::test]
@@ -233,8 +233,8 @@ mod tests {
         let bare = Bare::start(upstream.model_at, upstream.mcp_at, "Be brief.", rows)
             .await
             .unwrap();
-        let reply = bare.decide(&question(7)).await.unwrap();
-        assert_eq!(check(7, StatusCode::OK, &reply), Ok(()));
+        let reply = bare.decide(&Asks::Decision.body(7)).await.unwrap();
+        assert_eq!(Asks::Decision.check(7, StatusCode::OK, &reply), Ok(()));
         let once = Seen {
             model_calls: 2,
             tool_calls: 1,
