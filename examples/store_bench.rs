@@ -14,8 +14,7 @@ use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
-use gavel::domain::schema::JsonSchema;
-use gavel::domain::tool::{FailureCode, Idempotency, Tool};
+use gavel::domain::tool::{FailureCode, Tool};
 use gavel::ports::commit::{Commit, Fact, Recorder};
 use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Page, QueryError};
 use serde_json::value::RawValue;
@@ -168,29 +167,13 @@ async fn close_many(
 }
 
 fn tools() -> Vec<Arc<Tool>> {
-    let schema = || RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap();
     ["add_task", "list_tasks", "update_task", "complete_task"]
         .into_iter()
         .map(|name| {
             Arc::new(Tool {
-                server: "tasks".into(),
-                name: name.into(),
-                description: String::new(),
-                input: JsonSchema::compile(schema()).unwrap(),
-                model_schema: schema(),
-                output_schema: None,
                 side_effect: false,
-                idempotency: Idempotency::None,
-                approval: None,
-                timeout: Duration::from_secs(30),
-                identity_argument: None,
-                tenant_users: false,
-                recipients: Vec::new(),
-                always_ask: Vec::new(),
-                single_line: Vec::new(),
-                times: None,
-                preflight: None,
                 digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
+                ..Tool::named("tasks", name)
             })
         })
         .collect()

@@ -62,6 +62,8 @@ on_both_databases! {
     in_doubt::an_in_doubt_call_of_a_called_agent_is_settled_in_that_agent,
     in_doubt::a_call_that_a_person_reports_as_happened_is_not_repeated,
     approvals::a_called_agent_that_waits_for_approval_suspends_its_callers,
+    approvals::a_rule_can_require_approval_for_a_call_of_an_agent,
+    approvals::a_rule_can_require_approval_for_a_step_or_deny_it,
     approvals::an_approval_request_ends_with_its_call,
     approvals::an_approval_request_ends_with_its_run,
     approvals::a_run_of_a_thread_that_cannot_continue_fails,

@@ -156,7 +156,7 @@ impl App {
             None => model::model(&config.model, &config.model.provider)?,
         };
         let constitution = constitution(&config)?;
-        let policy = Arc::new(policy::policy(&config)?);
+        let policy = policy::policy(&config)?;
         let servers = match reads {
             true => McpConfig::default(),
             false => servers::read(&config)?,

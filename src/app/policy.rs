@@ -1,19 +1,21 @@
 //! The policy file: this module reads it, the domain checks the content, and the engine runs its tests.
 
 use std::fs;
+use std::sync::Arc;
 
 use crate::config::{Config, FileError};
 use crate::domain::definition::DefinitionError;
 use crate::domain::policy::Policy;
-use crate::engine::policy::failures;
+use crate::engine::gate::failures;
+use crate::surfaces;
 
 /// The policy of a configuration, with passing tests; without a file, a policy without rules.
 ///
 /// # Errors
 /// It cannot be read; or all errors in it, or all failed tests.
-pub fn policy(config: &Config) -> Result<Policy, FileError> {
-    let policy = read_policy(config)?;
-    let failures = failures(&policy);
+pub fn policy(config: &Config) -> Result<Arc<Policy>, FileError> {
+    let policy = Arc::new(read_policy(config)?);
+    let failures = failures(&policy, surfaces::floor);
     if failures.is_empty() {
         Ok(policy)
     } else {

@@ -131,7 +131,7 @@ fn walk<'a>(
         (None, value) => found.push((place, value)),
         (Some((Step::Field(name), rest)), Value::Object(object)) => match object.get(name) {
             Some(value) => {
-                let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+                let place = pointer(&place, name);
                 walk(rest, value, place, in_list, found)?;
             }
             None if in_list => return Err(format!("{place}: has no `{name}`")),
@@ -151,6 +151,72 @@ fn walk<'a>(
         (Some((Step::Each, _)), other) => return Err(format!("{place}: found {}; allowed: a list", shown(other))),
     }
     Ok(())
+}
+
+/// The JSON pointer of a field of the object at `place`.
+#[must_use]
+pub fn pointer(place: &str, name: &str) -> String {
+    format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The places of all values besides the texts at `texts` and the values at `free`, outermost first. An object with an
+/// `email` is a text only as far as its `email`.
+#[must_use]
+pub fn others(texts: &[ArgumentPath], free: &[ArgumentPath], arguments: &Value) -> Vec<String> {
+    let texts = texts.iter().map(|path| (path.steps.as_slice(), false));
+    let free = free.iter().map(|path| (path.steps.as_slice(), true));
+    let paths: Vec<Open<'_>> = texts.chain(free).collect();
+    let mut others = Vec::new();
+    find_others(&paths, arguments, "", &mut others);
+    others
+}
+
+/// The remaining steps of a path, and whether it is a free one.
+type Open<'a> = (&'a [Step], bool);
+
+fn find_others(paths: &[Open<'_>], value: &Value, place: &str, others: &mut Vec<String>) {
+    let ends = |free: bool| {
+        paths
+            .iter()
+            .any(|(steps, is_free)| steps.is_empty() && *is_free == free)
+    };
+    let (is_free, is_text) = (ends(true), ends(false));
+    let after = |step: &Step| -> Vec<Open<'_>> {
+        let rest = paths.iter().filter_map(|(steps, is_free)| match steps.split_first() {
+            Some((first, rest)) if first == step => Some((rest, *is_free)),
+            _ => None,
+        });
+        rest.collect()
+    };
+    match value {
+        _ if is_free => {}
+        Value::String(_) | Value::Null if is_text => {}
+        Value::Array(items) => {
+            let mut next = after(&Step::Each);
+            // A list of texts is a text.
+            if is_text {
+                next.push((&[], false));
+            }
+            if next.is_empty() {
+                others.push(place.to_owned());
+                return;
+            }
+            for (n, item) in items.iter().enumerate() {
+                find_others(&next, item, &format!("{place}/{n}"), others);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let next = after(&Step::Field(name.clone()));
+                match value {
+                    Value::String(_) if is_text && name == "email" => {}
+                    _ if next.is_empty() => others.push(pointer(place, name)),
+                    value => find_others(&next, value, &pointer(place, name), others),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => others.push(place.to_owned()),
+    }
 }
 
 /// A value as errors show it; long ones are cut.
@@ -243,6 +309,41 @@ mod tests {
                 matches!(&found, Err(error) if error.starts_with(place)),
                 "{path} of {arguments}: {found:?}"
             );
+        }
+    }
+
+    /// a value that no path names is found, in any form and at any depth.
+    #[test]
+    fn all_values_besides_texts_and_free_ones_are_found() {
+        let paths =
+            |texts: &[&str]| -> Vec<_> { texts.iter().map(|text| ArgumentPath::parse(text).unwrap()).collect() };
+        let (to, free) = (
+            paths(&["to", "m.to", "p[].email"]),
+            paths(&["body", "m.subject", "p[].name", "to[].name"]),
+        );
+        for (arguments, expected) in [
+            (json!({"to": ["a"], "body": {"any": ["thing"]}}), &[][..]),
+            (
+                json!({"to": "a", "m": {"to": ["b"], "subject": 1}, "p": [{"email": "c", "name": "C"}]}),
+                &[],
+            ),
+            (
+                json!({"to": [{"email": "a", "name": "A"}, {"email": "b", "bcc": "e"}]}),
+                &["/to/1/bcc"],
+            ),
+            (json!({"to": null, "p": [], "m": {}}), &[]),
+            (
+                json!({"to": 7, "m": [], "p": {"email": "c"}}),
+                &["/m", "/p/email", "/to"],
+            ),
+            (json!({"to": [["e"]], "cc": null, "bcc": []}), &["/bcc", "/cc"]),
+            (
+                json!({"e@x.org": true, "m": {"body": "b", "to/": "e"}}),
+                &["/e@x.org", "/m/body", "/m/to~1"],
+            ),
+            (json!({"p": [{"email": "c", "more": {"e": 1}}]}), &["/p/0/more"]),
+        ] {
+            assert_eq!(others(&to, &free, &arguments), expected, "{arguments}");
         }
     }
 }

@@ -162,6 +162,12 @@ external_id!(
     /// The user on whose behalf the caller acts.
     UserId
 );
+impl Default for TenantId {
+    fn default() -> Self {
+        Self(DEFAULT_TENANT.to_owned())
+    }
+}
+
 impl UserId {
     /// A name that is unique across tenants: the user's own in the tenant `default`, else `TENANT/USER`, with `%2F` and
     /// `%25` for `/` and `%` in the tenant. A user of `default` whose own name has a `/` is `default/USER`.

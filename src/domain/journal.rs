@@ -125,15 +125,21 @@ enum StoredTarget {
     Unknown,
 }
 
+impl From<&Tool> for ToolRef {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            server: Arc::clone(&tool.server),
+            name: Arc::clone(&tool.name),
+            digest: Arc::clone(&tool.digest),
+            side_effect: tool.side_effect,
+        }
+    }
+}
+
 impl From<Target> for StoredTarget {
     fn from(target: Target) -> Self {
         match target {
-            Target::Tool(tool) => Self::Tool(ToolRef {
-                server: Arc::clone(&tool.server),
-                name: Arc::clone(&tool.name),
-                digest: Arc::clone(&tool.digest),
-                side_effect: tool.side_effect,
-            }),
+            Target::Tool(tool) => Self::Tool(ToolRef::from(&*tool)),
             Target::Unresolved(tool) => Self::Tool(tool),
             Target::Agent(name) => Self::Agent(name),
             Target::Verdict(Ok(verdict)) => Self::Verdict(verdict),
@@ -203,6 +209,23 @@ pub struct Proposed {
     pub call: FunctionCall,
     /// The target.
     pub target: Target,
+}
+
+impl Proposed {
+    /// A call of a tool that no model has proposed, for asking the policy about it.
+    #[must_use]
+    pub fn of(tool: &Arc<Tool>, arguments: Box<RawValue>) -> Self {
+        Self {
+            id: ActionId::new(),
+            sequence: 1,
+            call: FunctionCall {
+                id: None,
+                name: tool.name.to_string(),
+                args: arguments,
+            },
+            target: Target::Tool(Arc::clone(tool)),
+        }
+    }
 }
 
 /// The policy's decision on one call.

@@ -64,8 +64,9 @@ pub struct Tool {
     pub tenant_users: bool,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that a grant cannot cover (`alwaysAsk` of `mcp.json`).
-    pub always_ask: Vec<ArgumentPath>,
+    /// Paths of the arguments that a grant covers with any value (`freeArguments` of `mcp.json`). It covers no others
+    /// besides the recipients.
+    pub free_arguments: Vec<ArgumentPath>,
     /// Paths of the arguments that must be a single line (`singleLine` of `mcp.json`).
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
@@ -80,6 +81,35 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// A tool of which only the name is known: it has side effects, an unknown schema (`true`), and no settings.
+    #[must_use]
+    pub fn named(server: &str, name: &str) -> Self {
+        let raw = |text: &str| {
+            let raw = RawValue::from_string(text.to_owned());
+            raw.unwrap_or_else(|error| unreachable!("it is JSON: {error}"))
+        };
+        Self {
+            server: Arc::from(server),
+            name: Arc::from(name),
+            description: String::new(),
+            input: JsonSchema::compile(raw("true")).unwrap_or_else(|error| unreachable!("it is a schema: {error}")),
+            model_schema: raw(r#"{"type":"object"}"#),
+            output_schema: None,
+            side_effect: true,
+            idempotency: Idempotency::None,
+            approval: None,
+            timeout: Duration::from_secs(30),
+            identity_argument: None,
+            tenant_users: false,
+            recipients: Vec::new(),
+            free_arguments: Vec::new(),
+            single_line: Vec::new(),
+            times: None,
+            preflight: None,
+            digest: Arc::from(""),
+        }
+    }
+
     /// `server__tool`, which is unique across all servers.
     #[must_use]
     pub fn qualified_name(&self) -> String {

@@ -15,9 +15,9 @@ use tracing::{Instrument, Span};
 pub(super) use self::recover::recover;
 use super::approvals;
 use super::events::tool_name;
+use super::gate::{self, Attempt, Decision, Delegates, Facts, Offered};
 use super::ledger::{Call, Ledger, Resolution};
 use super::log::{self, Stop};
-use super::policy::{self, Bounds, OwnBounds};
 use super::{Engine, Run, agent, checks, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
@@ -58,10 +58,12 @@ impl Cleared<'_> {
 /// concurrently. Without a log, all intents are one commit. With a log, each effect is written before it starts,
 /// together with the previous effect's result.
 pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
-    if run.can_wait {
-        run.grants = approvals::grants(run, calls).await;
-    }
-    let cleared = decide_all(engine, run, calls).await;
+    let grants = match run.can_wait {
+        true => approvals::grants(run, calls).await,
+        false => Vec::new(),
+    };
+    let facts = facts(engine, run, grants);
+    let cleared = decide_all(run, &facts, calls).await;
     preflight::preflight(engine, run, calls).await;
     if run.log.is_none() {
         let all: Vec<_> = cleared.iter().collect();
@@ -76,7 +78,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         if !run.is_ours() {
             return Err(Stop::LeaseLost);
         }
-        let group = approved_as_they_are(engine, run, group).await;
+        let group = as_they_were(engine, run, &facts, group).await;
         for one in &group {
             started(engine, run, one, child_of(&one.callee));
         }
@@ -91,52 +93,54 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
     log::flush(engine, run, Vec::new()).await
 }
 
-/// Of approved or granted calls, those whose tools are unchanged since the approval (promise 4). The server is asked
-/// right before they start: its tools may have changed meanwhile, and not every server announces this. The other calls
-/// fail and are not sent.
-async fn approved_as_they_are<'a, 'b>(
+/// Decides once more on the approved and granted calls of a group, with what their servers offer now: right before they
+/// start, since the tools may have changed meanwhile, and not every server announces this (promise 4). Calls that may
+/// not run fail and are not sent.
+async fn as_they_were<'a, 'b>(
     engine: &Engine,
     run: &mut Run,
+    facts: &Facts,
     group: &'b [Cleared<'a>],
 ) -> Vec<&'b Cleared<'a>> {
-    let ledger = Ledger::of(&run.journal);
-    let by_user = |one: &Cleared<'_>| ledger.call(one.call.id).is_some_and(Call::is_by_user);
-    let by_user: Vec<_> = group.iter().map(by_user).collect();
     let mut good = Vec::with_capacity(group.len());
-    for (one, by_user) in group.iter().zip(by_user) {
-        let Callee::Tool(tool) = &one.callee else {
-            good.push(one);
-            continue;
-        };
-        if !by_user {
-            good.push(one);
-            continue;
-        }
-        let message = match is_as_it_was(engine, tool).await {
-            Some(true) => {
+    for one in group {
+        let resolution = match (&one.callee, Ledger::of(&run.journal).call(one.call.id)) {
+            (Callee::Tool(_), Some(call)) if call.is_by_user() => call.resolution(),
+            (Callee::Tool(_) | Callee::Agent, _) => {
                 good.push(one);
                 continue;
             }
-            Some(false) => policy::not_as_it_was(&tool.name),
-            None => format!(
-                "{} is unavailable, so it cannot be checked whether this tool is still as approved",
-                tool.server
-            ),
         };
-        run.push(failed(one.call.id, FailureCode::Unavailable, message));
+        let facts = Facts {
+            offered: offered(engine, &one.callee).await,
+            ..facts.clone()
+        };
+        match decide(one.call, &facts, resolution, Attempt::First).await.outcome {
+            PolicyDecision::Allow { .. } => good.push(one),
+            PolicyDecision::RequireApproval { reason, .. } => {
+                run.push(failed(one.call.id, FailureCode::Denied, reason));
+            }
+            PolicyDecision::Refuse { code, message, .. } => run.push(failed(one.call.id, code, message)),
+        }
     }
     good
 }
 
-/// Asks the server whether it still offers a tool unchanged. `None` when it does not answer: the reason is the server's
-/// own text, for operators only.
-async fn is_as_it_was(engine: &Engine, tool: &Tool) -> Option<bool> {
+/// Asks a tool's server what it offers now. Why it does not answer is the server's own text, for operators only.
+async fn offered(engine: &Engine, callee: &Callee<'_>) -> Offered {
+    let Callee::Tool(tool) = callee else {
+        return Offered::Later;
+    };
     if let Err(why) = engine.tools.refresh_server(&tool.server).await {
         tracing::warn!(server = %tool.server, tool = %tool.name, why, "the tools of a server cannot be read");
-        return None;
+        return Offered::Unknown;
     }
-    let same = |now: &Arc<Tool>| now.server == tool.server && now.name == tool.name && now.digest == tool.digest;
-    Some(engine.tools.catalog().tools.iter().any(same))
+    let catalog = engine.tools.catalog();
+    let mut same = catalog
+        .tools
+        .iter()
+        .filter(|now| now.server == tool.server && now.name == tool.name);
+    Offered::Tool(same.next().map(|now| Arc::clone(&now.digest)))
 }
 
 /// Runs a group of calls and appends their results.
@@ -173,95 +177,71 @@ fn cleared<'a>(call: &'a Proposed, callee: Callee<'a>, arguments: Arc<RawValue>)
     }
 }
 
-async fn decide_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
+/// Decides on calls that were not started. Returns those that may run.
+async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
     let ledger = Ledger::of(&run.journal);
     let resolution = |call: &Proposed| ledger.call(call.id).and_then(Call::resolution);
     let resolutions: Vec<_> = calls.iter().map(resolution).collect();
     for (call, resolution) in calls.iter().zip(resolutions) {
-        let asked = match resolution {
-            None => None,
-            Some(Resolution::Approved(arguments)) => Some(arguments),
-            Some(Resolution::Refused(code, message)) => {
-                run.push(failed(call.id, code, message));
-                continue;
-            }
-        };
-        let decision = match &call.target {
-            Target::Agent(name) => agent::decide(run, name, &call.call.args),
-            _ => decide(engine, call, bounds(engine, run, &run.grants)).await,
-        };
-        // The approval is for exactly these arguments of the tool as it was then. Everything else is decided again.
-        let decision = match (decision, asked) {
-            (
-                PolicyDecision::RequireApproval { arguments, .. } | PolicyDecision::Allow { arguments, .. },
-                Some(asked),
-            ) => match arguments.get() == asked.get() {
-                true => PolicyDecision::Allow { arguments, by: None },
-                false => PolicyDecision::Refuse {
-                    code: FailureCode::Denied,
-                    message: "the approval was given for other arguments".to_owned(),
-                    by: Vec::new(),
-                },
+        // The journal has the approver's refusal already.
+        let is_refusal = matches!(resolution, Some(Resolution::Refused(..)));
+        let decision = decide(call, facts, resolution, Attempt::First).await.outcome;
+        if !is_refusal {
+            run.push(Entry::Decided {
+                call: call.id,
+                decision: decision.clone(),
+            });
+        }
+        match decision {
+            PolicyDecision::Allow { arguments, .. } => match &call.target {
+                Target::Tool(tool) => allowed.push(cleared(call, Callee::Tool(tool), arguments)),
+                Target::Agent(_) => allowed.push(cleared(call, Callee::Agent, arguments)),
+                Target::Unresolved(_) | Target::Verdict(_) | Target::Unknown => {
+                    run.push(failed(call.id, FailureCode::UnknownTool, "not a tool".to_owned()));
+                }
             },
-            (decision, _) => decision,
-        };
-        run.push(Entry::Decided {
-            call: call.id,
-            decision: decision.clone(),
-        });
-        match (decision, &call.target) {
-            (PolicyDecision::Allow { arguments, .. }, Target::Tool(tool)) => {
-                allowed.push(cleared(call, Callee::Tool(tool), arguments));
-            }
-            (PolicyDecision::Allow { arguments, .. }, Target::Agent(_)) => {
-                allowed.push(cleared(call, Callee::Agent, arguments));
-            }
-            (PolicyDecision::Refuse { code, message, .. }, _) => {
+            PolicyDecision::Refuse { code, message, .. } => {
                 tracing::info!(decision_id = %run.record.id, code = code.as_str(), "a proposed call was not run");
                 run.push(failed(call.id, code, message));
             }
             // Waits for an approval; `next` suspends on it.
-            (PolicyDecision::RequireApproval { .. }, _) => {}
-            (PolicyDecision::Allow { .. }, _) => {
-                run.push(failed(call.id, FailureCode::UnknownTool, "not a tool".to_owned()));
-            }
+            PolicyDecision::RequireApproval { .. } => {}
         }
     }
     allowed
 }
 
 /// Decides on a call; on a separate thread if that takes long.
-async fn decide(engine: &Engine, call: &Proposed, bounds: Bounds<'_>) -> PolicyDecision {
-    if let Some(decision) = policy::decide_quickly(call, bounds) {
+async fn decide(call: &Proposed, facts: &Facts, resolution: Option<Resolution>, attempt: Attempt) -> Decision {
+    if let Some(decision) = gate::decide_quickly(call, facts, resolution.as_ref(), attempt) {
         return decision;
     }
-    let (owned, proposed) = (OwnBounds::new(bounds, &engine.policy), call.clone());
-    checks::apart(bounds.tenant, bounds.user, move || {
-        policy::decide(&proposed, owned.bounds())
-    })
-    .await
-    .unwrap_or_else(|busy| PolicyDecision::Refuse {
-        code: FailureCode::LimitReached,
-        message: busy,
-        by: Vec::new(),
-    })
+    let (call, owned) = (call.clone(), facts.clone());
+    let decided = checks::apart(&facts.tenant, &facts.user, move || {
+        gate::decide(&call, &owned, resolution.as_ref(), attempt)
+    });
+    decided.await.unwrap_or_else(Decision::busy)
 }
 
-/// The current bounds for deciding on a run's calls.
-fn bounds<'a>(engine: &'a Engine, run: &'a Run, grants: &'a [Grant]) -> Bounds<'a> {
-    Bounds {
-        tenant: &run.record.tenant,
-        user: &run.record.user,
-        agent: run.agent.as_ref().map(|place| place.definition.name.as_str()),
-        surface: run.record.surface,
+/// What the gate has to know about a run now.
+fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
+    let agent = run.agent.as_ref();
+    let (tenant, user) = (run.record.tenant.clone(), run.record.user.clone());
+    Facts {
+        agent: agent.map(|place| place.definition.name.as_str().into()),
         approval: run.approval,
+        floor: run.floor,
         can_wait: run.can_wait,
-        policy: &engine.policy,
         grants,
-        missing: &run.toolset.missing,
+        delegates: agent.map(|place| Delegates {
+            snapshot: Arc::clone(&place.bundle),
+            depth: place.settings.depth,
+        }),
+        missing: run.toolset.missing.clone(),
         zone: run.zone,
         now_us: engine.clock.now_us(),
+        ..Facts::new(tenant, user, run.record.surface, Arc::clone(&engine.policy))
     }
 }
 
@@ -423,7 +403,7 @@ async fn retry_call(
     let may = tool.repeatable()
         && left > WORTH_A_SECOND
         && !run.cancel.is_cancelled()
-        && tokio::time::timeout(left, still_allowed(engine, run, one.call, tool))
+        && tokio::time::timeout(left, still_allowed(engine, run, one))
             .await
             .unwrap_or(false);
     let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
@@ -438,32 +418,32 @@ async fn retry_call(
     Err(if tool.side_effect { in_doubt(&first) } else { first })
 }
 
-/// May a started call be sent again? The approval is for the tool as it was (promise 4). Since then the grant may have
-/// been revoked, the run cancelled (by another process too), or the policy changed.
-async fn still_allowed(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
+/// May a started call be sent again? Since then the grant may have been revoked, the run cancelled (by another process
+/// too), or the policy changed.
+async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
     if let Some(log) = &run.log
         && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
     {
         return false;
     }
-    let (granted, approved) = match Ledger::of(&run.journal).call(call.id) {
-        Some(state) => (state.grant().is_some(), state.was_approved().is_some()),
-        None => (false, false),
-    };
-    if (approved || granted) && is_as_it_was(engine, tool).await != Some(true) {
+    let ledger = Ledger::of(&run.journal);
+    let Some(call) = ledger.call(one.call.id) else {
         return false;
-    }
-    let grants = match granted {
-        true => approvals::grants(run, std::slice::from_ref(call)).await,
-        false => Vec::new(),
     };
-    match decide(engine, call, bounds(engine, run, &grants)).await {
-        PolicyDecision::Allow { .. } => true,
-        PolicyDecision::RequireApproval { .. } => approved,
-        // Arguments that are no longer valid, such as a time that has passed, do no harm: the first attempt may have
-        // worked then. A check that could not be made allows nothing.
-        PolicyDecision::Refuse { code, .. } => !matches!(code, FailureCode::Denied | FailureCode::LimitReached),
-    }
+    let grants = match call.grant() {
+        Some(_) => approvals::grants(run, std::slice::from_ref(one.call)).await,
+        None => Vec::new(),
+    };
+    let facts = Facts {
+        offered: match call.is_by_user() {
+            true => offered(engine, &one.callee).await,
+            false => Offered::Later,
+        },
+        ..facts(engine, run, grants)
+    };
+    let attempt = call.first_started_us().map_or(Attempt::First, Attempt::Again);
+    let decision = decide(one.call, &facts, call.resolution(), attempt).await;
+    matches!(decision.outcome, PolicyDecision::Allow { .. })
 }
 
 fn in_doubt(failure: &CallFailure) -> CallFailure {

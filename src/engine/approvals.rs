@@ -14,8 +14,8 @@ use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId};
-use crate::domain::journal::{CallResult, Entry, Proposed, Target};
-use crate::domain::policy::Grant;
+use crate::domain::journal::{CallResult, Entry, Proposed, Target, ToolRef};
+use crate::domain::policy::{AGENTS, Grant};
 use crate::domain::templates::Text;
 use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
@@ -136,13 +136,14 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
     let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
     waiting
         .filter_map(|call| {
-            let tool = call.tool()?;
+            let callee = callee(run, call)?;
             let (arguments, details) = (call.requested()?, call.details()?);
-            let with = in_short(Some(tool), arguments, details.recipients.as_ref());
+            let tool = call.tool().map(AsRef::as_ref);
+            let with = in_short(tool, arguments, details.recipients.as_ref());
             let account = details.account.as_deref().map(in_a_sentence);
             let account = account.map_or_else(String::new, |account| format!(" from {account}"));
             let with = if with.is_empty() { with } else { format!(" ({with})") };
-            let asked = format!("{}{account}{with}", tool.name);
+            let asked = format!("{}{account}{with}", callee.name);
             let words = Text::ApprovalRequest.with(&[("call", &asked), ("reason", &details.reason)]);
             let details = Details {
                 request: Some(words.clone()),
@@ -152,7 +153,7 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
                 id: call.id(),
                 approval: Some((ApprovalId::new(), stands)),
                 sequence: call.proposed.sequence,
-                tool: Arc::clone(tool),
+                tool: callee,
                 arguments: Arc::clone(arguments),
                 model: Arc::clone(&model),
                 details,
@@ -195,7 +196,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
         id: call.id(),
         approval: None,
         sequence: call.proposed.sequence,
-        tool: Arc::clone(tool),
+        tool: ToolRef::from(&**tool),
         arguments: Arc::clone(arguments),
         model: Arc::clone(&model),
         details: reached(tool, arguments),
@@ -250,8 +251,9 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
             let (status, error) = match &result.outcome {
                 Ok(_) => (ActionStatus::Completed, None),
                 Err(failure) => {
-                    let status = match failure.code {
-                        FailureCode::InDoubt => ActionStatus::InDoubt,
+                    // The run of a called agent has its own in-doubt actions, which a user can settle.
+                    let status = match (failure.code, &call.proposed.target) {
+                        (FailureCode::InDoubt, Target::Tool(_) | Target::Unresolved(_)) => ActionStatus::InDoubt,
                         _ => ActionStatus::Failed,
                     };
                     (status, Some((failure.code, Arc::from(failure.for_callers()))))
@@ -365,6 +367,23 @@ fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
             && actions.iter().all(|action| action.id != call.id())
     });
     unasked.map(Call::id).collect()
+}
+
+/// The tool or the agent that a call is of; `None` if it is of neither.
+fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
+    match &call.proposed.target {
+        Target::Tool(tool) => Some(ToolRef::from(&**tool)),
+        Target::Agent(name) => {
+            let member = run.agent.as_ref()?.bundle.get(name)?;
+            Some(ToolRef {
+                server: AGENTS.into(),
+                name: Arc::clone(name),
+                digest: Arc::clone(&member.definition.hash),
+                side_effect: false,
+            })
+        }
+        Target::Unresolved(_) | Target::Verdict(_) | Target::Unknown => None,
+    }
 }
 
 fn model(run: &Run) -> Arc<str> {

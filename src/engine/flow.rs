@@ -71,9 +71,10 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
         Some((call, step, round)) => {
             let Some(result) = call.result() else {
                 let this = vec![call.proposed];
-                return match call.was_started() {
-                    true => Next::Recover(this),
-                    false => Next::Act(this),
+                return match (call.was_started(), call.awaits_approval()) {
+                    (true, _) => Next::Recover(this),
+                    (false, true) => Next::Suspend(vec![call.id()]),
+                    (false, false) => Next::Act(this),
                 };
             };
             let done = match &result.outcome {

@@ -16,12 +16,12 @@ pub mod context;
 pub mod derive;
 pub mod doom_loop;
 pub mod flow;
+pub mod gate;
 pub mod ledger;
 pub mod limits;
 pub mod live;
 pub mod log;
 pub mod next;
-pub mod policy;
 pub mod record;
 pub mod toolset;
 pub mod verdict;
@@ -52,9 +52,10 @@ use log::Stop;
 
 use crate::domain::agent_run::StopReason;
 use crate::domain::budget::Held;
+use crate::domain::definition::Approval;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Speaker, Target};
-use crate::domain::policy::{Grant, Policy};
+use crate::domain::policy::Policy;
 use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
 use crate::ports::commit::Recorder;
@@ -88,13 +89,13 @@ pub struct Run {
     /// Model and sampling.
     pub settings: Arc<ModelSettings>,
     /// When calls require approval.
-    pub approval: policy::Approval,
+    pub approval: Approval,
+    /// The least approval that its surface demands.
+    pub floor: Approval,
     /// Can it wait for an approval?
     pub can_wait: bool,
     /// The user's time zone, if it is known and the run can wait for an approval.
     pub zone: Option<chrono_tz::Tz>,
-    /// The grants of its user; empty if the run cannot wait for an approval.
-    pub grants: Vec<Grant>,
     /// What the model may call.
     pub toolset: Arc<Toolset>,
     /// Earlier messages of the conversation, oldest first.

@@ -1,16 +1,15 @@
 //! Helpers for the engine's own tests.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::toolset::Toolset;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{FunctionCall, ModelTurn, Part, Proposed, Target};
+use crate::domain::journal::{FunctionCall, ModelTurn, Part, Proposed};
 use crate::domain::schema::JsonSchema;
-use crate::domain::tool::{Idempotency, Tool};
+use crate::domain::tool::Tool;
 use crate::ports::tools::Catalog;
 
 pub(crate) fn raw(text: &str) -> Box<RawValue> {
@@ -19,24 +18,10 @@ pub(crate) fn raw(text: &str) -> Box<RawValue> {
 
 pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)) -> Arc<Tool> {
     let mut tool = Tool {
-        server: "tasks".into(),
-        name: name.into(),
-        description: String::new(),
         input: JsonSchema::compile(raw(schema)).expect("schema"),
         model_schema: raw(schema),
-        output_schema: None,
-        side_effect: true,
-        idempotency: Idempotency::None,
-        approval: None,
-        timeout: Duration::from_secs(30),
-        identity_argument: None,
-        tenant_users: false,
-        recipients: Vec::new(),
-        always_ask: Vec::new(),
-        single_line: Vec::new(),
-        times: None,
-        preflight: None,
         digest: "0".into(),
+        ..Tool::named("tasks", name)
     };
     change(&mut tool);
     Arc::new(tool)
@@ -63,12 +48,7 @@ pub(crate) fn function_call(name: &str, args: &str) -> FunctionCall {
 }
 
 pub(crate) fn call_of(tool: &Arc<Tool>, args: &str) -> Proposed {
-    Proposed {
-        id: ActionId::new(),
-        sequence: 1,
-        call: function_call(&tool.name, args),
-        target: Target::Tool(Arc::clone(tool)),
-    }
+    Proposed::of(tool, raw(args))
 }
 
 /// A turn with the text `text` and the calls `calls`, routed through `toolset`.

@@ -15,7 +15,8 @@ use crate::domain::action::{ActionStatus, Details};
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, RunId};
-use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::journal::ToolRef;
+use crate::domain::tool::FailureCode;
 
 /// Writes what happens. Each call returns when its data is durable, or when the write has failed.
 pub trait Recorder: Send + Sync {
@@ -163,8 +164,8 @@ pub struct NewAction {
     pub approval: Option<(ApprovalId, Duration)>,
     /// Position in its run.
     pub sequence: u32,
-    /// The tool.
-    pub tool: Arc<Tool>,
+    /// The tool; for a call of another agent, the agent's name and the hash of its definition.
+    pub tool: ToolRef,
     /// Canonical arguments.
     pub arguments: Arc<RawValue>,
     /// The model that proposed it.

@@ -16,3 +16,15 @@ pub mod sessions;
 pub mod threads;
 
 pub use failure::{OutcomeUnknown, StoreFailure};
+
+use crate::domain::definition::Approval;
+use crate::domain::policy::THREAD;
+
+/// The least approval that the surface of this name demands.
+#[must_use]
+pub fn floor(surface: &str) -> Approval {
+    match surface {
+        THREAD => threads::FLOOR,
+        _ => Approval::Never,
+    }
+}

@@ -1292,3 +1292,71 @@ pub(crate) async fn an_approved_call_is_never_made_twice_whichever_process_dies(
     }
     assert!(died > 20, "{died}");
 }
+
+const ASKED: &str =
+    "rules:\n- {name: seen, tools: [agent__clerk], then: require_approval, reason: the clerk is busy}\n";
+
+/// R-10, D-4, X-15: a rule can require approval for a call of an agent. Approved, the called agent runs once; rejected,
+/// it does not run, and the caller's model reads why.
+pub(crate) async fn a_rule_can_require_approval_for_a_call_of_an_agent(db: TestDb) {
+    let rig = Rig::on(db, &[BOSS, CLERK]).await;
+    rig.rules(ASKED);
+    for (resolution, expected) in [
+        (Resolution::ApproveOnce, [ActionStatus::Completed]),
+        (Resolution::Reject, [ActionStatus::Rejected]),
+    ] {
+        rig.model.script("boss", [call("clerk", go()), words("Done.")]);
+        rig.model.script("clerk", [words("Filed.")]);
+        let begun = rig.begin("boss", go(), None).await;
+        rig.waits(begun).await;
+        assert_eq!(rig.runs_of(begun.id).await.len(), 1, "nothing runs without approval");
+        let [question] = &rig.questions(begun.id).await[..] else {
+            panic!("one approval request")
+        };
+        assert_eq!(
+            (&*question.server, question.tool.as_str(), question.arguments.get()),
+            ("agent", "clerk", r#"{"query":"go"}"#)
+        );
+        assert!(
+            question.details.reason.contains("the clerk is busy (rule \"seen\")"),
+            "{question:?}"
+        );
+        assert!(!question.details.is_grantable());
+        rig.says("user:ann", question, resolution, Some("not today")).await;
+        let run = rig.ends(rig.taken_up(begun.id).await).await;
+        assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Done."));
+        assert_eq!(rig.statuses(begun.id).await, expected);
+        let (_, told) = rig.model.asked_of("boss").last().unwrap().responses()[0].clone();
+        let approved = resolution.approves();
+        assert_eq!(rig.runs_of(begun.id).await.len(), if approved { 2 } else { 1 });
+        match told {
+            Ok(output) => assert_eq!((approved, output), (true, json!({"output": "Filed."}))),
+            Err((code, message)) => {
+                assert_eq!((approved, code), (false, FailureCode::Rejected));
+                assert!(message.contains("not today"), "{message}");
+            }
+        }
+    }
+}
+
+/// R-10, X-2: a rule holds for the steps of a flow as well, which no model calls.
+pub(crate) async fn a_rule_can_require_approval_for_a_step_or_deny_it(db: TestDb) {
+    let flow = "name: office\ndescription: An office.\nflow_type: sequential\nsteps: [clerk]\n";
+    let rig = Rig::on(db, &[flow, CLERK]).await;
+    rig.rules(ASKED);
+    rig.model.script("clerk", [words("Filed.")]);
+    let begun = rig.begin("office", go(), None).await;
+    rig.waits(begun).await;
+    let [question] = &rig.questions(begun.id).await[..] else {
+        panic!("one approval request")
+    };
+    rig.says("user:ann", question, Resolution::ApproveOnce, None).await;
+    let run = rig.ends(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Filed."));
+
+    rig.rules(&ASKED.replace("require_approval", "deny"));
+    let run = rig.run("office", go()).await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    assert!(run.error().contains("the clerk is busy"), "{}", run.error());
+    assert_eq!(rig.runs_of(run.id).await.len(), 1);
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::agent_run::{AgentRun, RunStatus};
-use gavel::domain::definition::{Agents as Folder, Definition, Form, Source, check};
+use gavel::domain::definition::{Agents as Folder, Approval, Definition, Form, Source, check};
 use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::domain::policy::Policy;
@@ -250,7 +250,8 @@ impl Rig {
     /// Creates a run in a new thread, as the surface does.
     pub(crate) async fn begin_in_thread(&self, agent: &str, inputs: Value) -> Begun {
         let new = self.new_run(agent, inputs, None);
-        let settings = Settings::top(self.definition(agent), None, None).in_thread(OnReject::Continue);
+        let settings =
+            Settings::top(self.definition(agent), None, None).in_thread(Approval::SideEffects, OnReject::Continue);
         let thread = InThread {
             thread: ThreadId::new(),
             is_new: true,

@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 
 use gavel::domain::argument_path::ArgumentPath;
 use gavel::domain::journal::CallFailure;
-use gavel::domain::schema::JsonSchema;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::BoxFuture;
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use crate::rig::ManualClock;
@@ -73,7 +71,8 @@ pub(crate) struct ScriptedTools {
 
 impl ScriptedTools {
     /// `read` and `look` only read. `send` has an effect each time, `book` once per key, `put` the same effect however
-    /// often it is called. `mail`, `letter` (`mail` with a key) and `peek` (only reads) name their recipients in `to`.
+    /// often it is called. `mail`, `letter` (`mail` with a key) and `peek` (only reads) name their recipients in `to`; a
+    /// grant covers any `n`.
     pub(crate) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
         let tools = [
             ("read", false, Idempotency::None),
@@ -91,7 +90,9 @@ impl ScriptedTools {
         ];
         let mails = mails.map(|(name, side_effect, idempotency)| {
             let mut mail = tool(name, side_effect, idempotency);
-            Arc::get_mut(&mut mail).unwrap().recipients = vec![ArgumentPath::parse("to").unwrap()];
+            let path = |text: &str| vec![ArgumentPath::parse(text).unwrap()];
+            let settings = Arc::get_mut(&mut mail).unwrap();
+            (settings.recipients, settings.free_arguments) = (path("to"), path("n"));
             mail
         });
         let catalog = Catalog {
@@ -181,26 +182,13 @@ impl ScriptedTools {
 }
 
 fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
-    let schema = || RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap();
     Arc::new(Tool {
-        server: "desk".into(),
-        name: name.into(),
         description: format!("{name}s"),
-        input: JsonSchema::compile(schema()).unwrap(),
-        model_schema: schema(),
-        output_schema: None,
         side_effect,
         idempotency,
-        approval: None,
         timeout: Duration::from_secs(20),
-        identity_argument: None,
-        tenant_users: false,
-        recipients: Vec::new(),
-        always_ask: Vec::new(),
-        single_line: Vec::new(),
-        times: None,
-        preflight: None,
         digest: format!("digest of {name}").into(),
+        ..Tool::named("desk", name)
     })
 }
 

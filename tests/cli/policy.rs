@@ -181,7 +181,7 @@ fn check_applies_grants() {
     let place = place("");
     let mcp = json!({"mcpServers": {"tasks": {
         "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"],
-        "gavel": {"tools": {"add_task": {"recipients": ["description"]}}},
+        "gavel": {"tools": {"add_task": {"recipients": ["description"], "freeArguments": []}}},
     }}});
     fs::write(place.path().join("mcp.json"), mcp.to_string()).unwrap();
     fs::create_dir(place.path().join("agents")).unwrap();

@@ -9,7 +9,7 @@ use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::schema::JsonSchema;
-use gavel::domain::tool::{Idempotency, Tool};
+use gavel::domain::tool::Tool;
 use gavel::http::google;
 use gavel::http::health::{McpServer, McpState, Surroundings};
 use gavel::ports::BoxFuture;
@@ -214,24 +214,11 @@ impl OneTool {
     pub fn new() -> Self {
         let schema = r#"{"type":"object","properties":{"description":{"type":"string"}}}"#;
         let tool = Tool {
-            server: "tasks".into(),
-            name: "add_task".into(),
-            description: String::new(),
             input: JsonSchema::compile(raw(schema)).unwrap(),
             model_schema: raw(schema),
-            output_schema: None,
-            side_effect: true,
-            idempotency: Idempotency::None,
-            approval: None,
             timeout: Duration::from_secs(5),
-            identity_argument: None,
-            tenant_users: false,
-            recipients: Vec::new(),
-            always_ask: Vec::new(),
-            single_line: Vec::new(),
-            times: None,
-            preflight: None,
             digest: "0".into(),
+            ..Tool::named("tasks", "add_task")
         };
         Self(Arc::new(Catalog {
             generation: 1,

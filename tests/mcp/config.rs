@@ -52,7 +52,7 @@ fn gavels_own_settings_are_under_gavel() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {
         "identity": {"argument": "user_id"}, "connection": "per_user", "tenantUsers": true, "trustHints": true, "maxConcurrent": 4, "pin": true,
         "tools": {"send": {"sideEffect": true, "approval": "required", "timeoutMs": 900, "idempotency": "key",
-                           "recipients": ["to", "cc"], "singleLine": ["subject"], "alwaysAsk": ["folder"],
+                           "recipients": ["to", "cc"], "singleLine": ["subject"], "freeArguments": ["folder"],
                            "times": {"start": "start", "end": "event.end", "zone": "zone", "allowPast": "past"}}}
     }}}})
     .to_string();
@@ -70,7 +70,7 @@ fn gavels_own_settings_are_under_gavel() {
     let paths: Vec<_> = send.recipients.iter().map(ToString::to_string).collect();
     assert_eq!(paths, ["to", "cc"]);
     assert_eq!(send.single_line[0].to_string(), "subject");
-    assert_eq!(send.always_ask[0].to_string(), "folder");
+    assert_eq!(send.free_arguments[0].to_string(), "folder");
     let times = send.times.as_ref().unwrap();
     assert_eq!(times.start.to_string(), "start");
     assert_eq!(times.end.as_ref().unwrap().to_string(), "event.end");
@@ -221,16 +221,12 @@ fn a_renamed_key_is_read_under_its_old_name_with_a_warning() {
     let gavel = &config.servers[0].gavel;
     let send = &gavel.tools["send"];
     assert_eq!(gavel.required_env, [["KEY"]]);
-    assert_eq!(
-        (&*send.single_line[0].to_string(), &*send.always_ask[0].to_string()),
-        ("subject", "folder")
-    );
+    assert_eq!(&*send.single_line[0].to_string(), "subject");
     assert_eq!(send.preflight.as_deref(), Some("check"));
     let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
     for (old, new) in [
         ("needs", "requiredEnv"),
         ("oneLine", "singleLine"),
-        ("ungrantable", "alwaysAsk"),
         ("ready", "preflight"),
     ] {
         let says = format!("`{old}` is now `{new}`; rename it");
@@ -239,6 +235,13 @@ fn a_renamed_key_is_read_under_its_old_name_with_a_warning() {
             1,
             "{warned:?}"
         );
+    }
+    // What `freeArguments` does not list is not covered anyway.
+    for says in [
+        "gavel/tools/send/ungrantable: ignored",
+        "gavel/tools/send: `freeArguments` is missing",
+    ] {
+        assert!(warned.iter().any(|warning| warning.contains(says)), "{warned:?}");
     }
     let both = issues(&entry(json!({"needs": [["KEY"]], "requiredEnv": [["KEY"]]})));
     assert_eq!(both[0].pointer, "/mcpServers/a/gavel/needs");

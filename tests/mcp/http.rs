@@ -70,24 +70,14 @@ fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel
     use gavel::domain::schema::JsonSchema;
     use gavel::domain::tool::Tool;
     std::sync::Arc::new(Tool {
-        server: tool.server.clone(),
-        name: name.into(),
         description: tool.description.clone(),
         input: JsonSchema::compile(tool.input.original().to_owned()).unwrap(),
         model_schema: tool.model_schema.clone(),
-        output_schema: None,
         side_effect: tool.side_effect,
         idempotency: tool.idempotency,
-        approval: None,
         timeout: tool.timeout,
-        identity_argument: None,
-        tenant_users: false,
-        recipients: Vec::new(),
-        always_ask: Vec::new(),
-        single_line: Vec::new(),
-        times: None,
-        preflight: None,
         digest: tool.digest.clone(),
+        ..Tool::named(&tool.server, name)
     })
 }
 

@@ -720,7 +720,7 @@ pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
         id,
         approval: Some((approval, Duration::from_secs(3600))),
         sequence: 1,
-        tool: tool("send"),
+        tool: (&*tool("send")).into(),
         arguments: raw(r#"{"to":"bob@example.com"}"#),
         model: "gemini-test".into(),
         details: Details {

@@ -40,7 +40,7 @@ fn unasked(intent: &Intent, grant: Option<GrantId>) -> NewAction {
         id: intent.id,
         approval: None,
         sequence: intent.sequence,
-        tool: Arc::clone(&intent.tool),
+        tool: (&*intent.tool).into(),
         arguments: Arc::clone(&intent.arguments),
         model: "gemini-test".into(),
         details: Details::default(),

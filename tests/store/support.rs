@@ -9,7 +9,6 @@ use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
-use gavel::domain::schema::JsonSchema;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::claims::StoredAnswer;
 use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, PolicyOutcome};
@@ -213,26 +212,10 @@ pub(crate) fn raw(json: &str) -> Arc<RawValue> {
 }
 
 pub(crate) fn tool(name: &str) -> Arc<Tool> {
-    let schema = || RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap();
     Arc::new(Tool {
-        server: "tasks".into(),
-        name: name.into(),
-        description: String::new(),
-        input: JsonSchema::compile(schema()).unwrap(),
-        model_schema: schema(),
-        output_schema: None,
-        side_effect: true,
         idempotency: Idempotency::Key,
-        approval: None,
-        timeout: Duration::from_secs(30),
-        identity_argument: None,
-        tenant_users: false,
-        recipients: Vec::new(),
-        always_ask: Vec::new(),
-        single_line: Vec::new(),
-        times: None,
-        preflight: None,
         digest: "d1gest".into(),
+        ..Tool::named("tasks", name)
     })
 }
 

@@ -146,7 +146,7 @@ pub(crate) async fn a_forged_grant_is_found(db: TestDb) {
     let action = NewAction {
         approval: None,
         grant: GrantId::parse(&id),
-        tool: tool("wipe"),
+        tool: (&*tool("wipe")).into(),
         ..asked(sent.id, ApprovalId::new())
     };
     let append = Append {

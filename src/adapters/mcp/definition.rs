@@ -154,6 +154,7 @@ fn tool(
     })?;
     let shown = translate(schema, identity_argument.as_deref())?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
+    tell_unknown(source, name, schema, &settings);
     let hints = Hints::of(definition, server.gavel.trust_hints);
     Ok(Arc::new(Tool {
         server: server.name.clone(),
@@ -169,7 +170,7 @@ fn tool(
         identity_argument,
         tenant_users: server.gavel.tells_tenants(),
         recipients: settings.recipients,
-        always_ask: settings.always_ask,
+        free_arguments: settings.free_arguments,
         single_line: settings.single_line,
         times: settings.times,
         preflight: settings.preflight,
@@ -243,6 +244,31 @@ fn tell(source: &Source, tool: &str, schema: &str, slips: &[Slip]) {
             place,
             "a part of the tool's schema {what}"
         );
+    }
+}
+
+/// Logs the paths of a tool's settings whose argument the tool does not declare, for an operator.
+fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSettings) {
+    let Some(declared) = schema.get("properties").and_then(Value::as_object) else {
+        return;
+    };
+    let keys = [
+        ("recipients", &settings.recipients),
+        ("freeArguments", &settings.free_arguments),
+        ("singleLine", &settings.single_line),
+    ];
+    for (key, paths) in keys {
+        for path in paths.iter().filter(|path| !declared.contains_key(path.argument())) {
+            let path = path.to_string();
+            log::line!(
+                source.log,
+                warn,
+                "unknown argument in mcp.json",
+                tool,
+                path,
+                "{key} names an argument that the tool does not declare"
+            );
+        }
     }
 }
 

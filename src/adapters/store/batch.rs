@@ -214,32 +214,14 @@ mod tests {
     use serde_json::value::RawValue;
 
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
-    use crate::domain::schema::JsonSchema;
-    use crate::domain::tool::{Idempotency, Tool};
+    use crate::domain::tool::Tool;
     use crate::ports::commit::{Commit, Fact};
     use crate::ports::records::{Intent, OpenDecision};
 
     fn tool() -> Tool {
-        let schema = RawValue::from_string("{}".to_owned()).unwrap();
         Tool {
-            server: "tasks".into(),
-            name: "add_task".into(),
-            description: String::new(),
-            input: JsonSchema::compile(schema.clone()).unwrap(),
-            model_schema: schema,
-            output_schema: None,
-            side_effect: true,
-            idempotency: Idempotency::None,
-            approval: None,
-            timeout: Duration::from_secs(30),
-            identity_argument: None,
-            tenant_users: false,
-            recipients: Vec::new(),
-            always_ask: Vec::new(),
-            single_line: Vec::new(),
-            times: None,
-            preflight: None,
             digest: "0".into(),
+            ..Tool::named("tasks", "add_task")
         }
     }
 

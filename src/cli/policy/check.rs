@@ -20,10 +20,10 @@ use crate::config::Config;
 use crate::domain::action;
 use crate::domain::address::Recipients;
 use crate::domain::ids::{TenantId, UserId};
+use crate::domain::journal::{PolicyDecision, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Effect, Grant, Policy};
-use crate::domain::tool::{FailureCode, Tool};
-use crate::engine::policy::{Bounds, CheckedCall, checked};
-use crate::ports::clock::{Clock, SystemClock};
+use crate::domain::tool::Tool;
+use crate::engine::gate::{Answer, Attempt, Decision, Facts, Findings, decide};
 use crate::ports::records::ListQuery;
 use crate::ports::tools::{Catalog, Tools};
 
@@ -92,30 +92,25 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         },
     };
     let judged = |surface: &str, agent: Option<&str>| {
+        let mut call = Proposed::of(tool, arguments.clone());
         // An agent created through the API is unknown here, and so are its tools.
-        if let Some((whose, granted)) = modes.offers(surface, agent)
-            && !granted
-                .iter()
-                .any(|name| find(&catalog, &servers, name).is_ok_and(|granted| Arc::ptr_eq(granted, tool)))
-        {
-            let reason = format!("{whose} does not grant {}", tool.qualified_name());
-            return Err((FailureCode::UnknownTool, reason));
+        let not_granted = modes.offers(surface, agent).filter(|(_, granted)| {
+            let is_it = |name: &String| find(&catalog, &servers, name).is_ok_and(|granted| Arc::ptr_eq(granted, tool));
+            !granted.iter().any(is_it)
+        });
+        if not_granted.is_some() {
+            call.target = Target::Unknown;
         }
-        let bounds = Bounds {
-            tenant: &args.tenant,
-            user: &args.user,
-            agent,
-            surface,
-            approval: modes.of(surface, agent),
-            // This shows the gate's decision; a note says if the surface cannot request approval.
-            can_wait: true,
-            policy: &policy,
-            grants: &grants,
-            missing: &[],
-            zone: None,
-            now_us: SystemClock.now_us(),
+        // `can_wait`: this shows the gate's decision; a note says if the surface cannot request approval.
+        let facts = Facts {
+            grants: grants.clone(),
+            ..modes.facts(&policy, &args.tenant, &args.user, surface, agent)
         };
-        checked(tool, &arguments, &bounds).map_err(|unfit| (FailureCode::InvalidArguments, unfit.message))
+        let mut decision = decide(&call, &facts, None, Attempt::First);
+        if let (Some((whose, _)), PolicyDecision::Refuse { message, .. }) = (not_granted, &mut decision.outcome) {
+            *message = format!("{whose} does not grant {}", tool.qualified_name());
+        }
+        decision
     };
     let in_threads = Some(modes.in_threads.as_str());
     let (surface, agent) = match (args.surface.as_deref(), args.agent.as_deref()) {
@@ -124,14 +119,11 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         (Some(THREAD), None) => (THREAD, in_threads),
         (Some(surface), agent) => (surface, agent),
     };
-    let verdict = judged(surface, agent);
-    let exit = match &verdict {
-        Ok(checked) => print(args, checked, &policy, surface)?,
-        Err((code, message)) => refused(args, *code, message, surface)?,
-    };
+    let decision = judged(surface, agent);
+    let exit = print(args, &decision, &policy, surface)?;
     if args.surface.is_none() && args.agent.is_none() {
-        let there = answer(&judged(THREAD, in_threads));
-        if there != answer(&verdict) {
+        let there = word(&judged(THREAD, in_threads));
+        if there != word(&decision) {
             output::note(&format!(
                 "this is the answer for the chat surface; in a thread it is {there} (--surface thread shows why)"
             ));
@@ -140,11 +132,11 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The answer as one word.
-fn answer(verdict: &Result<CheckedCall, (FailureCode, String)>) -> &'static str {
-    match verdict {
-        Ok(checked) => checked.decision.effect.as_str(),
-        Err((code, _)) => code.as_str(),
+/// The decision as one word.
+fn word(decision: &Decision) -> &'static str {
+    match (&decision.answer, &decision.outcome) {
+        (None, PolicyDecision::Refuse { code, .. }) => code.as_str(),
+        _ => decision.effect().as_str(),
     }
 }
 
@@ -206,53 +198,53 @@ fn find<'a>(catalog: &'a Catalog, servers: &[ServerStatus], name: &str) -> anyho
     }
 }
 
-fn refused(args: &Args, code: FailureCode, message: &str, surface: &str) -> anyhow::Result<Exit> {
+fn print(args: &Args, decision: &Decision, policy: &Policy, surface: &str) -> anyhow::Result<Exit> {
+    let Some(answer) = &decision.answer else {
+        let message = match &decision.outcome {
+            PolicyDecision::Refuse { message, .. } => message.as_str(),
+            PolicyDecision::Allow { .. } | PolicyDecision::RequireApproval { .. } => "",
+        };
+        match args.json {
+            true => output::json(&json!({"answer": word(decision), "surface": surface, "reason": message}))?,
+            false => output::line(&format!("{}, without an approval request: {message}", word(decision)))?,
+        }
+        return Ok(Exit::Denied);
+    };
+    let findings = &decision.findings;
     if args.json {
-        output::json(&json!({"answer": code.as_str(), "surface": surface, "reason": message}))?;
-    } else {
-        let line = format!("{}, without an approval request: {message}", code.as_str());
-        output::line(&line)?;
-    }
-    Ok(Exit::Denied)
-}
-
-fn print(args: &Args, checked: &CheckedCall, policy: &Policy, surface: &str) -> anyhow::Result<Exit> {
-    let decision = &checked.decision;
-    if args.json {
-        let checks: Vec<_> = decision
+        let checks: Vec<_> = answer
             .checks
             .iter()
             .map(|check| json!({"by": check.by, "says": check.says, "reason": check.reason}))
             .collect();
         output::json(&json!({
-            "answer": decision.effect, "surface": surface, "by": decision.by, "reason": decision.reason,
-            "recipients": checked.parameters.recipients.as_ref().map(Recipients::all), "warnings": checked.parameters.warnings,
-            "checks": checks, "arguments": checked.arguments,
+            "answer": answer.effect, "surface": surface, "by": answer.by, "reason": answer.reason,
+            "recipients": findings.recipients.as_ref().map(Recipients::all), "warnings": findings.warnings,
+            "checks": checks, "arguments": decision.arguments,
         }))?;
     } else {
-        output::line(&text(checked, policy))?;
-        if surface == CHAT && decision.effect == Effect::RequireApproval {
+        output::line(&text(answer, findings, policy))?;
+        if surface == CHAT && answer.effect == Effect::RequireApproval {
             output::note("the chat surface cannot request approval, so the call is denied there");
         }
     }
-    Ok(match decision.effect {
+    Ok(match answer.effect {
         Effect::Allow => Exit::Done,
         Effect::RequireApproval => Exit::NeedsApproval,
         Effect::Deny => Exit::Denied,
     })
 }
 
-fn text(checked: &CheckedCall, policy: &Policy) -> String {
-    let decision = &checked.decision;
-    let by: Vec<_> = decision.by.iter().map(ToString::to_string).collect();
-    let mut text = decision.effect.as_str().to_owned();
+fn text(answer: &Answer, findings: &Findings, policy: &Policy) -> String {
+    let by: Vec<_> = answer.by.iter().map(ToString::to_string).collect();
+    let mut text = answer.effect.as_str().to_owned();
     if !by.is_empty() {
         text.push_str(&format!(", decided by {}", by.join(", ")));
     }
-    if !decision.reason.is_empty() {
-        text.push_str(&format!("\n  {}", decision.reason));
+    if !answer.reason.is_empty() {
+        text.push_str(&format!("\n  {}", answer.reason));
     }
-    if let Some(recipients) = &checked.parameters.recipients {
+    if let Some(recipients) = &findings.recipients {
         let all: Vec<_> = recipients.all().into_iter().collect();
         text.push_str(&format!(
             "\n  reaches {}",
@@ -263,10 +255,10 @@ fn text(checked: &CheckedCall, policy: &Policy) -> String {
             }
         ));
     }
-    for warning in &checked.parameters.warnings {
+    for warning in &findings.warnings {
         text.push_str(&format!("\n  warning: {warning}"));
     }
-    let mut rows: Vec<Vec<String>> = decision
+    let mut rows: Vec<Vec<String>> = answer
         .checks
         .iter()
         .map(|check| {
@@ -279,7 +271,7 @@ fn text(checked: &CheckedCall, policy: &Policy) -> String {
         .collect();
     for rule in &policy.rules {
         let by = DecidedBy::Rule(Arc::clone(&rule.name));
-        if !decision.checks.iter().any(|check| check.by == by) {
+        if !answer.checks.iter().any(|check| check.by == by) {
             rows.push(vec![by.to_string(), "-".to_owned(), "does not apply".to_owned()]);
         }
     }

@@ -4,11 +4,17 @@ mod check;
 mod simulate;
 mod test;
 
+use std::sync::Arc;
+
 use super::exit::{Exit, Usage};
 use crate::app;
 use crate::config::{Config, Resolved};
-use crate::domain::definition::{Approval, Constitution};
-use crate::domain::policy::{AGENT, CHAT, THREAD};
+use crate::domain::definition::Constitution;
+use crate::domain::ids::{TenantId, UserId};
+use crate::domain::policy::{AGENT, CHAT, Policy, THREAD};
+use crate::engine::gate::Facts;
+use crate::ports::clock::{Clock, SystemClock};
+use crate::surfaces;
 
 /// The commands of `gavel policy`.
 #[derive(Debug, clap::Subcommand)]
@@ -60,16 +66,25 @@ impl Modes {
         self.agents.checked.agents.contains_key(agent)
     }
 
-    /// An agent that is not among the files has the default.
-    fn of(&self, surface: &str, agent: Option<&str>) -> Approval {
-        let agent = agent.and_then(|agent| self.agents.checked.agents.get(agent));
-        let approval = agent.map(|agent| agent.definition.approval).unwrap_or_default();
-        match surface {
-            AGENT => approval,
-            // Never less strict than this, whatever the definition says.
-            THREAD if approval == Approval::Never => Approval::SideEffects,
-            THREAD => approval,
-            _ => self.chat.definition.approval,
+    /// What the gate knows about a call, except the grants. An agent that is not among the files has the default mode.
+    fn facts(
+        &self,
+        policy: &Arc<Policy>,
+        tenant: &TenantId,
+        user: &UserId,
+        surface: &str,
+        agent: Option<&str>,
+    ) -> Facts {
+        let of = agent.and_then(|agent| self.agents.checked.agents.get(agent));
+        Facts {
+            agent: agent.map(Arc::from),
+            approval: match surface {
+                CHAT => self.chat.definition.approval,
+                _ => of.map(|agent| agent.definition.approval).unwrap_or_default(),
+            },
+            floor: surfaces::floor(surface),
+            now_us: SystemClock.now_us(),
+            ..Facts::new(tenant.clone(), user.clone(), surface, Arc::clone(policy))
         }
     }
 

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
@@ -23,10 +22,10 @@ use crate::cli::table::{clipped, table};
 use crate::cli::{gavel, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
+use crate::domain::journal::{PolicyDecision, Proposed};
 use crate::domain::policy::{DecidedBy, Effect, Policy};
-use crate::domain::schema::JsonSchema;
-use crate::domain::tool::{FailureCode, Idempotency, Tool};
-use crate::engine::policy::{Bounds, checked};
+use crate::domain::tool::{FailureCode, Tool};
+use crate::engine::gate::{Attempt, Facts, decide};
 
 /// Options of `gavel policy simulate`.
 #[derive(Debug, clap::Args)]
@@ -226,7 +225,7 @@ fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
 /// Everything that calls are checked against.
 struct Judge {
     tenant: TenantId,
-    policy: Policy,
+    policy: Arc<Policy>,
     modes: Modes,
     settings: BTreeMap<(String, String), ToolSettings>,
     /// The tools so far, by server, name, and whether a call could change something.
@@ -258,74 +257,62 @@ impl Judge {
         let Some(arguments) = kept.and_then(|kept| RawValue::from_string(kept.clone()).ok()) else {
             return is(NOT_KEPT, String::new());
         };
-        let tool = self.tool(server, call)?;
+        let tool = self.tool(server, call);
         let user = UserId::parse(call.user.as_str())
             .map_err(|error| anyhow!("the decision log names {:?}: {error}", call.user))?;
-        let agent = call.agent.as_deref();
-        let bounds = Bounds {
-            tenant: &self.tenant,
-            user: &user,
-            agent,
-            surface: &call.surface,
-            approval: self.modes.of(&call.surface, agent),
+        let facts = Facts {
             can_wait: [AGENT, THREAD].contains(&call.surface.as_str()),
-            policy: &self.policy,
-            grants: &[],
-            missing: &[],
-            zone: None,
             now_us: call.place.0,
+            ..self
+                .modes
+                .facts(&self.policy, &self.tenant, &user, &call.surface, call.agent.as_deref())
         };
-        match checked(&tool, &arguments, &bounds) {
-            Err(unfit) => is(INVALID, unfit.message),
-            Ok(checked) => {
-                let effect = match checked.decision.effect {
-                    Effect::RequireApproval if !bounds.can_wait => Effect::Deny,
-                    effect => effect,
+        let decision = decide(&Proposed::of(&tool, arguments), &facts, None, Attempt::First);
+        Ok(match (&decision.outcome, &decision.answer) {
+            (PolicyDecision::Refuse { message, .. }, None) => (Difference { happened, now: INVALID }, message.clone()),
+            (_, None) => (
+                Difference {
+                    happened,
+                    now: decision.effect().as_str(),
+                },
+                String::new(),
+            ),
+            (_, Some(answer)) => {
+                let by = answer.by.iter().map(ToString::to_string).collect::<Vec<_>>();
+                let why = match answer.reason.is_empty() {
+                    true => by.join(", "),
+                    false => answer.reason.clone(),
                 };
-                let by = checked.decision.by.iter().map(ToString::to_string).collect::<Vec<_>>();
-                let why = match checked.decision.reason {
-                    reason if reason.is_empty() => by.join(", "),
-                    reason => reason,
-                };
-                is(effect.as_str(), why)
+                (
+                    Difference {
+                        happened,
+                        now: decision.effect().as_str(),
+                    },
+                    why,
+                )
             }
-        }
+        })
     }
 
     /// The tool as known without its server: from the decision log and mcp.json.
-    fn tool(&mut self, server: &str, call: &PastCall) -> anyhow::Result<Arc<Tool>> {
+    fn tool(&mut self, server: &str, call: &PastCall) -> Arc<Tool> {
         let key = (server.to_owned(), call.tool.clone(), call.side_effect);
         if let Some(tool) = self.tools.get(&key) {
-            return Ok(Arc::clone(tool));
+            return Arc::clone(tool);
         }
-        let settings = self
-            .settings
-            .get(&(key.0.clone(), key.1.clone()))
-            .cloned()
-            .unwrap_or_default();
-        let any = || RawValue::from_string("{}".to_owned());
+        let settings = self.settings.get(&(key.0.clone(), key.1.clone()));
+        let settings = settings.cloned().unwrap_or_default();
         let tool = Arc::new(Tool {
-            server: Arc::from(server),
-            name: Arc::from(call.tool.as_str()),
-            description: String::new(),
-            input: JsonSchema::compile(any()?).map_err(|error| anyhow!("{error}"))?,
-            model_schema: any()?,
-            output_schema: None,
             side_effect: settings.side_effect.unwrap_or(call.side_effect),
-            idempotency: Idempotency::None,
             approval: settings.approval,
-            timeout: Duration::ZERO,
-            identity_argument: None,
-            tenant_users: false,
             recipients: settings.recipients,
-            always_ask: settings.always_ask,
+            free_arguments: settings.free_arguments,
             single_line: settings.single_line,
             times: settings.times,
-            preflight: None,
-            digest: Arc::from(""),
+            ..Tool::named(server, &call.tool)
         });
         self.tools.insert(key, Arc::clone(&tool));
-        Ok(tool)
+        tool
     }
 }
 

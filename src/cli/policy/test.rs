@@ -1,5 +1,7 @@
 //! `gavel policy test`: runs the tests in the policy file.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::needs_file;
@@ -7,7 +9,8 @@ use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::config::Config;
-use crate::engine::policy::results;
+use crate::engine::gate::results;
+use crate::surfaces;
 
 /// Options of `gavel policy test`.
 #[derive(Debug, clap::Args)]
@@ -28,8 +31,8 @@ does not start if one fails.";
 
 pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     needs_file(config)?;
-    let policy = app::read_policy(config)?;
-    let results = results(&policy);
+    let policy = Arc::new(app::read_policy(config)?);
+    let results = results(&policy, surfaces::floor);
     let failed = results.iter().filter(|result| !result.passed).count();
     if args.json {
         let rows: Vec<_> = results

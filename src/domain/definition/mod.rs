@@ -36,6 +36,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answerer, check};
@@ -272,8 +273,9 @@ pub struct RunLimits {
     pub max_time: Option<Duration>,
 }
 
-/// When a tool call requires approval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// When a tool call requires approval, from the least to the most often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Approval {
     /// Never: the granted tools require no approval.
     Never,

@@ -17,8 +17,8 @@ use cel::{Context, Env, ExecutionError, Program, Value as Cel};
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::Facts;
 use super::cost::{self, MOST_STEPS, Size, Sizes};
+use super::{AGENTS, Facts};
 
 /// The longest expression, in bytes.
 pub(super) const MOST_BYTES: usize = 4096;
@@ -105,7 +105,10 @@ impl Condition {
     /// Why it cannot be evaluated.
     pub(super) fn holds(&self, evaluation: &mut Evaluation<'_>) -> Result<bool, String> {
         if self.uses_recipients && evaluation.given.facts.recipients.is_none() {
-            return Err("the settings of this tool name no `recipients`".to_owned());
+            return Err(match evaluation.given.facts.server {
+                AGENTS => "a call of an agent has no `recipients`".to_owned(),
+                _ => "the settings of this tool name no `recipients`".to_owned(),
+            });
         }
         let steps = self.steps(evaluation.sizes());
         evaluation.take(steps)?;

@@ -21,8 +21,9 @@ pub use grant::Grant;
 use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, DefinitionError};
+use super::ids::UserId;
 
-/// The surface of threads, where a side effect always requires approval.
+/// The surface of threads.
 pub const THREAD: &str = "thread";
 /// The surface of declared agents.
 pub const AGENT: &str = "agent";
@@ -30,6 +31,8 @@ pub const AGENT: &str = "agent";
 pub const CHAT: &str = "chat";
 /// The surfaces that a call can come from, as logs name them.
 pub const SURFACES: [&str; 3] = [CHAT, AGENT, THREAD];
+/// In place of a server, for calls of other agents: a rule names them `NAME` or `agent__NAME`.
+pub const AGENTS: &str = "agent";
 
 /// Rules and their tests.
 #[derive(Debug)]
@@ -103,7 +106,7 @@ pub struct Rule {
     pub name: Arc<str>,
     /// Its line in the file.
     pub line: u64,
-    /// The tools it covers: names, bare or `server__tool`.
+    /// The tools and called agents it covers: names, bare or `server__tool`.
     tools: Names,
     agents: Option<Names>,
     users: Option<Names>,
@@ -131,9 +134,9 @@ impl Names {
 /// Everything that a rule can read.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The server that offers the tool.
+    /// The server that offers the tool; [`AGENTS`] if another agent is called.
     pub server: &'a str,
-    /// The tool's name on that server.
+    /// The tool's name on that server, or the called agent's.
     pub tool: &'a str,
     /// The acting user.
     pub user: &'a str,
@@ -216,7 +219,7 @@ pub struct CaseCall {
     /// The arguments.
     pub arguments: Value,
     /// The acting user.
-    pub user: Arc<str>,
+    pub user: UserId,
     /// The agent of the run.
     pub agent: Option<Arc<str>>,
     /// One of [`SURFACES`].

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use globset::{Glob, GlobBuilder, GlobSetBuilder};
 use serde_json::{Value, json};
 
-use super::{Case, CaseCall, Condition, Effect, Names, Policy, Rule, SURFACES};
+use super::{AGENTS, Case, CaseCall, Condition, Effect, Names, Policy, Rule, SURFACES};
 use crate::domain::address::MOST_RECIPIENTS;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::nearest::nearest;
 use crate::domain::definition::{Approval, Content, DefinitionError, Key, Node, quoted};
+use crate::domain::ids::UserId;
 
 /// The longest policy file, in bytes.
 const MOST_BYTES: usize = 1 << 20;
@@ -210,6 +211,12 @@ impl Reader<'_> {
         let users = self.names(&fields, "users");
         let surfaces = self.surfaces(&fields);
         let when = self.condition(&fields);
+        if let Some(node) = fields.get("when").filter(|_| names_agents_only(&fields))
+            && when.as_ref().is_some_and(Condition::uses_recipients)
+        {
+            let allowed = "a condition without `recipients`: a call of an agent has none";
+            self.wrong(node.line, &fields.at("when"), node.found(), allowed);
+        }
         let then = self.effect(&fields, "then");
         let reason = self.needed_text(&fields, "reason", "why, in words for approvers and the model");
         if let Some(reason) = reason.as_ref().filter(|reason| reason.len() > MOST_REASON) {
@@ -284,6 +291,9 @@ impl Reader<'_> {
             }
         };
         let user = self.text(&fields, "user").unwrap_or_else(|| "local".to_owned());
+        let user = UserId::parse(user).map_err(|error| {
+            self.wrong(node.line, &fields.at("user"), error.to_string(), "the name of a user");
+        });
         let agent = self.text(&fields, "agent");
         let surface = match fields.get("surface") {
             None => "agent",
@@ -306,6 +316,15 @@ impl Reader<'_> {
             Some(node) => self.choice(node, &fields.at("approval"), &Approval::NAMES)?,
         };
         let tool = tool?;
+        if tool.starts_with(&format!("{AGENTS}__")) || server.as_deref() == Some(AGENTS) {
+            for key in ["side_effect", "recipients", "approval"] {
+                if let Some(node) = fields.get(key) {
+                    let allowed =
+                        "nothing: a call of an agent is decided by rules alone, and the agent's own calls one by one";
+                    self.wrong(node.line, &fields.at(key), node.found(), allowed);
+                }
+            }
+        }
         let (server, tool) = match (server, tool.split_once("__")) {
             (Some(server), _) => (server, tool),
             (None, Some((server, tool))) => (server.to_owned(), tool.to_owned()),
@@ -315,7 +334,7 @@ impl Reader<'_> {
             server: server.into(),
             tool: tool.into(),
             arguments,
-            user: user.into(),
+            user: user.ok()?,
             agent: agent.map(Arc::from),
             surface,
             side_effect,
@@ -507,6 +526,18 @@ impl Reader<'_> {
     }
 }
 
+/// Does a rule name agents that are called, and no tools?
+fn names_agents_only(fields: &Fields<'_>) -> bool {
+    let is_agent = |node: &Node| match &node.content {
+        Content::Text(name) => name.trim().starts_with(&format!("{AGENTS}__")),
+        _ => false,
+    };
+    fields.get("tools").is_some_and(|tools| match &tools.content {
+        Content::List(items) => items.iter().all(is_agent),
+        _ => is_agent(tools),
+    })
+}
+
 fn choices<T>(names: &[(&str, T)]) -> String {
     let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
     names.join(", ")
@@ -593,6 +624,34 @@ tests:
             "policy.yaml:19: tests[0].call.side_effect: found \"maybe\"; allowed: true or false",
             "policy.yaml:19: tests[0].call.recipients[0]: found \"a[0]\"; allowed: a path",
             "policy.yaml:20: tests[0].expect: found \"denied\"; allowed: allow, require_approval, deny",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found}\n{expected}");
+        }
+    }
+
+    /// A called agent has no recipients, and no settings of a tool.
+    #[test]
+    fn a_rule_or_a_test_about_an_agent_says_nothing_that_only_tools_have() {
+        let text = "\
+rules:
+  - name: a
+    tools: [agent__researcher]
+    when: recipients.size() > 1
+    then: deny
+    reason: because
+  - {name: b, tools: agent__researcher, when: arguments.depth > 1, then: deny, reason: because}
+tests:
+  - name: t
+    call: {tool: agent__researcher, recipients: [to], approval: never}
+    expect: deny
+";
+        let found = errors(text);
+        let expected = [
+            "policy.yaml:4: rules[0].when: found \"recipients.size() > 1\"; allowed: a condition without `recipients`",
+            "policy.yaml:10: tests[0].call.recipients: found a list; allowed: nothing: a call of an agent",
+            "policy.yaml:10: tests[0].call.approval: found \"never\"; allowed: nothing: a call of an agent",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (found, expected) in found.iter().zip(expected) {

@@ -4,70 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{AgentContext, Ended, Left, Round};
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::canonical;
 use crate::domain::definition::{Definition, Flow};
 use crate::domain::ids::RunId;
-use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
-use crate::domain::nesting;
-use crate::domain::text;
+use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
 use crate::domain::tool::FailureCode;
 use crate::engine::flow::{self, StepOutput};
 use crate::engine::ledger::{Call, Ledger};
-use crate::engine::limits::{AtLimit, MOST_DEPTH};
+use crate::engine::limits::AtLimit;
 use crate::engine::log::{CutStep, Log, Stop};
 use crate::engine::{Engine, Run, record};
 use crate::ports::commit::Spent;
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Created, NewRun, Origin, Parent};
-
-/// Longest error message to a model about its arguments, in bytes; further errors are cut off.
-const LONGEST_MESSAGE: usize = 8 << 10;
-
-/// May this agent be called, and with which exact arguments?
-pub(crate) fn decide(run: &Run, name: &str, given: &RawValue) -> PolicyDecision {
-    let refuse = |code, message: String| PolicyDecision::Refuse {
-        code,
-        message,
-        by: Vec::new(),
-    };
-    let member = run
-        .agent
-        .as_ref()
-        .and_then(|place| Some((place, place.bundle.get(name)?)));
-    let Some((place, member)) = member else {
-        return refuse(
-            FailureCode::UnknownTool,
-            format!("{name:?} is not among the agents offered"),
-        );
-    };
-    if place.settings.depth >= MOST_DEPTH {
-        let message = format!("agents call each other at most {MOST_DEPTH} deep; do this without {name:?}");
-        return refuse(FailureCode::LimitReached, message);
-    }
-    if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
-        let message = format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS);
-        return refuse(FailureCode::InvalidArguments, message);
-    }
-    let read = serde_json::from_str::<Map<String, Value>>(given.get());
-    let checked = match read {
-        Ok(given) => member.definition.check_call(given).map_err(|errors| {
-            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            text::capped(&errors.join("; "), LONGEST_MESSAGE).into_owned()
-        }),
-        Err(_) => Err("the arguments must be a JSON object".to_owned()),
-    };
-    match checked {
-        Ok(arguments) => PolicyDecision::Allow {
-            arguments: Arc::from(canonical::to_raw(&Value::Object(arguments))),
-            by: None,
-        },
-        Err(message) => refuse(FailureCode::InvalidArguments, message),
-    }
-}
 
 /// The child run that continues a started call, and the run that it resumes, if any. This is the existing child run, or
 /// a new one where the existing one was cut short and this flow is resumed.
@@ -259,7 +212,7 @@ fn given(
             let input = Arc::from(canonical::to_raw(&Value::Object(input)));
             (input, by_model.or(by_definition))
         }
-        // The policy has read them as an object.
+        // The gate has read them as an object.
         Err(_) => (Arc::clone(arguments), by_definition),
     }
 }

@@ -304,7 +304,7 @@ impl Agents {
             approval: crate::domain::definition::Approval::Always,
             can_wait: false,
             zone: None,
-            grants: Vec::new(),
+            floor: crate::domain::definition::Approval::Always,
             toolset: Arc::new(crate::engine::Toolset::build(
                 &crate::ports::tools::Catalog::default(),
                 &[],

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
 pub use bundle::{DefinitionSnapshot, Member};
-pub(super) use call::{call, cancel_called, decide, resume_child};
+pub(super) use call::{call, cancel_called, resume_child};
 pub use ended::Ended;
 pub use running::{Begins, Running, Unfinished};
 pub use settings::{Left, Round, Settings};

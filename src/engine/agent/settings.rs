@@ -10,7 +10,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::domain::canonical;
-use crate::domain::definition::{Definition, Flow};
+use crate::domain::definition::{Approval, Definition, Flow};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
@@ -42,9 +42,13 @@ pub struct Settings {
     /// Is it a run of a thread? Then it has few model calls, and no final summary.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_thread: bool,
-    /// Does every side effect require approval, whatever the definition says?
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub needs_leave: bool,
+    /// The least approval that the surface demands, if it demands any.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        alias = "needs_leave",
+        deserialize_with = "floor"
+    )]
+    pub floor: Option<Approval>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
     /// The user's answers about in-doubt calls, for a run that resumes after them: did the call happen?
@@ -55,6 +59,21 @@ pub struct Settings {
 fn zone<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Tz>, D::Error> {
     let name = Option::<String>::deserialize(from)?;
     Ok(name.and_then(|name| name.parse().ok()))
+}
+
+/// An older gavel stored whether every side effect requires approval.
+fn floor<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Approval>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        Approval(Approval),
+        NeedsLeave(bool),
+    }
+    Ok(match Stored::deserialize(from)? {
+        Stored::Approval(floor) => Some(floor),
+        Stored::NeedsLeave(true) => Some(Approval::SideEffects),
+        Stored::NeedsLeave(false) => None,
+    })
 }
 
 /// A round of a loop without steps, in which the agent itself is repeated.
@@ -98,10 +117,10 @@ impl Settings {
 
     /// For a run of a thread (R-7, R-11).
     #[must_use]
-    pub fn in_thread(self, on_reject: OnReject) -> Self {
+    pub fn in_thread(self, floor: Approval, on_reject: OnReject) -> Self {
         Self {
             in_thread: true,
-            needs_leave: true,
+            floor: Some(floor),
             on_reject,
             ..self
         }
@@ -133,7 +152,7 @@ impl Settings {
             traceparent: self.traceparent.clone(),
             zone: self.zone,
             in_thread: false,
-            needs_leave: self.needs_leave,
+            floor: self.floor,
             on_reject: OnReject::Continue,
             settled: BTreeMap::new(),
         }
@@ -236,20 +255,36 @@ mod tests {
         };
         let left = |settings: Settings| settings.limits(false).tool_time(minute, Duration::ZERO);
         assert_eq!(left(settings.clone()), minute);
-        assert_eq!(left(settings.in_thread(OnReject::Continue)), Duration::from_secs(57));
+        assert_eq!(
+            left(settings.in_thread(Approval::SideEffects, OnReject::Continue)),
+            Duration::from_secs(57)
+        );
     }
 
     /// Settings of another version are read as far as possible: an unknown zone does not drop the run's restrictions.
     #[test]
     fn a_zone_that_is_not_known_takes_nothing_else_with_it() {
         for (zone, read) in [("Europe/Berlin", Some(Tz::Europe__Berlin)), ("Mars/Base", None)] {
-            let kept = json!({"in_thread": true, "needs_leave": true, "zone": zone}).to_string();
+            let kept = json!({"in_thread": true, "floor": "side_effects", "zone": zone}).to_string();
             let settings = Settings::read(&RawValue::from_string(kept).unwrap());
-            assert_eq!(
-                (settings.zone, settings.in_thread, settings.needs_leave),
-                (read, true, true)
-            );
+            let floor = Some(Approval::SideEffects);
+            assert_eq!((settings.zone, settings.in_thread, settings.floor), (read, true, floor));
+            let again = Settings::read(&settings.to_raw());
+            assert_eq!(again, settings);
         }
         assert_eq!(Settings::read(RawValue::NULL), Settings::default());
+    }
+
+    /// R-11: a run of a thread that an older gavel stored still requires approval of side effects.
+    #[test]
+    fn the_settings_of_an_older_gavel_keep_their_floor() {
+        for (kept, floor) in [
+            (r#"{"needs_leave": true}"#, Some(Approval::SideEffects)),
+            (r#"{"needs_leave": false}"#, None),
+            ("{}", None),
+        ] {
+            let settings = Settings::read(&RawValue::from_string(kept.to_owned()).unwrap());
+            assert_eq!(settings.floor, floor, "{kept}");
+        }
     }
 }

@@ -7,10 +7,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::decision::Usage;
+use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::PolicyDecision;
 use crate::domain::journal::{CallFailure, CallResult, FunctionCall};
-use crate::engine::policy::{Approval, Bounds, decide};
+use crate::engine::gate::{Attempt, Facts, decide};
 use crate::engine::testing::{catalog_of, function_call, raw, tool_on, tool_with, turn_of};
 use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;
@@ -66,20 +67,10 @@ struct Played {
 /// Plays a script against `next` like the engine; every allowed call succeeds.
 fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> Played {
     let (toolset, limits, user) = (toolset(), Limits::CHAT, UserId::parse("ann").unwrap());
-    let policy = crate::domain::policy::Policy::default();
-    let tenant = TenantId::parse("default").unwrap();
-    let bounds = Bounds {
-        tenant: &tenant,
-        user: &user,
+    let facts = Facts {
         approval,
         can_wait,
-        agent: None,
-        surface: "chat",
-        policy: &policy,
-        grants: &[],
-        missing: &[],
-        zone: None,
-        now_us: 0,
+        ..Facts::new(TenantId::default(), user, "chat", Arc::default())
     };
     let mut journal = vec![Entry::User("hello".to_owned())];
     let (mut script, mut ran, mut elapsed) = (script.iter().cycle(), Vec::new(), Duration::ZERO);
@@ -115,7 +106,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
             }),
             Next::Act(calls) => {
                 for call in calls {
-                    let decision = decide(call, bounds);
+                    let decision = decide(call, &facts, None, Attempt::First).outcome;
                     new.push(Entry::Decided {
                         call: call.id,
                         decision: decision.clone(),

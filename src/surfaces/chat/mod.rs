@@ -21,7 +21,7 @@ use super::caller::Caller;
 use super::request::{FieldError, RequestMeta};
 use crate::domain::budget::{self, Budget};
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
-use crate::domain::definition::Constitution;
+use crate::domain::definition::{Approval, Constitution};
 use crate::domain::event::Event;
 use crate::domain::ids::{ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
@@ -471,7 +471,7 @@ impl Chat {
             approval: self.constitution.definition.approval,
             can_wait: false,
             zone: None,
-            grants: Vec::new(),
+            floor: Approval::Never,
             toolset: Arc::clone(&self.no_tools),
             history: Vec::new(),
             journal: Vec::new(),

@@ -21,7 +21,7 @@ use super::request::{Claim, FieldError, RequestMeta};
 use super::runs::{Begin, Begun, Cursor, InThread, Origin, RunError, Runs, Watch};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::decision::Outcome;
-use crate::domain::definition::{Agent, answerer};
+use crate::domain::definition::{Agent, Approval, answerer};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::policy::THREAD;
 use crate::domain::text;
@@ -30,6 +30,8 @@ use crate::domain::thread::{Thread, ThreadSummary};
 use crate::engine::agent::{DefinitionSnapshot, Settings};
 use crate::ports::actions::Actions;
 
+/// Every side effect requires approval, whatever an agent's definition or a tool's setting says.
+pub const FLOOR: Approval = Approval::SideEffects;
 /// The longest prompt, in bytes (DESIGN.md section 12).
 pub const MAX_PROMPT: usize = 32 * 1024;
 /// Maximum messages of a thread shown at once.
@@ -154,7 +156,7 @@ impl Threads {
         let settings = Settings::top(&agent.definition, None, message.meta.traceparent.clone());
         let settings = Settings {
             zone: message.time_zone,
-            ..settings.in_thread(self.settings.on_reject)
+            ..settings.in_thread(FLOOR, self.settings.on_reject)
         };
         let inputs = Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]);
         let place = InThread {

@@ -101,9 +101,12 @@ impl Office {
     /// The `mcp.json` with this server.
     pub(crate) fn mcp(&self) -> Value {
         let entry = json!({"url": self.server.url, "gavel": {"tools": {
-            "gmail_send": {"recipients": ["to", "cc", "bcc"], "singleLine": ["subject"]},
+            "gmail_send": {
+                "recipients": ["to", "cc", "bcc"], "freeArguments": ["subject", "body"], "singleLine": ["subject"],
+            },
             "calendar_event_create": {
                 "recipients": ["attendees[].email"], "singleLine": ["title"],
+                "freeArguments": ["title", "start", "end", "timeZone", "location", "attendees[].optional"],
                 "times": {"start": "start", "end": "end", "zone": "timeZone"},
             },
         }}});

@@ -147,7 +147,10 @@ async fn a_grant_for_an_attendee_covers_no_other_calendar() {
     let shared = desk.calls("ann", team()).await;
     assert_eq!(shared["status"], "awaiting_confirmation", "{shared}");
     let warnings = shared["actions"][0]["warnings"].to_string();
-    assert!(warnings.contains("/calendar_id: a grant cannot cover"), "{warnings}");
+    assert!(
+        warnings.contains("besides the recipients it sets \\\"/calendar_id\\\""),
+        "{warnings}"
+    );
     let answer = json!({"approvalId": shared["actions"][0]["approvalId"], "decision": ALWAYS});
     let request = desk
         .app

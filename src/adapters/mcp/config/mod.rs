@@ -145,8 +145,8 @@ pub struct ToolSettings {
     pub idempotency: Option<Idempotency>,
     /// Paths of the arguments that name recipients.
     pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that a grant does not cover.
-    pub always_ask: Vec<ArgumentPath>,
+    /// Paths of the arguments that a grant covers with any value.
+    pub free_arguments: Vec<ArgumentPath>,
     /// Paths of the arguments that must be a single line.
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that contain times.

@@ -18,6 +18,7 @@ use super::{
     TransportConfig,
 };
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::policy::AGENTS;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
@@ -101,11 +102,9 @@ fn escape(key: &str) -> String {
 }
 
 /// Old and new names of the keys of `tools.NAME`.
-const RENAMED_OF_TOOLS: [(&str, &str); 3] = [
-    ("oneLine", "singleLine"),
-    ("ungrantable", "alwaysAsk"),
-    ("ready", "preflight"),
-];
+const RENAMED_OF_TOOLS: [(&str, &str); 2] = [("oneLine", "singleLine"), ("ready", "preflight")];
+/// Keys of `tools.NAME` for which `freeArguments` leaves no use.
+const OBSOLETE_OF_TOOLS: [&str; 2] = ["alwaysAsk", "ungrantable"];
 
 struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
@@ -134,6 +133,12 @@ impl Reader<'_> {
             self.warnings.push(issue(at, message));
         }
         let name = one_word.as_str();
+        if name == AGENTS {
+            let message =
+                format!("`{AGENTS}` is reserved: a policy names agents `{AGENTS}__NAME`; choose another name");
+            self.wrong(at, message);
+            return None;
+        }
         if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
             self.wrong(
                 at,
@@ -488,11 +493,24 @@ impl Reader<'_> {
                 "recipients",
                 "singleLine",
                 "times",
-                "alwaysAsk",
+                "freeArguments",
                 "preflight",
+                OBSOLETE_OF_TOOLS[0],
+                OBSOLETE_OF_TOOLS[1],
             ],
             at,
         );
+        for key in OBSOLETE_OF_TOOLS {
+            if tool.contains_key(key) {
+                let message = "ignored: a grant covers only the arguments that `freeArguments` lists";
+                self.warnings.push(issue(&format!("{at}/{key}"), message));
+            }
+        }
+        if tool.contains_key("recipients") && !tool.contains_key("freeArguments") {
+            let message =
+                "`freeArguments` is missing: a grant covers only calls that set nothing besides the recipients";
+            self.warnings.push(issue(at, message));
+        }
         let approval = match self.string(tool, "approval", at).as_deref() {
             None => None,
             Some("required") => Some(ApprovalDefault::Required),
@@ -520,7 +538,7 @@ impl Reader<'_> {
             timeout: self.millis(tool, "timeoutMs", at),
             idempotency,
             recipients: self.paths(tool, "recipients", at),
-            always_ask: self.paths(tool, "alwaysAsk", at),
+            free_arguments: self.paths(tool, "freeArguments", at),
             single_line: self.paths(tool, "singleLine", at),
             times: self.times(tool, at),
             preflight: self.string(tool, "preflight", at).map(Arc::from),

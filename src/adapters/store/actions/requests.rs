@@ -67,7 +67,7 @@ impl Batch<'_> {
         {
             let content = &self.writing.content;
             let entry = Entry::of_action(AuditKind::ApprovalRequested, action.id, run, &action.tool.name)
-                .with_tool(&action.tool)
+                .with_tool(&action.tool.server, &action.tool.digest)
                 .with_arguments(content, &action.arguments)
                 .with("approval_id", approval.to_string())
                 .with("model", &*action.model)

@@ -8,7 +8,7 @@ use super::super::config::ContentMode;
 use super::super::content::capped;
 use super::super::db::Value;
 use crate::domain::names::names;
-use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::tool::FailureCode;
 use crate::ports::records::{CallRecord, Intent, OpenDecision};
 
 names! {
@@ -163,8 +163,8 @@ impl Entry {
         self.with("arguments_sha256", hex::encode(Sha256::digest(arguments.get())))
     }
 
-    pub(in super::super) fn with_tool(self, tool: &Tool) -> Self {
-        self.with("server", &*tool.server).with("tool_digest", &*tool.digest)
+    pub(in super::super) fn with_tool(self, server: &str, digest: &str) -> Self {
+        self.with("server", server).with("tool_digest", digest)
     }
 
     pub(in super::super) fn with_code(self, code: FailureCode) -> Self {
@@ -180,7 +180,7 @@ impl Entry {
         intent.tool.side_effect.then(|| {
             let kind = AuditKind::EffectIntended;
             let mut entry = Self::of_action(kind, intent.id, intent.decision, &intent.tool.name)
-                .with_tool(&intent.tool)
+                .with_tool(&intent.tool.server, &intent.tool.digest)
                 .with_arguments(content, &intent.arguments)
                 .with("idempotency_key", &*intent.idempotency_key);
             entry.whose = decision.map(Whose::of);

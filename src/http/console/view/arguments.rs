@@ -256,7 +256,6 @@ pub(super) fn raw(value: &Value) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use serde_json::json;
     use serde_json::value::RawValue;
@@ -264,30 +263,16 @@ mod tests {
     use super::*;
     use crate::domain::argument_path::ArgumentPath;
     use crate::domain::schema::JsonSchema;
-    use crate::domain::tool::Idempotency;
 
     fn tool(schema: Value) -> Tool {
         let schema = RawValue::from_string(schema.to_string()).unwrap();
         let paths = |paths: &[&str]| paths.iter().map(|path| ArgumentPath::parse(path).unwrap()).collect();
         Tool {
-            server: "s".into(),
-            name: "t".into(),
-            description: String::new(),
             input: JsonSchema::compile(schema.clone()).unwrap(),
             model_schema: schema,
-            output_schema: None,
-            side_effect: true,
-            idempotency: Idempotency::None,
-            approval: None,
-            timeout: Duration::from_secs(1),
-            identity_argument: None,
-            tenant_users: false,
             recipients: paths(&["to", "cc"]),
-            always_ask: Vec::new(),
             single_line: paths(&["subject"]),
-            times: None,
-            preflight: None,
-            digest: "0".into(),
+            ..Tool::named("s", "t")
         }
     }
 

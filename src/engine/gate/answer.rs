@@ -1,34 +1,36 @@
-//! Decides on a call with valid arguments: the answers of all checks, and how they combine.
+//! The answers of all checks on a call with valid arguments, and how they combine.
 //!
 //! A deny wins. Otherwise approval is required if the tool's setting, the agent's definition or a rule asks for it. It
-//! is also required for side effects, unless a rule or the tool's setting allows the call; in threads, the tool's
-//! setting cannot (R-11). A grant for exactly these recipients replaces the approval. A rule that cannot be evaluated
-//! denies, whatever its effect. If the recipients are uncertain, a rule about recipients does not allow the call, and a
-//! stricter one requires approval.
+//! is also required for side effects, unless a rule or the tool's setting allows the call; the tool's setting cannot
+//! where the surface demands that approval (R-11). A grant for exactly these recipients replaces the approval. A rule
+//! that cannot be evaluated denies, whatever its effect. If the recipients are uncertain, a rule about recipients does
+//! not allow the call, and a stricter one requires approval.
 
 use crate::domain::definition::Approval;
-use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Policy, THREAD};
+use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Policy};
 use crate::domain::tool::ApprovalDefault;
 
-/// All inputs of a decision.
-#[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+/// What the checks read.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
     /// The call.
-    pub facts: Facts<'a>,
+    pub(super) facts: Facts<'a>,
     /// May the call reach others than its recipients?
-    pub reaches_others: bool,
+    pub(super) uncertain: bool,
     /// The digest of the tool's definition.
-    pub digest: &'a str,
+    pub(super) digest: &'a str,
     /// The tool's own setting.
-    pub tool: Option<ApprovalDefault>,
+    pub(super) tool: Option<ApprovalDefault>,
     /// Does the call have side effects?
-    pub side_effect: bool,
+    pub(super) side_effect: bool,
     /// The approval mode of the definition.
-    pub approval: Approval,
+    pub(super) approval: Approval,
+    /// The least approval that the surface demands.
+    pub(super) floor: Approval,
     /// The operator's policy.
-    pub policy: &'a Policy,
-    /// The grants.
-    pub grants: &'a [Grant],
+    pub(super) policy: &'a Policy,
+    /// The grants that may cover the call.
+    pub(super) grants: &'a [Grant],
 }
 
 /// The answer of one check.
@@ -44,7 +46,7 @@ pub struct Check {
 
 /// The combined answer of all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct Answer {
     /// The effect.
     pub effect: Effect,
     /// What decided it; empty if nothing required approval.
@@ -55,14 +57,13 @@ pub struct Decision {
     pub checks: Vec<Check>,
 }
 
-/// Decides on a call.
-#[must_use]
-pub fn rule(question: &Question<'_>) -> Decision {
+/// Asks all checks.
+pub(super) fn answer(question: &Question<'_>) -> Answer {
     let mut checks = Vec::new();
     defaults(question, &mut checks);
     rules(question, &mut checks);
     grants(question, &mut checks);
-    decide(checks)
+    combine(checks)
 }
 
 /// The answers of the tool's setting, the definition and the side effects.
@@ -75,16 +76,15 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
             Effect::RequireApproval,
             format!("{tool:?} is configured to require approval"),
         ),
-        // In threads, side effects require approval whatever a setting says: only a rule or an approver allows one
-        // (R-11).
-        Some(ApprovalDefault::NotRequired) if question.facts.surface != THREAD => says(
+        // Where the surface demands approval of side effects, only a rule or an approver allows one (R-11).
+        Some(ApprovalDefault::NotRequired) if question.floor == Approval::Never => says(
             DecidedBy::Tool,
             Effect::Allow,
             format!("{tool:?} is configured to require no approval"),
         ),
         Some(ApprovalDefault::NotRequired) | None => {}
     }
-    match question.approval {
+    match question.approval.max(question.floor) {
         Approval::Always => says(
             DecidedBy::Definition,
             Effect::RequireApproval,
@@ -102,11 +102,11 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
 fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
     let mut evaluation = Evaluation::new(question.facts);
     for rule in &question.policy.rules {
-        let uncertain = question.reaches_others && rule.looks_at_recipients();
+        let uncertain = question.uncertain && rule.looks_at_recipients();
         let (says, reason) = match rule.applies(&mut evaluation) {
             Ok(true) if uncertain && rule.then == Effect::Allow => continue,
             Ok(false) if uncertain && rule.then != Effect::Allow && rule.is_about(&question.facts) => {
-                (Effect::RequireApproval, format!("{REACHES_OTHERS}: {}", rule.reason))
+                (Effect::RequireApproval, format!("{UNCERTAIN}: {}", rule.reason))
             }
             Ok(false) => continue,
             Ok(true) => (rule.then, rule.reason.to_string()),
@@ -120,8 +120,8 @@ fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-const REACHES_OTHERS: &str = "the recipients are uncertain, since an argument that the tool's schema does not declare contains a \
-    possible address";
+const UNCERTAIN: &str =
+    "the recipients are uncertain, since the tool's schema does not describe every argument of this call";
 
 fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
     let facts = &question.facts;
@@ -136,7 +136,7 @@ fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-fn decide(checks: Vec<Check>) -> Decision {
+fn combine(checks: Vec<Check>) -> Answer {
     let of = |says: Effect| checks.iter().filter(move |check| check.says == says);
     let permits = |check: &&Check| matches!(check.by, DecidedBy::Rule(_) | DecidedBy::Tool);
     let is_grant = |check: &&Check| matches!(check.by, DecidedBy::Grant(_));
@@ -161,7 +161,7 @@ fn decide(checks: Vec<Check>) -> Decision {
         Effect::RequireApproval => joined(&deciding),
         Effect::Deny => format!("denied by the policy: {}", joined(&deciding)),
     };
-    Decision {
+    Answer {
         effect,
         by: deciding.iter().map(|check| check.by.clone()).collect(),
         reason,
@@ -182,5 +182,5 @@ fn joined(checks: &[&Check]) -> String {
 }
 
 #[cfg(test)]
-#[path = "decision_tests.rs"]
+#[path = "answer_tests.rs"]
 mod tests;

@@ -52,34 +52,35 @@ fn decision_on(
     policy: &Policy,
     to: Option<&Recipients>,
     grants: &[Grant],
-) -> Decision {
-    ruled_on("agent", tool, side_effect, approval, policy, to, grants)
+) -> Answer {
+    answered(Approval::Never, tool, side_effect, approval, policy, to, grants)
 }
 
-fn ruled_on(
-    surface: &str,
+fn answered(
+    floor: Approval,
     tool: Option<ApprovalDefault>,
     side_effect: bool,
     approval: Approval,
     policy: &Policy,
     to: Option<&Recipients>,
     grants: &[Grant],
-) -> Decision {
-    rule(&Question {
+) -> Answer {
+    answer(&Question {
         facts: Facts {
             server: "google",
             tool: "gmail_send",
             user: "ann",
             agent: None,
-            surface,
+            surface: "agent",
             arguments: &Value::Object(serde_json::Map::new()),
             recipients: to,
         },
-        reaches_others: false,
+        uncertain: false,
         digest: "as it was",
         tool,
         side_effect,
         approval,
+        floor,
         policy,
         grants,
     })
@@ -109,10 +110,7 @@ fn the_strictest_wins_in_every_combination() {
     ];
     let to = set(&["bo@x.org"]);
     let mut seen = 0;
-    for (surface, tool) in ["agent", "thread"]
-        .into_iter()
-        .flat_map(|surface| TOOL.map(|tool| (surface, tool)))
-    {
+    for (floor, tool) in MODES.into_iter().flat_map(|floor| TOOL.map(|tool| (floor, tool))) {
         for side_effect in [false, true] {
             for approval in MODES {
                 for rules in all_rules {
@@ -120,8 +118,9 @@ fn the_strictest_wins_in_every_combination() {
                         for granted in [false, true] {
                             let grants = if granted { vec![grant(&["bo@x.org"])] } else { vec![] };
                             let policy = policy(rules, broken);
-                            let decision = ruled_on(surface, tool, side_effect, approval, &policy, Some(&to), &grants);
-                            let lifted = tool == Some(ApprovalDefault::NotRequired) && surface != "thread";
+                            let decision = answered(floor, tool, side_effect, approval, &policy, Some(&to), &grants);
+                            let lifted = tool == Some(ApprovalDefault::NotRequired) && floor == Approval::Never;
+                            let approval = approval.max(floor);
                             let default = approval == Approval::SideEffects && side_effect && !lifted;
                             let asked = tool == Some(ApprovalDefault::Required)
                                 || approval == Approval::Always
@@ -136,7 +135,7 @@ fn the_strictest_wins_in_every_combination() {
                             };
                             assert_eq!(
                                 decision.effect, expected,
-                                "{surface} {tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {decision:?}"
+                                "{floor:?} {tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {decision:?}"
                             );
                             assert_eq!(decision.reason.is_empty(), expected == Effect::Allow);
                             seen += 1;
@@ -146,12 +145,12 @@ fn the_strictest_wins_in_every_combination() {
             }
         }
     }
-    assert_eq!(seen, 2 * 3 * 2 * 3 * 8 * 2 * 2);
+    assert_eq!(seen, 3 * 3 * 2 * 3 * 8 * 2 * 2);
 }
 
-/// R-17: a decision names what decided it, and nothing else.
+/// R-17: an answer names what decided it, and nothing else.
 #[test]
-fn a_ruling_names_what_decided_it() {
+fn an_answer_names_what_decided_it() {
     let to = set(&["bo@x.org"]);
     let none = Policy::default();
     let by = |tool, approval, policy: &Policy, grants: &[Grant]| {
@@ -198,7 +197,7 @@ fn a_ruling_names_what_decided_it() {
 
 /// DESIGN.md section 6: a grant is for a user, a tool and an exact set of recipients.
 #[test]
-fn a_grant_is_leave_for_exactly_what_it_names() {
+fn a_grant_covers_exactly_what_it_names() {
     let none = Policy::default();
     let of = |grant: Grant, to: &[&str]| {
         decision_on(None, true, Approval::SideEffects, &none, Some(&set(to)), &[grant]).effect == Effect::Allow
@@ -245,11 +244,11 @@ fn set_of(people: &[String]) -> Recipients {
     set(&people.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// R-10, R-12: if an undeclared argument may reach others, a rule about recipients does not decide alone.
+/// R-10, R-12: if the schema does not describe every argument, a rule about recipients does not decide alone.
 #[test]
 fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
     let ours = set(&["bob@x.org"]);
-    let asks = |then: &str, when: &str, reaches_others: bool| {
+    let asks = |then: &str, when: &str, uncertain: bool| {
         let rule_text =
             format!("rules:\n- {{name: r, tools: gmail_send, when: '{when}', then: {then}, reason: because}}\n");
         let policy = Policy::read(&rule_text, "policy.yaml").unwrap();
@@ -264,15 +263,16 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
                 arguments: &arguments,
                 recipients: Some(&ours),
             },
-            reaches_others,
+            uncertain,
             digest: "as it was",
             tool: None,
             side_effect: true,
             approval,
+            floor: Approval::Never,
             policy: &policy,
             grants: &[],
         };
-        [Approval::SideEffects, Approval::Never].map(|approval| rule(&question(approval)).effect)
+        [Approval::SideEffects, Approval::Never].map(|approval| answer(&question(approval)).effect)
     };
     use Effect::{Allow, Deny, RequireApproval as Ask};
     let all_ours = r#"recipients.all(r, r.endsWith("@x.org"))"#;

@@ -1,0 +1,386 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::definition::{self, Approval, Form, Source};
+use crate::domain::ids::{ActionId, TenantId, UserId};
+use crate::domain::nesting;
+use crate::domain::policy::{Grant, Policy};
+use crate::domain::tool::{ApprovalDefault, Tool};
+use crate::engine::agent::DefinitionSnapshot;
+use crate::engine::limits::MOST_DEPTH;
+use crate::engine::testing::{call_of, function_call, raw, tool_with};
+
+fn facts() -> Facts {
+    let user = UserId::parse("ann").unwrap();
+    Facts {
+        approval: Approval::Never,
+        can_wait: false,
+        ..Facts::new(TenantId::default(), user, "chat", Arc::default())
+    }
+}
+
+fn first(call: &Proposed, facts: &Facts) -> PolicyDecision {
+    decide(call, facts, None, Attempt::First).outcome
+}
+
+fn policy(rules: &str) -> Arc<Policy> {
+    Arc::new(Policy::read(rules, "policy.yaml").unwrap())
+}
+
+/// Promise 5: the search for misleading text takes some milliseconds, so long arguments are not searched on a shared
+/// thread. Without an approval request, they are not searched at all.
+#[test]
+fn large_texts_are_searched_on_a_thread_of_their_own() {
+    let tool = tool_with("send", r#"{"type":"object"}"#, |_| {});
+    for (length, can_wait, at_once) in [(100, true, true), (20_000, true, false), (20_000, false, true)] {
+        let facts = Facts {
+            approval: Approval::Always,
+            can_wait,
+            ..facts()
+        };
+        let call = call_of(&tool, &format!(r#"{{"body":"{}"}}"#, "x".repeat(length)));
+        let quick = decide_quickly(&call, &facts, None, Attempt::First);
+        assert_eq!(quick.is_some(), at_once, "{length} {can_wait}");
+        let asks = matches!(first(&call, &facts), PolicyDecision::RequireApproval { .. });
+        assert_eq!(asks, can_wait, "{length}");
+    }
+}
+
+/// C-FR-012
+#[test]
+fn arguments_off_the_schema_are_refused_with_the_place() {
+    let tool = tool_with(
+        "add_task",
+        r#"{"type":"object","properties":{"description":{"type":"string"}},"required":["description"]}"#,
+        |_| {},
+    );
+    let decided = first(&call_of(&tool, r#"{"description":1}"#), &facts());
+    assert!(
+        matches!(&decided, PolicyDecision::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("/description")),
+        "{decided:?}"
+    );
+}
+
+/// C-FR-012, C-EC-2: accepted arguments can be parsed by every reader of the reply or the decision log.
+#[test]
+fn arguments_that_nest_too_deeply_are_refused_before_they_are_read() {
+    let tool = tool_with("add_task", r#"{"type":"object"}"#, |_| {});
+    let nested = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    let decided = |levels| first(&call_of(&tool, &nested(levels)), &facts());
+    assert!(matches!(decided(nesting::MAX_LEVELS), PolicyDecision::Allow { .. }));
+    for levels in [nesting::MAX_LEVELS + 1, 100_000] {
+        let decided = decided(levels);
+        assert!(
+            matches!(&decided, PolicyDecision::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("deeper than 60")),
+            "{decided:?}"
+        );
+    }
+}
+
+/// The model never chooses the user (DESIGN.md section 5).
+#[test]
+fn identity_comes_from_the_request_and_an_identity_from_the_model_is_an_error() {
+    let schema = r#"{"type":"object","properties":{"user_id":{"type":"string"}},"required":["user_id"],"additionalProperties":false}"#;
+    let tool = tool_with("list_tasks", schema, |tool| {
+        tool.identity_argument = Some("user_id".into())
+    });
+    let decided = first(&call_of(&tool, "{}"), &facts());
+    assert!(
+        matches!(&decided, PolicyDecision::Allow { arguments, .. } if arguments.get() == r#"{"user_id":"ann"}"#),
+        "{decided:?}"
+    );
+    let decided = first(&call_of(&tool, r#"{"user_id":"bob"}"#), &facts());
+    assert!(matches!(
+        decided,
+        PolicyDecision::Refuse {
+            code: FailureCode::InvalidArguments,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn where_no_approval_can_be_requested_a_required_one_is_a_denial() {
+    let tool = tool_with("send", r#"{"type":"object"}"#, |_| {});
+    let decided = |tool, approval, floor| {
+        let facts = Facts {
+            approval,
+            floor,
+            ..facts()
+        };
+        first(&call_of(tool, "{}"), &facts)
+    };
+    for (approval, floor, allowed) in [
+        (Approval::Never, Approval::Never, true),
+        (Approval::Never, Approval::SideEffects, false),
+        (Approval::SideEffects, Approval::Never, false),
+        (Approval::Always, Approval::Never, false),
+    ] {
+        let decided = decided(&tool, approval, floor);
+        assert_eq!(
+            matches!(decided, PolicyDecision::Allow { .. }),
+            allowed,
+            "{approval:?} {floor:?}"
+        );
+    }
+    let strict = tool_with("send", r#"{"type":"object"}"#, |tool| {
+        tool.approval = Some(ApprovalDefault::Required)
+    });
+    assert!(matches!(
+        decided(&strict, Approval::Never, Approval::Never),
+        PolicyDecision::Refuse {
+            code: FailureCode::Denied,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn the_arguments_that_run_are_one_canonical_text() {
+    let tool = tool_with("add_task", r#"{"type":"object"}"#, |_| {});
+    let decided = first(&call_of(&tool, "{ \"b\": 1,\n \"a\" : {\"d\":2, \"c\":1} }"), &facts());
+    assert!(
+        matches!(&decided, PolicyDecision::Allow { arguments, .. } if arguments.get() == r#"{"a":{"c":1,"d":2},"b":1}"#)
+    );
+}
+
+/// A call of the agent `shell` by `planner`, which may call it.
+fn delegation(rules: &str, depth: u32) -> (Proposed, Facts) {
+    let source = |name: &str, more: &str| Source {
+        file: format!("{name}.md"),
+        form: Form::Markdown,
+        bytes: format!("---\nname: {name}\ndescription: d\n{more}---\nWork.\n").into_bytes(),
+    };
+    let checked = definition::check(&[source("planner", "tools: [shell]\n"), source("shell", "")], &[]);
+    assert_eq!(checked.errors, []);
+    let snapshot = Arc::new(DefinitionSnapshot::of("planner", &checked.agents).unwrap());
+    let call = Proposed {
+        id: ActionId::new(),
+        sequence: 1,
+        call: function_call("shell", r#"{"query":"go"}"#),
+        target: Target::Agent("shell".into()),
+    };
+    let facts = Facts {
+        agent: Some("planner".into()),
+        approval: Approval::Always,
+        floor: Approval::SideEffects,
+        can_wait: true,
+        delegates: Some(Delegates { snapshot, depth }),
+        policy: policy(rules),
+        ..facts()
+    };
+    (call, facts)
+}
+
+/// R-10, D-4: an agent may call the agents that it is granted; a rule that names the called agent can deny that, or
+/// require approval, and the approval covers exactly that call.
+#[test]
+fn a_delegation_passes_the_policy() {
+    let deny = |tools: &str, more: &str| {
+        format!("rules:\n- {{name: r, tools: ['{tools}'], {more}then: deny, reason: because}}\n")
+    };
+    let allows = |rules: &str, depth| {
+        let (call, facts) = delegation(rules, depth);
+        matches!(first(&call, &facts), PolicyDecision::Allow { .. })
+    };
+    assert!(allows("", 0));
+    assert!(!allows("", MOST_DEPTH));
+    for named in ["shell", "agent__shell", "*", "sh*"] {
+        assert!(!allows(&deny(named, ""), 0), "{named}");
+    }
+    assert!(!allows(&deny("shell", "agents: planner, "), 0));
+    assert!(allows(&deny("shell", "agents: worker, "), 0));
+    assert!(allows(&deny("planner", ""), 0));
+    let (call, facts) = delegation(
+        "rules:\n- {name: r, tools: shell, then: require_approval, reason: because}\n",
+        0,
+    );
+    let PolicyDecision::RequireApproval { arguments, by, .. } = first(&call, &facts) else {
+        panic!("it requires approval");
+    };
+    assert_eq!(by, [DecidedBy::Rule("r".into())]);
+    let decided = |approval| decide(&call, &facts, Some(&approval), Attempt::First).effect();
+    assert_eq!(decided(Resolution::Approved(arguments)), Effect::Allow);
+    assert_eq!(
+        decided(Resolution::Approved(Arc::from(raw(r#"{"a":1}"#)))),
+        Effect::Deny
+    );
+    assert_eq!(
+        decided(Resolution::Refused(FailureCode::Rejected, "no".to_owned())),
+        Effect::Deny
+    );
+    let unknown = Proposed {
+        target: Target::Agent("other".into()),
+        ..call.clone()
+    };
+    assert_eq!(decide(&unknown, &facts, None, Attempt::First).effect(), Effect::Deny);
+}
+
+/// A tool with the recipients `to`, of which `body` and `m.subject` are free.
+fn mail() -> Arc<Tool> {
+    let paths = |paths: &[&str]| paths.iter().map(|path| ArgumentPath::parse(path).unwrap()).collect();
+    tool_with("send", r#"{"type":"object"}"#, |tool| {
+        tool.recipients = paths(&["to"]);
+        tool.free_arguments = paths(&["body", "m.subject"]);
+    })
+}
+
+fn grant(tool: &Tool) -> Grant {
+    let checked = crate::domain::address::recipients(&tool.recipients, &json!({"to": "bo@x.org"}), 9, || false);
+    Grant {
+        id: "g".into(),
+        user: "ann".into(),
+        server: Arc::clone(&tool.server),
+        tool: Arc::clone(&tool.name),
+        digest: Arc::clone(&tool.digest),
+        recipients: checked.unwrap().recipients,
+    }
+}
+
+/// R-15: if an argument is not declared free, no grant covers the call, and the approver reads which one it is.
+#[test]
+fn the_approver_reads_why_a_grant_does_not_cover_a_call() {
+    let tool = mail();
+    let facts = Facts {
+        approval: Approval::SideEffects,
+        can_wait: true,
+        grants: vec![grant(&tool)],
+        ..facts()
+    };
+    let decided = |arguments: &str| first(&call_of(&tool, arguments), &facts);
+    let free = decided(r#"{"to": "bo@x.org", "body": {"any": "thing"}, "m": {"subject": "Hi"}}"#);
+    assert!(
+        matches!(
+            free,
+            PolicyDecision::Allow {
+                by: Some(DecidedBy::Grant(_)),
+                ..
+            }
+        ),
+        "{free:?}"
+    );
+    let PolicyDecision::RequireApproval {
+        ungrantable: true,
+        warnings,
+        ..
+    } = decided(r#"{"to": "bo@x.org", "calendar": "team", "m": {"x": 1}}"#)
+    else {
+        panic!("a grant must not cover it");
+    };
+    assert_eq!(
+        warnings,
+        [
+            r#"a grant cannot cover this call: besides the recipients it sets "/calendar", "/m/x", which mcp.json does not declare free"#
+        ]
+    );
+}
+
+const MODES: [Approval; 3] = [Approval::Never, Approval::SideEffects, Approval::Always];
+
+/// Facts about a run with one rule for each of these effects.
+fn any_facts() -> impl Strategy<Value = (Facts, bool)> {
+    let effects = prop::collection::vec(0usize..3, 0..3);
+    (effects, 0usize..3, 0usize..3, any::<bool>(), any::<bool>(), 0usize..4).prop_map(
+        |(effects, mode, floor, can_wait, granted, offered)| {
+            let rule = |n: usize| {
+                let then = ["allow", "require_approval", "deny"][n];
+                format!("- {{name: r, tools: send, then: {then}, reason: because}}\n")
+            };
+            let rules: String = effects
+                .iter()
+                .enumerate()
+                .map(|(at, n)| rule(*n).replace("name: r", &format!("name: r{at}")))
+                .collect();
+            let tool = mail();
+            let facts = Facts {
+                approval: MODES[mode],
+                floor: MODES[floor],
+                can_wait,
+                policy: policy(&format!("rules:\n{rules}")),
+                grants: if granted { vec![grant(&tool)] } else { Vec::new() },
+                offered: [
+                    Offered::Later,
+                    Offered::Unknown,
+                    Offered::Tool(Some(Arc::clone(&tool.digest))),
+                    Offered::Tool(Some("changed".into())),
+                ][offered]
+                    .clone(),
+                ..facts()
+            };
+            (facts, effects.contains(&2))
+        },
+    )
+}
+
+fn any_arguments() -> impl Strategy<Value = Value> {
+    let to = prop_oneof![4 => Just(json!("bo@x.org")), 1 => Just(json!(["bo@x.org", "eve@x.org"]))];
+    let more = prop::collection::btree_map(
+        prop_oneof![Just("body"), Just("bcc"), Just("x")],
+        prop_oneof![Just(json!(1)), Just(json!(null)), Just(json!({"y": "eve@x.org"}))],
+        0..3,
+    );
+    (to, more).prop_map(|(to, more)| {
+        let mut arguments = json!({"to": to});
+        for (name, value) in more {
+            arguments[name] = value;
+        }
+        arguments
+    })
+}
+
+fn any_approval() -> impl Strategy<Value = Option<Resolution>> {
+    prop_oneof![
+        Just(None),
+        any_arguments().prop_map(|arguments| Some(Resolution::Approved(Arc::from(canonical::to_raw(&arguments))))),
+        Just(Some(Resolution::Refused(FailureCode::Rejected, "no".to_owned()))),
+    ]
+}
+
+proptest! {
+    /// Promises 2 and 4, R-10, R-15: whatever else is known, a denied call does not run; an approval covers exactly its
+    /// arguments of the tool as it was; a grant covers no other recipients, and no argument that is not free; a refusal
+    /// of the approver is final; and no call is sent again that could not be sent first.
+    #[test]
+    fn a_call_runs_only_by_what_covers_it(
+        (facts, denied) in any_facts(), arguments in any_arguments(), approval in any_approval(), started in 0i64..9,
+    ) {
+        let call = call_of(&mail(), &arguments.to_string());
+        let allowed = |attempt| {
+            let decision = decide(&call, &facts, approval.as_ref(), attempt);
+            match decision.outcome {
+                PolicyDecision::Allow { arguments, by } => Some((arguments, by)),
+                PolicyDecision::RequireApproval { .. } | PolicyDecision::Refuse { .. } => None,
+            }
+        };
+        prop_assert!(allowed(Attempt::Again(started)).is_none() || allowed(Attempt::First).is_some());
+        if let Some((runs, by)) = allowed(Attempt::First) {
+            prop_assert!(!denied);
+            let canonical = canonical::to_raw(&arguments);
+            prop_assert_eq!(runs.get(), canonical.get());
+            let is_as_it_was = matches!(&facts.offered, Offered::Later)
+                || facts.offered == Offered::Tool(Some(Arc::clone(&mail().digest)));
+            match &approval {
+                None => {}
+                Some(Resolution::Approved(approved)) => {
+                    prop_assert_eq!(approved.get(), runs.get());
+                    prop_assert!(is_as_it_was);
+                }
+                Some(Resolution::Refused(..)) => prop_assert!(false, "the approver refused it"),
+            }
+            if let Some(DecidedBy::Grant(_)) = by {
+                prop_assert_eq!(&arguments["to"], &json!("bo@x.org"));
+                prop_assert!(arguments.get("bcc").is_none() && arguments.get("x").is_none());
+                prop_assert!(is_as_it_was);
+            }
+        }
+        let waits = matches!(
+            decide(&call, &facts, approval.as_ref(), Attempt::Again(started)).outcome,
+            PolicyDecision::RequireApproval { .. }
+        );
+        prop_assert!(!waits, "a call that was sent cannot wait for an approval");
+    }
+}
