@@ -331,7 +331,7 @@ fn text_arrives_in_chunks_that_add_up() {
         }
     };
     let turn = memory::wait(Demo.generate(
-        memory::request(&functions, &contents, CallMode::Auto),
+        memory::request(&functions, &contents, &CallMode::Auto),
         Some(&mut events),
     ))
     .unwrap();
@@ -346,7 +346,7 @@ fn in_mode_none_only_the_hostile_models_call_anything() {
     let functions = offered(&[]);
     let contents = memory::contents(&[], "add a task to call mom");
     for model in [&Demo as &dyn Model, &Obeying] {
-        let turn = memory::wait(model.generate(memory::request(&functions, &contents, CallMode::None), None)).unwrap();
+        let turn = memory::wait(model.generate(memory::request(&functions, &contents, &CallMode::None), None)).unwrap();
         assert_eq!(turn.calls().count(), 0);
         assert!(!turn.text().is_empty());
     }
@@ -373,7 +373,7 @@ fn the_hostile_model_plays_all_its_tricks() {
     for seed in 0..200 {
         let contents = memory::contents(&[], "show my tasks");
         let model = Hostile::new(seed);
-        let turn = memory::wait(model.generate(memory::request(&functions, &contents, CallMode::Auto), None)).unwrap();
+        let turn = memory::wait(model.generate(memory::request(&functions, &contents, &CallMode::Auto), None)).unwrap();
         let names: Vec<_> = turn.calls().map(|call| call.name.as_str()).collect();
         unknown |= names
             .iter()
@@ -401,7 +401,7 @@ proptest! {
         let functions = offered(&[]);
         let contents = memory::contents(&[], &message);
         for (_, kind) in ModelKind::NAMES {
-            let turn = || memory::wait(kind.make(seed).generate(memory::request(&functions, &contents, CallMode::Auto), None));
+            let turn = || memory::wait(kind.make(seed).generate(memory::request(&functions, &contents, &CallMode::Auto), None));
             let (one, two) = (turn(), turn());
             match (one, two) {
                 (Ok(one), Ok(two)) => prop_assert_eq!(one.content.get(), two.content.get()),
@@ -417,7 +417,7 @@ proptest! {
         let functions = offered(&[]);
         let contents = memory::contents(&[], &message);
         for model in [&Hostile::new(seed) as &dyn Model, &Random::new(seed)] {
-            let Ok(turn) = memory::wait(model.generate(memory::request(&functions, &contents, CallMode::Auto), None)) else { continue };
+            let Ok(turn) = memory::wait(model.generate(memory::request(&functions, &contents, &CallMode::Auto), None)) else { continue };
             let content: serde_json::Value = serde_json::from_str(turn.content.get()).unwrap();
             let parts = content["parts"].as_array().unwrap();
             let called: Vec<_> = parts.iter().filter_map(|part| part.get("functionCall")).cloned().collect();

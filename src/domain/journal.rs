@@ -349,9 +349,7 @@ impl Entry {
     pub fn size(&self) -> usize {
         let args = |call: &Proposed| call.call.args.get().len();
         let words = match self {
-            Self::User(text) | Self::Notice(text) | Self::OutputDue(text) | Self::SoftStop { notice: text, .. } => {
-                text.len()
-            }
+            Self::User(text) | Self::Prompted { text, .. } => text.len(),
             Self::ModelFault { said, .. } => said.as_ref().map_or(0, String::len),
             Self::ModelTurn { turn, calls } => turn.content.get().len() + calls.iter().map(args).sum::<usize>(),
             Self::Step { call, .. } => args(call),
@@ -412,6 +410,38 @@ impl FaultKind {
         }
     }
 }
+
+/// May the model call functions?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallMode {
+    /// The model decides.
+    Auto,
+    /// Text only.
+    None,
+    /// The model must call one of these.
+    Any(Vec<String>),
+}
+
+/// Why the engine says something to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The run is resumed.
+    Resumed,
+    /// The model ended with text where its structured output is required. The engine asks for the output, once.
+    OutputDue,
+    /// A limit was reached. The engine asks the model for a summary, with one last call.
+    Limit {
+        /// The limit.
+        reason: StopReason,
+        /// Elapsed time of the run, in microseconds.
+        elapsed_us: i64,
+    },
+}
+
+/// The function with which a model returns its output.
+pub const COMPLETE_TASK: &str = "complete_task";
 
 /// One entry of a journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -482,19 +512,15 @@ pub enum Entry {
         /// The call.
         call: Proposed,
     },
-    /// A notice from the engine to the model.
-    Notice(String),
-    /// A limit was reached. The engine asks the model for a summary, with one last call.
-    SoftStop {
-        /// The limit.
-        reason: StopReason,
-        /// The notice to the model.
-        notice: String,
-        /// Elapsed time of the run, in microseconds.
-        elapsed_us: i64,
+    /// The engine says something to the model.
+    Prompted {
+        /// The text.
+        text: String,
+        /// May the model call functions, until the next entry of this kind?
+        mode: CallMode,
+        /// Why.
+        cause: Cause,
     },
-    /// The model ended with text where its structured output is required. The engine asks for the output, once.
-    OutputDue(String),
     /// The process that ran it was shut down in an orderly way, between two steps.
     Halted,
     /// The run waits for an approver; a worker continues it after the answer.
@@ -508,7 +534,55 @@ pub enum Entry {
     },
 }
 
+/// What the engine says to the model, as older journals have it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OlderPrompt {
+    Notice(String),
+    OutputDue(String),
+    SoftStop {
+        reason: StopReason,
+        notice: String,
+        elapsed_us: i64,
+    },
+}
+
+impl From<OlderPrompt> for Entry {
+    fn from(older: OlderPrompt) -> Self {
+        let output = || CallMode::Any(vec![COMPLETE_TASK.to_owned()]);
+        let (text, mode, cause) = match older {
+            OlderPrompt::Notice(text) => (text, CallMode::Auto, Cause::Resumed),
+            OlderPrompt::OutputDue(text) => (text, output(), Cause::OutputDue),
+            OlderPrompt::SoftStop {
+                reason,
+                notice,
+                elapsed_us,
+            } => {
+                // The text names the function if the run must end with it.
+                let mode = if notice.contains(COMPLETE_TASK) {
+                    output()
+                } else {
+                    CallMode::None
+                };
+                (notice, mode, Cause::Limit { reason, elapsed_us })
+            }
+        };
+        Self::Prompted { text, mode, cause }
+    }
+}
+
 impl Entry {
+    /// Reads a stored entry, also of an older journal.
+    ///
+    /// # Errors
+    /// The text is no entry: it is damaged, or of a later version.
+    pub fn read(text: &str) -> Result<Self, serde_json::Error> {
+        match serde_json::from_str::<OlderPrompt>(text) {
+            Ok(older) => Ok(older.into()),
+            Err(_) => serde_json::from_str(text),
+        }
+    }
+
     /// The calls that this entry proposes.
     #[must_use]
     pub fn calls(&self) -> &[Proposed] {
@@ -570,6 +644,56 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    /// The texts of older journals say whether the run must end with its output; the mode in force follows.
+    #[test]
+    fn prompts_of_older_journals_are_read() {
+        let output = CallMode::Any(vec!["complete_task".to_owned()]);
+        let limit = Cause::Limit {
+            reason: StopReason::TimeLimit,
+            elapsed_us: 7,
+        };
+        let stop =
+            |notice: &str| format!(r#"{{"soft_stop":{{"reason":"time_limit","notice":"{notice}","elapsed_us":7}}}}"#);
+        for (older, text, mode, cause) in [
+            (
+                r#"{"notice":"Go on."}"#.to_owned(),
+                "Go on.",
+                &CallMode::Auto,
+                Cause::Resumed,
+            ),
+            (r#"{"output_due":"Now."}"#.to_owned(), "Now.", &output, Cause::OutputDue),
+            (
+                stop("Time is up. Sum up."),
+                "Time is up. Sum up.",
+                &CallMode::None,
+                limit,
+            ),
+            (
+                stop("Call complete_task now."),
+                "Call complete_task now.",
+                &output,
+                limit,
+            ),
+        ] {
+            let entry = Entry::read(&older).unwrap();
+            let Entry::Prompted {
+                text: read,
+                mode: read_mode,
+                cause: read_cause,
+            } = &entry
+            else {
+                panic!("{older}: {entry:?}");
+            };
+            assert_eq!((read.as_str(), read_mode, *read_cause), (text, mode, cause), "{older}");
+            let again = Entry::read(&serde_json::to_string(&entry).unwrap()).unwrap();
+            assert!(
+                matches!(&again, Entry::Prompted { mode: again, .. } if again == mode),
+                "{again:?}"
+            );
+        }
+        assert!(Entry::read(r#"{"later":1}"#).unwrap_err().to_string().contains("later"));
     }
 
     #[test]

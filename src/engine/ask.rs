@@ -7,27 +7,19 @@ use tracing::Instrument;
 
 use super::ledger::{Call, Ledger};
 use super::limits::AtLimit;
-use super::verdict::COMPLETE_TASK;
 use super::{Engine, Run, checks, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
-/// Forces the verdict function, when `next` requires the output.
-const OUTPUT: CallMode<'static> = CallMode::Any(&[COMPLETE_TASK]);
-
-fn mode(run: &Run) -> CallMode<'static> {
-    let entries = next::current(&run.journal);
-    let last = entries
-        .iter()
-        .rfind(|entry| !matches!(entry, Entry::Halted | Entry::Suspended | Entry::Recovered));
-    let output_due = matches!(last, Some(Entry::OutputDue(_)));
-    match (next::soft_stop(entries).is_some() || output_due, run.limits.output_due) {
-        (false, _) => CallMode::Auto,
-        (true, true) => OUTPUT,
-        (true, false) => CallMode::None,
-    }
+/// The mode in force: that of the last prompt since the last resume.
+fn mode(journal: &[Entry]) -> &CallMode {
+    let prompts = next::current(journal).iter().rev().filter_map(|entry| match entry {
+        Entry::Prompted { mode, .. } => Some(mode),
+        _ => None,
+    });
+    prompts.into_iter().next().unwrap_or(&CallMode::Auto)
 }
 
 /// D-R6: an agent's thoughts are stored and streamed unless its definition disables it; a chat's are not, unless its
@@ -58,7 +50,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             system: &run.system,
             functions: &run.toolset.functions,
             contents: &contents,
-            mode: mode(run),
+            mode: mode(&run.journal),
             thoughts: asks_for_thoughts(run),
             deadline: ask_until(engine, run),
             holder: (run.record.tenant.as_str(), run.record.user.as_str()),
@@ -183,7 +175,7 @@ fn contents<'a>(
                     contents.push(Content::Responses(answers));
                 }
             }
-            Entry::Notice(text) | Entry::OutputDue(text) | Entry::SoftStop { notice: text, .. } => notices.push(text),
+            Entry::Prompted { text, .. } => notices.push(text),
             Entry::ModelFault { said: Some(said), .. } => {
                 contents.extend(notices.drain(..).map(|text| Content::Text(Speaker::User, text)));
                 contents.push(Content::Text(Speaker::Assistant, said));

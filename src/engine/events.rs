@@ -104,9 +104,7 @@ impl Run {
             | Entry::ApprovalResolved { .. }
             | Entry::Started { .. }
             | Entry::Step { .. }
-            | Entry::Notice(_)
-            | Entry::SoftStop { .. }
-            | Entry::OutputDue(_)
+            | Entry::Prompted { .. }
             | Entry::Halted
             | Entry::Suspended
             | Entry::Recovered

@@ -87,9 +87,7 @@ impl<'a> Ledger<'a> {
                 Entry::Result { call, result } => ledger.change(*call, |call| call.result = Some((at, result))),
                 Entry::User(_)
                 | Entry::ModelFault { .. }
-                | Entry::Notice(_)
-                | Entry::OutputDue(_)
-                | Entry::SoftStop { .. }
+                | Entry::Prompted { .. }
                 | Entry::Halted
                 | Entry::Suspended
                 | Entry::Recovered

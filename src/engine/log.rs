@@ -179,5 +179,5 @@ fn text(entry: &Entry) -> String {
 /// # Errors
 /// The entry is of a later version, or damaged; in words for an operator.
 pub fn read(stored: &StoredEntry) -> Result<Entry, String> {
-    serde_json::from_str(&stored.body).map_err(|error| format!("entry {}: {error}", stored.number))
+    Entry::read(&stored.body).map_err(|error| format!("entry {}: {error}", stored.number))
 }

@@ -23,6 +23,7 @@ pub mod live;
 pub mod log;
 pub mod next;
 pub mod record;
+pub mod strategy;
 pub mod toolset;
 pub mod verdict;
 
@@ -45,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 pub use events::{EventSink, tool_name};
 pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
+pub use strategy::Strategy;
 pub use toolset::Toolset;
 
 use ledger::{Call, Ledger};
@@ -102,6 +104,8 @@ pub struct Run {
     pub history: Vec<(Speaker, String)>,
     /// The journal so far.
     pub journal: Vec<Entry>,
+    /// What decides what comes next.
+    pub strategy: Strategy,
     /// Its limits.
     pub limits: Limits,
     /// When this process started to execute it.
@@ -241,10 +245,7 @@ impl Engine {
                 return Err(Stop::Halted);
             }
             let elapsed = run.elapsed(self.clock.instant());
-            let next = match run.agent.as_ref().and_then(agent::AgentContext::flow) {
-                Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),
-                None => next(&run.journal, &run.limits, elapsed),
-            };
+            let next = run.strategy.next(&run.journal, &run.limits, elapsed);
             if memory::may_end(&next, &run.journal)
                 && let Err(why) = memory::count(&run.journal, &run.record, &mut run.remembered)
             {
@@ -261,15 +262,11 @@ impl Engine {
                     act::recover(self, run, &calls).await?;
                 }
                 Next::SoftStop(reason) => {
-                    run.push(Entry::SoftStop {
-                        reason,
-                        notice: notices::sum_up(reason, run.limits.output_due),
-                        elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
-                    });
+                    run.push(notices::sum_up(reason, elapsed, run.limits.output_due));
                     // Saved at once; otherwise the next worker would grant the same time again.
                     log::flush(self, run, Vec::new()).await?;
                 }
-                Next::OutputDue => run.push(Entry::OutputDue(notices::output_due())),
+                Next::OutputDue => run.push(notices::output_due()),
                 Next::Step(step, round) => match flow::step(run, step, round) {
                     Ok(entry) => run.push(entry),
                     Err(why) => return Ok(Ending::TooLong(why)),

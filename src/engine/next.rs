@@ -8,7 +8,7 @@ use super::ledger::Ledger;
 use super::limits::{AtLimit, Limits};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Completion, Entry, FaultKind, ModelTurn, Proposed, Target, Verdict};
+use crate::domain::journal::{Cause, Completion, Entry, FaultKind, ModelTurn, Proposed, Target, Verdict};
 use crate::domain::tool::FailureCode;
 
 /// The next step of a run.
@@ -150,7 +150,15 @@ impl<'a> Situation<'a, '_> {
             }));
         }
         // The model is reminded once that its output is due.
-        let reminded = |entry: &Entry| matches!(entry, Entry::OutputDue(_));
+        let reminded = |entry: &Entry| {
+            matches!(
+                entry,
+                Entry::Prompted {
+                    cause: Cause::OutputDue,
+                    ..
+                }
+            )
+        };
         if before.iter().any(reminded) {
             return Some(Next::End(Ending::MissingOutput(text)));
         }
@@ -229,7 +237,10 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
 /// The soft stop, and when it happened.
 pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
     journal.iter().rev().find_map(|entry| match entry {
-        Entry::SoftStop { reason, elapsed_us, .. } => {
+        Entry::Prompted {
+            cause: Cause::Limit { reason, elapsed_us },
+            ..
+        } => {
             let at = Duration::from_micros(u64::try_from(*elapsed_us).unwrap_or(0));
             Some((*reason, at))
         }

@@ -1,17 +1,19 @@
 //! The engine's own texts for a model.
 
+use std::time::Duration;
+
 use super::doom_loop::{ENDS_AT, REFUSED_FROM};
-use super::verdict::COMPLETE_TASK;
 use crate::domain::agent_run::StopReason;
+use crate::domain::journal::{COMPLETE_TASK, CallMode, Cause, Entry};
 
 /// Sent when a limit is reached: asks for a final summary in one last call (X-6, X-8).
-pub(super) fn sum_up(reason: StopReason, output_due: bool) -> String {
+pub(super) fn sum_up(reason: StopReason, elapsed: Duration, output_due: bool) -> Entry {
     let reached = match reason {
         StopReason::TimeLimit => "The time limit for this task is reached.",
         StopReason::TokenLimit => "The token limit for this task is reached.",
         _ => "The step limit for this task is reached.",
     };
-    if output_due {
+    let text = if output_due {
         format!(
             "{reached} Call {COMPLETE_TASK} now with what you have. You can call no other function. State in the output \
              what is unfinished."
@@ -21,14 +23,30 @@ pub(super) fn sum_up(reason: StopReason, output_due: bool) -> String {
             "{reached} You can call no more functions. Write a final summary now: what you found, what you did, and what \
              is unfinished."
         )
+    };
+    let elapsed_us = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
+    Entry::Prompted {
+        text,
+        mode: if output_due { output() } else { CallMode::None },
+        cause: Cause::Limit { reason, elapsed_us },
     }
 }
 
+/// The model must return its output.
+fn output() -> CallMode {
+    CallMode::Any(vec![COMPLETE_TASK.to_owned()])
+}
+
 /// Sent when an agent with an output ends with text alone.
-pub(super) fn output_due() -> String {
-    format!(
+pub(super) fn output_due() -> Entry {
+    let text = format!(
         "Text outside of your output is not read. Return your output now with {COMPLETE_TASK}; otherwise the task fails."
-    )
+    );
+    Entry::Prompted {
+        text,
+        mode: output(),
+        cause: Cause::OutputDue,
+    }
 }
 
 /// X-11
@@ -49,6 +67,10 @@ pub(super) fn on_record(words: &str) -> String {
 }
 
 /// Sent when a run that was cut short is resumed.
-pub(super) fn resumed() -> String {
-    "The task is resumed. You can call functions again. Continue where you stopped.".to_owned()
+pub(super) fn resumed() -> Entry {
+    Entry::Prompted {
+        text: "The task is resumed. You can call functions again. Continue where you stopped.".to_owned(),
+        mode: CallMode::Auto,
+        cause: Cause::Resumed,
+    }
 }

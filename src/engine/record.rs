@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::derive::{self, Derived};
 use super::ledger::{Call, Ledger};
 use super::log::Log;
-use super::{Run, flow, iterations};
+use super::{Run, iterations};
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
 use crate::domain::journal::{CallFailure, Entry};
@@ -71,7 +71,7 @@ pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
 #[must_use]
 pub fn spent(run: &Run) -> Vec<Spent> {
     let Some(log) = &run.log else { return Vec::new() };
-    let is_flow = run.agent.as_ref().is_some_and(|place| place.flow().is_some());
+    let is_flow = run.strategy.flow().is_some();
     let changes = |entry: &Entry| match entry {
         Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
         // A step of a flow has ended.
@@ -81,10 +81,7 @@ pub fn spent(run: &Run) -> Vec<Spent> {
     if !run.journal.iter().skip(log.written).any(changes) {
         return Vec::new();
     }
-    let (steps, usage) = match is_flow {
-        true => flow::spent(&run.journal),
-        false => (iterations(own(run)), derive::usage(own(run))),
-    };
+    let (steps, usage) = run.strategy.spent(&run.journal, own(run));
     with_flows(log, steps, usage)
 }
 

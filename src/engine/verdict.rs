@@ -17,8 +17,7 @@ use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::text::capped;
 use crate::ports::model::Declaration;
 
-/// The function with which an agent returns its output.
-pub const COMPLETE_TASK: &str = "complete_task";
+pub use crate::domain::journal::COMPLETE_TASK;
 /// The function with which an agent ends the loop that it is a step of.
 pub const EXIT_LOOP: &str = "exit_loop";
 

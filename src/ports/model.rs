@@ -54,7 +54,7 @@ pub struct ModelRequest<'a> {
     /// History, message, turns and results.
     pub contents: &'a [Content<'a>],
     /// Whether the model may call functions.
-    pub mode: CallMode<'a>,
+    pub mode: &'a CallMode,
     /// Asks the model to summarize its thinking.
     pub thoughts: bool,
     /// When the answer must have arrived.
@@ -63,16 +63,7 @@ pub struct ModelRequest<'a> {
     pub holder: (&'a str, &'a str),
 }
 
-/// May the model call functions in this turn?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallMode<'a> {
-    /// The model decides.
-    Auto,
-    /// Text only.
-    None,
-    /// The model must call one of these.
-    Any(&'a [&'a str]),
-}
+pub use crate::domain::journal::CallMode;
 
 /// The functions offered, with room for an adapter's own encoding of them.
 #[derive(Debug, Default)]

@@ -355,7 +355,7 @@ fn well_formed(request: &ModelRequest<'_>) -> Vec<String> {
         wrong.push(format!("functions with one name: {names:?}"));
     }
     if let CallMode::Any(allowed) = request.mode
-        && !allowed.iter().all(|name| names.iter().any(|known| known == name))
+        && !allowed.iter().all(|name| names.contains(&name))
     {
         wrong.push(format!("{allowed:?} is demanded, and {names:?} is offered"));
     }

@@ -112,7 +112,7 @@ impl Question<'_> {
             system: "Be useful.",
             functions: &functions,
             contents: &self.contents,
-            mode: CallMode::Auto,
+            mode: &CallMode::Auto,
             holder: ("t", "u"),
             thoughts: self.thoughts,
             deadline: Instant::now() + self.within,

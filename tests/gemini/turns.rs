@@ -269,7 +269,7 @@ async fn text_is_delivered_before_the_stream_has_ended() {
         system: "",
         functions: &functions,
         contents: &[Content::Text(Speaker::User, "hi")],
-        mode: gavel::ports::model::CallMode::Auto,
+        mode: &gavel::ports::model::CallMode::Auto,
         holder: ("t", "u"),
         thoughts: false,
         deadline: std::time::Instant::now() + std::time::Duration::from_secs(20),

@@ -229,7 +229,7 @@ pub(crate) fn contents(history: &[(Speaker, &str)], message: &str) -> Vec<Conten
 pub(crate) fn request<'a>(
     functions: &'a Arc<Functions>,
     contents: &'a [Content<'a>],
-    mode: CallMode<'a>,
+    mode: &'a CallMode,
 ) -> ModelRequest<'a> {
     static SETTINGS: OnceLock<ModelSettings> = OnceLock::new();
     let settings = SETTINGS.get_or_init(ModelSettings::default);
@@ -273,7 +273,7 @@ pub(crate) fn converse(model: &dyn Model, memory: &mut Memory, history: &[(Speak
                 Entry::Answers(_) => Content::Responses(answers),
             });
         }
-        let Ok(turn) = wait(model.generate(request(&functions, &contents, CallMode::Auto), None)) else {
+        let Ok(turn) = wait(model.generate(request(&functions, &contents, &CallMode::Auto), None)) else {
             return Said {
                 words: "fault".to_owned(),
                 calls,

@@ -69,7 +69,7 @@ fn answer(request: &ModelRequest<'_>) -> Move {
         let allowed = match request.mode {
             CallMode::Auto => true,
             CallMode::None => false,
-            CallMode::Any(names) => names.contains(&name),
+            CallMode::Any(names) => names.iter().any(|known| known == name),
         };
         allowed
             && request

@@ -42,7 +42,7 @@ const MOST_CALLS: usize = 24;
 fn obey(request: &ModelRequest<'_>) -> Move {
     let turns = Conversation::read(request.contents).turns;
     let seen = seen(request.contents);
-    if request.mode == CallMode::None || turns >= 3 {
+    if *request.mode == CallMode::None || turns >= 3 {
         return Move::say(format!("As told, here is everything I know: {seen}"));
     }
     if turns == 0 {

@@ -186,7 +186,7 @@ fn write_response(out: &mut Vec<u8>, response: &FunctionResponse<'_>) {
     out.extend_from_slice(b"}}}}");
 }
 
-fn write_mode(out: &mut Vec<u8>, mode: CallMode<'_>) {
+fn write_mode(out: &mut Vec<u8>, mode: &CallMode) {
     match mode {
         // AUTO is the provider's default.
         CallMode::Auto => {}
@@ -251,7 +251,7 @@ mod tests {
         })
     }
 
-    fn written(functions: &Arc<Functions>, contents: &[Content<'_>], mode: CallMode<'_>) -> String {
+    fn written(functions: &Arc<Functions>, contents: &[Content<'_>], mode: &CallMode) -> String {
         let request = ModelRequest {
             settings: &ModelSettings::default(),
             system: "Be \"good\".\n",
@@ -267,7 +267,11 @@ mod tests {
 
     #[test]
     fn the_body_is_what_the_wire_asks_for_in_prompt_order() {
-        let text = written(&functions(), &[Content::Text(Speaker::User, "hi\u{1}")], CallMode::Auto);
+        let text = written(
+            &functions(),
+            &[Content::Text(Speaker::User, "hi\u{1}")],
+            &CallMode::Auto,
+        );
         assert_eq!(
             text,
             concat!(
@@ -285,8 +289,8 @@ mod tests {
     fn the_bytes_before_the_contents_do_not_change_with_them() {
         let functions = functions();
         let head = |text: &str| text.split_once(r#""contents""#).unwrap().0.to_owned();
-        let one = written(&functions, &[Content::Text(Speaker::User, "one")], CallMode::Auto);
-        let two = written(&functions, &[Content::Text(Speaker::User, "two")], CallMode::None);
+        let one = written(&functions, &[Content::Text(Speaker::User, "one")], &CallMode::Auto);
+        let two = written(&functions, &[Content::Text(Speaker::User, "two")], &CallMode::None);
         assert_eq!(head(&one), head(&two));
     }
 
@@ -299,7 +303,7 @@ mod tests {
                 system,
                 functions: &functions,
                 contents: &[],
-                mode: CallMode::Auto,
+                mode: &CallMode::Auto,
                 holder: ("t", "u"),
                 thoughts: false,
                 deadline: Instant::now(),
@@ -342,7 +346,7 @@ mod tests {
         let text = written(
             &functions(),
             &[Content::Turn(&turn), Content::Responses(&responses)],
-            CallMode::Auto,
+            &CallMode::Auto,
         );
         assert!(text.contains(turn.get()), "echoed byte for byte");
         let sent: Value = serde_json::from_str(&text).unwrap();
@@ -366,7 +370,7 @@ mod tests {
                 name: "a",
                 outcome: Err(&failure),
             };
-            let text = written(&functions(), &[Content::Responses(&[response])], CallMode::Auto);
+            let text = written(&functions(), &[Content::Responses(&[response])], &CallMode::Auto);
             let sent: Value = serde_json::from_str(&text).unwrap();
             let error = &sent["contents"][0]["parts"][0]["functionResponse"]["response"]["error"];
             let expected = match code.as_str() {
@@ -385,21 +389,21 @@ mod tests {
 
     #[test]
     fn the_mode_is_set_only_beside_declarations() {
-        let config = |functions: &Arc<Functions>, mode| {
+        let config = |functions: &Arc<Functions>, mode: &CallMode| {
             let sent: Value = serde_json::from_str(&written(functions, &[], mode)).unwrap();
             sent["toolConfig"]["functionCallingConfig"].clone()
         };
         let (some, none) = (functions(), Arc::new(Functions::default()));
-        assert_eq!(config(&some, CallMode::Auto), Value::Null);
-        assert_eq!(config(&some, CallMode::None), json!({"mode": "NONE"}));
+        assert_eq!(config(&some, &CallMode::Auto), Value::Null);
+        assert_eq!(config(&some, &CallMode::None), json!({"mode": "NONE"}));
         assert_eq!(
-            config(&some, CallMode::Any(&["refuse", "add_task"])),
+            config(&some, &CallMode::Any(vec!["refuse".to_owned(), "add_task".to_owned()])),
             json!({"mode": "ANY", "allowedFunctionNames": ["refuse", "add_task"]})
         );
-        assert_eq!(config(&some, CallMode::Any(&[])), json!({"mode": "ANY"}));
-        for mode in [CallMode::Auto, CallMode::None, CallMode::Any(&["refuse"])] {
-            assert_eq!(config(&none, mode), Value::Null);
-            assert!(!written(&none, &[], mode).contains("tools"));
+        assert_eq!(config(&some, &CallMode::Any(Vec::new())), json!({"mode": "ANY"}));
+        for mode in [CallMode::Auto, CallMode::None, CallMode::Any(vec!["refuse".to_owned()])] {
+            assert_eq!(config(&none, &mode), Value::Null);
+            assert!(!written(&none, &[], &mode).contains("tools"));
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         let began = engine.clock.instant();
         let ended = drive(place, log, run, child).await?;
         // A step that was cut short has no result.
-        if let Ok(outcome) = outcome(place, name, ended) {
+        if let Ok(outcome) = outcome(run, place, name, ended) {
             let result = ended_after(engine, began, outcome);
             results.push(Entry::Result {
                 call: call.id(),
@@ -82,7 +82,7 @@ async fn drive(place: &AgentContext, log: &Log, run: &Run, child: RunId) -> Resu
     place
         .agents
         .drive_logged(
-            log.of(child, flows(place, log, run)),
+            log.of(child, flows(log, run)),
             run.cancel.child_token(),
             Some(&place.bundle),
         )
@@ -91,17 +91,22 @@ async fn drive(place: &AgentContext, log: &Log, run: &Run, child: RunId) -> Resu
 
 /// The flows to which the child run belongs as a step. A run that a model calls is no step: the parent counts its own
 /// model calls.
-fn flows(place: &AgentContext, log: &Log, run: &Run) -> Vec<Spent> {
-    if place.flow().is_none() {
+fn flows(log: &Log, run: &Run) -> Vec<Spent> {
+    if run.strategy.flow().is_none() {
         return Vec::new();
     }
-    let (steps, usage) = flow::spent(&run.journal);
+    let (steps, usage) = run.strategy.spent(&run.journal, record::own(run));
     record::with_flows(log, steps, usage)
 }
 
 /// What the parent records of a child run.
-fn outcome(place: &AgentContext, name: &str, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
-    match place.flow() {
+fn outcome(
+    run: &Run,
+    place: &AgentContext,
+    name: &str,
+    ended: Ended,
+) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
+    match run.strategy.flow() {
         Some(flow) => step_result(place, flow, ended),
         None => Ok(tool_result(place, name, ended)),
     }
@@ -139,8 +144,8 @@ pub(crate) async fn call(
     let (input, timeout) = given(run, place, call, &member.definition, arguments);
     let mut settings = place
         .settings
-        .called(&member.definition, timeout, left(engine, run, place));
-    if let Some(flow) = place.flow() {
+        .called(&member.definition, timeout, left(engine, run));
+    if let Some(flow) = run.strategy.flow() {
         settings.in_loop = matches!(flow, Flow::Loop { .. });
         settings.round = round(flow, &run.journal, call);
     }
@@ -187,7 +192,7 @@ pub(crate) async fn call(
         }
     }
     let ended = drive(place, log, run, child).await?;
-    Ok(ended_after(engine, began, outcome(place, name, ended)?))
+    Ok(ended_after(engine, began, outcome(run, place, name, ended)?))
 }
 
 /// The input and the time limit of a child run. A model sets the limit by an argument of the call; else the definition
@@ -199,7 +204,7 @@ fn given(
     called: &Definition,
     arguments: &Arc<RawValue>,
 ) -> (Arc<RawValue>, Option<Duration>) {
-    if let Some(flow) = place.flow() {
+    if let Some(flow) = run.strategy.flow() {
         let ledger = Ledger::of(&run.journal);
         let place = ledger.call(call.id).and_then(|call| call.step);
         let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
@@ -218,10 +223,10 @@ fn given(
 }
 
 /// The limits that the parent has left.
-fn left(engine: &Engine, run: &Run, place: &AgentContext) -> Left {
+fn left(engine: &Engine, run: &Run) -> Left {
     let elapsed = run.elapsed(engine.clock.instant());
     let time = run.limits.time.map(|time| time.saturating_sub(elapsed));
-    if place.flow().is_none() {
+    if run.strategy.flow().is_none() {
         return Left {
             time,
             steps: None,
@@ -230,7 +235,7 @@ fn left(engine: &Engine, run: &Run, place: &AgentContext) -> Left {
         };
     }
     // A flow counts its steps' usage as its own, and only its steps can write a summary.
-    let (steps, usage) = flow::spent(&run.journal);
+    let (steps, usage) = run.strategy.spent(&run.journal, record::own(run));
     let grace = match run.limits.at_limit {
         AtLimit::SumUp { grace } => grace,
         AtLimit::End => Duration::ZERO,

@@ -26,7 +26,7 @@ use crate::engine::limits::Limits;
 use crate::engine::live::Live;
 use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{Ending, iterations};
-use crate::engine::{Engine, Run, approvals, derive, flow, notices, record, spans};
+use crate::engine::{Engine, Run, Strategy, approvals, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
 use crate::ports::commit::{Committed, Fact, RunEnd, Wait};
 use crate::ports::runs::{Hold, RunState, StoredRun};
@@ -275,8 +275,8 @@ impl Agents {
             let settled = settled(&journal, stored);
             journal.push(Entry::Resumed { from });
             journal.extend(settled);
-            if parts.settings.flow(&parts.definition).is_none() {
-                journal.push(Entry::Notice(notices::resumed()));
+            if parts.strategy.flow().is_none() {
+                journal.push(notices::resumed());
             }
         }
         let taken_up_again = stored.origin.parent().is_none() && stored.fence > 1;
@@ -312,6 +312,7 @@ impl Agents {
             )),
             history: Vec::new(),
             journal,
+            strategy: Strategy::Turns,
             limits: Limits::AGENT,
             began: self.engine.clock.instant(),
             before: Duration::ZERO,
@@ -378,8 +379,8 @@ impl Agents {
         let mut in_doubt = self.doubts(&run.journal).await?;
         // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
-        if run.agent.as_ref().is_some_and(|place| place.flow().is_some()) {
-            (steps, usage) = flow::spent(&run.journal);
+        if run.strategy.flow().is_some() {
+            (steps, usage) = run.strategy.spent(&run.journal, own);
             // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
             if let Some(step) = self.unfinished_step(&run.journal).await? {
                 steps = steps.saturating_add(step.steps);

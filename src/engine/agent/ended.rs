@@ -10,7 +10,7 @@ use super::{AgentContext, DefinitionSnapshot};
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Field;
-use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
+use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Target, Verdict};
 use crate::domain::templates::{self, RenderError, Template, Text, counted};
 use crate::domain::thread::end_words;
 use crate::engine::ledger::Ledger;
@@ -293,7 +293,7 @@ pub(super) fn formatted(place: Option<&AgentContext>, ending: &Ending) -> Result
 
 /// A run's progress: the last text of its model, or the last output of its steps.
 fn so_far(run: &Run) -> Option<String> {
-    match run.agent.as_ref().and_then(AgentContext::flow) {
+    match run.strategy.flow() {
         Some(_) => flow::last_output(&run.journal),
         None => last_words(&run.journal),
     }
@@ -336,7 +336,17 @@ pub(super) fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopRea
     if status == RunStatus::Completed && soft_stop.is_some() {
         return soft_stop;
     }
-    if status == RunStatus::Completed && has(|entry| matches!(entry, Entry::OutputDue(_))) {
+    if status == RunStatus::Completed
+        && has(|entry| {
+            matches!(
+                entry,
+                Entry::Prompted {
+                    cause: Cause::OutputDue,
+                    ..
+                }
+            )
+        })
+    {
         return Some(StopReason::MissingOutput);
     }
     has(|entry| matches!(entry, Entry::Recovered)).then_some(StopReason::Crash)

@@ -27,7 +27,7 @@ pub use settings::{Left, Round, Settings};
 pub use super::limits::OnReject;
 
 use super::Engine;
-use crate::domain::definition::{Definition, Flow, Provider};
+use crate::domain::definition::{Definition, Provider};
 use crate::domain::ids::ProjectId;
 use crate::ports::actions::Actions;
 use crate::ports::model::Model;
@@ -95,11 +95,4 @@ pub struct AgentContext {
     pub(super) settings: Settings,
     /// Held while a child run is driven.
     pub(super) calling: Arc<Mutex<()>>,
-}
-
-impl AgentContext {
-    /// Its flow, unless it asks a model itself.
-    pub(super) fn flow(&self) -> Option<&Flow> {
-        self.settings.flow(&self.definition)
-    }
 }

@@ -15,7 +15,7 @@ use crate::engine::log::Log;
 use crate::engine::next::Ending;
 use crate::engine::toolset::clash;
 use crate::engine::verdict::{OutputContract, VerdictFunction};
-use crate::engine::{Run, Toolset, context, flow};
+use crate::engine::{Run, Strategy, Toolset, context, flow};
 use crate::ports::model::Declaration;
 use crate::ports::runs::StoredRun;
 use crate::ports::tools::Catalog;
@@ -30,6 +30,7 @@ pub(super) struct Parts {
     pub(super) definition: Arc<Definition>,
     pub(super) settings: Settings,
     pub(super) input: Map<String, Value>,
+    pub(super) strategy: Strategy,
     toolset: Arc<Toolset>,
     system: Arc<str>,
     /// The first message to the model; for a flow, its steps have one instead.
@@ -87,12 +88,13 @@ pub(super) async fn parts(
         _ => None,
     };
     let output_due = contract.is_some();
+    let strategy = settings.strategy(&definition);
     let mut verdicts = Vec::new();
-    if settings.in_loop && settings.flow(&definition).is_none() {
+    if settings.in_loop && strategy.flow().is_none() {
         verdicts.push(VerdictFunction::ExitLoop(contract.clone()));
     }
     verdicts.extend(contract.map(VerdictFunction::CompleteTask));
-    let toolset = if settings.flow(&definition).is_some() {
+    let toolset = if strategy.flow().is_some() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
         toolset(agents, &bundle, &definition, &verdicts, tolerate_missing_tools).await?
@@ -100,7 +102,7 @@ pub(super) async fn parts(
     let (mut system, mut task) = (String::new(), None);
     if let Some(prompt) = &definition.prompt {
         system = rendered(Field::SystemPrompt, &prompt.system_prompt, &definition, &input)?;
-        if settings.flow(&definition).is_none() {
+        if strategy.flow().is_none() {
             let words = rendered(Field::Query, &prompt.query, &definition, &input)?;
             task = Some(with_round(words, settings.round.as_ref(), &definition)?);
         }
@@ -110,6 +112,7 @@ pub(super) async fn parts(
         definition,
         settings,
         input,
+        strategy,
         toolset,
         system: system.into(),
         task,
@@ -204,6 +207,7 @@ impl Parts {
             toolset: self.toolset,
             history: Vec::new(),
             journal,
+            strategy: self.strategy,
             limits: self.settings.limits(self.output_due),
             began,
             before,

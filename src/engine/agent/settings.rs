@@ -14,6 +14,7 @@ use crate::domain::definition::{Approval, Definition, Flow};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
+use crate::engine::Strategy;
 use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME};
 
 /// The settings of one run.
@@ -189,14 +190,14 @@ impl Settings {
         }
     }
 
-    /// The flow of this run, unless it asks a model itself.
+    /// What decides what comes next: the definition's flow, unless the run asks a model itself.
     #[must_use]
-    pub fn flow<'a>(&self, definition: &'a Definition) -> Option<&'a Flow> {
+    pub fn strategy(&self, definition: &Definition) -> Strategy {
         match (&definition.flow, &self.round) {
-            (Flow::Single, _) | (_, Some(_)) => None,
+            (Flow::Single, _) | (_, Some(_)) => Strategy::Turns,
             // The agent itself is the only step.
-            (Flow::Sequential { steps }, None) if steps.is_empty() => None,
-            (flow @ (Flow::Sequential { .. } | Flow::Loop { .. }), None) => Some(flow),
+            (Flow::Sequential { steps }, None) if steps.is_empty() => Strategy::Turns,
+            (flow @ (Flow::Sequential { .. } | Flow::Loop { .. }), None) => Strategy::Steps(flow.clone()),
         }
     }
 

@@ -30,7 +30,7 @@ use crate::domain::templates::{ReplyArgs, Templates};
 pub use crate::engine::EventSink;
 use crate::engine::derive::{self, Derived};
 use crate::engine::verdict::VerdictFunction;
-use crate::engine::{Ending, Engine, Limits, Run, Toolset, context, record};
+use crate::engine::{Ending, Engine, Limits, Run, Strategy, Toolset, context, record};
 use crate::ports::claims::{Claimant, Claimed, StoredAnswer};
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::model::ModelSettings;
@@ -475,6 +475,7 @@ impl Chat {
             toolset: Arc::clone(&self.no_tools),
             history: Vec::new(),
             journal: Vec::new(),
+            strategy: Strategy::Turns,
             limits: self.limits,
             began: accepted.began,
             before: Duration::ZERO,

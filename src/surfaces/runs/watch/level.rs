@@ -8,7 +8,7 @@ use super::entries;
 use super::event::{ProposedCall, RunEventKind};
 use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{CallResult, Entry, Part, PolicyDecision, Proposed};
+use crate::domain::journal::{CallResult, Cause, Entry, Part, PolicyDecision, Proposed};
 use crate::engine::agent::Agents;
 use crate::engine::tool_name;
 use crate::surfaces::StoreFailure;
@@ -105,10 +105,12 @@ impl Level {
             },
             Entry::Started { call, child, .. } => self.started(call, child)?,
             Entry::Result { call, result } => self.result(call, &result),
-            Entry::Notice(text) | Entry::OutputDue(text) => RunEventKind::Notice { reason: None, text },
-            Entry::SoftStop { reason, notice, .. } => RunEventKind::Notice {
-                reason: Some(reason),
-                text: notice,
+            Entry::Prompted { text, cause, .. } => RunEventKind::Notice {
+                reason: match cause {
+                    Cause::Limit { reason, .. } => Some(reason),
+                    Cause::Resumed | Cause::OutputDue => None,
+                },
+                text,
             },
             Entry::Halted => RunEventKind::HandedOver,
             Entry::Suspended => RunEventKind::AwaitingConfirmation,

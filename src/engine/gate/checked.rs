@@ -1,0 +1,186 @@
+//! Checks one call, before an approval counts: its arguments, and what the policy answers.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::answer::{Answer, Question, answer};
+use super::arguments::{self, Findings};
+use super::{Attempt, Facts};
+use crate::domain::definition::Approval;
+use crate::domain::malformed;
+use crate::domain::nesting;
+use crate::domain::policy::{self, AGENTS, DecidedBy, Effect};
+use crate::domain::schema::{CheckError, Effort};
+use crate::domain::text;
+use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::warnings;
+use crate::engine::limits::MOST_DEPTH;
+
+/// Maximum bytes of arguments that are searched for misleading text on a shared thread; this takes some milliseconds.
+const MOST_AT_ONCE: usize = 16 * 1024;
+/// Longest error message to a model about the arguments of an agent, in bytes; further errors are cut off.
+const LONGEST_MESSAGE: usize = 8 << 10;
+
+/// A call that is refused whatever the policy says.
+pub(super) struct Refused {
+    pub(super) code: FailureCode,
+    pub(super) message: String,
+    pub(super) by: Option<DecidedBy>,
+}
+
+pub(super) fn refused(code: FailureCode, message: impl Into<String>) -> Refused {
+    Refused {
+        code,
+        message: message.into(),
+        by: None,
+    }
+}
+
+/// Why a call has no valid arguments.
+pub(super) enum Unread {
+    Refused(Refused),
+    /// The check took too much effort.
+    TooCostly,
+}
+
+impl From<Refused> for Unread {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// A valid call: its canonical arguments, and what the policy answers.
+pub(super) struct Checked {
+    pub(super) arguments: Value,
+    pub(super) findings: Findings,
+    pub(super) answer: Answer,
+}
+
+/// Checks a call of a tool: identity, schema, arguments, policy.
+pub(super) fn tool_call(
+    tool: &Tool,
+    given: &RawValue,
+    facts: &Facts,
+    attempt: Attempt,
+    effort: Effort,
+) -> Result<Checked, Unread> {
+    let invalid = |message: String| refused(FailureCode::InvalidArguments, message);
+    let mut arguments = Value::Object(object(given)?);
+    if let (Some(name), Value::Object(object)) = (&tool.identity_argument, &mut arguments) {
+        if object.contains_key(name.as_ref()) {
+            return Err(invalid(format!("{name:?} is set by the service and must not be given")).into());
+        }
+        let user = tool.user(&facts.tenant, &facts.user).into_owned();
+        object.insert(name.to_string(), Value::String(user));
+    }
+    tool.input.check(&arguments, effort).map_err(|error| match error {
+        CheckError::TooCostly => Unread::TooCostly,
+        wrong @ CheckError::Invalid(_) => invalid(wrong.to_string()).into(),
+    })?;
+    let now_us = match attempt {
+        Attempt::First => facts.now_us,
+        Attempt::Again(started_us) => started_us,
+    };
+    let most = facts.policy.most_recipients;
+    let mut findings = arguments::check(tool, &arguments, most, facts.zone, now_us).map_err(|errors| Refused {
+        by: Some(DecidedBy::Parameters),
+        ..invalid(errors.join("; "))
+    })?;
+    let answer = answer(&Question {
+        facts: policy::Facts {
+            server: &tool.server,
+            tool: &tool.name,
+            user: facts.user.as_str(),
+            agent: facts.agent.as_deref(),
+            surface: &facts.surface,
+            arguments: &arguments,
+            recipients: findings.recipients.as_ref(),
+        },
+        uncertain: findings.uncertain,
+        digest: &tool.digest,
+        tool: tool.approval,
+        side_effect: tool.side_effect,
+        approval: facts.approval,
+        floor: facts.floor,
+        policy: &facts.policy,
+        grants: if findings.ungrantable { &[] } else { &facts.grants },
+    });
+    // If no approval can be requested, the call is denied without warnings.
+    if answer.effect == Effect::RequireApproval && facts.can_wait {
+        if matches!(effort, Effort::Quick) && given.get().len() > MOST_AT_ONCE {
+            return Err(Unread::TooCostly);
+        }
+        warnings::of_texts(&tool.input.value(), &arguments, &mut findings.warnings);
+    }
+    Ok(Checked {
+        arguments,
+        findings,
+        answer,
+    })
+}
+
+/// Checks a call of another agent: grant, depth, inputs, and the rules that name it. The called agent's own calls are
+/// decided one by one, under its name; so only a rule denies a delegation, or requires an approval for it.
+pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<Checked, Refused> {
+    let member = facts
+        .delegates
+        .as_ref()
+        .and_then(|agents| Some((agents.depth, agents.snapshot.get(name)?)));
+    let Some((depth, member)) = member else {
+        let message = format!("{name:?} is not among the agents offered");
+        return Err(refused(FailureCode::UnknownTool, message));
+    };
+    if depth >= MOST_DEPTH {
+        let message = format!("agents call each other at most {MOST_DEPTH} deep; do this without {name:?}");
+        return Err(refused(FailureCode::LimitReached, message));
+    }
+    let checked = member.definition.check_call(object(given)?).map_err(|errors| {
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let message = text::capped(&errors.join("; "), LONGEST_MESSAGE).into_owned();
+        refused(FailureCode::InvalidArguments, message)
+    });
+    let arguments = Value::Object(checked?);
+    let answer = answer(&Question {
+        facts: policy::Facts {
+            server: AGENTS,
+            tool: name,
+            user: facts.user.as_str(),
+            agent: facts.agent.as_deref(),
+            surface: &facts.surface,
+            arguments: &arguments,
+            recipients: None,
+        },
+        uncertain: false,
+        digest: &member.definition.hash,
+        tool: None,
+        side_effect: false,
+        approval: Approval::Never,
+        floor: Approval::Never,
+        policy: &facts.policy,
+        grants: &[],
+    });
+    Ok(Checked {
+        arguments,
+        findings: Findings::default(),
+        answer,
+    })
+}
+
+/// Reads arguments. Their depth is checked first.
+fn object(given: &RawValue) -> Result<Map<String, Value>, Refused> {
+    let invalid = |message: String| refused(FailureCode::InvalidArguments, message);
+    if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
+        return Err(invalid(format!(
+            "the arguments nest deeper than {} levels",
+            nesting::MAX_LEVELS
+        )));
+    }
+    match serde_json::from_str(given.get()) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(invalid("the arguments must be a JSON object".to_owned())),
+        Err(error) => Err(invalid(format!(
+            "the arguments are not valid JSON: {}",
+            malformed::words(&error)
+        ))),
+    }
+}

@@ -1,0 +1,49 @@
+//! What decides what comes next in a run.
+
+use std::time::Duration;
+
+use super::limits::Limits;
+use super::next::{self, Next, iterations};
+use super::{derive, flow};
+use crate::domain::decision::Usage;
+use crate::domain::definition::Flow;
+use crate::domain::journal::Entry;
+
+/// What decides what comes next in a run.
+#[derive(Clone, Debug)]
+pub enum Strategy {
+    /// The turns of a model.
+    Turns,
+    /// The steps of a flow, each an agent's run of its own.
+    Steps(Flow),
+}
+
+impl Strategy {
+    /// Decides from the journal, the limits and the time used so far.
+    #[must_use]
+    pub fn next<'a>(&self, journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
+        match self {
+            Self::Turns => next::next(journal, limits, elapsed),
+            Self::Steps(flow) => flow::next(journal, flow, limits, elapsed),
+        }
+    }
+
+    /// The flow whose steps these are.
+    #[must_use]
+    pub fn flow(&self) -> Option<&Flow> {
+        match self {
+            Self::Turns => None,
+            Self::Steps(flow) => Some(flow),
+        }
+    }
+
+    /// The model calls and tokens of a run: its own, or those of its steps. `own` is the part of the journal that does not
+    /// belong to resumed runs.
+    #[must_use]
+    pub fn spent(&self, journal: &[Entry], own: &[Entry]) -> (u32, Usage) {
+        match self {
+            Self::Turns => (iterations(own), derive::usage(own)),
+            Self::Steps(_) => flow::spent(journal),
+        }
+    }
+}
