@@ -18,7 +18,7 @@ use super::events::tool_name;
 use super::gate::{self, Attempt, Decision, Delegates, Facts, Offered};
 use super::ledger::{Call, Ledger, Resolution};
 use super::log::{self, Stop};
-use super::{Engine, Run, agent, checks, spans};
+use super::{Durability, Engine, Run, agent, checks, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
@@ -58,31 +58,31 @@ impl Cleared<'_> {
 /// concurrently. Without a log, all intents are one commit. With a log, each effect is written before it starts,
 /// together with the previous effect's result.
 pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
-    let grants = match run.can_wait {
+    let grants = match run.can_wait() {
         true => approvals::grants(run, calls).await,
         false => Vec::new(),
     };
     let facts = facts(engine, run, grants);
     let cleared = decide_all(run, &facts, calls).await;
     preflight::preflight(engine, run, calls).await;
-    if run.log.is_none() {
+    if run.record.log().is_none() {
         let all: Vec<_> = cleared.iter().collect();
         let intents = intents(engine, run, &all);
         intend(engine, run, intents).await?;
     }
-    let at_once = !run.limits.one_by_one;
+    let at_once = !run.context.limits.one_by_one;
     for group in cleared.chunk_by(|a, b| at_once && a.only_reads() && b.only_reads()) {
         if run.is_cancelled() {
             return Ok(());
         }
-        if !run.is_ours() {
+        if !run.record.is_ours() {
             return Err(Stop::LeaseLost);
         }
         let group = as_they_were(engine, run, &facts, group).await;
         for one in &group {
             started(engine, run, one, child_of(&one.callee));
         }
-        if run.log.is_some() {
+        if run.record.log().is_some() {
             let intents = intents(engine, run, &group);
             log::flush(engine, run, intents).await?;
         }
@@ -104,7 +104,7 @@ async fn as_they_were<'a, 'b>(
 ) -> Vec<&'b Cleared<'a>> {
     let mut good = Vec::with_capacity(group.len());
     for one in group {
-        let resolution = match (&one.callee, Ledger::of(&run.journal).call(one.call.id)) {
+        let resolution = match (&one.callee, Ledger::of(&run.record.journal).call(one.call.id)) {
             (Callee::Tool(_), Some(call)) if call.is_by_user() => call.resolution(),
             (Callee::Tool(_) | Callee::Agent, _) => {
                 good.push(one);
@@ -180,7 +180,7 @@ fn cleared<'a>(call: &'a Proposed, callee: Callee<'a>, arguments: Arc<RawValue>)
 /// Decides on calls that were not started. Returns those that may run.
 async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let resolution = |call: &Proposed| ledger.call(call.id).and_then(Call::resolution);
     let resolutions: Vec<_> = calls.iter().map(resolution).collect();
     for (call, resolution) in calls.iter().zip(resolutions) {
@@ -202,7 +202,7 @@ async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> 
                 }
             },
             PolicyDecision::Refuse { code, message, .. } => {
-                tracing::info!(decision_id = %run.record.id, code = code.as_str(), "a proposed call was not run");
+                tracing::info!(decision_id = %run.record.decision.id, code = code.as_str(), "a proposed call was not run");
                 run.push(failed(call.id, code, message));
             }
             // Waits for an approval; `next` suspends on it.
@@ -226,22 +226,22 @@ async fn decide(call: &Proposed, facts: &Facts, resolution: Option<Resolution>, 
 
 /// What the gate has to know about a run now.
 fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
-    let agent = run.agent.as_ref();
-    let (tenant, user) = (run.record.tenant.clone(), run.record.user.clone());
+    let agent = run.context.agent.as_ref();
+    let (tenant, user) = (run.record.decision.tenant.clone(), run.record.decision.user.clone());
     Facts {
         agent: agent.map(|place| place.definition.name.as_str().into()),
-        approval: run.approval,
-        floor: run.floor,
-        can_wait: run.can_wait,
+        approval: run.context.approval,
+        floor: run.context.floor,
+        can_wait: run.can_wait(),
         grants,
         delegates: agent.map(|place| Delegates {
             snapshot: Arc::clone(&place.bundle),
             depth: place.settings.depth,
         }),
-        missing: run.toolset.missing.clone(),
-        zone: run.zone,
+        missing: run.context.toolset.missing.clone(),
+        zone: run.context.zone,
         now_us: engine.clock.now_us(),
-        ..Facts::new(tenant, user, run.record.surface, Arc::clone(&engine.policy))
+        ..Facts::new(tenant, user, run.record.decision.surface, Arc::clone(&engine.policy))
     }
 }
 
@@ -259,7 +259,7 @@ pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entr
 /// The intents of the side effects among the calls, to be recorded before they are sent.
 fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> {
     let now = engine.clock.now_us();
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let effects = cleared.iter().filter_map(|one| match one.callee {
         Callee::Tool(tool) if tool.side_effect => Some((one, tool)),
         _ => None,
@@ -267,8 +267,8 @@ fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> 
     effects
         .map(|(one, tool)| Intent {
             id: one.call.id,
-            decision: run.record.id,
-            tenant: run.record.tenant.clone(),
+            decision: run.record.decision.id,
+            tenant: run.record.decision.tenant.clone(),
             sequence: one.call.sequence,
             tool: Arc::clone(tool),
             arguments: Arc::clone(&one.arguments),
@@ -284,19 +284,21 @@ async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<
     if intents.is_empty() {
         return Ok(());
     }
-    run.intended.extend(intents.iter().map(|intent| intent.id));
     let mut facts = Vec::with_capacity(intents.len() + 1);
-    if !run.opened {
-        // Set before the commit: if its outcome is unknown, recovery must find the row.
-        run.opened = true;
-        facts.push(Fact::Opened(run.record.clone()));
+    if let Durability::Commits { opened, intended } = &mut run.record.durability {
+        intended.extend(intents.iter().map(|intent| intent.id));
+        if !*opened {
+            // Set before the commit: if its outcome is unknown, recovery must find the row.
+            *opened = true;
+            facts.push(Fact::Opened(run.record.decision.clone()));
+        }
     }
     facts.extend(intents.into_iter().map(Fact::Intended));
     engine.recorder.commit(Commit::of_process(facts)).await.map(drop)
 }
 
 fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>, child: Option<RunId>) {
-    if let Some(sink) = &mut run.events {
+    if let Some(sink) = &mut run.context.events {
         sink.tell(Event::ToolCall {
             sequence: one.call.sequence,
             tool: tool_name(one.call),
@@ -322,7 +324,7 @@ async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>)
 async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
     let began = engine.clock.instant();
     let took = || engine.clock.instant().saturating_duration_since(began);
-    let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
+    let time = run.context.limits.tool_time(tool.timeout, run.record.elapsed(began));
     let reply = if time.is_zero() {
         let message = "no time was left for this call; it was not sent".to_owned();
         CallReply::NotSent(CallFailure::new(FailureCode::LimitReached, message))
@@ -361,29 +363,29 @@ async fn attempt(
     time: Duration,
     nth: Nth,
 ) -> CallReply {
-    if !run.is_ours() {
+    if !run.record.is_ours() {
         return CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, LEASE_LOST.to_owned()));
     }
     // The server's spans are children of this call's span, or else of the caller's.
     let own_place = telemetry::traceparent(&Span::current());
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let state = ledger.call(one.call.id);
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
-        tenant: run.record.tenant.as_str(),
-        user: &tool.user(&run.record.tenant, &run.record.user),
-        origin: run.record.surface,
-        run_id: &run.record.id.to_string(),
+        tenant: run.record.decision.tenant.as_str(),
+        user: &tool.user(&run.record.decision.tenant, &run.record.decision.user),
+        origin: run.record.decision.surface,
+        run_id: &run.record.decision.id.to_string(),
         action_id: one.call.id,
         idempotency_key: &one.key,
         first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
-        account: state.filter(|_| run.can_wait).and_then(Call::account),
-        traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
+        account: state.filter(|_| run.can_wait()).and_then(Call::account),
+        traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
         timeout: time,
-        cancel: &run.cancel,
+        cancel: &run.context.cancel,
         is_approved: state.is_some_and(Call::is_by_user),
-        hold: run.log.as_ref().map(|log| &log.hold),
+        hold: run.record.log().map(|log| &log.hold),
     };
     engine.tools.call(request).await
 }
@@ -402,13 +404,13 @@ async fn retry_call(
     let asked = engine.clock.instant();
     let may = tool.repeatable()
         && left > WORTH_A_SECOND
-        && !run.cancel.is_cancelled()
+        && !run.context.cancel.is_cancelled()
         && tokio::time::timeout(left, still_allowed(engine, run, one))
             .await
             .unwrap_or(false);
     let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
     if may && left > WORTH_A_SECOND {
-        tracing::info!(decision_id = %run.record.id, tool = %tool.name, "no answer to a repeatable call; sent again");
+        tracing::info!(decision_id = %run.record.decision.id, tool = %tool.name, "no answer to a repeatable call; sent again");
         match attempt(engine, run, one, tool, left, Nth::Further).await {
             CallReply::Data(data) => return Ok(data),
             CallReply::Failed(failure) if !tool.side_effect => return Err(failure),
@@ -421,12 +423,12 @@ async fn retry_call(
 /// May a started call be sent again? Since then the grant may have been revoked, the run cancelled (by another process
 /// too), or the policy changed.
 async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
-    if let Some(log) = &run.log
+    if let Some(log) = run.record.log()
         && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
     {
         return false;
     }
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let Some(call) = ledger.call(one.call.id) else {
         return false;
     };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::act::failed;
 use super::ledger::{Call, Ledger};
-use super::{Run, derive, record};
+use super::{Run, derive};
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId};
@@ -106,14 +106,16 @@ pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str
 
 /// The grants of the run's user for the called tools. If they cannot be read, there are none, so approval is requested.
 pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
-    let Some(place) = &run.agent else { return Vec::new() };
+    let Some(place) = &run.context.agent else {
+        return Vec::new();
+    };
     let mut grants = Vec::new();
     let mut known = BTreeSet::new();
     for tool in calls.iter().filter_map(tool) {
         if tool.recipients.is_empty() || !known.insert((&tool.server, &tool.name)) {
             continue;
         }
-        let (tenant, user) = (&run.record.tenant, &run.record.user);
+        let (tenant, user) = (&run.record.decision.tenant, &run.record.decision.user);
         match place
             .agents
             .actions
@@ -122,7 +124,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
         {
             Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::to_policy)),
             Err(error) => {
-                tracing::warn!(run_id = %run.record.id, %error, "grants cannot be read, so the call needs an approval")
+                tracing::warn!(run_id = %run.record.decision.id, %error, "grants cannot be read, so the call needs an approval")
             }
         }
     }
@@ -132,7 +134,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
 /// The approval requests for these calls.
 pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<NewAction> {
     let model = model(run);
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
     waiting
         .filter_map(|call| {
@@ -170,18 +172,22 @@ pub(super) fn asked(run: &Run) -> Vec<ActionId> {
     if started.is_empty() {
         return started;
     }
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let requested = |id: &ActionId| ledger.call(*id).is_some_and(|call| call.requested().is_some());
     started.into_iter().filter(requested).collect()
 }
 
 /// Calls whose start is not written yet.
 fn newly_started(run: &Run) -> Vec<ActionId> {
-    let written = run.log.as_ref().map_or(0, |log| log.written);
-    let started = run.journal.iter().skip(written).filter_map(|entry| match entry {
-        Entry::Started { call, .. } => Some(*call),
-        _ => None,
-    });
+    let started = run
+        .record
+        .journal
+        .iter()
+        .skip(run.record.written())
+        .filter_map(|entry| match entry {
+            Entry::Started { call, .. } => Some(*call),
+            _ => None,
+        });
     started.collect()
 }
 
@@ -191,7 +197,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
     if started.is_empty() {
         return Vec::new();
     }
-    let (model, ledger) = (model(run), Ledger::of(&run.journal));
+    let (model, ledger) = (model(run), Ledger::of(&run.record.journal));
     let action = |call: &Call<'_>, tool: &Arc<Tool>, arguments: &Arc<RawValue>| NewAction {
         id: call.id(),
         approval: None,
@@ -314,7 +320,7 @@ fn result_id(data: &RawValue) -> Option<String> {
 /// Adds resolved approvals to the journal.
 pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     for action in actions {
-        let ledger = Ledger::of(&run.journal);
+        let ledger = Ledger::of(&run.record.journal);
         let call = ledger.call(action.id);
         let asked = call.filter(|call| call.is_open()).and_then(Call::requested);
         let asked = asked.map(|arguments| arguments.get() == action.arguments.get());
@@ -359,7 +365,7 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
 /// Calls that require approval, were never requested because their process died, and whose tools no server offers
 /// unchanged. Their approval cannot be requested anymore, so the run would wait forever.
 fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let unasked = ledger.calls().filter(|call| {
         matches!(call.proposed.target, Target::Unresolved(_))
             && call.is_open()
@@ -374,7 +380,7 @@ fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
     match &call.proposed.target {
         Target::Tool(tool) => Some(ToolRef::from(&**tool)),
         Target::Agent(name) => {
-            let member = run.agent.as_ref()?.bundle.get(name)?;
+            let member = run.context.agent.as_ref()?.bundle.get(name)?;
             Some(ToolRef {
                 server: AGENTS.into(),
                 name: Arc::clone(name),
@@ -387,7 +393,7 @@ fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
 }
 
 fn model(run: &Run) -> Arc<str> {
-    derive::model(record::own(run)).unwrap_or_default().into()
+    derive::model(run.record.own()).unwrap_or_default().into()
 }
 
 fn tool(call: &Proposed) -> Option<&Arc<Tool>> {

@@ -25,40 +25,46 @@ fn mode(journal: &[Entry]) -> &CallMode {
 /// D-R6: an agent's thoughts are stored and streamed unless its definition disables it; a chat's are not, unless its
 /// constitution enables it.
 fn asks_for_thoughts(run: &Run) -> bool {
-    run.settings.include_thoughts.unwrap_or(run.agent.is_some())
+    run.context
+        .settings
+        .include_thoughts
+        .unwrap_or(run.context.agent.is_some())
 }
 
 /// The answer must arrive before the run's time limit; for a final summary, before the end of the grace period.
 fn ask_until(engine: &Engine, run: &Run) -> Instant {
     let now = engine.clock.instant();
-    let elapsed = run.elapsed(now);
-    let left = match (next::soft_stop(next::current(&run.journal)), run.limits.at_limit) {
+    let elapsed = run.record.elapsed(now);
+    let left = match (
+        next::soft_stop(next::current(&run.record.journal)),
+        run.context.limits.at_limit,
+    ) {
         (Some((_, since)), AtLimit::SumUp { grace }) => Some((since + grace).saturating_sub(elapsed)),
-        _ => run.limits.time.map(|time| time.saturating_sub(elapsed)),
+        _ => run.context.limits.time.map(|time| time.saturating_sub(elapsed)),
     };
-    now + left.unwrap_or(run.limits.ask).min(run.limits.ask)
+    now + left.unwrap_or(run.context.limits.ask).min(run.context.limits.ask)
 }
 
 /// Asks the model and appends its turn, or how it failed.
 pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     let outcome = {
-        let ledger = Ledger::of(&run.journal);
+        let ledger = Ledger::of(&run.record.journal);
         let responses = responses(&ledger);
-        let contents = contents(&run.history, &run.journal, &responses);
+        let contents = contents(&run.context.history, &run.record.journal, &responses);
         let request = ModelRequest {
-            settings: &run.settings,
-            system: &run.system,
-            functions: &run.toolset.functions,
+            settings: &run.context.settings,
+            system: &run.context.system,
+            functions: &run.context.toolset.functions,
             contents: &contents,
-            mode: mode(&run.journal),
+            mode: mode(&run.record.journal),
             thoughts: asks_for_thoughts(run),
             deadline: ask_until(engine, run),
-            holder: (run.record.tenant.as_str(), run.record.user.as_str()),
+            holder: (run.record.decision.tenant.as_str(), run.record.decision.user.as_str()),
         };
         let asked = async {
             // Watchers that join in mid-turn get the following text, and a cancelled run keeps the text so far.
-            let live = run.log.as_ref().map(|log| &log.live);
-            match (&run.events, live) {
+            let live = run.record.log().map(|log| &log.live);
+            match (&run.context.events, live) {
                 (Some(sink), _) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
                         ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.to_owned() }),
@@ -83,11 +89,11 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
         spans::answered(&span, &outcome);
         outcome
     };
-    let said = run.log.as_ref().map(|log| log.live.turn_over()).unwrap_or_default();
+    let said = run.record.log().map(|log| log.live.turn_over()).unwrap_or_default();
     match outcome {
         Ok(turn) => {
             let mut calls = Vec::new();
-            for (sequence, call) in (calls_so_far(&run.journal) + 1..).zip(turn.calls()) {
+            for (sequence, call) in (calls_so_far(&run.record.journal) + 1..).zip(turn.calls()) {
                 calls.push(Proposed {
                     id: ActionId::new(),
                     sequence,
@@ -99,13 +105,13 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
         }
         Err(fault) => {
             tracing::warn!(
-                decision_id = %run.record.id,
+                decision_id = %run.record.decision.id,
                 kind = ?fault.kind,
                 attempts = fault.attempts,
                 detail = %fault.detail,
                 "the model gave no usable answer"
             );
-            run.fault_detail = Some(fault.detail.into());
+            run.record.fault_detail = Some(fault.detail.into());
             // Only a timeout keeps the text so far: blocked or malformed text is discarded.
             let kept = fault.kind == FaultKind::Timeout && !said.trim().is_empty();
             run.push(Entry::ModelFault {
@@ -119,11 +125,14 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
 
 /// Finds the target of a call. An output that takes long to check is checked on a separate thread.
 async fn route(run: &Run, call: &FunctionCall) -> Target {
-    match run.toolset.route(call) {
+    match run.context.toolset.route(call) {
         Ok(target) => target,
         Err(verdict) => {
             let args = call.args.clone();
-            let read = checks::apart(&run.record.tenant, &run.record.user, move || verdict.read(&args)).await;
+            let read = checks::apart(&run.record.decision.tenant, &run.record.decision.user, move || {
+                verdict.read(&args)
+            })
+            .await;
             Target::Verdict(read.unwrap_or_else(Err))
         }
     }

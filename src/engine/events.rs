@@ -79,22 +79,22 @@ impl EventSink {
 impl Run {
     /// Appends an entry and sends it.
     pub(super) fn push(&mut self, entry: Entry) {
-        if let Some(mut sink) = self.events.take() {
+        if let Some(mut sink) = self.context.events.take() {
             if let Some(event) = self.event_of(&entry) {
                 match &entry {
                     Entry::Result { call, .. } if !self.was_started(*call) => sink.refused(event),
                     _ => sink.tell(event),
                 }
             }
-            self.events = Some(sink);
+            self.context.events = Some(sink);
         }
-        self.journal.push(entry);
+        self.record.journal.push(entry);
     }
 
     fn event_of(&self, entry: &Entry) -> Option<Event> {
         match entry {
             Entry::ModelTurn { turn, .. } => Some(Event::Turn {
-                iteration: super::iterations(&self.journal) + 1,
+                iteration: super::iterations(&self.record.journal) + 1,
                 text: turn.text(),
             }),
             Entry::Result { call, result } => Some(self.result_event(*call, result)),
@@ -128,12 +128,12 @@ impl Run {
 
     fn was_started(&self, id: ActionId) -> bool {
         let started = |entry: &Entry| matches!(entry, Entry::Started { call, .. } if *call == id);
-        self.journal.iter().rev().any(started)
+        self.record.journal.iter().rev().any(started)
     }
 
     /// The call with this id.
     fn proposed(&self, id: ActionId) -> Option<&Proposed> {
-        let mut entries = self.journal.iter().rev();
+        let mut entries = self.record.journal.iter().rev();
         entries.find_map(|entry| entry.calls().iter().find(|call| call.id == id))
     }
 }

@@ -162,13 +162,13 @@ pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
 /// # Errors
 /// The inputs would be too long; the error names the text and the limit.
 pub(super) fn step(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
-    let (agent, arguments) = match run.agent.as_ref() {
-        Some(place) => arguments(place, &run.journal, step)?,
+    let (agent, arguments) = match run.context.agent.as_ref() {
+        Some(place) => arguments(place, &run.record.journal, step)?,
         None => (String::new(), Map::new()),
     };
     let call = Proposed {
         id: ActionId::new(),
-        sequence: ask::calls_so_far(&run.journal) + 1,
+        sequence: ask::calls_so_far(&run.record.journal) + 1,
         target: Target::Agent(Arc::from(agent.as_str())),
         call: FunctionCall {
             id: None,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
-use super::{Engine, Run, approvals, record};
+use super::{Engine, Record, Run, approvals};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
-use crate::ports::commit::{ActionOutcome, Commit, Committed, Fact, Spent, Writer};
+use crate::ports::commit::{Commit, Committed, Fact, Spent, Writer};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::runs::{Hold, Runs, StoredEntry};
 
@@ -96,10 +96,10 @@ impl From<RecordError> for Stop {
     }
 }
 
-impl Run {
+impl Record {
     /// A commit of the entries that are not written yet, and of these facts. `None` without a log.
     fn commit(&self, engine: &Engine, facts: Vec<Fact>) -> Option<Commit> {
-        let log = self.log.as_ref()?;
+        let log = self.log()?;
         let at_us = engine.clock.now_us();
         let elapsed_us = i64::try_from(self.elapsed(engine.clock.instant()).as_micros()).unwrap_or(i64::MAX);
         let numbered = self.journal.iter().enumerate().skip(log.written);
@@ -118,32 +118,23 @@ impl Run {
             facts,
         })
     }
-
-    /// Outcomes of actions in the entries that are not written yet.
-    pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
-        let written = self.log.as_ref().map_or(0, |log| log.written);
-        approvals::outcomes(&self.journal, written)
-    }
 }
 
 /// Makes new journal entries durable, together with these intents.
 pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), Stop> {
-    let unwritten = |log: &Log| log.written < run.journal.len();
-    if !run
-        .log
-        .as_ref()
-        .is_some_and(|log| unwritten(log) || !intents.is_empty())
-    {
+    let record = &run.record;
+    let unwritten = |log: &Log| log.written < record.journal.len();
+    if !record.log().is_some_and(|log| unwritten(log) || !intents.is_empty()) {
         return Ok(());
     }
     let begun = approvals::asked(run).into_iter().map(Fact::Begun);
     let actions = approvals::unasked(run, &intents).into_iter().map(Fact::Action);
-    let spent = record::spent(run).into_iter().map(Fact::Spent);
-    let called = record::ended(run).map(|(decision, calls)| Fact::Called(decision, calls));
-    let outcomes = run.outcomes().into_iter().map(Fact::Outcome);
+    let spent = record.spent(&run.context.strategy).into_iter().map(Fact::Spent);
+    let called = record.ended().map(|(decision, calls)| Fact::Called(decision, calls));
+    let outcomes = record.outcomes().into_iter().map(Fact::Outcome);
     let facts = spent.chain(intents.into_iter().map(Fact::Intended)).chain(called);
     let facts = facts.chain(outcomes).chain(actions).chain(begun).collect();
-    match commit(engine, run, facts).await? {
+    match commit(engine, &mut run.record, facts).await? {
         Committed::Written | Committed::Answered => Ok(()),
         // The next worker reads first what has changed.
         Committed::LeaseLost => Err(Stop::LeaseLost),
@@ -152,9 +143,9 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
 }
 
 /// Commits new journal entries together with these facts, and records in the log that they are written.
-pub(super) async fn commit(engine: &Engine, run: &mut Run, facts: Vec<Fact>) -> Result<Committed, Stop> {
-    let commit = run.commit(engine, facts).ok_or(Stop::LeaseLost)?;
-    let Some(log) = &mut run.log else {
+pub(super) async fn commit(engine: &Engine, record: &mut Record, facts: Vec<Fact>) -> Result<Committed, Stop> {
+    let commit = record.commit(engine, facts).ok_or(Stop::LeaseLost)?;
+    let Some(log) = record.log_mut() else {
         return Err(Stop::LeaseLost);
     };
     let written = log.written + commit.entries.len();

@@ -1,7 +1,7 @@
 //! The engine: one loop for all surfaces.
 //!
-//! The journal is the state. [`next()`] decides from it without I/O; [`ask`] and [`act`] do the I/O and append the
-//! results. Looping, approval, recovery and resume all consist of calling `next` again. The engine reads no database,
+//! The journal is the state. A run's [`strategy`] decides from it without I/O; [`ask`] and [`act`] do the I/O and append
+//! the results. Looping, approval, recovery and resume all consist of asking it again. The engine reads no database,
 //! and only `act` calls a tool.
 //!
 //! An [`agent`] run is built from a definition, its inputs and limits. A [`flow`] is a run whose calls come from the
@@ -38,7 +38,6 @@ pub(crate) mod testing;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -46,23 +45,21 @@ use tokio_util::sync::CancellationToken;
 pub use events::{EventSink, tool_name};
 pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
+pub use record::{Durability, Record};
 pub use strategy::Strategy;
 pub use toolset::Toolset;
 
-use ledger::{Call, Ledger};
 use log::Stop;
 
 use crate::domain::agent_run::StopReason;
-use crate::domain::budget::Held;
 use crate::domain::definition::Approval;
-use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Speaker, Target};
 use crate::domain::policy::Policy;
 use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
 use crate::ports::commit::Recorder;
 use crate::ports::model::{Model, ModelSettings};
-use crate::ports::records::{OpenDecision, RecordError};
+use crate::ports::records::RecordError;
 use crate::ports::tools::Tools;
 
 /// What every run uses.
@@ -80,12 +77,16 @@ pub struct Engine {
     pub policy: Arc<Policy>,
 }
 
-/// One run: its settings and its journal.
+/// One run.
 pub struct Run {
-    /// The tenant, the user and the other fields of the row that commit 1 writes.
-    pub record: OpenDecision,
-    /// Has commit 1 been made?
-    pub opened: bool,
+    /// Its row and journal. It is enough to close the run.
+    pub record: Record,
+    /// What its next steps are decided and made with.
+    pub context: Context,
+}
+
+/// What the next steps of a run are decided and made with.
+pub struct Context {
     /// System prompt.
     pub system: Arc<str>,
     /// Model and sampling.
@@ -94,56 +95,35 @@ pub struct Run {
     pub approval: Approval,
     /// The least approval that its surface demands.
     pub floor: Approval,
-    /// Can it wait for an approval?
-    pub can_wait: bool,
     /// The user's time zone, if it is known and the run can wait for an approval.
     pub zone: Option<chrono_tz::Tz>,
     /// What the model may call.
     pub toolset: Arc<Toolset>,
     /// Earlier messages of the conversation, oldest first.
     pub history: Vec<(Speaker, String)>,
-    /// The journal so far.
-    pub journal: Vec<Entry>,
     /// What decides what comes next.
     pub strategy: Strategy,
     /// Its limits.
     pub limits: Limits,
-    /// When this process started to execute it.
-    pub began: Instant,
-    /// The run's clock at that time, as used by earlier processes.
-    pub before: Duration,
     /// W3C `traceparent` of the request, sent to servers when gavel itself is not traced.
     pub traceparent: Option<String>,
     /// The receiver of its events, if there is a watcher.
     pub events: Option<EventSink>,
     /// Fires when it is cancelled.
     pub cancel: CancellationToken,
-    /// Intents made durable so far, for a run without a log; otherwise the journal has them.
-    pub intended: Vec<ActionId>,
-    /// Details of a model fault, for operators.
-    pub fault_detail: Option<Arc<str>>,
-    /// The durable journal; a chat request has none.
-    pub log: Option<log::Log>,
     /// Its context for calls of other agents.
     pub agent: Option<agent::AgentContext>,
-    /// The memory that its journal uses, beyond a small free amount.
-    pub remembered: Option<Held<'static>>,
 }
 
 impl Run {
-    /// The run's clock. Waits for approvals and the time between two processes do not count.
-    fn elapsed(&self, now: Instant) -> Duration {
-        self.before + now.saturating_duration_since(self.began)
-    }
-
-    /// Is it certain that no other process works on it? For a run without a log that is always so.
-    fn is_ours(&self) -> bool {
-        self.log.as_ref().is_none_or(|log| log.hold.is_ours())
+    /// Can it wait for an approval? Only if another process can continue it.
+    fn can_wait(&self) -> bool {
+        self.record.log().is_some()
     }
 
     /// Is the run cancelled, so that nothing more may start? A run without a log is stopped from outside, at once.
     fn is_cancelled(&self) -> bool {
-        self.log.is_some() && self.cancel.is_cancelled()
+        self.record.log().is_some() && self.context.cancel.is_cancelled()
     }
 }
 
@@ -167,8 +147,8 @@ impl Engine {
     /// this process may continue in another one.
     async fn go(&self, run: &mut Run) -> Result<Ending, Stop> {
         const CANCELLED: &str = "the run was cancelled";
-        let cancel = run.cancel.clone();
-        let calling = run.agent.as_ref().map(|place| Arc::clone(&place.calling));
+        let cancel = run.context.cancel.clone();
+        let calling = run.context.agent.as_ref().map(|place| Arc::clone(&place.calling));
         // A child run is cancelled or stopped together with this one, and reaches its own end first.
         let called_ended = async || {
             if let Some(calling) = &calling {
@@ -179,7 +159,7 @@ impl Engine {
             cancel.cancelled().await;
             called_ended().await;
         };
-        let at_once = run.log.as_ref().map(|log| log.halt.at_once.clone());
+        let at_once = run.record.log().map(|log| log.halt.at_once.clone());
         let cut = async {
             match at_once {
                 Some(at_once) => at_once.cancelled().await,
@@ -190,7 +170,7 @@ impl Engine {
         let (why, ending) = tokio::select! {
             // First, so that nothing more starts after it.
             biased;
-            () = cancelled => match run.log {
+            () = cancelled => match run.record.log() {
                 Some(_) => (CANCELLED, Ending::Cancelled),
                 None => ("the service was stopped", Ending::Broken),
             },
@@ -198,8 +178,8 @@ impl Engine {
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
                 Ok(Err(Stop::Halted)) => return Err(self.halted(run).await),
                 Ok(Err(Stop::StepStopped(cut))) => {
-                    let elapsed = run.elapsed(self.clock.instant());
-                    let own = flow::limit_reached(&run.journal, &run.limits, elapsed, &cut);
+                    let elapsed = run.record.elapsed(self.clock.instant());
+                    let own = flow::limit_reached(&run.record.journal, &run.context.limits, elapsed, &cut);
                     return Ok(Ending::Stopped(own.unwrap_or(StopReason::Step), cut.summary));
                 }
                 Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
@@ -208,18 +188,18 @@ impl Engine {
             },
         };
         if ending == Ending::Broken {
-            tracing::error!(decision_id = %run.record.id, "a run did not reach its end: {why}");
-            close_calls(run, why, FailureCode::LimitReached);
+            tracing::error!(decision_id = %run.record.decision.id, "a run did not reach its end: {why}");
+            run.close_calls(why, FailureCode::LimitReached);
         } else {
             agent::cancel_called(self, run).await?;
-            close_calls(run, why, FailureCode::Cancelled);
+            run.close_calls(why, FailureCode::Cancelled);
         }
         Ok(ending)
     }
 
     /// Records in the journal that the run was handed over, so that the next worker does not treat it as a crash.
     async fn halted(&self, run: &mut Run) -> Stop {
-        if run.log.as_ref().is_some_and(|log| log.intending) {
+        if run.record.log().is_some_and(|log| log.intending) {
             // The last append is unconfirmed, so nothing may be written after it.
             return Stop::Halted;
         }
@@ -235,19 +215,22 @@ impl Engine {
             if run.is_cancelled() {
                 return Ok(Ending::Cancelled);
             }
-            if run
-                .log
-                .as_ref()
-                .is_some_and(|log| log.halt.between_steps.is_cancelled())
-            {
+            let halts = run
+                .record
+                .log()
+                .is_some_and(|log| log.halt.between_steps.is_cancelled());
+            if halts {
                 // Saves the model's last turn, so that it is not requested again.
                 log::flush(self, run, Vec::new()).await?;
                 return Err(Stop::Halted);
             }
-            let elapsed = run.elapsed(self.clock.instant());
-            let next = run.strategy.next(&run.journal, &run.limits, elapsed);
-            if memory::may_end(&next, &run.journal)
-                && let Err(why) = memory::count(&run.journal, &run.record, &mut run.remembered)
+            let elapsed = run.record.elapsed(self.clock.instant());
+            let next = run
+                .context
+                .strategy
+                .next(&run.record.journal, &run.context.limits, elapsed);
+            if memory::may_end(&next, &run.record.journal)
+                && let Err(why) = memory::count(&run.record.journal, &run.record.decision, &mut run.record.remembered)
             {
                 return Ok(Ending::TooLong(why));
             }
@@ -262,7 +245,7 @@ impl Engine {
                     act::recover(self, run, &calls).await?;
                 }
                 Next::SoftStop(reason) => {
-                    run.push(notices::sum_up(reason, elapsed, run.limits.output_due));
+                    run.push(notices::sum_up(reason, elapsed, run.context.limits.output_due));
                     // Saved at once; otherwise the next worker would grant the same time again.
                     log::flush(self, run, Vec::new()).await?;
                 }
@@ -282,44 +265,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// After a panic or a cancellation: gives every call a result that states how far it came.
-fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
-    // Calls in an unconfirmed append were not sent: sending waits for the store's answer.
-    let announcing = run.log.as_ref().filter(|log| log.intending).map(|log| log.written);
-    let confirmed = Ledger::of(&run.journal[..announcing.unwrap_or(run.journal.len())]);
-    let ledger = Ledger::of(&run.journal);
-    let results: Vec<_> = ledger
-        .calls()
-        .filter(|call| call.is_open())
-        .map(|call| {
-            let sent = confirmed.call(call.id()).is_some_and(Call::was_started);
-            // The effects of a child run are known if it was driven to its end first, as after a cancellation.
-            let of_child = matches!(call.proposed.target, Target::Agent(_)) && harmless != FailureCode::Cancelled;
-            let acts = call.has_side_effect() || of_child;
-            let (code, message) = match (sent, acts) {
-                (true, true) => (
-                    FailureCode::InDoubt,
-                    format!("{why} during this call; its outcome is unknown"),
-                ),
-                (true, false) if harmless == FailureCode::LimitReached => {
-                    (FailureCode::Timeout, format!("{why} during this call"))
-                }
-                (true, false) => (harmless, format!("{why} during this call")),
-                (false, _) => (harmless, format!("{why} before this call was sent")),
-            };
-            Entry::Result {
-                call: call.id(),
-                result: CallResult {
-                    outcome: Err(CallFailure::new(code, message)),
-                    sent,
-                    duration_us: 0,
-                },
-            }
-        })
-        .collect();
-    results.into_iter().for_each(|result| run.push(result));
 }
 
 /// The result of a call that is not run.

@@ -1,7 +1,7 @@
 //! Projects a run's journal into the decision log.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -9,80 +9,224 @@ use serde_json::{Map, Value};
 use super::derive::{self, Derived};
 use super::ledger::{Call, Ledger};
 use super::log::Log;
-use super::{Run, iterations};
+use super::{Run, Strategy, approvals, iterations};
+use crate::domain::budget::Held;
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
-use crate::domain::journal::{CallFailure, Entry};
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{CallFailure, CallResult, Entry, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::ports::claims::StoredAnswer;
-use crate::ports::commit::Spent;
+use crate::ports::commit::{ActionOutcome, Spent};
 use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision};
 
-/// The decision as commit 2 writes it.
-#[must_use]
-pub fn closed(
-    run: &Run,
-    derived: &Derived,
-    response: &str,
-    model: &str,
-    duration: Duration,
-    answer: Option<StoredAnswer>,
-) -> ClosedDecision {
-    let journal = own(run);
-    ClosedDecision {
-        open: run.record.clone(),
-        decision_type: derived.decision_type,
-        outcome: derived.outcome,
-        intent: Arc::clone(&derived.intent),
-        response: Arc::from(response),
-        model: Arc::from(model),
-        iterations: iterations(journal),
-        usage: derive::usage(journal),
-        duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
-        error_detail: run.fault_detail.clone(),
-        calls: Ledger::of(journal).of_tools().map(call_record).collect(),
-        answer,
-        opened: run.opened,
+/// A run's row and journal, and how they become durable: enough to close it.
+pub struct Record {
+    /// The tenant, the user and the other fields of its row in the decision log.
+    pub decision: OpenDecision,
+    /// The journal so far.
+    pub journal: Vec<Entry>,
+    /// How it becomes durable.
+    pub durability: Durability,
+    /// When this process started to execute it.
+    pub began: Instant,
+    /// The run's clock at that time, as used by earlier processes.
+    pub before: Duration,
+    /// Details of a model fault, for operators.
+    pub fault_detail: Option<Arc<str>>,
+    /// The memory that its journal uses, beyond a small free amount.
+    pub remembered: Option<Held<'static>>,
+}
+
+/// How a run becomes durable.
+pub enum Durability {
+    /// In two commits: its intents before their calls are sent, and its end. No other process continues it.
+    Commits {
+        /// Has commit 1 been made?
+        opened: bool,
+        /// Intents made durable so far.
+        intended: Vec<ActionId>,
+    },
+    /// Entry by entry, under a lease.
+    Log(Log),
+}
+
+impl Record {
+    /// The record of a run that begins now.
+    #[must_use]
+    pub fn new(decision: OpenDecision, durability: Durability, began: Instant) -> Self {
+        Self {
+            decision,
+            journal: Vec::new(),
+            durability,
+            began,
+            before: Duration::ZERO,
+            fault_detail: None,
+            remembered: None,
+        }
+    }
+
+    /// Its log, if it is written entry by entry.
+    #[must_use]
+    pub fn log(&self) -> Option<&Log> {
+        match &self.durability {
+            Durability::Commits { .. } => None,
+            Durability::Log(log) => Some(log),
+        }
+    }
+
+    pub(super) fn log_mut(&mut self) -> Option<&mut Log> {
+        match &mut self.durability {
+            Durability::Commits { .. } => None,
+            Durability::Log(log) => Some(log),
+        }
+    }
+
+    /// Does its row exist?
+    #[must_use]
+    pub fn is_opened(&self) -> bool {
+        match &self.durability {
+            Durability::Commits { opened, .. } => *opened,
+            Durability::Log(_) => true,
+        }
+    }
+
+    /// The run's clock. Waits for approvals and the time between two processes do not count.
+    pub(super) fn elapsed(&self, now: Instant) -> Duration {
+        self.before + now.saturating_duration_since(self.began)
+    }
+
+    /// Is it certain that no other process works on it? For a run without a log that is always so.
+    pub(super) fn is_ours(&self) -> bool {
+        self.log().is_none_or(|log| log.hold.is_ours())
+    }
+
+    /// The number of entries that are written.
+    pub(super) fn written(&self) -> usize {
+        self.log().map_or(0, |log| log.written)
+    }
+
+    /// The entries of this run, without those of the runs it resumes.
+    #[must_use]
+    pub fn own(&self) -> &[Entry] {
+        let inherited = self.log().map_or(0, |log| log.inherited);
+        self.journal.get(inherited..).unwrap_or_default()
+    }
+
+    /// The decision as the last commit writes it.
+    #[must_use]
+    pub fn closed(
+        &self,
+        derived: &Derived,
+        response: &str,
+        model: &str,
+        duration: Duration,
+        answer: Option<StoredAnswer>,
+    ) -> ClosedDecision {
+        let journal = self.own();
+        ClosedDecision {
+            open: self.decision.clone(),
+            decision_type: derived.decision_type,
+            outcome: derived.outcome,
+            intent: Arc::clone(&derived.intent),
+            response: Arc::from(response),
+            model: Arc::from(model),
+            iterations: iterations(journal),
+            usage: derive::usage(journal),
+            duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
+            error_detail: self.fault_detail.clone(),
+            calls: Ledger::of(journal).of_tools().map(call_record).collect(),
+            answer,
+            opened: self.is_opened(),
+        }
+    }
+
+    /// Outcomes of actions in the entries that are not written yet.
+    pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
+        approvals::outcomes(&self.journal, self.written())
+    }
+
+    /// Outcomes of side effects in the entries that are not written yet.
+    pub(super) fn ended(&self) -> Option<(OpenDecision, Vec<CallRecord>)> {
+        let written = self.written();
+        let has_new_result = |entry: &Entry| matches!(entry, Entry::Result { .. });
+        if !self.journal.iter().skip(written).any(has_new_result) {
+            return None;
+        }
+        let own = self.own();
+        let inherited = self.journal.len() - own.len();
+        let ledger = Ledger::of(own);
+        // Includes calls that were started but could not be sent.
+        let ended = ledger.of_tools().filter(|call| {
+            let is_new = call.has_result_from(written.saturating_sub(inherited)) && call.was_started();
+            is_new && call.tool().is_some_and(|tool| tool.side_effect)
+        });
+        let effects: Vec<_> = ended.map(call_record).collect();
+        (!effects.is_empty()).then(|| (self.decision.clone(), effects))
+    }
+
+    /// Total usage of the run and of the flows that it is a step of, if entries that are not written yet change it.
+    pub(super) fn spent(&self, strategy: &Strategy) -> Vec<Spent> {
+        let Some(log) = self.log() else { return Vec::new() };
+        let changes = |entry: &Entry| match entry {
+            Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
+            // A step of a flow has ended.
+            Entry::Result { .. } => strategy.flow().is_some(),
+            _ => false,
+        };
+        if !self.journal.iter().skip(log.written).any(changes) {
+            return Vec::new();
+        }
+        let (steps, usage) = strategy.spent(&self.journal, self.own());
+        with_flows(log, steps, usage)
     }
 }
 
-/// Outcomes of side effects in the entries that are not written yet.
-#[must_use]
-pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
-    let written = run.log.as_ref().map_or(0, |log| log.written);
-    let has_new_result = |entry: &Entry| matches!(entry, Entry::Result { .. });
-    if !run.journal.iter().skip(written).any(has_new_result) {
-        return None;
+impl Run {
+    /// Gives every open call a result that states how far it came.
+    pub(super) fn close_calls(&mut self, why: &str, harmless: FailureCode) {
+        for result in unfinished_calls(&self.record, why, harmless) {
+            self.push(result);
+        }
     }
-    let own = own(run);
-    let inherited = run.journal.len() - own.len();
-    let ledger = Ledger::of(own);
-    // Includes calls that were started but could not be sent.
-    let ended = ledger.of_tools().filter(|call| {
-        let is_new = call.has_result_from(written.saturating_sub(inherited)) && call.was_started();
-        is_new && call.tool().is_some_and(|tool| tool.side_effect)
-    });
-    let effects: Vec<_> = ended.map(call_record).collect();
-    (!effects.is_empty()).then(|| (run.record.clone(), effects))
 }
 
-/// Total usage of the run and of the flows that it is a step of, if entries that are not written yet change it.
-#[must_use]
-pub fn spent(run: &Run) -> Vec<Spent> {
-    let Some(log) = &run.log else { return Vec::new() };
-    let is_flow = run.strategy.flow().is_some();
-    let changes = |entry: &Entry| match entry {
-        Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
-        // A step of a flow has ended.
-        Entry::Result { .. } => is_flow,
-        _ => false,
-    };
-    if !run.journal.iter().skip(log.written).any(changes) {
-        return Vec::new();
-    }
-    let (steps, usage) = run.strategy.spent(&run.journal, own(run));
-    with_flows(log, steps, usage)
+/// Results for all open calls after a panic or a cancellation; each states how far its call came.
+pub(super) fn unfinished_calls(record: &Record, why: &str, harmless: FailureCode) -> Vec<Entry> {
+    // Calls in an unconfirmed append were not sent: sending waits for the store's answer.
+    let announcing = record.log().filter(|log| log.intending).map(|log| log.written);
+    let confirmed = Ledger::of(&record.journal[..announcing.unwrap_or(record.journal.len())]);
+    let ledger = Ledger::of(&record.journal);
+    ledger
+        .calls()
+        .filter(|call| call.is_open())
+        .map(|call| {
+            let sent = confirmed.call(call.id()).is_some_and(Call::was_started);
+            // The effects of a child run are known if it was driven to its end first, as after a cancellation.
+            let of_child = matches!(call.proposed.target, Target::Agent(_)) && harmless != FailureCode::Cancelled;
+            let acts = call.has_side_effect() || of_child;
+            let (code, message) = match (sent, acts) {
+                (true, true) => (
+                    FailureCode::InDoubt,
+                    format!("{why} during this call; its outcome is unknown"),
+                ),
+                (true, false) if harmless == FailureCode::LimitReached => {
+                    (FailureCode::Timeout, format!("{why} during this call"))
+                }
+                (true, false) => (harmless, format!("{why} during this call")),
+                (false, _) => (harmless, format!("{why} before this call was sent")),
+            };
+            Entry::Result {
+                call: call.id(),
+                result: CallResult {
+                    outcome: Err(CallFailure::new(code, message)),
+                    sent,
+                    duration_us: 0,
+                },
+            }
+        })
+        .collect()
 }
 
 /// The usage of the run itself, and added to each flow that it is a step of.
@@ -99,13 +243,6 @@ pub(super) fn with_flows(log: &Log, steps: u32, usage: Usage) -> Vec<Spent> {
         all
     });
     flows.chain([own]).collect()
-}
-
-/// The entries of this run, without those of the runs it resumes.
-#[must_use]
-pub fn own(run: &Run) -> &[Entry] {
-    let inherited = run.log.as_ref().map_or(0, |log| log.inherited);
-    run.journal.get(inherited..).unwrap_or_default()
 }
 
 fn call_record(call: &Call<'_>) -> CallRecord {

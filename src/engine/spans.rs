@@ -17,7 +17,7 @@ use crate::ports::model::ModelFault;
 /// Starts the span of a model call with all its attempts.
 pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
     let model = || {
-        let named = run.settings.model.as_deref();
+        let named = run.context.settings.model.as_deref();
         named.unwrap_or_else(|| engine.model.default_model())
     };
     tracing::debug_span!(
@@ -28,7 +28,7 @@ pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
         gen_ai.operation.name = "generate_content",
         gen_ai.provider.name = engine.model.provider(),
         gen_ai.request.model = model(),
-        gen_ai.request.stream = run.events.is_some(),
+        gen_ai.request.stream = run.context.events.is_some(),
         gen_ai.response.model = Empty,
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,

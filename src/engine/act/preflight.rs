@@ -27,7 +27,7 @@ const LONGEST_ACCOUNT: usize = 320;
 /// requested.
 pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
     let shared: &Run = run;
-    let ledger = Ledger::of(&shared.journal);
+    let ledger = Ledger::of(&shared.record.journal);
     let waiting = calls.iter().filter_map(|call| match &call.target {
         Target::Tool(tool) => {
             let name = tool.preflight.as_deref()?;
@@ -50,7 +50,7 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
             }
             Some(CallReply::Data(data)) => {
                 let said: Ready = serde_json::from_str(data.get()).unwrap_or_default();
-                let decided = run.journal.iter_mut().rev().find_map(|entry| match entry {
+                let decided = run.record.journal.iter_mut().rev().find_map(|entry| match entry {
                     Entry::Decided { call, decision } if *call == id => Some(decision),
                     _ => None,
                 });
@@ -78,9 +78,16 @@ async fn looked_at(engine: &Engine, run: &Run, call: &Call<'_>, tool: &Tool, nam
         arguments["arguments"] = serde_json::from_str(call.requested()?.get()).unwrap_or_default();
     }
     if let Some(identity) = &asked.identity_argument {
-        arguments[&**identity] = asked.user(&run.record.tenant, &run.record.user).into_owned().into();
+        arguments[&**identity] = asked
+            .user(&run.record.decision.tenant, &run.record.decision.user)
+            .into_owned()
+            .into();
     }
-    let time = TO_BE_READY.min(run.limits.tool_time(asked.timeout, run.elapsed(engine.clock.instant())));
+    let time = TO_BE_READY.min(
+        run.context
+            .limits
+            .tool_time(asked.timeout, run.record.elapsed(engine.clock.instant())),
+    );
     let one = Cleared {
         key: format!("{}:ready", call.id()),
         ..cleared(

@@ -16,10 +16,10 @@ use crate::domain::tool::{FailureCode, Tool};
 /// called again under the same key where that is harmless. The outcome of every other call is unknown (promise 3).
 pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
     for call in calls {
-        if !run.is_ours() {
+        if !run.record.is_ours() {
             return Err(Stop::LeaseLost);
         }
-        let ledger = Ledger::of(&run.journal);
+        let ledger = Ledger::of(&run.record.journal);
         let state = ledger.call(call.id);
         let first_started_us = state.and_then(Call::first_started_us);
         let current_child = state.and_then(Call::child);
@@ -67,7 +67,7 @@ const CUT_OFF: &str = "the process that ran it ended during this call, or lost t
 /// proves the outcome.
 async fn called_again(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
     let began = engine.clock.instant();
-    let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
+    let time = run.context.limits.tool_time(tool.timeout, run.record.elapsed(began));
     let first = CallFailure::new(FailureCode::Unavailable, CUT_OFF.to_owned());
     let span = spans::tool_call(tool, one.call.id);
     let outcome = retry_call(engine, run, one, tool, time, first)

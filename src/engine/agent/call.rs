@@ -25,10 +25,10 @@ use crate::ports::runs::{Created, NewRun, Origin, Parent};
 /// The child run that continues a started call, and the run that it resumes, if any. This is the existing child run, or
 /// a new one where the existing one was cut short and this flow is resumed.
 pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, Option<RunId>), Stop> {
-    let (Some(place), Some(log)) = (&run.agent, &run.log) else {
+    let (Some(place), Some(log)) = (&run.context.agent, run.record.log()) else {
         return Err(Stop::LeaseLost);
     };
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     let begun = ledger.call(call.id).map(Call::children).unwrap_or_default();
     let Some((last, before)) = begun.split_last() else {
         return Ok((RunId::new(), None));
@@ -48,11 +48,11 @@ pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, O
 
 /// Ends the child runs that have not ended, in their current state.
 pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), Stop> {
-    let (Some(place), Some(log)) = (&run.agent, &run.log) else {
+    let (Some(place), Some(log)) = (&run.context.agent, run.record.log()) else {
         return Ok(());
     };
     let mut results = Vec::new();
-    let ledger = Ledger::of(&run.journal);
+    let ledger = Ledger::of(&run.record.journal);
     // A call that was resumed to settle its outcome counts as in progress until it has ended again.
     for call in ledger.calls().filter(|call| call.is_in_progress()) {
         let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
@@ -83,7 +83,7 @@ async fn drive(place: &AgentContext, log: &Log, run: &Run, child: RunId) -> Resu
         .agents
         .drive_logged(
             log.of(child, flows(log, run)),
-            run.cancel.child_token(),
+            run.context.cancel.child_token(),
             Some(&place.bundle),
         )
         .await
@@ -92,10 +92,10 @@ async fn drive(place: &AgentContext, log: &Log, run: &Run, child: RunId) -> Resu
 /// The flows to which the child run belongs as a step. A run that a model calls is no step: the parent counts its own
 /// model calls.
 fn flows(log: &Log, run: &Run) -> Vec<Spent> {
-    if run.strategy.flow().is_none() {
+    if run.context.strategy.flow().is_none() {
         return Vec::new();
     }
-    let (steps, usage) = run.strategy.spent(&run.journal, record::own(run));
+    let (steps, usage) = run.context.strategy.spent(&run.record.journal, run.record.own());
     record::with_flows(log, steps, usage)
 }
 
@@ -106,7 +106,7 @@ fn outcome(
     name: &str,
     ended: Ended,
 ) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
-    match run.strategy.flow() {
+    match run.context.strategy.flow() {
         Some(flow) => step_result(place, flow, ended),
         None => Ok(tool_result(place, name, ended)),
     }
@@ -130,8 +130,8 @@ pub(crate) async fn call(
     resumes: Option<RunId>,
 ) -> Result<CallResult, Stop> {
     let began = engine.clock.instant();
-    let child = Ledger::of(&run.journal).call(call.id).and_then(Call::child);
-    let (Some(place), Some(log), Some(child)) = (&run.agent, &run.log, child) else {
+    let child = Ledger::of(&run.record.journal).call(call.id).and_then(Call::child);
+    let (Some(place), Some(log), Some(child)) = (&run.context.agent, run.record.log(), child) else {
         return Err(Stop::LeaseLost);
     };
     let Target::Agent(name) = &call.target else {
@@ -142,12 +142,10 @@ pub(crate) async fn call(
         return Ok(failed(FailureCode::UnknownTool, message));
     };
     let (input, timeout) = given(run, place, call, &member.definition, arguments);
-    let mut settings = place
-        .settings
-        .called(&member.definition, timeout, left(engine, run));
-    if let Some(flow) = run.strategy.flow() {
+    let mut settings = place.settings.called(&member.definition, timeout, left(engine, run));
+    if let Some(flow) = run.context.strategy.flow() {
         settings.in_loop = matches!(flow, Flow::Loop { .. });
-        settings.round = round(flow, &run.journal, call);
+        settings.round = round(flow, &run.record.journal, call);
     }
     if resumes.is_some() {
         // The step that made an in-doubt call receives the user's answer about it.
@@ -163,7 +161,7 @@ pub(crate) async fn call(
             message: Arc::from(input.get()),
             definition_hash: Arc::clone(&member.definition.hash),
             created_at: engine.clock.now_us(),
-            ..run.record.clone()
+            ..run.record.decision.clone()
         },
         origin: Origin::Called(Parent {
             run: log.run,
@@ -204,8 +202,8 @@ fn given(
     called: &Definition,
     arguments: &Arc<RawValue>,
 ) -> (Arc<RawValue>, Option<Duration>) {
-    if let Some(flow) = run.strategy.flow() {
-        let ledger = Ledger::of(&run.journal);
+    if let Some(flow) = run.context.strategy.flow() {
+        let ledger = Ledger::of(&run.record.journal);
         let place = ledger.call(call.id).and_then(|call| call.step);
         let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
         return (Arc::clone(arguments), step.and_then(|step| step.timeout));
@@ -224,9 +222,9 @@ fn given(
 
 /// The limits that the parent has left.
 fn left(engine: &Engine, run: &Run) -> Left {
-    let elapsed = run.elapsed(engine.clock.instant());
-    let time = run.limits.time.map(|time| time.saturating_sub(elapsed));
-    if run.strategy.flow().is_none() {
+    let elapsed = run.record.elapsed(engine.clock.instant());
+    let time = run.context.limits.time.map(|time| time.saturating_sub(elapsed));
+    if run.context.strategy.flow().is_none() {
         return Left {
             time,
             steps: None,
@@ -235,15 +233,15 @@ fn left(engine: &Engine, run: &Run) -> Left {
         };
     }
     // A flow counts its steps' usage as its own, and only its steps can write a summary.
-    let (steps, usage) = run.strategy.spent(&run.journal, record::own(run));
-    let grace = match run.limits.at_limit {
+    let (steps, usage) = run.context.strategy.spent(&run.record.journal, run.record.own());
+    let grace = match run.context.limits.at_limit {
         AtLimit::SumUp { grace } => grace,
         AtLimit::End => Duration::ZERO,
     };
     Left {
         time,
-        steps: run.limits.iterations.map(|most| most.saturating_sub(steps)),
-        tokens: run.limits.tokens.map(|most| most.saturating_sub(usage.total())),
+        steps: run.context.limits.iterations.map(|most| most.saturating_sub(steps)),
+        tokens: run.context.limits.tokens.map(|most| most.saturating_sub(usage.total())),
         grace,
     }
 }

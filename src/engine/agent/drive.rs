@@ -21,12 +21,15 @@ use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Entry;
 use crate::domain::thread;
+use crate::domain::tool::FailureCode;
 use crate::engine::ledger::{Call, Ledger};
 use crate::engine::limits::Limits;
 use crate::engine::live::Live;
 use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{Ending, iterations};
-use crate::engine::{Engine, Run, Strategy, approvals, derive, flow, notices, record, spans};
+use crate::engine::{
+    Context, Durability, Engine, Record, Run, Strategy, approvals, derive, flow, notices, record, spans,
+};
 use crate::ports::BoxFuture;
 use crate::ports::commit::{Committed, Fact, RunEnd, Wait};
 use crate::ports::runs::{Hold, RunState, StoredRun};
@@ -142,7 +145,7 @@ impl Agents {
             }
             Err(why) => return self.unable(&stored, journal, log, why).await,
         };
-        let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
+        let place = run.context.agent.as_ref().map(|place| Arc::clone(&place.definition));
         let engine = self.engine_for(place.as_deref());
         let name = Arc::clone(&stored.agent);
         let span = spans::agent(&name, id, &engine);
@@ -151,7 +154,7 @@ impl Agents {
             log::flush(&engine, &mut run, Vec::new()).await?;
         }
         if stored.origin.thread().is_some() {
-            run.history = self.said_before(id).await?;
+            run.context.history = self.said_before(id).await?;
         }
         let ending = loop {
             self.apply_resolutions(&mut run).await?;
@@ -167,7 +170,8 @@ impl Agents {
                 Committed::LeaseLost | Committed::ApprovalGone => return Err(Stop::LeaseLost),
             }
         };
-        let ended = self.finish(&stored, run, &ending).await?;
+        let Run { record, context } = run;
+        let ended = self.finish(&stored, record, Some(&context), &ending).await?;
         spans::agent_ended(&span, ended.status);
         Ok(ended)
     }
@@ -204,8 +208,8 @@ impl Agents {
 
     /// Adds resolved approvals to the journal.
     async fn apply_resolutions(&self, run: &mut Run) -> Result<(), Stop> {
-        if let Some(log) = &run.log {
-            let actions = self.actions_of(log.hold.lease().run, &run.journal).await?;
+        if let Some(log) = run.record.log() {
+            let actions = self.actions_of(log.hold.lease().run, &run.record.journal).await?;
             approvals::apply_resolutions(run, &actions);
         }
         Ok(())
@@ -226,12 +230,12 @@ impl Agents {
                 (Wait::Calls(calls), requests)
             }
         };
-        let spent = record::spent(run).into_iter().map(Fact::Spent);
-        let facts = spent.chain(run.outcomes().into_iter().map(Fact::Outcome));
+        let spent = run.record.spent(&run.context.strategy).into_iter().map(Fact::Spent);
+        let facts = spent.chain(run.record.outcomes().into_iter().map(Fact::Outcome));
         let facts = facts
             .chain(requests.into_iter().map(Fact::Action))
             .chain([Fact::Waits(wait)]);
-        log::commit(engine, run, facts.collect()).await
+        log::commit(engine, &mut run.record, facts.collect()).await
     }
 
     /// Ends a run whose driver panicked.
@@ -296,55 +300,42 @@ impl Agents {
         log: Log,
         Unable { ending, detail }: Unable,
     ) -> Result<Ended, Stop> {
-        let mut run = Run {
-            record: stored.decision.clone(),
-            opened: true,
-            system: Arc::from(""),
-            settings: Arc::default(),
-            approval: crate::domain::definition::Approval::Always,
-            can_wait: false,
-            zone: None,
-            floor: crate::domain::definition::Approval::Always,
-            toolset: Arc::new(crate::engine::Toolset::build(
-                &crate::ports::tools::Catalog::default(),
-                &[],
-                &[],
-            )),
-            history: Vec::new(),
+        let began = self.engine.clock.instant();
+        let mut record = Record {
             journal,
-            strategy: Strategy::Turns,
-            limits: Limits::AGENT,
-            began: self.engine.clock.instant(),
-            before: Duration::ZERO,
-            traceparent: None,
-            events: None,
-            cancel: CancellationToken::new(),
-            intended: Vec::new(),
             fault_detail: detail,
-            log: Some(log),
-            agent: None,
-            remembered: None,
+            ..Record::new(stored.decision.clone(), Durability::Log(log), began)
         };
         // The step of a flow stays open, so that it can be resumed.
-        let is_flow = run.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));
+        let is_flow = record.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));
         if !(is_flow && matches!(ending, Ending::Waiting(_))) {
-            crate::engine::close_calls(
-                &mut run,
-                "the run could not continue",
-                crate::domain::tool::FailureCode::Unavailable,
-            );
+            let why = "the run could not continue";
+            let results = record::unfinished_calls(&record, why, FailureCode::Unavailable);
+            record.journal.extend(results);
         }
-        self.finish(stored, run, &ending).await
+        self.finish(stored, record, None, &ending).await
     }
 
     /// Writes the run's row, the rest of its journal and its decision, in one commit.
-    async fn finish(&self, stored: &StoredRun, mut run: Run, ending: &Ending) -> Result<Ended, Stop> {
-        let own = record::own(&run);
-        let formatted = formatted(run.agent.as_ref(), ending);
+    ///
+    /// `context` is absent if the run could not be prepared.
+    async fn finish(
+        &self,
+        stored: &StoredRun,
+        mut record: Record,
+        context: Option<&Context>,
+        ending: &Ending,
+    ) -> Result<Ended, Stop> {
+        let own = record.own();
+        let place = context.and_then(|context| context.agent.as_ref());
+        let (strategy, limits) = context.map_or((&Strategy::Turns, &Limits::AGENT), |context| {
+            (&context.strategy, &context.limits)
+        });
+        let formatted = formatted(place, ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
-        let mut summary = summarize(&run, ending, formatted.unwrap_or_default());
+        let mut summary = summarize(&record, strategy, limits, ending, formatted.unwrap_or_default());
         if stored.origin.thread().is_some() && summary.status == RunStatus::Paused {
             // A run of a thread cannot be resumed: its user sends another message, within the limits of threads.
             summary.status = RunStatus::Failed;
@@ -353,11 +344,10 @@ impl Agents {
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
         // The model that answered, or else the one that was or would have been asked.
-        let definition = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
-        let asked = run.settings.model.clone();
+        let asked = context.and_then(|context| context.settings.model.clone());
         let model = derive::model(own).map(str::to_owned).or(asked);
         let model = model.unwrap_or_else(|| {
-            let engine = self.engine_for(definition.as_deref());
+            let engine = self.engine_for(place.map(|place| &*place.definition));
             engine.model.default_model().to_owned()
         });
         let response = summary
@@ -365,7 +355,7 @@ impl Agents {
             .as_deref()
             .or(summary.error_message.as_deref())
             .unwrap_or_default();
-        let mut decision = record::closed(&run, &derived, response, &model, duration, None);
+        let mut decision = record.closed(&derived, response, &model, duration, None);
         if decision.error_detail.is_none() {
             decision.error_detail = match ending {
                 // The error quotes arguments, which the decision log stores only as `records.content` allows.
@@ -376,13 +366,13 @@ impl Agents {
                 _ => summary.error_message.as_deref().map(Arc::from),
             };
         }
-        let mut in_doubt = self.doubts(&run.journal).await?;
+        let mut in_doubt = self.doubts(&record.journal).await?;
         // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
-        if run.strategy.flow().is_some() {
-            (steps, usage) = run.strategy.spent(&run.journal, own);
+        if strategy.flow().is_some() {
+            (steps, usage) = strategy.spent(&record.journal, own);
             // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
-            if let Some(step) = self.unfinished_step(&run.journal).await? {
+            if let Some(step) = self.unfinished_step(&record.journal).await? {
                 steps = steps.saturating_add(step.steps);
                 usage += step.usage;
                 in_doubt = step.in_doubt;
@@ -396,7 +386,7 @@ impl Agents {
             && lacks_model_summary(&summary, ending)
             && summary.stop_reason != Some(StopReason::InDoubt)
         {
-            true => self.completed_effects(&run, stored.id).await?,
+            true => self.completed_effects(&record, stored.id).await?,
             false => None,
         };
         let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
@@ -413,9 +403,9 @@ impl Agents {
             completed_at: now_us,
         };
         let exits_loop = exits_loop(own);
-        let facts = run.outcomes().into_iter().map(Fact::Outcome);
+        let facts = record.outcomes().into_iter().map(Fact::Outcome);
         let facts = facts.chain([Fact::Closed(decision), Fact::Ended(end)]).chain(said);
-        if log::commit(&self.engine, &mut run, facts.collect()).await? != Committed::Written {
+        if log::commit(&self.engine, &mut record, facts.collect()).await? != Committed::Written {
             return Err(Stop::LeaseLost);
         }
         tracing::info!(
@@ -441,10 +431,10 @@ impl Agents {
     }
 
     /// The effects, completed or in doubt, of a run that ends without a message of its own, including its child runs.
-    async fn completed_effects(&self, run: &Run, id: RunId) -> Result<Option<String>, Stop> {
+    async fn completed_effects(&self, record: &Record, id: RunId) -> Result<Option<String>, Stop> {
         let known = self.actions.of_run(id).await.map_err(unread)?;
-        let new = run.outcomes();
-        let ledger = Ledger::of(&run.journal);
+        let new = record.outcomes();
+        let ledger = Ledger::of(&record.journal);
         let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
         for action in known.iter().filter(|action| action.side_effect) {
             let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);

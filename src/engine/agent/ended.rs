@@ -16,7 +16,7 @@ use crate::domain::thread::end_words;
 use crate::engine::ledger::Ledger;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
-use crate::engine::{Run, approvals, derive, doom_loop, flow};
+use crate::engine::{Record, Strategy, approvals, derive, doom_loop, flow};
 use crate::ports::runs::StoredRun;
 
 /// The outcome of a run, for its caller.
@@ -89,7 +89,14 @@ impl RunSummary {
 }
 
 /// `formatted`: the final text, if the definition formats the output.
-pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -> RunSummary {
+pub(super) fn summarize(
+    record: &Record,
+    strategy: &Strategy,
+    limits: &Limits,
+    ending: &Ending,
+    formatted: Option<String>,
+) -> RunSummary {
+    let so_far = || progress(record, strategy);
     let mut summary = RunSummary {
         status: RunStatus::Failed,
         summary: None,
@@ -117,14 +124,14 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
         }
         Ending::Stopped(reason, words) => {
             summary.status = RunStatus::Paused;
-            summary.summary = words.clone().or_else(|| so_far(run));
+            summary.summary = words.clone().or_else(so_far);
             summary.stop_reason = Some(*reason);
-            summary.error_message = Some(stopped(*reason, &run.limits));
+            summary.error_message = Some(stopped(*reason, limits));
         }
         Ending::Waiting(why) => {
             summary.status = RunStatus::Paused;
-            summary.summary = so_far(run);
-            let in_doubt = Ledger::of(&run.journal).calls().any(|call| call.is_in_doubt());
+            summary.summary = so_far();
+            let in_doubt = Ledger::of(&record.journal).calls().any(|call| call.is_in_doubt());
             summary.stop_reason = Some(if in_doubt {
                 StopReason::InDoubt
             } else {
@@ -134,7 +141,7 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
         }
         Ending::DoomLoop(name) => {
             summary.stop_reason = Some(StopReason::DoomLoop);
-            summary.summary = so_far(run);
+            summary.summary = so_far();
             let times = counted(doom_loop::ENDS_AT as u64, "time");
             summary.error_message = Some(Text::DoomLoop.with(&[("tool", name), ("times", &times)]));
         }
@@ -145,29 +152,29 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
         }
         Ending::InvalidOutput(turns, errors) => {
             summary.stop_reason = Some(StopReason::InvalidOutput);
-            summary.summary = so_far(run);
+            summary.summary = so_far();
             let times = counted(u64::from(*turns), "time");
             summary.error_message = Some(Text::InvalidOutput.with(&[("times", &times), ("errors", errors)]));
         }
         Ending::TooLong(why) => {
             summary.stop_reason = Some(StopReason::SizeLimit);
-            summary.summary = so_far(run);
+            summary.summary = so_far();
             summary.error_message = Some(why.clone());
         }
         Ending::StepFailed(why) | Ending::Unable(why) => {
-            summary.summary = so_far(run);
+            summary.summary = so_far();
             summary.error_message = Some(why.clone());
         }
         Ending::Fault(kind) => {
-            summary.summary = so_far(run);
+            summary.summary = so_far();
             summary.error_message = Some(fault(*kind));
         }
         Ending::Rejected(fails, call) => {
-            let ledger = Ledger::of(&run.journal);
+            let ledger = Ledger::of(&record.journal);
             let action = ledger.call(*call).map(approvals::render_call).unwrap_or_default();
             let words = Text::Rejected.with(&[("action", &action)]);
             if *fails {
-                summary.summary = so_far(run);
+                summary.summary = so_far();
                 summary.error_message = Some(words);
             } else {
                 summary.status = RunStatus::Completed;
@@ -175,22 +182,22 @@ pub(super) fn summarize(run: &Run, ending: &Ending, formatted: Option<String>) -
             }
         }
         Ending::LoopLimit => {
-            summary.summary = so_far(run);
-            summary.error_message = Some(stopped(StopReason::StepLimit, &run.limits));
+            summary.summary = so_far();
+            summary.error_message = Some(stopped(StopReason::StepLimit, limits));
             summary.stop_reason = Some(StopReason::StepLimit);
         }
         Ending::Deadline => {
-            summary.summary = so_far(run);
-            summary.error_message = Some(stopped(StopReason::TimeLimit, &run.limits));
+            summary.summary = so_far();
+            summary.error_message = Some(stopped(StopReason::TimeLimit, limits));
             summary.stop_reason = Some(StopReason::TimeLimit);
         }
         Ending::Cancelled => {
             summary.status = RunStatus::Cancelled;
-            summary.summary = with_words_under_way(run, so_far(run));
+            summary.summary = with_words_under_way(record, so_far());
         }
         // A suspended run has not ended.
         Ending::Suspended(_) | Ending::Broken => {
-            summary.summary = so_far(run);
+            summary.summary = so_far();
             summary.error_message = Some(Text::Broken.with(&[]));
         }
     }
@@ -292,16 +299,16 @@ pub(super) fn formatted(place: Option<&AgentContext>, ending: &Ending) -> Result
 }
 
 /// A run's progress: the last text of its model, or the last output of its steps.
-fn so_far(run: &Run) -> Option<String> {
-    match run.strategy.flow() {
-        Some(_) => flow::last_output(&run.journal),
-        None => last_words(&run.journal),
+fn progress(record: &Record, strategy: &Strategy) -> Option<String> {
+    match strategy {
+        Strategy::Steps(_) => flow::last_output(&record.journal),
+        Strategy::Turns => last_words(&record.journal),
     }
 }
 
 /// Its last text, plus the text of the turn in which it was cancelled.
-fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
-    let under_way = run.log.as_ref().map(|log| log.live.said()).unwrap_or_default();
+fn with_words_under_way(record: &Record, before: Option<String>) -> Option<String> {
+    let under_way = record.log().map(|log| log.live.said()).unwrap_or_default();
     if under_way.trim().is_empty() {
         return before;
     }

@@ -15,7 +15,7 @@ use crate::engine::log::Log;
 use crate::engine::next::Ending;
 use crate::engine::toolset::clash;
 use crate::engine::verdict::{OutputContract, VerdictFunction};
-use crate::engine::{Run, Strategy, Toolset, context, flow};
+use crate::engine::{Context, Durability, Record, Run, Strategy, Toolset, context, flow};
 use crate::ports::model::Declaration;
 use crate::ports::runs::StoredRun;
 use crate::ports::tools::Catalog;
@@ -196,37 +196,34 @@ impl Parts {
         let began = agents.engine.clock.instant();
         let settings = self.definition.model.clone();
         Run {
-            record: stored.decision.clone(),
-            opened: true,
-            system: self.system,
-            settings: Arc::new(settings),
-            approval: self.definition.approval,
-            floor: self.settings.floor.unwrap_or(Approval::Never),
-            can_wait: true,
-            zone: self.settings.zone,
-            toolset: self.toolset,
-            history: Vec::new(),
-            journal,
-            strategy: self.strategy,
-            limits: self.settings.limits(self.output_due),
-            began,
-            before,
-            traceparent: self.settings.traceparent.clone(),
-            events: None,
-            cancel,
-            intended: Vec::new(),
-            fault_detail: None,
-            log: Some(log),
-            agent: Some(AgentContext {
-                agents: Arc::clone(agents),
-                bundle: self.bundle,
-                definition: self.definition,
-                project: stored.project.clone(),
-                input: self.input,
-                settings: self.settings,
-                calling: Arc::default(),
-            }),
-            remembered: None,
+            record: Record {
+                journal,
+                before,
+                ..Record::new(stored.decision.clone(), Durability::Log(log), began)
+            },
+            context: Context {
+                system: self.system,
+                settings: Arc::new(settings),
+                approval: self.definition.approval,
+                floor: self.settings.floor.unwrap_or(Approval::Never),
+                zone: self.settings.zone,
+                toolset: self.toolset,
+                history: Vec::new(),
+                strategy: self.strategy,
+                limits: self.settings.limits(self.output_due),
+                traceparent: self.settings.traceparent.clone(),
+                events: None,
+                cancel,
+                agent: Some(AgentContext {
+                    agents: Arc::clone(agents),
+                    bundle: self.bundle,
+                    definition: self.definition,
+                    project: stored.project.clone(),
+                    input: self.input,
+                    settings: self.settings,
+                    calling: Arc::default(),
+                }),
+            },
         }
     }
 }

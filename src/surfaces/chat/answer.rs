@@ -8,26 +8,26 @@ use crate::domain::decision::{AgentDecision, ToolCall, ToolFailure, ToolResult};
 use crate::domain::tool::FailureCode;
 use crate::engine::derive::{self, Derived};
 use crate::engine::ledger::{Call, Ledger};
-use crate::engine::{Run, iterations, record};
+use crate::engine::{Record, iterations, record};
 
 /// Builds the answer.
 pub(super) fn decision(
-    run: &Run,
+    record: &Record,
     derived: &Derived,
     response: String,
     model: String,
     duration: Duration,
 ) -> AgentDecision {
     AgentDecision {
-        decision_id: run.record.id,
-        conversation_id: run.record.conversation.clone(),
+        decision_id: record.decision.id,
+        conversation_id: record.decision.conversation.clone(),
         decision_type: derived.decision_type,
         outcome_category: derived.outcome,
         response,
-        tool_calls: Ledger::of(&run.journal).of_tools().map(tool_call).collect(),
-        iterations: iterations(&run.journal),
+        tool_calls: Ledger::of(&record.journal).of_tools().map(tool_call).collect(),
+        iterations: iterations(&record.journal),
         model,
-        usage: derive::usage(&run.journal),
+        usage: derive::usage(&record.journal),
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -23,21 +23,20 @@ use crate::domain::budget::{self, Budget};
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::definition::{Approval, Constitution};
 use crate::domain::event::Event;
-use crate::domain::ids::{ConversationId, DecisionId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy;
 use crate::domain::templates::{ReplyArgs, Templates};
 pub use crate::engine::EventSink;
 use crate::engine::derive::{self, Derived};
 use crate::engine::verdict::VerdictFunction;
-use crate::engine::{Ending, Engine, Limits, Run, Strategy, Toolset, context, record};
+use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context};
 use crate::ports::claims::{Claimant, Claimed, StoredAnswer};
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{OpenDecision, RecordError};
-use crate::ports::tools::Catalog;
 
 /// How long a request waits for the servers of its tools before it continues without them.
 const SERVER_WAIT: Duration = Duration::from_secs(2);
@@ -52,7 +51,6 @@ pub struct Chat {
     limits: Limits,
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
-    no_tools: Arc<Toolset>,
     /// The generation of the catalog for which missing tools were logged.
     told_missing: AtomicU64,
     admission: Arc<Budget>,
@@ -129,7 +127,6 @@ impl Chat {
             limits,
             templates,
             toolset: ArcSwapOption::empty(),
-            no_tools: Arc::new(Toolset::build(&Catalog::default(), &[], &[])),
             told_missing: AtomicU64::new(u64::MAX),
             admission: Budget::new("requests", budget::Limits::with_reserve(max_in_flight as u64)),
             running: TaskTracker::new(),
@@ -272,11 +269,11 @@ impl Chat {
         if accepted.acted {
             return Err(self.lost(id));
         }
-        let mut run = self.unasked(accepted);
-        run.fault_detail = Some(Arc::from("the service failed outside of the run"));
-        let derived = derive::derive(&run.journal, &Ending::Broken);
-        let response = self.fixed_reply(derived.outcome, &run.journal);
-        self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
+        let mut record = record(accepted);
+        record.fault_detail = Some(Arc::from("the service failed outside of the run"));
+        let derived = derive::derive(&record.journal, &Ending::Broken);
+        let response = self.fixed_reply(derived.outcome, &record.journal);
+        self.conclude(record, derived, response, accepted.meta.clone(), accepted.quota)
             .await
     }
 
@@ -348,33 +345,47 @@ impl Chat {
             &toolset.missing,
         );
         let mut run = Run {
-            fault_detail: toolset.shortage().map(Arc::from),
-            toolset,
-            history: std::mem::take(&mut accepted.request.history),
-            journal: vec![Entry::User(said)],
-            traceparent: accepted.meta.traceparent.clone(),
-            events,
-            ..self.unasked(accepted)
+            record: Record {
+                fault_detail: toolset.shortage().map(Arc::from),
+                journal: vec![Entry::User(said)],
+                ..record(accepted)
+            },
+            context: Context {
+                system: Arc::clone(&self.system),
+                settings: Arc::clone(&self.settings),
+                approval: self.constitution.definition.approval,
+                floor: Approval::Never,
+                zone: None,
+                toolset,
+                history: std::mem::take(&mut accepted.request.history),
+                strategy: Strategy::Turns,
+                limits: self.limits,
+                traceparent: accepted.meta.traceparent.clone(),
+                events,
+                cancel: self.stop.child_token(),
+                agent: None,
+            },
         };
-        if let Some(sink) = &mut run.events {
+        if let Some(sink) = &mut run.context.events {
             sink.tell(Event::Started {
-                decision_id: run.record.id,
+                decision_id: run.record.decision.id,
             });
         }
         // Until its intents are known.
         accepted.acted = true;
         let ended = self.engine.run(&mut run).await;
-        accepted.acted = !run.intended.is_empty();
+        let record = run.record;
+        accepted.acted = !intended(&record).is_empty();
         let ending = match ended {
             Ok(ending) => ending,
-            Err(error) => return Err(self.abandon(run, accepted.meta.clone(), error)),
+            Err(error) => return Err(self.abandon(record, accepted.meta.clone(), error)),
         };
-        let mut derived = derive::derive(&run.journal, &ending);
+        let mut derived = derive::derive(&record.journal, &ending);
         let response = derived
             .words
             .take()
-            .unwrap_or_else(|| self.fixed_reply(derived.outcome, &run.journal));
-        self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
+            .unwrap_or_else(|| self.fixed_reply(derived.outcome, &record.journal));
+        self.conclude(record, derived, response, accepted.meta.clone(), accepted.quota)
             .await
     }
 
@@ -456,54 +467,30 @@ impl Chat {
             intent: Arc::from("none"),
             words: None,
         };
-        let run = self.unasked(accepted);
-        self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
-            .await
-    }
-
-    /// A run with an empty journal and without tools.
-    fn unasked(&self, accepted: &Accepted) -> Run {
-        Run {
-            record: accepted.record.clone(),
-            opened: accepted.opened,
-            system: Arc::clone(&self.system),
-            settings: Arc::clone(&self.settings),
-            approval: self.constitution.definition.approval,
-            can_wait: false,
-            zone: None,
-            floor: Approval::Never,
-            toolset: Arc::clone(&self.no_tools),
-            history: Vec::new(),
-            journal: Vec::new(),
-            strategy: Strategy::Turns,
-            limits: self.limits,
-            began: accepted.began,
-            before: Duration::ZERO,
-            traceparent: None,
-            events: None,
-            cancel: self.stop.child_token(),
-            intended: Vec::new(),
-            fault_detail: None,
-            log: None,
-            agent: None,
-            remembered: None,
-        }
+        self.conclude(
+            record(accepted),
+            derived,
+            response,
+            accepted.meta.clone(),
+            accepted.quota,
+        )
+        .await
     }
 
     /// Commit 2, then the answer.
     async fn conclude(
         &self,
-        run: Run,
+        record: Record,
         derived: Derived,
         response: String,
         meta: RequestMeta,
         quota: Option<QuotaState>,
     ) -> Result<Answer, ChatError> {
-        let duration = self.engine.clock.instant().saturating_duration_since(run.began);
-        let model = derive::model(&run.journal)
+        let duration = self.engine.clock.instant().saturating_duration_since(record.began);
+        let model = derive::model(&record.journal)
             .unwrap_or_else(|| self.model_name())
             .to_owned();
-        let decision = answer::decision(&run, &derived, response, model, duration);
+        let decision = answer::decision(&record, &derived, response, model, duration);
         let status = match derived.outcome {
             Outcome::RateLimited => 429,
             Outcome::Overloaded => 503,
@@ -515,7 +502,7 @@ impl Chat {
             status,
             body: Arc::clone(&body),
         });
-        let closed = record::closed(&run, &derived, &decision.response, &decision.model, duration, answer);
+        let closed = record.closed(&derived, &decision.response, &decision.model, duration, answer);
         let commit = Commit::of_process(vec![Fact::Closed(closed)]);
         match self.engine.recorder.commit(commit).await {
             Ok(_) => Ok(Answer {
@@ -524,7 +511,7 @@ impl Chat {
                 decision: Some(decision),
                 quota,
             }),
-            Err(error) => Err(unrecorded(&run, &error)),
+            Err(error) => Err(unrecorded(&record, &error)),
         }
     }
 
@@ -537,13 +524,13 @@ impl Chat {
 
     /// Abandons a run whose intents could not be made durable. A row that commit 1 may have written is closed, now or
     /// when the store is available again. The idempotency claim is released unless a call was sent.
-    fn abandon(&self, run: Run, meta: RequestMeta, error: RecordError) -> ChatError {
-        let failure = unrecorded(&run, &error);
-        if run.opened {
-            let derived = derive::derive(&run.journal, &Ending::Broken);
-            let response = self.fixed_reply(derived.outcome, &run.journal);
-            let duration = self.engine.clock.instant().saturating_duration_since(run.began);
-            let decision = answer::decision(&run, &derived, response, self.model_name().to_owned(), duration);
+    fn abandon(&self, record: Record, meta: RequestMeta, error: RecordError) -> ChatError {
+        let failure = unrecorded(&record, &error);
+        if record.is_opened() {
+            let derived = derive::derive(&record.journal, &Ending::Broken);
+            let response = self.fixed_reply(derived.outcome, &record.journal);
+            let duration = self.engine.clock.instant().saturating_duration_since(record.began);
+            let decision = answer::decision(&record, &derived, response, self.model_name().to_owned(), duration);
             let released = (failure == ChatError::RecordUnavailable)
                 .then_some(meta.idempotency)
                 .flatten();
@@ -552,9 +539,9 @@ impl Chat {
                 status: 503,
                 body: Arc::from(""),
             });
-            let closed = record::closed(&run, &derived, &decision.response, &decision.model, duration, answer);
+            let closed = record.closed(&derived, &decision.response, &decision.model, duration, answer);
             // The caller has already waited for the unavailable store, and the answer does not depend on this.
-            let (recorder, id) = (Arc::clone(&self.engine.recorder), run.record.id);
+            let (recorder, id) = (Arc::clone(&self.engine.recorder), record.decision.id);
             let closing = async move {
                 let commit = Commit::of_process(vec![Fact::Closed(closed)]);
                 match AssertUnwindSafe(recorder.commit(commit)).catch_unwind().await {
@@ -572,10 +559,10 @@ impl Chat {
 }
 
 /// The error when recording failed; it depends on whether a call was sent.
-fn unrecorded(run: &Run, error: &RecordError) -> ChatError {
-    let id = run.record.id;
-    let acted = run.journal.iter().any(|entry| match entry {
-        Entry::Started { call, .. } => run.intended.contains(call),
+fn unrecorded(record: &Record, error: &RecordError) -> ChatError {
+    let id = record.decision.id;
+    let acted = record.journal.iter().any(|entry| match entry {
+        Entry::Started { call, .. } => intended(record).contains(call),
         _ => false,
     });
     tracing::error!(decision_id = %id, %error, acted, "a decision could not be recorded");
@@ -583,6 +570,23 @@ fn unrecorded(run: &Run, error: &RecordError) -> ChatError {
         ChatError::OutcomeUnrecorded(id)
     } else {
         ChatError::RecordUnavailable
+    }
+}
+
+/// The record of a request, with an empty journal.
+fn record(accepted: &Accepted) -> Record {
+    let durability = Durability::Commits {
+        opened: accepted.opened,
+        intended: Vec::new(),
+    };
+    Record::new(accepted.record.clone(), durability, accepted.began)
+}
+
+/// The intents made durable so far.
+fn intended(record: &Record) -> &[ActionId] {
+    match &record.durability {
+        Durability::Commits { intended, .. } => intended,
+        Durability::Log(_) => &[],
     }
 }
 
