@@ -40,7 +40,7 @@ while read -r word; do
     case $word in
         start)
             if "$BIN/pg_ctl" -D "$dir/data" -w -t 60 -l "$dir/log" -o "-p $PORT -k $dir -c listen_addresses=127.0.0.1 \
-                -c fsync=off -c full_page_writes=off -c max_connections=1000 -c shared_buffers=64MB \
+                -c fsync=off -c full_page_writes=off -c max_connections=500 -c shared_buffers=64MB \
                 -c min_wal_size=32MB -c max_wal_size=64MB" start >/dev/null 2>&1
             then echo ok; else echo "start: $(tail -5 "$dir/log" | tr '\n' ' ')"; fi ;;
         stop)
