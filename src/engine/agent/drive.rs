@@ -417,6 +417,7 @@ impl Agents {
             "an agent run ended"
         );
         Ok(Ended {
+            in_thread: stored.origin.thread().is_some(),
             status: summary.status,
             summary: summary.summary,
             output: summary.output,

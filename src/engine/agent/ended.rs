@@ -42,6 +42,8 @@ pub struct Ended {
     pub usage: Usage,
     /// In-doubt calls.
     pub in_doubt: Vec<InDoubtCall>,
+    /// Does it belong to a thread? Then another run may wait for its end.
+    pub in_thread: bool,
 }
 
 impl Ended {
@@ -375,6 +377,7 @@ pub(super) fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Defini
     let bundle = DefinitionSnapshot::read_once(&stored.snapshot, known).ok();
     let member = bundle.as_ref().and_then(|bundle| bundle.get(&stored.agent));
     Ended {
+        in_thread: stored.origin.thread().is_some(),
         status: stored.status,
         summary: stored.summary.as_deref().map(str::to_owned),
         output: stored.output.clone(),

@@ -88,14 +88,16 @@ impl Runs {
             self.cut.cancelled().await;
             tokio::time::sleep(LAST_ENTRY).await;
         };
-        let (mut ends, mut suspended) = (false, false);
+        let mut suspended = false;
         let left = tokio::select! {
             // First: a run that has ended by itself is not interrupted.
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
-                Ok(Ok(_)) => {
-                    ends = true;
+                Ok(Ok(ended)) => {
                     self.unrecorded.continued(lease.run);
+                    if ended.in_thread {
+                        self.work_waits();
+                    }
                     None
                 }
                 Ok(Err(Stop::Suspended(_))) => {
@@ -123,11 +125,6 @@ impl Runs {
             () = out_of_time => Some("the service is stopping"),
         };
         let held = self.leases.lock().remove(&lease.run);
-        if ends {
-            // In a separate task: the run's caller does not wait for it.
-            let this = Arc::clone(self);
-            self.working.spawn(async move { this.next_after(lease.run).await });
-        }
         if let Some(why) = left {
             tracing::warn!(run_id = %lease.run, "this process stops working on a run, and another one continues it: {why}");
             if let Err(error) = self.agents.runs.release(vec![lease]).await {
@@ -135,16 +132,5 @@ impl Runs {
             }
         }
         suspended && held.is_some_and(|held| held.again)
-    }
-
-    /// Queues the run that waited for this one to end, if there is one.
-    async fn next_after(&self, run: RunId) {
-        match self.agents.actions.next_after(run).await {
-            Ok(Some(_)) => self.work_waits(),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::debug!(run_id = %run, %error, "the sweep will find the run that waited for this one")
-            }
-        }
     }
 }

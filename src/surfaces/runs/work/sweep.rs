@@ -13,8 +13,8 @@ const SWEEP: Duration = Duration::from_secs(2);
 const AT_ONCE: u32 = 16;
 
 impl Runs {
-    /// A run is queued: this process looks for it at once, if it works on background runs. Otherwise, or if it has no
-    /// place, the sweep of a process that has one finds the run.
+    /// A run is queued, or may start since another one of its thread has ended: this process looks for it at once, if it
+    /// works on background runs. Otherwise, or if it has no place, the sweep of a process that has one finds the run.
     pub(in super::super) fn work_waits(&self) {
         self.background.queued.notify_one();
     }
@@ -62,7 +62,6 @@ impl Runs {
                         run_id = %run,
                         "a run failed: {MOST_TAKES} processes in a row were lost while they executed it"
                     );
-                    self.next_after(run).await;
                 }
             }
             Err(error) => tracing::debug!(%error, "runs that must fail cannot be queried"),
