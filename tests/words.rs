@@ -5,6 +5,7 @@
 #[path = "sources/mod.rs"]
 mod sources;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -120,6 +121,31 @@ fn every_file_that_the_architecture_page_names_exists() {
     }
     assert!(checked > 50, "{checked} paths were found");
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// A page for users names no variable that nothing reads. `X_FILE` is the file that holds the value of `X`.
+#[test]
+fn every_environment_variable_that_a_page_names_is_read() {
+    let name = Regex::new(r"\bGAVEL_[A-Z_]+[A-Z]\b").unwrap();
+    let mut pages = files_of(&root().join("docs"), "md");
+    pages.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md", "bench/README.md"].map(|page| root().join(page)));
+    let mut readers = rust_files(&root().join("src"));
+    readers.extend(["scripts/test", "bench/run"].map(|script| root().join(script)));
+    let read: String = readers.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let read: BTreeSet<&str> = name.find_iter(&read).map(|found| found.as_str()).collect();
+    let mut unknown = Vec::new();
+    let mut checked = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for found in name.find_iter(&text).map(|found| found.as_str()) {
+            checked += 1;
+            if !read.contains(found.trim_end_matches("_FILE")) && !read.contains(found) {
+                unknown.push(format!("{}: {found}", relative(&page)));
+            }
+        }
+    }
+    assert!(checked > 100, "{checked} names were found");
+    assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
 /// `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.

@@ -194,7 +194,7 @@ pub const SETTINGS: &[Setting] = &[
         "runs.background",
         &["GAVEL_RUNS_BACKGROUND"],
         "a whole number from 1 to 1000000",
-        "Background runs of agents in progress at once in one process; further runs wait in the queue. One tenant may \
+        "Background runs of agents in progress at once in one process; further runs wait. One tenant may \
          use at most seven eighths of them, one user three quarters.",
     )
     .default("64"),
