@@ -188,7 +188,7 @@ impl App {
             models: models.clone(),
             runs: store.clone(),
             actions: store.clone(),
-            questions_stand: config.runs.approvals_expire,
+            approvals_expire: config.runs.approvals_expire,
             running: Running::default(),
         });
         let directory = Directory::new(Arc::clone(&files.agents), store.clone(), mcp.clone(), models);

@@ -132,7 +132,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
 }
 
 /// The approval requests for these calls.
-pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<NewAction> {
+pub(super) fn questions(run: &Run, calls: &[ActionId], lifetime: Duration) -> Vec<NewAction> {
     let model = model(run);
     let ledger = Ledger::of(&run.record.journal);
     let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
@@ -153,7 +153,7 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
             };
             Some(NewAction {
                 id: call.id(),
-                approval: Some((ApprovalId::new(), stands)),
+                approval: Some((ApprovalId::new(), lifetime)),
                 sequence: call.proposed.sequence,
                 tool: callee,
                 arguments: Arc::clone(arguments),

@@ -185,7 +185,7 @@ impl Rig {
             models: Models::default(),
             runs: store,
             actions: self.store.clone(),
-            questions_stand: gavel::engine::approvals::STANDS,
+            approvals_expire: gavel::engine::approvals::STANDS,
             running: Running::default(),
         })
     }

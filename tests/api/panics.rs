@@ -183,7 +183,7 @@ async fn serve(database: Database) -> Served {
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        questions_stand: gavel::engine::approvals::STANDS,
+        approvals_expire: gavel::engine::approvals::STANDS,
         running: agent::Running::default(),
     });
     let files = FileAgents {

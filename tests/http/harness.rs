@@ -169,7 +169,7 @@ async fn runs(engine: &Engine, quota: Arc<Fixed>) -> (Arc<Runs>, Arc<Store>, Tem
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        questions_stand: gavel::engine::approvals::STANDS,
+        approvals_expire: gavel::engine::approvals::STANDS,
         running: agent::Running::default(),
     });
     let at_once = AtOnce {

@@ -92,6 +92,7 @@ impl Batch<'_> {
         self.enter(conn, run, &commit.entries).await?;
         self.intend(conn, &commit.facts).await?;
         let is_over = commit.end().is_some();
+        let mut committed = Committed::Written;
         for fact in &commit.facts {
             match fact {
                 // Written above, in one statement.
@@ -108,7 +109,7 @@ impl Batch<'_> {
                 Fact::Begun(action) => self.begin_action(conn, *action).await?,
                 Fact::Waits(wait) => {
                     if !self.wait_for(conn, lease, run, wait).await? {
-                        return Ok(Committed::Answered);
+                        committed = Committed::Answered;
                     }
                 }
                 Fact::Closed(decision) => self.close_for(conn, decision, id(run)).await?,
@@ -116,7 +117,7 @@ impl Batch<'_> {
                 Fact::Said(words) => self.add_thread_line(conn, run, None, Line::ASSISTANT, words).await?,
             }
         }
-        Ok(Committed::Written)
+        Ok(committed)
     }
 
     /// Whether this process has written a commit that ended its right to write, without an acknowledgement.

@@ -226,7 +226,7 @@ impl Agents {
         let (wait, requests) = match waits_for {
             Ok(child) => (Wait::Child(child), Vec::new()),
             Err(calls) => {
-                let requests = approvals::questions(run, &calls, self.questions_stand);
+                let requests = approvals::questions(run, &calls, self.approvals_expire);
                 (Wait::Calls(calls), requests)
             }
         };

@@ -44,7 +44,7 @@ pub struct Agents {
     /// The store of approval requests and their resolutions.
     pub actions: Arc<dyn Actions>,
     /// How long an approval request is valid.
-    pub questions_stand: Duration,
+    pub approvals_expire: Duration,
     /// The runs that this process executes.
     pub running: Running,
 }

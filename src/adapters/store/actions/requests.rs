@@ -36,8 +36,8 @@ impl Batch<'_> {
             true => ActionStatus::AwaitingConfirmation,
             false => ActionStatus::Executing,
         };
-        let (approval, stands) = match action.approval {
-            Some((approval, stands)) => (id(approval), i64::try_from(stands.as_micros()).ok()),
+        let (approval, lifetime) = match action.approval {
+            Some((approval, lifetime)) => (id(approval), i64::try_from(lifetime.as_micros()).ok()),
             None => (Value::Text(None), None),
         };
         let details = serde_json::to_string(&action.details)
@@ -47,7 +47,7 @@ impl Batch<'_> {
             id(run),
             id(action.id),
             approval,
-            Value::Int(stands),
+            Value::Int(lifetime),
             int(i64::from(action.sequence)),
             Value::shared(&action.tool.server),
             Value::text(capped(&action.tool.name)),
