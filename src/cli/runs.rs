@@ -30,7 +30,7 @@ pub(super) enum Verb {
     Watch(watch::Args),
     /// Cancel a run and those it called
     Cancel(cancel::Args),
-    /// Continue a paused run, as a new run
+    /// Continue a paused run
     Resume(resume::Args),
 }
 

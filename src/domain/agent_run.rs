@@ -79,7 +79,7 @@ impl RunStatus {
         )
     }
 
-    /// Whether the run has ended. A paused run has ended as well: resuming it makes a new run.
+    /// Whether the run has ended. A paused run has ended as well, until it is resumed.
     #[must_use]
     pub const fn is_over(self) -> bool {
         match self {
@@ -166,12 +166,9 @@ pub struct AgentRun {
     /// The version of the definition it uses; null for an agent from a file.
     #[schema(required = true)]
     pub definition_version: Option<i64>,
-    /// The paused run that this run resumes.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub resumed_from: Option<RunId>,
-    /// The run that resumes this run.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub resumed_by: Option<RunId>,
+    /// The earlier attempts, if it was paused and resumed. The other fields are about the current attempt, except for
+    /// `steps` and `usage`, which count all.
+    pub attempts: Vec<Attempt>,
     /// What it recovered from while it ran.
     #[schema(required = true)]
     pub recovered_from: Option<StopReason>,
@@ -185,6 +182,26 @@ pub struct AgentRun {
     /// The outcome of its decision; null while the run is in progress.
     #[schema(required = true)]
     pub outcome_category: Option<Outcome>,
+}
+
+/// An attempt of a run that ended with a pause, before the run was resumed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
+pub struct Attempt {
+    /// When it started, RFC 3339.
+    pub started_at: String,
+    /// When it was paused, RFC 3339.
+    pub completed_at: String,
+    /// What stopped it early.
+    #[schema(required = true)]
+    pub stop_reason: Option<StopReason>,
+    /// The same as text.
+    #[schema(required = true)]
+    pub error_message: Option<String>,
+    /// The text so far.
+    #[schema(required = true)]
+    pub summary: Option<String>,
+    /// Model calls of the run until then.
+    pub steps: u32,
 }
 
 /// A tool call whose outcome is unknown.

@@ -527,10 +527,17 @@ pub enum Entry {
     Suspended,
     /// Another process continues the run, because the previous one died.
     Recovered,
-    /// The following entries belong to the run that resumes the earlier one. Its limits count from here.
+    /// The paused run was resumed. Its limits count from here.
     Resumed {
-        /// The earlier run.
-        from: RunId,
+        /// Model calls until then; for a flow, those of its steps.
+        #[serde(default)]
+        steps: u32,
+        /// Their tokens.
+        #[serde(default)]
+        usage: Usage,
+        /// In journals of before: the entries until then were the journal of this run, which has its own decision.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<RunId>,
     },
 }
 

@@ -149,7 +149,7 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
     let results = join_all(group.iter().map(|one| async move {
         match &one.callee {
             Callee::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
-            Callee::Agent => agent::call(engine, shared, one.call, &one.arguments, None).await,
+            Callee::Agent => agent::call(engine, shared, one.call, &one.arguments).await,
         }
     }))
     .await;

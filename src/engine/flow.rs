@@ -13,6 +13,7 @@ use super::ledger::{Call, Ledger};
 use super::limits::Limits;
 use super::log::CutStep;
 use super::next::{Ending, Next, current};
+use super::record::own;
 use super::{Run, ask};
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
@@ -109,11 +110,7 @@ pub(super) fn limit_reached(
     elapsed: Duration,
     cut: &CutStep,
 ) -> Option<StopReason> {
-    let (steps, usage) = spent(journal);
-    let (steps, tokens) = (
-        steps.saturating_add(cut.steps),
-        usage.total().saturating_add(cut.tokens),
-    );
+    let (steps, tokens) = spent(journal, cut);
     let reached = [
         (limits.time.is_some_and(|time| elapsed >= time), StopReason::TimeLimit),
         (
@@ -141,15 +138,30 @@ pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
     outputs.next().map(|data| text(&StepOutput::read(data).output))
 }
 
-/// Model calls and tokens of all steps completed since the last resume.
-pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
-    let resumed = journal.len() - current(journal).len();
+/// Model calls and tokens since the last resume. The output of a step that was resumed counts all of its attempts, and
+/// so does the entry that marks the resume.
+pub(super) fn spent(journal: &[Entry], cut: &CutStep) -> (u32, u64) {
+    let (steps, usage) = total(journal);
+    let (steps, tokens) = (
+        steps.saturating_add(cut.steps),
+        usage.total().saturating_add(cut.tokens),
+    );
+    match current(journal).first() {
+        Some(Entry::Resumed {
+            steps: before, usage, ..
+        }) => (steps.saturating_sub(*before), tokens.saturating_sub(usage.total())),
+        _ => (steps, tokens),
+    }
+}
+
+/// Model calls and tokens of all completed steps.
+pub(super) fn total(journal: &[Entry]) -> (u32, Usage) {
     let ledger = Ledger::of(journal);
-    let results = ledger
+    let begins = journal.len() - own(journal).len();
+    ledger
         .calls()
-        .filter(|call| call.has_result_from(resumed))
-        .filter_map(Call::data);
-    results
+        .filter(|call| call.has_result_from(begins))
+        .filter_map(Call::data)
         .map(|data| StepOutput::read(data))
         .fold((0, Usage::default()), |(steps, mut usage), done| {
             usage += done.usage;

@@ -37,7 +37,7 @@ pub struct Call<'a> {
     policy: Option<(Effect, &'a [DecidedBy])>,
     resolution: Option<&'a Entry>,
     started: Option<Started>,
-    children: Vec<RunId>,
+    child: Option<RunId>,
     /// The last result, and its position in the journal. A settled result replaces an in-doubt one.
     result: Option<(usize, &'a CallResult)>,
 }
@@ -51,6 +51,8 @@ struct Started {
     last_us: i64,
     /// The position of the last one in the journal.
     at: usize,
+    /// How often it was started, with the same child run.
+    count: usize,
 }
 
 /// The resolution of a call's approval request.
@@ -148,7 +150,7 @@ impl<'a> Call<'a> {
             policy: None,
             resolution: None,
             started: None,
-            children: Vec::new(),
+            child: None,
             result: None,
         }
     }
@@ -171,12 +173,14 @@ impl<'a> Call<'a> {
 
     fn start(&mut self, at: usize, at_us: i64, child: Option<RunId>) {
         let first_us = self.started.map_or(at_us, |started| started.first_us);
+        let again = self.started.filter(|_| child == self.child);
         self.started = Some(Started {
             first_us,
             last_us: at_us,
             at,
+            count: again.map_or(1, |started| started.count + 1),
         });
-        self.children.extend(child);
+        self.child = child.or(self.child);
     }
 
     /// Its id.
@@ -383,16 +387,16 @@ impl<'a> Call<'a> {
         (!self.result.is_some_and(was_not_sent)).then_some(started.last_us)
     }
 
-    /// The run of the agent that it calls; the last one if that was resumed.
+    /// Its last start, by its position in the journal, and how often it was started.
     #[must_use]
-    pub fn child(&self) -> Option<RunId> {
-        self.children.last().copied()
+    pub fn last_start(&self) -> Option<(usize, usize)> {
+        self.started.map(|started| (started.at, started.count))
     }
 
-    /// All runs of the agent that it calls: the first one, and those that resumed it.
+    /// The run of the agent that it calls.
     #[must_use]
-    pub fn children(&self) -> &[RunId] {
-        &self.children
+    pub fn child(&self) -> Option<RunId> {
+        self.child
     }
 
     /// Its last result.

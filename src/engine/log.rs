@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
 use super::{Engine, Record, Run, approvals};
+use crate::domain::decision::Usage;
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 use crate::ports::commit::{Commit, Committed, Fact, Spent, Writer};
@@ -21,9 +22,7 @@ pub struct Log {
     pub hold: Hold,
     /// The run of the journal.
     pub run: RunId,
-    /// Number of leading entries that belong to resumed runs. The run's own first entry marks the resume.
-    pub inherited: usize,
-    /// Number of written entries, including inherited ones.
+    /// Number of written entries.
     pub written: usize,
     /// The flows to which the run belongs as a step, outermost first, with the usage of their ended steps.
     pub flows: Vec<Spent>,
@@ -42,7 +41,6 @@ impl Log {
             runs: Arc::clone(&self.runs),
             hold: self.hold.clone(),
             run: child,
-            inherited: 0,
             written: 0,
             flows,
             live: self.live.of(child),
@@ -104,7 +102,7 @@ impl Record {
         let elapsed_us = i64::try_from(self.elapsed(engine.clock.instant()).as_micros()).unwrap_or(i64::MAX);
         let numbered = self.journal.iter().enumerate().skip(log.written);
         let entries = numbered.map(|(at, entry)| StoredEntry {
-            number: (at + 1 - log.inherited) as u64,
+            number: (at + 1) as u64,
             at_us,
             elapsed_us,
             body: text(entry).into(),
@@ -158,6 +156,17 @@ pub(super) async fn commit(engine: &Engine, record: &mut Record, facts: Vec<Fact
         log.live.written();
     }
     Ok(committed)
+}
+
+/// The stored form of the entry that reopens a run, after this usage.
+#[must_use]
+pub fn resumed(steps: u32, usage: Usage) -> Arc<str> {
+    let entry = Entry::Resumed {
+        steps,
+        usage,
+        from: None,
+    };
+    text(&entry).into()
 }
 
 /// The stored form of an entry.

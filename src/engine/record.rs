@@ -1,5 +1,6 @@
 //! Projects a run's journal into the decision log.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 use super::derive::{self, Derived};
 use super::ledger::{Call, Ledger};
 use super::log::Log;
+use super::next::current;
 use super::{Run, Strategy, approvals, iterations};
 use crate::domain::budget::Held;
 use crate::domain::canonical;
@@ -107,11 +109,10 @@ impl Record {
         self.log().map_or(0, |log| log.written)
     }
 
-    /// The entries of this run, without those of the runs it resumes.
+    /// The entries that the run's decision is about: all, but for those of runs of before that it resumed.
     #[must_use]
     pub fn own(&self) -> &[Entry] {
-        let inherited = self.log().map_or(0, |log| log.inherited);
-        self.journal.get(inherited..).unwrap_or_default()
+        own(&self.journal)
     }
 
     /// The decision as the last commit writes it.
@@ -136,7 +137,7 @@ impl Record {
             usage: derive::usage(journal),
             duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
             error_detail: self.fault_detail.clone(),
-            calls: Ledger::of(journal).of_tools().map(call_record).collect(),
+            calls: of_attempt(&Ledger::of(journal), journal).map(call_record).collect(),
             answer,
             opened: self.is_opened(),
         }
@@ -154,12 +155,10 @@ impl Record {
         if !self.journal.iter().skip(written).any(has_new_result) {
             return None;
         }
-        let own = self.own();
-        let inherited = self.journal.len() - own.len();
-        let ledger = Ledger::of(own);
+        let ledger = Ledger::of(&self.journal);
         // Includes calls that were started but could not be sent.
-        let ended = ledger.of_tools().filter(|call| {
-            let is_new = call.has_result_from(written.saturating_sub(inherited)) && call.was_started();
+        let ended = of_attempt(&ledger, &self.journal).filter(|call| {
+            let is_new = call.has_result_from(written) && call.was_started();
             is_new && call.tool().is_some_and(|tool| tool.side_effect)
         });
         let effects: Vec<_> = ended.map(call_record).collect();
@@ -178,7 +177,7 @@ impl Record {
         if !self.journal.iter().skip(log.written).any(changes) {
             return Vec::new();
         }
-        let (steps, usage) = strategy.spent(&self.journal, self.own());
+        let (steps, usage) = strategy.total(&self.journal);
         with_flows(log, steps, usage)
     }
 }
@@ -243,6 +242,29 @@ pub(super) fn with_flows(log: &Log, steps: u32, usage: Usage) -> Vec<Spent> {
         all
     });
     flows.chain([own]).collect()
+}
+
+/// The calls whose log the current attempt writes: all, but for those that an earlier attempt has closed. What a user
+/// reported about a call of an earlier attempt is in the log already.
+fn of_attempt<'a>(ledger: &'a Ledger<'_>, journal: &[Entry]) -> impl Iterator<Item = &'a Call<'a>> {
+    let resumed = journal.len() - current(journal).len();
+    let before: HashSet<_> = journal[..resumed]
+        .iter()
+        .flat_map(Entry::calls)
+        .map(|call| call.id)
+        .collect();
+    ledger.of_tools().filter(move |call| {
+        let calls_agent = matches!(call.proposed.target, Target::Agent(_));
+        !before.contains(&call.id()) || (calls_agent && call.has_result_from(resumed))
+    })
+}
+
+/// The entries that the run's decision is about: all, but for those of runs of before that it resumed.
+#[must_use]
+pub fn own(journal: &[Entry]) -> &[Entry] {
+    let other = |entry: &Entry| matches!(entry, Entry::Resumed { from: Some(_), .. });
+    let begins = journal.iter().rposition(other).unwrap_or_default();
+    journal.get(begins..).unwrap_or_default()
 }
 
 fn call_record(call: &Call<'_>) -> CallRecord {

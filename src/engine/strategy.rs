@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::limits::Limits;
 use super::next::{self, Next, iterations};
-use super::{derive, flow};
+use super::{derive, flow, record};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Flow;
 use crate::domain::journal::Entry;
@@ -37,13 +37,13 @@ impl Strategy {
         }
     }
 
-    /// The model calls and tokens of a run: its own, or those of its steps. `own` is the part of the journal that does not
-    /// belong to resumed runs.
+    /// The model calls and tokens of a run, over all its attempts: its own, or those of its steps.
     #[must_use]
-    pub fn spent(&self, journal: &[Entry], own: &[Entry]) -> (u32, Usage) {
+    pub fn total(&self, journal: &[Entry]) -> (u32, Usage) {
+        let own = record::own(journal);
         match self {
             Self::Turns => (iterations(own), derive::usage(own)),
-            Self::Steps(_) => flow::spent(journal),
+            Self::Steps(_) => flow::total(journal),
         }
     }
 }

@@ -130,28 +130,29 @@ impl Commit {
     /// The decision that it closes.
     #[must_use]
     pub fn closed(&self) -> Option<&ClosedDecision> {
-        self.facts.iter().find_map(|fact| match fact {
-            Fact::Closed(decision) => Some(decision),
-            _ => None,
+        self.facts.iter().find_map(|fact| {
+            if let Fact::Closed(decision) = fact {
+                Some(decision)
+            } else {
+                None
+            }
         })
     }
 
     /// The end of the run that it records.
     #[must_use]
     pub fn end(&self) -> Option<&RunEnd> {
-        self.facts.iter().find_map(|fact| match fact {
-            Fact::Ended(end) => Some(end),
-            _ => None,
-        })
+        self.facts
+            .iter()
+            .find_map(|fact| if let Fact::Ended(end) = fact { Some(end) } else { None })
     }
 
     /// The wait that it records.
     #[must_use]
     pub fn wait(&self) -> Option<&Wait> {
-        self.facts.iter().find_map(|fact| match fact {
-            Fact::Waits(wait) => Some(wait),
-            _ => None,
-        })
+        self.facts
+            .iter()
+            .find_map(|fact| if let Fact::Waits(wait) = fact { Some(wait) } else { None })
     }
 }
 

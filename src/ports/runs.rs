@@ -32,6 +32,9 @@ pub trait Runs: Send + Sync {
     /// created.
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
 
+    /// Reopens a paused run, in one commit: it continues with new limits.
+    fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>>;
+
     /// Claims a run that is queued, or whose holder's lease has expired. `None`: another process has it, it has ended,
     /// or [`MOST_TAKES`] processes in a row did not return it.
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
@@ -142,11 +145,6 @@ pub struct NewRun {
     pub decision: OpenDecision,
     /// What it comes from.
     pub origin: Origin<InThread, Parent>,
-    /// The paused run that this one resumes. It must be paused, and no other run may have resumed it.
-    pub resumes: Option<RunId>,
-    /// The user's answers about that run's in-doubt calls. The engine gets them through `settings`; this copy is for
-    /// the audit log.
-    pub settled: Option<Settled>,
     /// The definitions it runs under, for any process that continues it.
     pub snapshot: Snapshot,
     /// Inputs, a JSON object.
@@ -186,6 +184,59 @@ impl<T, C> Origin<T, C> {
             Self::Trigger | Self::Thread(_) => None,
         }
     }
+}
+
+/// A paused run to be reopened.
+#[derive(Clone, Debug)]
+pub struct Reopen {
+    /// Which run.
+    pub run: RunId,
+    /// How often it was reopened before, as it was read.
+    pub attempt: u32,
+    /// Who continues it.
+    pub place: ReopenedFor,
+    /// As [`NewRun::settings`].
+    pub settings: Arc<RawValue>,
+    /// The entry that follows in its journal: JSON, read by the engine alone.
+    pub entry: Arc<str>,
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+}
+
+/// Who continues a reopened run.
+#[derive(Clone, Debug)]
+pub enum ReopenedFor {
+    /// The run that called it, under this lease.
+    Parent(Lease),
+    /// A caller that resumed it.
+    Caller {
+        /// True: queued. False: claimed at once by this process.
+        queued: bool,
+        /// The user's answers about the run's in-doubt calls. The engine gets them through the settings; this copy is
+        /// for the audit log.
+        settled: Settled,
+        /// The idempotency claim of the request.
+        claim: Option<Claim>,
+    },
+}
+
+/// The result of reopening a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reopened {
+    /// Reopened, with its lease if this process claimed it at once.
+    Yes(Option<Lease>),
+    /// The same request reopened it before.
+    Replayed,
+    /// The idempotency key was used with another body before.
+    Mismatch,
+    /// The run is not paused; its status.
+    NotPaused(RunStatus),
+    /// A run of before resumed it: this one.
+    ResumedBy(RunId),
+    /// There is no such run.
+    NotFound,
+    /// The lease of the parent is lost.
+    LeaseLost,
 }
 
 /// In-doubt actions that a user has settled.
@@ -239,12 +290,6 @@ pub enum Created {
     Replayed(RunId),
     /// The idempotency key was used with another body before.
     Mismatch,
-    /// The run to resume is not paused; its status.
-    NotPaused(RunStatus),
-    /// The run to resume no longer exists.
-    NothingToResume,
-    /// This run already resumed it.
-    ResumedBy(RunId),
     /// The lease of the parent is lost.
     LeaseLost,
     /// This run of the thread is active.
@@ -374,10 +419,8 @@ pub struct StoredRun {
     pub decision: OpenDecision,
     /// What it comes from.
     pub origin: Origin,
-    /// The paused run that this one resumes.
-    pub resumes: Option<RunId>,
-    /// The run that resumes this one.
-    pub resumed_by: Option<RunId>,
+    /// How often it was reopened.
+    pub attempt: u32,
     /// The definitions it runs under.
     pub snapshot: Snapshot,
     /// Inputs.
@@ -386,8 +429,8 @@ pub struct StoredRun {
     pub settings: Arc<RawValue>,
     /// Must it be cancelled?
     pub cancel: bool,
-    /// How often it was claimed.
-    pub fence: i64,
+    /// How often it was claimed since it was created or reopened.
+    pub takes: i64,
     /// Microseconds since the epoch.
     pub started_at: Option<i64>,
     /// Its final text, if it has ended.
@@ -413,8 +456,8 @@ pub struct RunState {
     pub status: RunStatus,
     /// What it comes from.
     pub origin: Origin,
-    /// The paused run that this one resumes.
-    pub resumes: Option<RunId>,
+    /// How often it was reopened.
+    pub attempt: u32,
     /// In-doubt calls.
     pub in_doubt: Vec<InDoubtCall>,
     /// Model calls.

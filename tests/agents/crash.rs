@@ -14,7 +14,9 @@ use gavel::ports::BoxFuture;
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::records::{ListQuery, Page, QueryError, RecordError};
-use gavel::ports::runs::{Created, Lease, NewRun, Renewed, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting};
+use gavel::ports::runs::{
+    Created, Lease, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
+};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -113,6 +115,9 @@ impl Runs for Dying {
     }
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
         Box::pin(self.write(self.store.create(run)))
+    }
+    fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>> {
+        Box::pin(self.write(self.store.reopen(run)))
     }
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
         self.store.take(run)

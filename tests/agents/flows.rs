@@ -190,9 +190,14 @@ async fn a_resumed_pipeline_continues_at_the_interrupted_step() {
 
     let second = rig.resume(first.id, &[]).await;
     assert_eq!((second.status(), second.summary()), (RunStatus::Completed, "Good."));
-    assert_eq!((second.row.resumed_from, second.row.steps), (Some(first.id), 4));
+    // The steps of all attempts count.
+    assert_eq!(
+        (second.id, second.row.attempts.len(), second.row.steps),
+        (first.id, 1, 7)
+    );
     let steps = called(&rig, &second).await;
-    assert_eq!(steps[0].row.resumed_from, first.called().first().copied());
+    assert_eq!(steps[0].id, first.called()[0]);
+    assert_eq!((steps[0].row.attempts.len(), steps[0].row.steps), (1, 5));
     assert_eq!(steps[0].row.parent_run_id, Some(second.id));
     assert_eq!(rig.tools.calls("read"), 3);
     let asked = rig.model.asked_of("finder");

@@ -374,7 +374,7 @@ async fn calls_beyond_sixteen_in_one_turn_are_refused() {
     assert_eq!(failures[16..], [Some(FailureCode::TooManyCalls); 4]);
 }
 
-/// a run that resumes a paused one has a fresh budget and the whole conversation.
+/// a resumed run has a fresh budget and the whole conversation.
 #[tokio::test]
 async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
     let script = [
@@ -391,8 +391,14 @@ async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
     let second = rig.resume(first.id, &[]).await;
     assert_eq!(second.status(), RunStatus::Paused);
     assert_eq!(second.summary(), "Four of four, and a word more.");
-    assert_eq!((second.row.resumed_from, second.row.steps), (Some(first.id), 3));
-    assert_eq!(rig.outcome(first.id).await.row.resumed_by, Some(second.id));
+    assert_eq!((second.id, second.row.steps), (first.id, 6));
+    let [attempt] = &second.row.attempts[..] else {
+        panic!("{:?}", second.row.attempts)
+    };
+    assert_eq!(
+        (attempt.summary.as_deref(), attempt.stop_reason, attempt.steps),
+        (Some("Two of four."), Some(StopReason::StepLimit), 3)
+    );
     let asked = rig.model.asked();
     assert_eq!(asked[3].mode, "auto");
     assert!(asked[3].last_words().starts_with("The task is resumed"));

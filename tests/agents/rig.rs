@@ -17,7 +17,9 @@ use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
 use gavel::ports::commit::Recorder;
 use gavel::ports::records::OpenDecision;
-use gavel::ports::runs::{Created, Hold, InThread, Lease, NewRun, Origin, Runs, Settled};
+use gavel::ports::runs::{
+    Created, Hold, InThread, Lease, NewRun, Origin, Reopen, Reopened, ReopenedFor, Runs, Settled,
+};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -224,8 +226,6 @@ impl Rig {
                 created_at: self.clock.now_us(),
             },
             origin: Origin::Trigger,
-            resumes: None,
-            settled: None,
             snapshot: DefinitionSnapshot::of(agent, &self.folder).unwrap().snapshot(),
             input: input.into(),
             settings: Settings::top(definition, timeout, None).to_raw(),
@@ -266,39 +266,34 @@ impl Rig {
         .await
     }
 
-    /// Creates a run that resumes a paused one, as the surface does.
+    /// Reopens a paused run, as the surface does.
     pub(crate) async fn begin_resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Begun {
         let stored = self.store.load(paused).await.unwrap().unwrap();
         let definition = &self.folder[stored.agent.as_ref()].definition;
-        let id = RunId::new();
         let calls: BTreeMap<_, _> = settled.iter().copied().collect();
         let settings = Settings {
             settled: calls.clone(),
             ..Settings::top(definition, None, None)
         };
-        self.create(NewRun {
-            id,
-            project: stored.project.clone(),
-            agent: Arc::clone(&stored.agent),
-            version: stored.version,
-            decision: OpenDecision {
-                id: id.decision(),
-                created_at: self.clock.now_us(),
-                ..stored.decision.clone()
+        let reopen = Reopen {
+            run: paused,
+            attempt: stored.attempt,
+            place: ReopenedFor::Caller {
+                queued: false,
+                settled: Settled {
+                    by: "user:ann".into(),
+                    calls,
+                },
+                claim: None,
             },
-            origin: Origin::Trigger,
-            resumes: Some(paused),
-            settled: Some(Settled {
-                by: "user:ann".into(),
-                calls,
-            }),
-            snapshot: stored.snapshot,
-            input: stored.input,
             settings: settings.to_raw(),
-            queued: false,
-            claim: None,
-        })
-        .await
+            entry: log::resumed(stored.steps, stored.usage),
+            at_us: self.clock.now_us(),
+        };
+        match self.store.reopen(reopen).await.unwrap() {
+            Reopened::Yes(Some(lease)) => Begun { id: paused, lease },
+            other => panic!("{other:?}"),
+        }
     }
 
     /// A process drives the run until the run stops.

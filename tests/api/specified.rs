@@ -29,6 +29,18 @@ enum Status {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)]
+struct Attempt {
+    started_at: String,
+    completed_at: String,
+    stop_reason: Option<String>,
+    error_message: Option<String>,
+    summary: Option<String>,
+    steps: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)]
 struct AgentRun {
     id: String,
     project_id: String,
@@ -43,12 +55,11 @@ struct AgentRun {
     completed_at: Option<String>,
     duration_ms: Option<u64>,
     definition_hash: String,
-    resumed_from: Option<String>,
     recovered_from: Option<String>,
     // gavel's own.
     created_at: String,
     definition_version: Option<i64>,
-    resumed_by: Option<String>,
+    attempts: Vec<Attempt>,
     stop_reason: Option<String>,
     in_doubt: Vec<InDoubt>,
     usage: Usage,
@@ -322,16 +333,13 @@ async fn every_answer_about_a_run_is_read_by_a_client_of_the_specification() {
         // paused, then resumed.
         let paused = app.run_of("short", "go", Status::Paused).await;
         assert_eq!(
-            (paused.stop_reason.as_deref(), paused.resumed_by),
-            (Some("step_limit"), None)
+            (paused.stop_reason.as_deref(), paused.attempts.len()),
+            (Some("step_limit"), 0)
         );
         let resume = format!("/api/runs/{}/resume", paused.id);
         let resumed = run(&app.said_by_ann("POST", &resume, &[], Some(json!({}))).await.expect(200));
-        assert_eq!(
-            (resumed.status, resumed.resumed_from.as_ref()),
-            (Status::Completed, Some(&paused.id))
-        );
-        assert_eq!(app.again(&paused.id).await.resumed_by, Some(resumed.id));
+        assert_eq!((resumed.status, &resumed.id), (Status::Completed, &paused.id));
+        assert_eq!(resumed.attempts[0].stop_reason.as_deref(), Some("step_limit"));
 
         // In the background, and cancelled.
         let later = [("prefer", "respond-async")];

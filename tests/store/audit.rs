@@ -1,6 +1,5 @@
 //! The audit log (R-18; DESIGN.md section 7): append-only, one chain, and every tampering is found and named.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +14,10 @@ use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
 use gavel::ports::records::{CallRecord, Intent};
-use gavel::ports::runs::{Created, NewRun, Runs, Settled};
+use gavel::ports::runs::{Reopen, Reopened, Runs};
 use serde_json::{Value, json};
 
-use crate::commits::{Append, Writes, entries, finished, suspend};
+use crate::commits::{Append, Writes, by_caller, entries, finished, reopen, suspend};
 use crate::support::{
     T0, TestDb, begin, closed, done, failed, intent, new_run, open_decision, queued_run, raw, tenant, tool,
 };
@@ -734,8 +733,8 @@ pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
 }
 
 /// an in-doubt call of a resumable run is settled with the resume, in the action, the tool-call log and the
-/// audit log. If that resume is cancelled before it starts, another one may report another outcome. Both are entered,
-/// and the last one counts.
+/// audit log. If the run pauses again before it has read the settlement, another resume may report another outcome. Both
+/// are entered, and the last one counts.
 pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -785,23 +784,25 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     let state = "SELECT a.status, a.settled_by, t.status FROM agent_action a JOIN tool_invocation_log t ON t.id = a.id";
     assert_eq!(db.line(state).await, "in_doubt - in_doubt");
     let mut subjects = Vec::new();
-    for (by, happened, told) in [("grace", true, "completed"), ("heidi", false, "failed")] {
-        let resuming = NewRun {
-            resumes: Some(run.id),
-            settled: Some(Settled {
-                by: by.into(),
-                calls: BTreeMap::from([(sent.id, happened)]),
-            }),
-            ..queued_run()
+    for (attempt, happened, told) in [(0, true, "completed"), (1, false, "failed")] {
+        let by = "grace";
+        let resuming = Reopen {
+            place: by_caller(false, None, &[(sent.id, happened)]),
+            ..reopen(run.id, attempt)
         };
-        for _ in 0..2 {
-            assert_eq!(store.create(resuming.clone()).await.unwrap(), Created::New(None));
-        }
+        let Reopened::Yes(Some(lease)) = store.reopen(resuming).await.unwrap() else {
+            panic!("it is reopened")
+        };
         assert_eq!(db.line(state).await, format!("{told} {by} {told}"));
         let late = store.settle(settle("dave", happened)).await.unwrap();
         assert!(matches!(late, SettleDone::NotInDoubt(_)), "{late:?}");
-        store.cancel(resuming.id, by).await.unwrap();
-        subjects.push((format!("{}:{}", sent.id, resuming.id), by.to_owned(), happened));
+        let again = finished(lease, &run, RunStatus::Paused, vec![]);
+        assert_eq!(store.finish(again).await.unwrap(), Committed::Written);
+        subjects.push((
+            format!("{}:{}:{}", sent.id, run.id, attempt + 1),
+            by.to_owned(),
+            happened,
+        ));
     }
     let entered = rows(&db).await;
     let settled = entered
@@ -889,19 +890,13 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     for (by, there) in [("erin", true), ("erin", true), ("frank", false)] {
         assert_eq!(store.revoke(&tenant(), None, grant, by).await.unwrap(), there);
     }
-    // A run that resumes the paused one settles the calls that are still open.
-    let (other, happened) = (ActionId::new(), false);
-    let resuming = NewRun {
-        resumes: Some(run.id),
-        settled: Some(Settled {
-            by: "grace".into(),
-            calls: BTreeMap::from([(other, happened)]),
-        }),
-        ..queued_run()
+    // The request that resumes the paused run settles the calls that are still open.
+    let other = ActionId::new();
+    let resuming = Reopen {
+        place: by_caller(true, None, &[(other, false)]),
+        ..reopen(run.id, 0)
     };
-    for _ in 0..2 {
-        assert_eq!(store.create(resuming.clone()).await.unwrap(), Created::New(None));
-    }
+    assert_eq!(store.reopen(resuming).await.unwrap(), Reopened::Yes(None));
     let waiting = queued_run();
     store.create(waiting.clone()).await.unwrap();
     for _ in 0..2 {
@@ -945,7 +940,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
         of(&grant),
         pairs(&[(AuditKind::GrantCreated, "carol"), (AuditKind::GrantRevoked, "erin")])
     );
-    let by_resume = format!("{other}:{}", resuming.id);
+    let by_resume = format!("{other}:{}:1", run.id);
     assert_eq!(of(&by_resume), pairs(&[(AuditKind::DoubtSettled, "grace")]));
     assert_eq!(of(&waiting.id), pairs(&[(AuditKind::RunCancelled, "frank")]));
     let row = |kind: AuditKind| entered.iter().find(|row| row.kind == kind.as_str()).unwrap();

@@ -9,10 +9,10 @@ use gavel::domain::ids::{ActionId, RunId};
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{ActionOutcome, Commit, Committed, Fact, NewAction, Recorder, RunEnd, Spent, Wait, Writer};
 use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, RecordError};
-use gavel::ports::runs::{Lease, NewRun, StoredEntry};
+use gavel::ports::runs::{Lease, NewRun, Reopen, ReopenedFor, Settled, StoredEntry};
 use serde_json::value::RawValue;
 
-use crate::support::{T0, closed, entry, open_decision};
+use crate::support::{T0, closed, entry, open_decision, raw};
 
 /// Further entries of a run, with what happens in them.
 #[derive(Clone, Debug)]
@@ -138,6 +138,30 @@ pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec
         words: None,
         completed_at: T0 + 1_234_567,
         decision: closed(run.decision.clone(), calls, true),
+    }
+}
+
+/// A paused run to be reopened and claimed at once; it was reopened `attempt` times before.
+pub(crate) fn reopen(run: RunId, attempt: u32) -> Reopen {
+    Reopen {
+        run,
+        attempt,
+        place: by_caller(false, None, &[]),
+        settings: raw(r#"{"max_steps":5}"#),
+        entry: r#"{"resumed":{}}"#.into(),
+        at_us: T0,
+    }
+}
+
+/// A caller that resumes a run, and what it reports about the run's in-doubt calls.
+pub(crate) fn by_caller(queued: bool, claim: Option<Claim>, settled: &[(ActionId, bool)]) -> ReopenedFor {
+    ReopenedFor::Caller {
+        queued,
+        settled: Settled {
+            by: "grace".into(),
+            calls: settled.iter().copied().collect(),
+        },
+        claim,
     }
 }
 

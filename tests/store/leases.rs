@@ -8,9 +8,9 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{InstanceId, RunId, TenantId, UserId};
 use gavel::ports::commit::Committed;
 use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
-use gavel::ports::runs::{Created, Lease, MOST_TAKES, NewRun, Renewed, Runs, Turn};
+use gavel::ports::runs::{Created, Lease, MOST_TAKES, NewRun, Renewed, Reopen, Reopened, Runs, Turn};
 
-use crate::commits::{Append, FinishedRun, Writes, entries, finished, key};
+use crate::commits::{Append, FinishedRun, Writes, by_caller, entries, finished, key, reopen};
 use crate::support::{
     T0, TestDb, begin, called_run, closed, done, entry, eventually, intent, new_run, open_decision, queued_run, tenant,
 };
@@ -638,18 +638,19 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
         ..finished(lease, &paused, RunStatus::Paused, vec![done(&announced)])
     };
     assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
-    let resuming = NewRun {
-        resumes: Some(paused.id),
-        claim: Some(key("scope", "body")),
-        ..new_run()
+    let resuming = Reopen {
+        place: by_caller(false, Some(key("scope", "body")), &[]),
+        ..reopen(paused.id, 0)
     };
     wire.lose_the_next_commit();
-    let lease = begin(&store, &resuming).await;
-    let child = called_run(lease, resuming.id);
+    let Reopened::Yes(Some(lease)) = store.reopen(resuming).await.unwrap() else {
+        panic!("it is reopened")
+    };
+    let child = called_run(lease, paused.id);
     wire.lose_the_next_commit();
     assert_eq!(begin(&store, &child).await, lease);
     wire.lose_the_next_commit();
-    store.cancel(resuming.id, "ann").await.unwrap();
+    store.cancel(paused.id, "ann").await.unwrap();
     wire.lose_the_next_commit();
     store.release(vec![lease]).await.unwrap();
     let version = NewVersion {
@@ -667,12 +668,12 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
     assert_eq!(store.put(version).await.unwrap(), PutVersion::Made(1));
 
     assert_eq!(wire.lost(), 11, "each commit was lost once");
-    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 4);
-    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 3);
-    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 4);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 3);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 4);
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 3);
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
     eventually("it can be claimed", async || {
-        store.take(resuming.id).await.unwrap().is_some()
+        store.take(paused.id).await.unwrap().is_some()
     })
     .await;
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use gavel::adapters::store::{Store, StoreError};
+use gavel::domain::agent_run::RunStatus;
+use gavel::ports::runs::{Reopened, Runs};
 
-use crate::commits::Writes;
-use crate::support::{TestDb, closed, done, intent, open_decision};
+use crate::commits::{Writes, entries, finished, reopen};
+use crate::support::{TestDb, begin, called_run, closed, done, entry, intent, new_run, open_decision, queued_run};
 
 /// The columns of every table and view, as `table.column`.
 async fn columns(db: &TestDb) -> BTreeSet<String> {
@@ -174,4 +176,60 @@ async fn a_restored_sqlite_file_returns_to_wal_mode() {
     let store = db.open().await;
     assert_eq!(mode().await, "wal");
     store.shutdown().await;
+}
+
+/// In an earlier version another run resumed a paused one. Such a run reads and continues like any other: its journal
+/// has the entries of all, in order, and a called run that was cut short continues under it.
+pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: TestDb) {
+    let store = db.open().await;
+    let (first, second, third) = (new_run(), new_run(), queued_run());
+    let lease = begin(&store, &first).await;
+    let child = called_run(lease, first.id);
+    begin(&store, &child).await;
+    store.append(entries(lease, 1..=3)).await.unwrap();
+    for run in [&child, &first] {
+        let end = finished(lease, run, RunStatus::Paused, vec![]);
+        store.finish(end).await.unwrap();
+    }
+    let lease = begin(&store, &second).await;
+    store.append(entries(lease, 1..=2)).await.unwrap();
+    store
+        .finish(finished(lease, &second, RunStatus::Paused, vec![]))
+        .await
+        .unwrap();
+    store.create(third.clone()).await.unwrap();
+    store.shutdown().await;
+    // As the version before left it.
+    let [one, two, three] = [first.id, second.id, third.id];
+    db.run(&format!(
+        "UPDATE agent_run SET resumed_by = '{two}' WHERE id = '{one}'; \
+         UPDATE agent_run SET resumed_from = '{one}', resumed_by = '{three}' WHERE id = '{two}'; \
+         UPDATE agent_run SET resumed_from = '{two}' WHERE id = '{three}'; \
+         ALTER TABLE agent_run DROP COLUMN attempt; ALTER TABLE agent_run DROP COLUMN attempts; \
+         ALTER TABLE agent_run DROP COLUMN reopened_by; ALTER TABLE agent_run DROP COLUMN reopened_fence; \
+         DELETE FROM gavel_schema WHERE name = 'resume'"
+    ))
+    .await;
+    let store = db.open().await;
+    let journal = async |run| {
+        let journal = store.journal(run, 0, 99).await.unwrap();
+        let numbers: Vec<_> = journal.iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+        journal
+            .into_iter()
+            .map(|entry| entry.body.to_string())
+            .collect::<Vec<_>>()
+    };
+    let bodies = |numbers: &[u64]| numbers.iter().map(|n| entry(*n).body.to_string()).collect::<Vec<_>>();
+    assert_eq!(journal(one).await, bodies(&[1, 2, 3]));
+    assert_eq!(journal(two).await, bodies(&[1, 2, 3, 1, 2]));
+    let mut all = bodies(&[1, 2, 3, 1, 2]);
+    all.push(format!(r#"{{"resumed":{{"from":"{two}"}}}}"#));
+    assert_eq!(journal(three).await, all);
+    let row = format!("SELECT parent_run_id, root_id FROM agent_run WHERE id = '{}'", child.id);
+    assert_eq!(db.line(&row).await, format!("{three} {three}"));
+    // It is resumed by the last one of them alone.
+    let refused = store.reopen(reopen(one, 0)).await.unwrap();
+    assert_eq!(refused, Reopened::ResumedBy(two));
+    assert!(store.take(three).await.unwrap().is_some());
 }

@@ -331,8 +331,6 @@ pub(crate) fn new_run() -> NewRun {
             ..open_decision()
         },
         origin: Origin::Trigger,
-        resumes: None,
-        settled: None,
         snapshot: Snapshot {
             hash: "5ead".into(),
             text: r#"{"reporter":{}}"#.into(),

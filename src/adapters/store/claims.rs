@@ -60,9 +60,13 @@ impl Batch<'_> {
     /// batch may use the same key.
     pub(super) async fn claim_for(&self, conn: &mut Conn, claim: &Claim, by: &Claimant) -> Result<Claimed, Fault> {
         match by {
-            Claimant::Run(run) => self.claim(conn, claim, &run.to_string()).await,
+            Claimant::Run(run) => {
+                let run = run.to_string();
+                self.claim(conn, claim, &run, Some(&run)).await
+            }
             Claimant::Decision(decision) => {
-                let claimed = self.claim(conn, claim, &decision.id.to_string()).await?;
+                let id = decision.id.to_string();
+                let claimed = self.claim(conn, claim, &id, Some(&id)).await?;
                 if claimed == Claimed::New {
                     let mut row = Vec::new();
                     self.writing.open(decision, &mut row);
@@ -73,12 +77,18 @@ impl Batch<'_> {
         }
     }
 
-    /// Claims a key for a decision or a run, by its id.
-    pub(super) async fn claim(&self, conn: &mut Conn, claim: &Claim, own: &str) -> Result<Claimed, Fault> {
+    /// Claims a key for a decision or a run, by its id. `own`: an existing claim with this id is this request's own.
+    pub(super) async fn claim(
+        &self,
+        conn: &mut Conn,
+        claim: &Claim,
+        id: &str,
+        own: Option<&str>,
+    ) -> Result<Claimed, Fault> {
         let values = vec![
             Value::shared(&claim.scope),
             Value::shared(&claim.fingerprint),
-            Value::text(own),
+            Value::text(id),
         ];
         if conn.execute(&self.statements.claim, values).await? == 1 {
             return Ok(Claimed::New);
@@ -87,7 +97,7 @@ impl Batch<'_> {
             .first(&self.statements.claimed, vec![Value::shared(&claim.scope)])
             .await?
             .ok_or_else(|| Fault::Unavailable("a claim vanished while it was read".into()))?;
-        Ok(found(&row, claim, Some(own))?)
+        Ok(found(&row, claim, own)?)
     }
 
     /// Deletes a claim that led to nothing, so that the key can be claimed again.

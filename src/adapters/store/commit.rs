@@ -139,12 +139,14 @@ impl Batch<'_> {
             return Ok(false);
         }
         for fact in &commit.facts {
-            let may = match fact {
-                Fact::Begun(action) => self.is_approved(conn, root, *action).await?,
-                Fact::Action(action) => self.grant_is_valid(conn, action).await?,
-                _ => true,
-            };
-            if !may {
+            if let Fact::Begun(action) = fact
+                && !self.is_approved(conn, root, *action).await?
+            {
+                return Ok(false);
+            }
+            if let Fact::Action(action) = fact
+                && !self.grant_is_valid(conn, action).await?
+            {
                 return Ok(false);
             }
         }
@@ -205,8 +207,13 @@ impl Batch<'_> {
 
 /// The grant under which a call starts without an approval.
 fn grant_of(facts: &[Fact], call: ActionId) -> Option<GrantId> {
-    facts.iter().find_map(|fact| match fact {
-        Fact::Action(action) if action.id == call => action.grant,
-        _ => None,
+    facts.iter().find_map(|fact| {
+        if let Fact::Action(action) = fact
+            && action.id == call
+        {
+            action.grant
+        } else {
+            None
+        }
     })
 }

@@ -43,6 +43,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(8, "record", "0008_record"),
     migration!(9, "takes", "0009_takes"),
     migration!(10, "actions", "0010_actions"),
+    migration!(11, "resume", "0011_resume"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -64,7 +64,15 @@ impl Op {
         match self {
             Self::Commit(commit) => commit.closed().is_some() || records_the_past(commit),
             Self::Run(op) => op.must_finish(),
-            _ => false,
+            Self::Claim(..)
+            | Self::Session(_)
+            | Self::Abandon(..)
+            | Self::MarkUnanswered(_)
+            | Self::CloseLost(_)
+            | Self::RenewLease
+            | Self::Sweep
+            | Self::Prune
+            | Self::EndLease => false,
         }
     }
 

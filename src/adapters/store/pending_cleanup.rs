@@ -106,7 +106,6 @@ mod tests {
         let abandoned = Abandoned {
             run: RunId::new(),
             scope: Some("scope".into()),
-            resumes: Some(RunId::new()),
         };
         for _ in 0..2 {
             lost.note(&Op::Run(Box::new(RunOp::Abandon(abandoned.clone()))));

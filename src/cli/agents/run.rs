@@ -110,7 +110,7 @@ async fn begin(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Resu
         }
         return Ok(Exit::Done);
     }
-    follow(gavel, &args.place, run, &args.showing, OnInterrupt::Cancels).await
+    follow(gavel, &args.place, run, &args.showing, OnInterrupt::Cancels, 0).await
 }
 
 /// The run that the command line requests. No run has begun if the inputs are invalid or the agent is unavailable.

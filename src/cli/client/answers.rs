@@ -73,7 +73,7 @@ pub(in crate::cli) struct Run {
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) completed_at: Option<String>,
     pub(in crate::cli) duration_ms: Option<u64>,
-    pub(in crate::cli) resumed_by: Option<String>,
+    pub(in crate::cli) attempts: Vec<Value>,
     pub(in crate::cli) in_doubt: Vec<CallInDoubt>,
     pub(in crate::cli) usage: Usage,
 }

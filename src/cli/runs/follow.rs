@@ -36,7 +36,7 @@ pub(in crate::cli) enum OnInterrupt {
     Leaves,
 }
 
-/// Follows a run until it ends.
+/// Follows a run until it ends. The events of attempts before this one, counted from 0, are not shown.
 ///
 /// # Errors
 /// The run does not exist, or its events can no longer be read.
@@ -46,6 +46,7 @@ pub(in crate::cli) async fn follow(
     run: RunId,
     showing: &Showing,
     on_interrupt: OnInterrupt,
+    attempt: usize,
 ) -> anyhow::Result<Exit> {
     let mut progress = Progress::new(!showing.quiet && !showing.events);
     let mut is_cancelled = false;
@@ -54,7 +55,7 @@ pub(in crate::cli) async fn follow(
         place,
         run,
         showing,
-        on_interrupt,
+        (on_interrupt, attempt),
         &mut progress,
         &mut is_cancelled,
     )
@@ -110,7 +111,7 @@ async fn until_over(
     place: &Where,
     run: RunId,
     showing: &Showing,
-    on_interrupt: OnInterrupt,
+    (on_interrupt, mut earlier): (OnInterrupt, usize),
     progress: &mut Progress,
     is_cancelled: &mut bool,
 ) -> anyhow::Result<Followed> {
@@ -122,6 +123,12 @@ async fn until_over(
         tokio::select! {
             heard = events.next() => match heard? {
                 Heard::Event(mut event) => {
+                    if event["type"] == "resumed" && event["run_id"] == run.to_string() {
+                        earlier = earlier.saturating_sub(1);
+                    }
+                    if earlier > 0 && event["type"] != "end" {
+                        continue;
+                    }
                     if showing.events {
                         output::line(&event.to_string())?;
                     }
@@ -236,9 +243,9 @@ fn footer(run: &Run) -> String {
     ))
 }
 
-/// The next steps for the user: none, unless the run is paused and not resumed.
+/// The next steps for the user: none, unless the run is paused.
 pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
-    if run.status != RunStatus::Paused.as_str() || run.resumed_by.is_some() || run.parent_run_id.is_some() {
+    if run.status != RunStatus::Paused.as_str() || run.parent_run_id.is_some() {
         return Vec::new();
     }
     let mut lines = Vec::new();

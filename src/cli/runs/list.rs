@@ -82,9 +82,10 @@ fn row(run: &Run) -> Vec<String> {
         at(&run.created_at),
         run.id.clone(),
         clipped(&run.agent_id, 32),
-        match run.resumed_by {
-            Some(_) => format!("{}, resumed", run.status),
-            None => run.status.clone(),
+        match run.attempts.len() {
+            0 => run.status.clone(),
+            1 => format!("{}, resumed", run.status),
+            times => format!("{}, resumed {times} times", run.status),
         },
         run.steps.to_string(),
         run.duration_ms.map_or_else(|| "-".to_owned(), progress::time),

@@ -184,7 +184,7 @@ impl Story {
                 ));
             }
             "recovered" => say("! another process continues the run".to_owned()),
-            "resumed" => say(format!("continues run {}", text("from"))),
+            "resumed" => say("resumed".to_owned()),
             _ => {}
         }
         lines

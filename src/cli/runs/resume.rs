@@ -26,7 +26,7 @@ pub(in crate::cli) struct Args {
     /// Overrides the definition's time limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     timeout: Option<Duration>,
-    /// Do not wait for the end: print the new run's id. Only with --server: without it, this process executes the run
+    /// Do not wait for the end: print the run's id. Only with --server: without it, this process executes the run
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
     background: bool,
     #[command(flatten)]
@@ -41,9 +41,8 @@ Examples:
   gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --timeout 600
   gavel runs resume 0198c2b5-… --settled 0198c2b6-…=did_not_happen
 
-The run continues as a new run, with a fresh budget of steps and time; `gavel runs show` links the \
-two. Each in-doubt action must be settled first: say whether it had its effect, and the agent continues \
-with that. Ctrl-C cancels the run and waits for its end; a second Ctrl-C stops waiting.";
+The run continues with a fresh budget of steps and time. Each in-doubt action must be settled first: say \
+whether it had its effect, and the agent continues with that. Ctrl-C cancels the run and waits for its end; a second Ctrl-C stops waiting.";
 
 fn settled(text: &str) -> Result<(ActionId, bool), String> {
     let allowed = "give ACTION=happened or ACTION=did_not_happen; `gavel runs show` lists the in-doubt actions";
@@ -95,7 +94,8 @@ async fn resume(args: &Args, client: &Client, settled: BTreeMap<ActionId, bool>)
         output::line(&run.to_string())?;
         return Ok(Exit::Done);
     }
-    follow(client, &args.place, run, &args.showing, OnInterrupt::Cancels).await
+    let attempt = client.run(run).await?.attempts.len();
+    follow(client, &args.place, run, &args.showing, OnInterrupt::Cancels, attempt).await
 }
 
 fn is_in_doubt(error: &anyhow::Error) -> bool {

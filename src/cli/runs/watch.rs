@@ -35,6 +35,6 @@ impl Talk for Args {
     }
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        follow(gavel, &self.place, self.id, &self.showing, OnInterrupt::Leaves).await
+        follow(gavel, &self.place, self.id, &self.showing, OnInterrupt::Leaves, 0).await
     }
 }

@@ -22,17 +22,16 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
         let ledger = Ledger::of(&run.record.journal);
         let state = ledger.call(call.id);
         let first_started_us = state.and_then(Call::first_started_us);
-        let current_child = state.and_then(Call::child);
         let allowed = state.and_then(Call::allowed).map(Arc::clone);
         let result = match (&call.target, allowed) {
             (Target::Agent(_), Some(arguments)) => {
                 let one = cleared(call, Callee::Agent, arguments);
-                let (child, resumes) = agent::resume_child(run, call).await?;
-                if current_child != Some(child) {
+                let (child, again) = agent::resume_child(run, call).await?;
+                if again {
                     started(engine, run, &one, Some(child));
                     log::flush(engine, run, Vec::new()).await?;
                 }
-                agent::call(engine, run, call, &one.arguments, resumes).await?
+                agent::call(engine, run, call, &one.arguments).await?
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
                 if is_too_late(engine, first_started_us, tool) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{AgentContext, Ended, Left, Round};
+use super::{AgentContext, Ended, Left, Round, Settings};
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::canonical;
 use crate::domain::definition::{Definition, Flow};
@@ -16,34 +16,30 @@ use crate::domain::tool::FailureCode;
 use crate::engine::flow::{self, StepOutput};
 use crate::engine::ledger::{Call, Ledger};
 use crate::engine::limits::AtLimit;
-use crate::engine::log::{CutStep, Log, Stop};
+use crate::engine::log::{self, CutStep, Log, Stop};
+use crate::engine::next::current;
 use crate::engine::{Engine, Run, record};
 use crate::ports::commit::Spent;
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Created, NewRun, Origin, Parent};
+use crate::ports::runs::{Created, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor, RunState};
 
-/// The child run that continues a started call, and the run that it resumes, if any. This is the existing child run, or
-/// a new one where the existing one was cut short and this flow is resumed.
-pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, Option<RunId>), Stop> {
-    let (Some(place), Some(log)) = (&run.context.agent, run.record.log()) else {
+/// The child run that continues a started call, and whether it must be started again: it was cut short, and this run is
+/// resumed since.
+pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, bool), Stop> {
+    let Some(place) = run.context.agent.as_ref().filter(|_| run.record.log().is_some()) else {
         return Err(Stop::LeaseLost);
     };
-    let ledger = Ledger::of(&run.record.journal);
-    let begun = ledger.call(call.id).map(Call::children).unwrap_or_default();
-    let Some((last, before)) = begun.split_last() else {
-        return Ok((RunId::new(), None));
+    let journal = &run.record.journal;
+    let ledger = Ledger::of(journal);
+    let state = ledger.call(call.id);
+    let Some(child) = state.and_then(Call::child) else {
+        return Ok((RunId::new(), true));
     };
-    let standing = place.agents.runs.standing(*last).await.map_err(unread)?;
-    Ok(match standing {
-        Some(last_run)
-            if last_run.status == RunStatus::Paused && last_run.origin != Origin::Called((log.run, call.id)) =>
-        {
-            (RunId::new(), Some(*last))
-        }
-        Some(_) => (*last, None),
-        // Not created yet. If it is a second one, it must resume the previous one.
-        None => (*last, before.last().copied()),
-    })
+    let started = state.and_then(Call::last_start).map(|(at, _)| at);
+    let resumed = journal.len() - current(journal).len();
+    let standing = place.agents.runs.standing(child).await.map_err(unread)?;
+    let is_paused = standing.is_some_and(|child| child.status == RunStatus::Paused);
+    Ok((child, is_paused && started.is_some_and(|started| started < resumed)))
 }
 
 /// Ends the child runs that have not ended, in their current state.
@@ -95,7 +91,7 @@ fn flows(log: &Log, run: &Run) -> Vec<Spent> {
     if run.context.strategy.flow().is_none() {
         return Vec::new();
     }
-    let (steps, usage) = run.context.strategy.spent(&run.record.journal, run.record.own());
+    let (steps, usage) = run.context.strategy.total(&run.record.journal);
     record::with_flows(log, steps, usage)
 }
 
@@ -121,16 +117,19 @@ fn ended_after(engine: &Engine, began: Instant, outcome: Result<Arc<RawValue>, C
     }
 }
 
-/// Creates the child run, unless it exists, and drives it to its end.
+/// Creates the child run, unless it exists, and drives it to its end. A child run that was cut short, and started again
+/// since, is reopened first.
 pub(crate) async fn call(
     engine: &Engine,
     run: &Run,
     call: &Proposed,
     arguments: &Arc<RawValue>,
-    resumes: Option<RunId>,
 ) -> Result<CallResult, Stop> {
     let began = engine.clock.instant();
-    let child = Ledger::of(&run.record.journal).call(call.id).and_then(Call::child);
+    let ledger = Ledger::of(&run.record.journal);
+    let state = ledger.call(call.id);
+    let child = state.and_then(Call::child);
+    let starts = state.and_then(Call::last_start).map_or(0, |(_, starts)| starts);
     let (Some(place), Some(log), Some(child)) = (&run.context.agent, run.record.log(), child) else {
         return Err(Stop::LeaseLost);
     };
@@ -147,9 +146,17 @@ pub(crate) async fn call(
         settings.in_loop = matches!(flow, Flow::Loop { .. });
         settings.round = round(flow, &run.record.journal, call);
     }
-    if resumes.is_some() {
+    let again = match starts > 1 {
+        true => place.agents.runs.standing(child).await.map_err(unread)?,
+        false => None,
+    };
+    if let Some(standing) = again
+        && standing.status == RunStatus::Paused
+        && (standing.attempt as usize) + 1 < starts
+    {
         // The step that made an in-doubt call receives the user's answer about it.
         settings.settled = place.settings.settled.clone();
+        reopen(engine, place, log, child, &standing, &settings).await?;
     }
     let new = NewRun {
         id: child,
@@ -168,8 +175,6 @@ pub(crate) async fn call(
             action: call.id,
             lease: log.hold.lease(),
         }),
-        resumes,
-        settled: None,
         snapshot: place.bundle.snapshot(),
         input,
         settings: settings.to_raw(),
@@ -179,18 +184,39 @@ pub(crate) async fn call(
     match place.agents.runs.create(new).await? {
         Created::New(_) | Created::Replayed(_) => {}
         Created::LeaseLost => return Err(Stop::LeaseLost),
-        Created::NotPaused(_)
-        | Created::NothingToResume
-        | Created::ResumedBy(_)
-        | Created::Mismatch
-        | Created::ThreadBusy(_)
-        | Created::NoThread => {
-            let message = "the run to resume does not exist or cannot be resumed";
+        Created::Mismatch | Created::ThreadBusy(_) | Created::NoThread => {
+            let message = "the run of the agent could not be created";
             return Ok(failed(FailureCode::Unavailable, message.to_owned()));
         }
     }
     let ended = drive(place, log, run, child).await?;
     Ok(ended_after(engine, began, outcome(run, place, name, ended)?))
+}
+
+/// Reopens a child run that was cut short.
+async fn reopen(
+    engine: &Engine,
+    place: &AgentContext,
+    log: &Log,
+    child: RunId,
+    standing: &RunState,
+    settings: &Settings,
+) -> Result<(), Stop> {
+    let reopen = Reopen {
+        run: child,
+        attempt: standing.attempt,
+        place: ReopenedFor::Parent(log.hold.lease()),
+        settings: settings.to_raw(),
+        entry: log::resumed(standing.steps, standing.usage),
+        at_us: engine.clock.now_us(),
+    };
+    match place.agents.runs.reopen(reopen).await? {
+        // One that is not paused was reopened in a commit that was not acknowledged.
+        Reopened::Yes(_) | Reopened::NotPaused(_) => Ok(()),
+        Reopened::LeaseLost | Reopened::NotFound | Reopened::ResumedBy(_) | Reopened::Replayed | Reopened::Mismatch => {
+            Err(Stop::LeaseLost)
+        }
+    }
 }
 
 /// The input and the time limit of a child run. A model sets the limit by an argument of the call; else the definition
@@ -233,7 +259,7 @@ fn left(engine: &Engine, run: &Run) -> Left {
         };
     }
     // A flow counts its steps' usage as its own, and only its steps can write a summary.
-    let (steps, usage) = run.context.strategy.spent(&run.record.journal, run.record.own());
+    let (steps, tokens) = flow::spent(&run.record.journal, &CutStep::default());
     let grace = match run.context.limits.at_limit {
         AtLimit::SumUp { grace } => grace,
         AtLimit::End => Duration::ZERO,
@@ -241,7 +267,7 @@ fn left(engine: &Engine, run: &Run) -> Left {
     Left {
         time,
         steps: run.context.limits.iterations.map(|most| most.saturating_sub(steps)),
-        tokens: run.context.limits.tokens.map(|most| most.saturating_sub(usage.total())),
+        tokens: run.context.limits.tokens.map(|most| most.saturating_sub(tokens)),
         grace,
     }
 }

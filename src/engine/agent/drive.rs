@@ -63,7 +63,6 @@ impl Agents {
             runs: Arc::clone(&self.runs),
             hold,
             run: id,
-            inherited: 0,
             written: 0,
             flows: Vec::new(),
             live,
@@ -108,14 +107,19 @@ impl Agents {
         let id = log.run;
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.is_over() {
-            return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
+            return Ok(ended(
+                &stored,
+                history.as_ref().map_or(&[], |history| &history.journal),
+                known,
+            ));
         }
         let History { journal, clock, .. } = match history {
             Ok(history) => history,
             // The journal cannot be read, so no process can continue the run.
             Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why).into()).await,
         };
-        let is_new = journal.len() == log.inherited;
+        let is_new = journal.is_empty();
+        let is_resumed = matches!(journal.last(), Some(Entry::Resumed { .. }));
         if stored.cancel {
             cancel.cancel();
         }
@@ -139,7 +143,7 @@ impl Agents {
             Err(Unable {
                 ending: Ending::Unable(why),
                 detail,
-            }) if !is_new || stored.resumes.is_some() => {
+            }) if !is_new => {
                 let ending = Ending::Waiting(why);
                 return self.unable(&stored, journal, log, Unable { ending, detail }).await;
             }
@@ -149,7 +153,7 @@ impl Agents {
         let engine = self.engine_for(place.as_deref());
         let name = Arc::clone(&stored.agent);
         let span = spans::agent(&name, id, &engine);
-        if is_new {
+        if is_new || is_resumed {
             // Watchers see the task at once, and a process that takes over knows that the run was started.
             log::flush(&engine, &mut run, Vec::new()).await?;
         }
@@ -247,7 +251,11 @@ impl Agents {
         tracing::error!(run_id = %log.run, "the execution of a run panicked");
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.is_over() {
-            return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
+            return Ok(ended(
+                &stored,
+                history.as_ref().map_or(&[], |history| &history.journal),
+                known,
+            ));
         }
         let journal = history.map(|history| history.journal).unwrap_or_default();
         self.unable(&stored, journal, log, Ending::Broken.into()).await
@@ -273,19 +281,19 @@ impl Agents {
         log: Log,
         cancel: CancellationToken,
     ) -> Run {
-        if is_new && stored.resumes.is_none() {
+        let taken_up_again = stored.origin.parent().is_none() && stored.takes > 1;
+        let is_resumed = matches!(journal.last(), Some(Entry::Resumed { .. }));
+        let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
+        if is_new {
             journal.extend(parts.task(self.engine.clock.now_us()));
-        } else if is_new && let Some(from) = stored.resumes {
-            let settled = settled(&journal, stored);
-            journal.push(Entry::Resumed { from });
-            journal.extend(settled);
+        } else if is_resumed {
+            journal.extend(settled(&journal, stored));
             if parts.strategy.flow().is_none() {
                 journal.push(notices::resumed());
             }
         }
-        let taken_up_again = stored.origin.parent().is_none() && stored.fence > 1;
-        let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
-        if (!is_new || taken_up_again) && !handed_over {
+        let begins = is_new || is_resumed;
+        if (!begins || taken_up_again) && !handed_over {
             // The previous process died, or could not continue.
             journal.push(Entry::Recovered);
         }
@@ -370,7 +378,7 @@ impl Agents {
         // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
         if strategy.flow().is_some() {
-            (steps, usage) = strategy.spent(&record.journal, own);
+            (steps, usage) = strategy.total(&record.journal);
             // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
             if let Some(step) = self.unfinished_step(&record.journal).await? {
                 steps = steps.saturating_add(step.steps);

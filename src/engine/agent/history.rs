@@ -1,5 +1,4 @@
-//! The recorded past of a run that a process claims: its journal, the journals of the runs it resumes, its clock, its
-//! thread.
+//! The recorded past of a run that a process claims: its journal, its clock, its thread.
 
 use std::time::Duration;
 
@@ -21,12 +20,10 @@ const HISTORY_BYTES: usize = 256 * 1024;
 /// Entries per read.
 const PAGE: u32 = 500;
 
-/// The journal of a run, after those of the runs that it resumes.
+/// The journal of a run.
 #[derive(Default)]
 pub(super) struct History {
     pub(super) journal: Vec<Entry>,
-    /// The number of entries that belong to resumed runs.
-    pub(super) inherited: usize,
     /// The run's clock at its end.
     pub(super) clock: Clock,
 }
@@ -49,15 +46,11 @@ impl Clock {
                 child: Some(child),
                 ..
             } => self.calling = Some((*call, *child, self.last)),
+            // The clock begins again, and a call that is continued is started once more.
+            Entry::Resumed { .. } => self.calling = None,
             Entry::Result { call, .. } if self.calling.is_some_and(|(id, ..)| id == *call) => self.calling = None,
             _ => {}
         }
-    }
-}
-
-impl History {
-    pub(super) fn own(&self) -> &[Entry] {
-        &self.journal[self.inherited..]
     }
 }
 
@@ -93,47 +86,21 @@ impl Agents {
     /// The run and its history, or why the history cannot be read. Records in the log how much of it is written.
     pub(super) async fn read(&self, log: &mut Log) -> Result<(StoredRun, Result<History, String>), Stop> {
         let stored = self.runs.load(log.run).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
-        let history = self.history(&stored).await?;
+        let history = self.history(log.run).await?;
         if let Ok(history) = &history {
-            (log.inherited, log.written) = (history.inherited, history.journal.len());
+            log.written = history.journal.len();
         }
         Ok((stored, history))
     }
 
-    /// The runs that it resumes, the first one first.
-    async fn earlier(&self, stored: &StoredRun) -> Result<Vec<RunId>, Stop> {
-        let mut chain = Vec::new();
-        let mut at = stored.resumes;
-        while let Some(id) = at {
-            chain.push(id);
-            at = self
-                .runs
-                .standing(id)
-                .await
-                .map_err(unread)?
-                .and_then(|run| run.resumes);
-        }
-        chain.reverse();
-        Ok(chain)
-    }
-
-    /// The whole history, including resumed runs; or why it cannot be read.
-    async fn history(&self, stored: &StoredRun) -> Result<Result<History, String>, Stop> {
-        let mut runs = self.earlier(stored).await?;
-        runs.push(stored.id);
+    /// The whole history, or why it cannot be read.
+    async fn history(&self, run: RunId) -> Result<Result<History, String>, Stop> {
         let mut history = History::default();
-        for run in runs {
-            history.inherited = history.journal.len();
-            history.clock = Clock::default();
-            let read = self.entries(run, |stored, entry| {
-                history.clock.read(stored, &entry);
-                history.journal.push(entry);
-            });
-            if let Err(why) = read.await? {
-                return Ok(Err(why));
-            }
-        }
-        Ok(Ok(history))
+        let read = self.entries(run, |stored, entry| {
+            history.clock.read(stored, &entry);
+            history.journal.push(entry);
+        });
+        Ok(read.await?.map(|()| history))
     }
 
     /// Passes every entry of a journal to `take`. Returns the reason if the journal cannot be read.

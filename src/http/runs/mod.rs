@@ -104,8 +104,9 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
 
 /// Resumes a paused run.
 ///
-/// Continues as a new run, with a fresh budget of steps and time, at most 500 steps over all resumes for an agent with a
-/// limit of its own. A run can be resumed once; after that, resume the run that continued it.
+/// The run continues with a fresh budget of steps and time, at most 500 steps over all resumes for an agent with a limit
+/// of its own. `attempts` lists what came before. A run that another run resumed in an earlier version of gavel answers
+/// 409 `already_resumed`; resume that one.
 #[utoipa::path(
     post,
     path = "/api/runs/{id}/resume",

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
 
+use super::start::{How, Start};
 use super::{RunError, Runs, conversation};
 use crate::domain::canonical;
 use crate::domain::definition::ArgumentError;
@@ -103,15 +104,19 @@ impl Runs {
                 created_at: self.now_us(),
             },
             origin: begin.origin,
-            resumes: None,
-            settled: None,
             snapshot: begin.snapshot.snapshot(),
             input,
             settings: begin.settings.to_raw(),
             queued: begin.background,
             claim: begin.meta.idempotency,
         };
-        self.create(new, begin.meta.shed).await
+        let start = Start {
+            run: id,
+            queued: new.queued,
+            decision: new.decision.clone(),
+            how: How::New(Box::new(new)),
+        };
+        self.start(start, begin.meta.shed).await
     }
 
     /// The run that the same request created before. It uses no quota, and is found even if the request could create no

@@ -6,11 +6,11 @@
 
 mod begin;
 mod cancel;
-mod create;
 mod error;
 mod read;
 mod refuse;
 mod resume;
+mod start;
 mod wait;
 mod watch;
 mod work;

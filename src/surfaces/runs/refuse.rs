@@ -8,7 +8,6 @@ use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{RunId, UserId};
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::records::{ClosedDecision, OpenDecision};
-use crate::ports::runs::NewRun;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
@@ -51,24 +50,22 @@ impl Runs {
 
     pub(super) async fn refuse(
         &self,
-        new: &NewRun,
+        open: &OpenDecision,
         outcome: Outcome,
         why: Option<Exceeded>,
     ) -> Result<(), StoreFailure> {
-        let (run, open) = (new.id, new.decision.clone());
-        self.not_begun(run, open, DecisionType::Refuse, outcome, why).await
+        self.not_begun(open.clone(), DecisionType::Refuse, outcome, why).await
     }
 
     pub(super) async fn not_begun(
         &self,
-        run: RunId,
         open: OpenDecision,
         decision_type: DecisionType,
         outcome: Outcome,
         why: Option<Exceeded>,
     ) -> Result<(), StoreFailure> {
         // Whether a thread belongs to the user is checked only when the run is created.
-        let conversation = conversation(run);
+        let conversation = conversation(open.id);
         let open = OpenDecision { conversation, ..open };
         let why = why.map(|exceeded| exceeded.to_string().into());
         self.record(open, decision_type, outcome, why).await

@@ -1,16 +1,18 @@
-//! Resumes paused runs, each as a new run with a fresh budget.
+//! Resumes paused runs: the same run continues, with a fresh budget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::start::{How, Start};
 use super::{Begun, RunError, Runs};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::engine::agent::{DefinitionSnapshot, Settings};
 use crate::engine::limits::MOST_STEPS;
+use crate::engine::log;
 use crate::ports::records::OpenDecision;
-use crate::ports::runs::{NewRun, Origin, Settled, StoredRun};
+use crate::ports::runs::{Origin, Reopen, ReopenedFor, Settled, StoredRun};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::{FieldError, RequestMeta};
@@ -49,44 +51,44 @@ impl Runs {
         if let Origin::Called((parent, _)) = paused.origin {
             return Err(RunError::PartOf(self.outermost(parent).await?));
         }
-        if let Some(by) = paused.resumed_by {
-            return Err(RunError::ResumedBy(by));
-        }
         if paused.status != RunStatus::Paused {
             return Err(RunError::NotPaused(paused.status));
         }
         check_settled(&paused, &resume.settled)?;
-        let settings = self.settings(&paused, &resume).await?;
-        let id = RunId::new();
-        let new = NewRun {
-            id,
-            project: paused.project.clone(),
-            agent: Arc::clone(&paused.agent),
-            version: paused.version,
-            decision: OpenDecision {
-                id: id.decision(),
-                message: Arc::from(paused.input.get()),
-                request_id: Arc::clone(&resume.meta.request_id),
-                created_at: self.now_us(),
-                ..paused.decision.clone()
+        let settings = self.settings(&paused, &resume)?;
+        let reopen = Reopen {
+            run,
+            attempt: paused.attempt,
+            place: ReopenedFor::Caller {
+                queued: resume.background,
+                settled: Settled {
+                    by: caller.name_for(user.as_ref()).into(),
+                    calls: resume.settled,
+                },
+                claim: resume.meta.idempotency,
             },
-            origin: Origin::Trigger,
-            resumes: Some(run),
-            settled: Some(Settled {
-                by: caller.name_for(user.as_ref()).into(),
-                calls: resume.settled,
-            }),
-            snapshot: paused.snapshot.clone(),
-            input: Arc::clone(&paused.input),
             settings: settings.to_raw(),
-            queued: resume.background,
-            claim: resume.meta.idempotency,
+            entry: log::resumed(paused.steps, paused.usage),
+            at_us: self.now_us(),
         };
-        self.create(new, shed).await
+        let start = Start {
+            run,
+            queued: resume.background,
+            // A refused request is a decision of its own.
+            decision: OpenDecision {
+                id: RunId::new().decision(),
+                message: Arc::from(paused.input.get()),
+                request_id: resume.meta.request_id,
+                created_at: self.now_us(),
+                ..paused.decision
+            },
+            how: How::Again(Box::new(reopen)),
+        };
+        self.start(start, shed).await
     }
 
     /// A fresh budget, within the steps that are left over all resumes.
-    async fn settings(&self, paused: &StoredRun, resume: &Resume) -> Result<Settings, RunError> {
+    fn settings(&self, paused: &StoredRun, resume: &Resume) -> Result<Settings, RunError> {
         let bundle = DefinitionSnapshot::read(&paused.snapshot).map_err(|error| {
             tracing::error!(run_id = %paused.id, %error, "the definition of a run cannot be read");
             StoreFailure::Unavailable
@@ -95,7 +97,7 @@ impl Runs {
         let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
         settings.zone = Settings::read(&paused.settings).zone;
         if let Some(most) = definition.limits.max_turns {
-            let left = MOST_STEPS.saturating_sub(self.steps_so_far(paused).await?);
+            let left = MOST_STEPS.saturating_sub(paused.steps);
             if left == 0 {
                 return Err(RunError::StepLimitExceeded);
             }
@@ -114,19 +116,6 @@ impl Runs {
             }
         }
         Ok(run)
-    }
-
-    /// The steps of a run and of the runs that it resumed.
-    async fn steps_so_far(&self, run: &StoredRun) -> Result<u32, StoreFailure> {
-        let (mut steps, mut at) = (run.steps, run.resumes);
-        while let Some(id) = at {
-            let Some(earlier) = self.agents.runs.standing(id).await? else {
-                break;
-            };
-            steps = steps.saturating_add(earlier.steps);
-            at = earlier.resumes;
-        }
-        Ok(steps)
     }
 }
 

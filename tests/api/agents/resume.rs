@@ -23,8 +23,8 @@ fn stops_and_continues() -> Vec<Reply> {
     ]
 }
 
-/// a run at its step limit is `paused` with a summary. It is resumed once, with a fresh budget, as a new run;
-/// each names the other.
+/// a run at its step limit is `paused` with a summary. It is resumed with a fresh budget, and keeps its id and
+/// its conversation; `attempts` lists what came before.
 #[tokio::test]
 async fn a_run_at_its_step_limit_is_resumed_once_with_a_fresh_budget() {
     for setup in both() {
@@ -45,26 +45,26 @@ async fn a_run_at_its_step_limit_is_resumed_once_with_a_fresh_budget() {
             "{resumed}"
         );
         assert_eq!(
-            (&resumed["steps"], &resumed["resumed_from"]),
-            (&json!(1), &paused["id"]),
+            (&resumed["steps"], &resumed["id"]),
+            (&json!(3), &paused["id"]),
             "{resumed}"
         );
+        let attempt = json!({
+            "started_at": paused["started_at"], "completed_at": paused["completed_at"], "stop_reason": "step_limit",
+            "error_message": paused["error_message"], "summary": "So far nothing.", "steps": 2,
+        });
+        assert_eq!(resumed["attempts"], json!([attempt]), "{resumed}");
         assert_eq!(resumed["definition_hash"], paused["definition_hash"]);
         let listed = app.runs("").await;
-        assert_eq!(listed[0], resumed);
-        assert_eq!(listed[1]["resumed_by"], resumed["id"], "{listed:?}");
+        assert_eq!(listed, [resumed.clone()]);
         // The resumed run has the earlier conversation.
         let asked = app.gemini.requests();
         assert!(said(&asked[2]) > said(&asked[1]), "{}", asked[2]);
-        let problem = app
-            .resume(&id(&paused), json!({}))
-            .await
-            .problem(409, "already_resumed");
-        assert_eq!(problem["run_id"], resumed["id"], "{problem}");
         app.resume(&id(&resumed), json!({})).await.problem(409, "not_paused");
         let events = app.events(&id(&resumed)).await;
-        assert_eq!(types(&events), ["resumed", "notice", "turn", "end"], "{events:?}");
-        assert_eq!(events[0]["from"], paused["id"]);
+        let types = types(&events);
+        assert!(types.starts_with(&["input", "turn"]), "{types:?}");
+        assert!(types.ends_with(&["resumed", "notice", "turn", "end"]), "{types:?}");
         let decision = app.decision(&resumed["id"]).await;
         assert_eq!(
             (&decision["surface"], &decision["status"]),
@@ -91,7 +91,7 @@ async fn a_repeated_resume_returns_the_same_run() {
         assert_eq!(again.expect(200), over);
         let other = app.trigger_with(&path, &key, &json!({"settled": {}})).await;
         other.problem(422, "idempotency_key_reused");
-        assert_eq!(app.runs("").await.len(), 2);
+        assert_eq!(app.runs("").await.len(), 1);
     }
 }
 
@@ -144,7 +144,9 @@ async fn a_run_has_at_most_500_steps_over_all_resumes() {
             (&json!("paused"), &json!("step_limit"), &json!("Paused again.")),
             "{resumed}"
         );
-        // The steps of all resumed runs count, not only those of the last one.
+        // The steps of all attempts count, not only those of the last one.
+        assert!(resumed["steps"].as_u64().unwrap() > 6, "{resumed}");
+        steps(&resumed, 500).await;
         app.resume(&id(&resumed), json!({}))
             .await
             .problem(409, "step_limit_exceeded");
@@ -244,8 +246,10 @@ async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
             };
             assert!(told.contains(words), "{told}");
             let events = app.events(&id(&resumed)).await;
+            let resumed = types(&events).iter().position(|kind| *kind == "resumed").unwrap();
+            let events = &events[resumed..];
             assert_eq!(
-                types(&events),
+                types(events),
                 ["resumed", "tool_result", "notice", "turn", "end"],
                 "{events:?}"
             );
@@ -287,7 +291,7 @@ async fn a_called_run_is_resumed_with_the_outermost_one() {
     }
 }
 
-/// Of two concurrent resumes one succeeds, and the other receives the id of the resumed run.
+/// Of many concurrent resumes one succeeds, and the others are refused.
 #[tokio::test]
 async fn of_many_concurrent_resumes_exactly_one_succeeds() {
     for setup in both() {
@@ -300,8 +304,9 @@ async fn of_many_concurrent_resumes_exactly_one_succeeds() {
         }
         assert_eq!(counted, BTreeMap::from([(200, 1), (409, 7)]));
         let resumed = answers.iter().find(|answer| answer.status == 200).unwrap();
+        assert_eq!(resumed.body["id"], paused);
         for answer in answers.iter().filter(|answer| answer.status == 409) {
-            assert_eq!(answer.body["run_id"], resumed.body["id"], "{}", answer.body);
+            assert_eq!(answer.body["code"], "not_paused", "{}", answer.body);
         }
         assert_eq!(app.gemini.requests().len(), 3);
     }

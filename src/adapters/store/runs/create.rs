@@ -1,6 +1,5 @@
 //! Creates runs, and ends those whose creation was not acknowledged.
 
-use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Value};
 use super::super::error::Fault;
@@ -33,18 +32,13 @@ impl Batch<'_> {
             }
         };
         if let Some(claim) = &run.claim {
-            match self.claim(conn, claim, &run.id.to_string()).await? {
+            let id = run.id.to_string();
+            match self.claim(conn, claim, &id, Some(&id)).await? {
                 Claimed::New => {}
                 Claimed::Run(run) => return Ok(Created::Replayed(run)),
                 // The scope names the route, so no chat request has claimed it.
                 Claimed::Mismatch | Claimed::Running | Claimed::Answered(_) => return Ok(Created::Mismatch),
             }
-        }
-        if let Some(paused) = run.resumes
-            && let Some(refused) = self.resume(conn, paused, run.id).await?
-        {
-            self.free_claim(conn, run).await?;
-            return Ok(refused);
         }
         let mut created_at = run.decision.created_at;
         if let Some(place) = run.origin.thread() {
@@ -53,7 +47,10 @@ impl Batch<'_> {
                 // The run waits its turn, even if a caller waits for it.
                 Ok(Some(at)) => (queued, lease, created_at) = (true, None, at),
                 Err(refused) => {
-                    self.free_claim(conn, run).await?;
+                    // Nothing was created, so the key can be claimed again.
+                    if let Some(claim) = &run.claim {
+                        self.release_claim(conn, &claim.scope, run.id).await?;
+                    }
                     return Ok(refused);
                 }
             }
@@ -62,26 +59,7 @@ impl Batch<'_> {
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
         self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
-        if let (Some(paused), Some(settled)) = (run.resumes, &run.settled) {
-            for (call, happened) in &settled.calls {
-                self.settle_action(conn, *call, *happened, &settled.by).await?;
-                // Each resume has its own settlement: after a resume that was cancelled before it started, another may
-                // settle differently.
-                let mut entry = Entry::new(AuditKind::DoubtSettled, format!("{call}:{}", run.id));
-                entry = entry.action(call).decision(paused).by(&settled.by);
-                entry = entry.with("happened", *happened);
-                self.audit(entry.with("resumed_by", run.id.to_string()));
-            }
-        }
         Ok(Created::New(lease))
-    }
-
-    /// Nothing was created, so the key can be claimed again.
-    async fn free_claim(&self, conn: &mut Conn, run: &NewRun) -> Result<(), Fault> {
-        match &run.claim {
-            Some(claim) => self.release_claim(conn, &claim.scope, run.id).await,
-            None => Ok(()),
-        }
     }
 
     /// The values of a new run.
@@ -121,25 +99,8 @@ impl Batch<'_> {
             int(fence),
             int(created_at),
             Value::Int(begun.then_some(created_at)),
-            run.resumes.map_or(none.clone(), id),
             run.origin.thread().map_or(none, |place| id(place.thread)),
         ]
-    }
-
-    /// Records in the paused run which run resumes it, or returns why that is impossible.
-    async fn resume(&self, conn: &mut Conn, paused: RunId, by: RunId) -> Result<Option<Created>, Fault> {
-        if conn.execute(&self.texts().resume, vec![id(paused), id(by)]).await? == 1 {
-            return Ok(None);
-        }
-        let row = conn.first(&self.texts().resumable, vec![id(paused)]).await?;
-        let Some(row) = row else {
-            return Ok(Some(Created::NothingToResume));
-        };
-        let status = parse(&row.text(0)?, RunStatus::parse)?;
-        Ok(Some(match row.opt_text(1)? {
-            Some(other) => Created::ResumedBy(parse(&other, RunId::parse)?),
-            None => Created::NotPaused(status),
-        }))
     }
 
     pub(in super::super) async fn abandon_run(&self, conn: &mut Conn, abandoned: &Abandoned) -> Result<(), Fault> {
@@ -151,9 +112,6 @@ impl Batch<'_> {
         }
         conn.execute(&self.statements.abandon, vec![run.clone(), run.clone()])
             .await?;
-        if let Some(paused) = abandoned.resumes {
-            conn.execute(&self.texts().unresume, vec![id(paused), run]).await?;
-        }
         if let Some(scope) = &abandoned.scope {
             self.release_claim(conn, scope, abandoned.run).await?;
         }

@@ -149,8 +149,6 @@ impl Batch<'_> {
         let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
         if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
             conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
-            // It has not started, so the run that it was to resume is unchanged.
-            conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
             let words = Arc::from("Cancelled before it began.");
             self.add_thread_line(conn, run, None, Line::ASSISTANT, &words).await?;
             self.audit(entry);

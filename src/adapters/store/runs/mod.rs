@@ -15,6 +15,7 @@ mod locks;
 mod op;
 mod prune;
 mod read;
+mod reopen;
 mod statements;
 mod values;
 mod write;
@@ -35,7 +36,9 @@ use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
-use crate::ports::runs::{Created, Lease, NewRun, Renewed, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting};
+use crate::ports::runs::{
+    Created, Lease, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
+};
 
 impl Store {
     pub(super) async fn run(&self, what: &'static str, op: RunOp) -> Result<RunDone, RecordError> {
@@ -69,6 +72,11 @@ impl Runs for Store {
                 RunDone::Created
             )
         })
+    }
+
+    fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>> {
+        let op = RunOp::Reopen(Box::new(run), Uuid::now_v7());
+        Box::pin(async move { answer!(self.run("reopen run", op).await?, RunDone::Reopened) })
     }
 
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {

@@ -8,14 +8,15 @@ use uuid::Uuid;
 use crate::domain::ids::RunId;
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};
-use crate::ports::runs::{Created, Lease, NewRun, Renewed};
+use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor};
 
 /// One op. As with every op, repeating it does no harm and returns the same answer.
 #[derive(Debug)]
 pub(in super::super) enum RunOp {
     Create(Box<NewRun>),
-    /// The creation of the run was not acknowledged, so no worker starts it: ends it, and frees its claim and the run
-    /// that it resumes.
+    /// Reopens a paused run, with an id of the request.
+    Reopen(Box<Reopen>, Uuid),
+    /// The creation of the run was not acknowledged, so no worker starts it: ends it, and frees its claim.
     Abandon(Abandoned),
     /// With an id of the lease, which identifies a repetition after an unacknowledged commit.
     Take(RunId, Uuid),
@@ -39,7 +40,6 @@ pub(in super::super) enum RunOp {
 pub(in super::super) struct Abandoned {
     pub(in super::super) run: RunId,
     pub(in super::super) scope: Option<Arc<str>>,
-    pub(in super::super) resumes: Option<RunId>,
 }
 
 /// The result of an op.
@@ -47,6 +47,7 @@ pub(in super::super) struct Abandoned {
 pub(in super::super) enum RunDone {
     Written,
     Created(Created),
+    Reopened(Reopened),
     Taken(Option<Lease>),
     Renewed(Renewed),
     Resolved(Resolved),
@@ -65,6 +66,7 @@ impl RunOp {
     pub(in super::super) fn survives_power_loss(&self) -> bool {
         match self {
             Self::Create(_)
+            | Self::Reopen(..)
             | Self::Define(..)
             | Self::Cancel(..)
             | Self::Abandon(_)
@@ -84,7 +86,6 @@ impl RunOp {
             Self::Create(run) if run.origin.parent().is_none() => Some(Self::Abandon(Abandoned {
                 run: run.id,
                 scope: run.claim.as_ref().map(|claim| Arc::clone(&claim.scope)),
-                resumes: run.resumes,
             })),
             _ => None,
         }
@@ -93,14 +94,12 @@ impl RunOp {
     /// The runs whose rows must be locked while the op executes.
     pub(super) fn locks(&self, into: &mut BTreeSet<RunId>) {
         match self {
-            Self::Create(run) => into.extend(
-                run.origin
-                    .parent()
-                    .map(|parent| parent.lease.run)
-                    .into_iter()
-                    .chain(run.resumes),
-            ),
-            Self::Abandon(abandoned) => into.extend([abandoned.run].into_iter().chain(abandoned.resumes)),
+            Self::Create(run) => into.extend(run.origin.parent().map(|parent| parent.lease.run)),
+            Self::Reopen(run, _) => into.extend([match run.place {
+                ReopenedFor::Parent(lease) => lease.run,
+                ReopenedFor::Caller { .. } => run.run,
+            }]),
+            Self::Abandon(abandoned) => into.extend([abandoned.run]),
             // It locks the outermost run, which it must find first.
             Self::Cancel(..) => {}
             // It never waits for a lock: if the row is locked, a worker looks for the run again later.

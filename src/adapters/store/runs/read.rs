@@ -11,7 +11,7 @@ use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
 use super::statements::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
-use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
+use crate::domain::agent_run::{AgentRun, Attempt, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::claims::{Claim, Claimed};
@@ -22,8 +22,8 @@ use crate::ports::runs::{Origin, RunState, Snapshot, StoredEntry, StoredRun, Tur
 const SURFACES: [&str; 2] = ["agent", "thread"];
 
 const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id, run.agent_id, run.version, \
-     run.parent_run_id, run.parent_action_id, run.resumed_from, run.resumed_by, run.input, run.settings, \
-     run.cancel_requested OR root.cancel_requested, run.fence, run.started_at, run.summary, run.output, \
+     run.parent_run_id, run.parent_action_id, run.attempt, run.input, run.settings, \
+     run.cancel_requested OR root.cancel_requested, run.fence - run.reopened_fence, run.started_at, run.summary, run.output, \
      run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
      decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at, \
      run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id \
@@ -31,7 +31,7 @@ const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
 
-const STANDING: &str = "SELECT status, parent_run_id, parent_action_id, resumed_from, in_doubt, steps, input_tokens, \
+const STANDING: &str = "SELECT status, parent_run_id, parent_action_id, attempt, in_doubt, steps, input_tokens, \
      output_tokens, thought_tokens, cached_tokens, thread_id FROM agent_run WHERE id = $1";
 
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
@@ -39,7 +39,7 @@ const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_ru
 
 /// The public columns of a run, in the order of [`shown`]; `created_at` and `id` come first, as in every list.
 pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, parent_run_id, status, summary, output, \
-     error_message, steps, started_at, completed_at, definition_hash, version, resumed_from, resumed_by, recovered_from, \
+     error_message, steps, started_at, completed_at, definition_hash, version, attempts, recovered_from, \
      stop_reason, in_doubt, input_tokens, output_tokens, thought_tokens, cached_tokens, \
      (SELECT decision.outcome_category FROM decision_log decision WHERE decision.id = agent_run.id) AS outcome_category";
 
@@ -112,7 +112,7 @@ impl Store {
                 found = Some(RunState {
                     status: parsed(&row, 0, RunStatus::parse)?,
                     origin: origin(&row, 1, 10)?,
-                    resumes: opt_run_id(&row, 3)?,
+                    attempt: row.int(3)?.try_into().unwrap_or(u32::MAX),
                     in_doubt: in_doubt(&row, 4)?,
                     steps: row.int(5)?.try_into().unwrap_or(u32::MAX),
                     usage: usage(&row, 6)?,
@@ -234,7 +234,7 @@ fn away(error: QueryError) -> RecordError {
 fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Error> {
     let tenant = parsed(row, 1, |text| TenantId::parse(text).ok())?;
     let user = parsed(row, 2, |text| UserId::parse(text).ok())?;
-    let message = row.opt_text(25)?.filter(|_| keeps_words).unwrap_or_default();
+    let message = row.opt_text(24)?.filter(|_| keeps_words).unwrap_or_default();
     Ok(StoredRun {
         id,
         status: parsed(row, 0, RunStatus::parse)?,
@@ -244,46 +244,51 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
         decision: OpenDecision {
             id: id.decision(),
             tenant: tenant.clone(),
-            surface: parsed(row, 23, |text| SURFACES.into_iter().find(|surface| *surface == text))?,
+            surface: parsed(row, 22, |text| SURFACES.into_iter().find(|surface| *surface == text))?,
             user: user.clone(),
-            conversation: parsed(row, 24, |text| ConversationId::parse(text).ok())?,
+            conversation: parsed(row, 23, |text| ConversationId::parse(text).ok())?,
             message: message.into(),
-            definition_hash: row.text(26)?.into(),
-            request_id: row.text(27)?.into(),
-            created_at: row.int(28)?,
+            definition_hash: row.text(25)?.into(),
+            request_id: row.text(26)?.into(),
+            created_at: row.int(27)?,
         },
         tenant,
         user,
-        origin: origin(row, 6, 33)?,
-        resumes: opt_run_id(row, 8)?,
-        resumed_by: opt_run_id(row, 9)?,
+        origin: origin(row, 6, 32)?,
+        attempt: row.int(8)?.try_into().unwrap_or(u32::MAX),
         snapshot: Snapshot {
-            hash: row.text(21)?.into(),
-            text: row.text(22)?.into(),
+            hash: row.text(20)?.into(),
+            text: row.text(21)?.into(),
         },
-        input: parsed(row, 10, json)?.into(),
-        settings: parsed(row, 11, json)?.into(),
-        cancel: row.bool(12)?,
-        fence: row.int(13)?,
-        started_at: row.opt_int(14)?,
-        summary: row.opt_text(15)?.map(Arc::from),
-        output: opt_parsed(row, 16, json)?.map(Arc::from),
-        error_message: row.opt_text(17)?.map(Arc::from),
-        stop_reason: opt_parsed(row, 18, StopReason::parse)?,
-        in_doubt: in_doubt(row, 19)?,
-        steps: row.int(20)?.try_into().unwrap_or(u32::MAX),
-        usage: usage(row, 29)?,
+        input: parsed(row, 9, json)?.into(),
+        settings: parsed(row, 10, json)?.into(),
+        cancel: row.bool(11)?,
+        takes: row.int(12)?,
+        started_at: row.opt_int(13)?,
+        summary: row.opt_text(14)?.map(Arc::from),
+        output: opt_parsed(row, 15, json)?.map(Arc::from),
+        error_message: row.opt_text(16)?.map(Arc::from),
+        stop_reason: opt_parsed(row, 17, StopReason::parse)?,
+        in_doubt: in_doubt(row, 18)?,
+        steps: row.int(19)?.try_into().unwrap_or(u32::MAX),
+        usage: usage(row, 28)?,
     })
 }
 
 /// A row of [`SHOWN`]. Adds to the bytes read so far.
 pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, sqlx::Error> {
     let (summary, output, error_message) = (row.opt_text(6)?, row.opt_text(7)?, row.opt_text(8)?);
-    *bytes += [&summary, &output, &error_message, &row.opt_text(18)?]
-        .into_iter()
-        .flatten()
-        .map(String::len)
-        .sum::<usize>();
+    *bytes += [
+        &summary,
+        &output,
+        &error_message,
+        &row.opt_text(14)?,
+        &row.opt_text(17)?,
+    ]
+    .into_iter()
+    .flatten()
+    .map(String::len)
+    .sum::<usize>();
     let (started_at, completed_at) = (row.opt_int(10)?, row.opt_int(11)?);
     let duration_us = started_at
         .zip(completed_at)
@@ -305,13 +310,12 @@ pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, 
         duration_ms: duration_us.map(|us| us.max(0).unsigned_abs() / 1000),
         definition_hash: row.text(12)?,
         definition_version: row.opt_int(13)?,
-        resumed_from: opt_run_id(row, 14)?,
-        resumed_by: opt_run_id(row, 15)?,
-        recovered_from: opt_parsed(row, 16, StopReason::parse)?,
-        stop_reason: opt_parsed(row, 17, StopReason::parse)?,
-        in_doubt: in_doubt(row, 18)?,
-        usage: usage(row, 19)?,
-        outcome_category: opt_parsed(row, 23, Outcome::parse)?,
+        attempts: attempts(row, 14)?,
+        recovered_from: opt_parsed(row, 15, StopReason::parse)?,
+        stop_reason: opt_parsed(row, 16, StopReason::parse)?,
+        in_doubt: in_doubt(row, 17)?,
+        usage: usage(row, 18)?,
+        outcome_category: opt_parsed(row, 22, Outcome::parse)?,
     })
 }
 
@@ -343,6 +347,11 @@ fn json(text: &str) -> Option<Box<RawValue>> {
 fn in_doubt(row: &Row, column: usize) -> Result<Vec<InDoubtCall>, sqlx::Error> {
     let calls = opt_parsed(row, column, |text| serde_json::from_str(text).ok())?;
     Ok(calls.unwrap_or_default())
+}
+
+fn attempts(row: &Row, column: usize) -> Result<Vec<Attempt>, sqlx::Error> {
+    let attempts = opt_parsed(row, column, |text| serde_json::from_str(text).ok())?;
+    Ok(attempts.unwrap_or_default())
 }
 
 fn run_id(row: &Row, column: usize) -> Result<RunId, sqlx::Error> {

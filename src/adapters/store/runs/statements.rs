@@ -37,14 +37,15 @@ pub(in super::super) struct RunStatements {
     /// hash: keeps it from being deleted until this transaction ends; only on PostgreSQL.
     pub(super) hold_snapshot: Option<Sql>,
     pub(super) create: Insert,
-    /// paused run, the new one.
-    pub(super) resume: Sql,
-    /// run → status, resumed by.
-    pub(super) resumable: Sql,
-    /// paused run, new run: undoes the resume, because the new run was abandoned.
-    pub(super) unresume: Sql,
-    /// run: the run that it was to resume can be resumed again.
-    pub(super) unresume_by: Sql,
+    /// run → status, attempt, request that reopened it, resumed by, fence, attempts, started at, completed at, stop
+    /// reason, error message, summary, steps.
+    pub(super) reopenable: Sql,
+    /// run, status, holder, lease in microseconds, request, attempts, settings, fences of this reopening.
+    pub(super) reopen: Sql,
+    /// run, time, entry: adds the entry to its journal.
+    pub(super) reopen_entry: Sql,
+    /// run: its decision is open again.
+    pub(super) reopen_decision: Sql,
     /// run, holder: ends a run whose creation was not acknowledged.
     pub(super) abandon: Sql,
     /// run, holder, lease id, lease in microseconds → fence. On PostgreSQL it skips a locked row and does not wait for
@@ -85,7 +86,7 @@ pub(in super::super) struct RunStatements {
     pub(super) close_given_up: Sql,
     /// root → tool and status of its side effects that completed or are in doubt.
     pub(super) effects: Sql,
-    /// run: cancels it if it is queued.
+    /// run: cancels it if it is queued and has never begun.
     pub(super) cancel_queued: Sql,
     /// run: closes the decision of a run that was cancelled while queued.
     pub(super) close_cancelled: Sql,
@@ -122,7 +123,7 @@ pub(in super::super) struct RunStatements {
 
 const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, parent_action_id, tenant, user_id, \
      project_id, agent_id, version, definition_hash, snapshot_hash, input, settings, status, holder, lease_until, fence, \
-     takes, created_at, started_at, resumed_from, thread_id)";
+     takes, created_at, started_at, thread_id)";
 // The row exists if an earlier commit of the same op was not acknowledged.
 const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
@@ -197,16 +198,28 @@ impl RunStatements {
             create: Insert::new(
                 dialect,
                 CREATE_HEAD,
-                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?, ?)"),
+                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?)"),
                 CREATE_TAIL,
             ),
-            resume: "UPDATE agent_run SET resumed_by = $2 WHERE id = $1 AND status = 'paused' \
-                     AND (resumed_by IS NULL OR resumed_by = $2)"
+            reopenable: "SELECT status, attempt, reopened_by, resumed_by, fence, attempts, started_at, completed_at, \
+                         stop_reason, error_message, summary, steps FROM agent_run WHERE id = $1"
                 .into(),
-            resumable: "SELECT status, resumed_by FROM agent_run WHERE id = $1".into(),
-            unresume: "UPDATE agent_run SET resumed_by = NULL WHERE id = $1 AND resumed_by = $2".into(),
-            unresume_by: "UPDATE agent_run SET resumed_by = NULL WHERE resumed_by = $1 \
-                          AND id = (SELECT r.resumed_from FROM agent_run r WHERE r.id = $1)"
+            reopen: format!(
+                "UPDATE agent_run SET status = $2, holder = $3, lease_id = NULL, lease_until = {now} + $4, \
+                 reopened_by = $5, attempts = $6, settings = $7, attempt = attempt + 1, takes = $8, \
+                 reopened_fence = fence, fence = fence + $8, cancel_requested = FALSE, completed_at = NULL, \
+                 started_at = CASE WHEN $2 = 'queued' THEN NULL ELSE {now} END, summary = NULL, output = NULL, \
+                 error_message = NULL, stop_reason = NULL, recovered_from = NULL, in_doubt = NULL \
+                 WHERE id = $1 AND status = 'paused' AND resumed_by IS NULL"
+            )
+            .into(),
+            reopen_entry: "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body) \
+                           SELECT $1, COALESCE(MAX(number), 0) + 1, CAST($2 AS BIGINT), 0, $3 FROM agent_run_entry WHERE run_id = $1"
+                .into(),
+            reopen_decision: "UPDATE decision_log SET status = 'open', recovered = FALSE, decision_type = NULL, \
+                              outcome_category = NULL, intent = NULL, response = NULL, model = NULL, iterations = NULL, \
+                              input_tokens = NULL, output_tokens = NULL, thought_tokens = NULL, cached_tokens = NULL, \
+                              duration_us = NULL, error_detail = NULL WHERE id = $1 AND owner = $1 AND status = 'closed'"
                 .into(),
             abandon: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \
@@ -299,7 +312,7 @@ impl RunStatements {
                 .into(),
             cancel_queued: format!(
                 "UPDATE agent_run SET status = 'cancelled', cancel_requested = TRUE, completed_at = {now}, \
-                 lease_until = NULL, error_message = 'cancelled before it began' WHERE id = $1 AND status = 'queued'"
+                 lease_until = NULL, error_message = 'cancelled before it began' WHERE id = $1 AND status = 'queued' AND attempt = 0"
             )
             .into(),
             close_cancelled: format!(

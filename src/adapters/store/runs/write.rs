@@ -11,6 +11,7 @@ impl Batch<'_> {
     pub(in super::super) async fn write_run(&self, conn: &mut Conn, op: &RunOp) -> Result<RunDone, Fault> {
         Ok(match op {
             RunOp::Create(run) => RunDone::Created(self.create(conn, run).await?),
+            RunOp::Reopen(run, request) => RunDone::Reopened(self.reopen(conn, run, *request).await?),
             RunOp::Abandon(abandoned) => {
                 self.abandon_run(conn, abandoned).await?;
                 RunDone::Written
@@ -96,8 +97,6 @@ mod tests {
                 created_at: 0,
             },
             origin: Origin::Trigger,
-            resumes: None,
-            settled: None,
             snapshot: Snapshot {
                 hash: "h".into(),
                 text: "{}".into(),

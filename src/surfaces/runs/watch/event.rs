@@ -182,12 +182,8 @@ pub enum RunEventKind {
     HandedOver,
     /// Another process claimed the run, because the previous one died.
     Recovered,
-    /// The run resumes a paused run.
-    Resumed {
-        /// The paused run.
-        #[schema(value_type = String, format = "uuid")]
-        from: RunId,
-    },
+    /// The paused run was resumed.
+    Resumed,
     /// The run has ended. This is the last event.
     End {
         /// The final state of the run.

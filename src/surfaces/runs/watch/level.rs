@@ -4,14 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::value::RawValue;
 
-use super::entries;
 use super::event::{ProposedCall, RunEventKind};
 use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallResult, Cause, Entry, Part, PolicyDecision, Proposed};
-use crate::engine::agent::Agents;
 use crate::engine::tool_name;
-use crate::surfaces::StoreFailure;
 
 /// The read position in one run.
 pub(super) struct Level {
@@ -19,11 +16,17 @@ pub(super) struct Level {
     pub(super) after: u64,
     pub(super) read: VecDeque<(u64, Entry)>,
     calls: HashMap<ActionId, ProposedCall>,
+    /// Of a called run: the current part of its journal, and the part to be shown, counted by its resumes.
+    part: Option<(usize, usize)>,
+    /// How often each called run was started.
+    starts: HashMap<RunId, usize>,
 }
 
 impl Level {
-    pub(super) fn new(run: RunId) -> Self {
+    pub(super) fn new(run: RunId, part: Option<usize>) -> Self {
         Self {
+            part: part.map(|of| (0, of)),
+            starts: HashMap::new(),
             run,
             after: 0,
             read: VecDeque::new(),
@@ -31,28 +34,24 @@ impl Level {
         }
     }
 
-    /// Learns the calls of the resumed runs: the settlement of these calls, and the rest of a flow's open step, are
-    /// events of this run.
-    pub(super) async fn learn_of(&mut self, agents: &Agents, from: RunId) -> Result<(), StoreFailure> {
-        let mut at = Some(from);
-        while let Some(run) = at.take() {
-            let mut after = 0;
-            loop {
-                let page = entries(agents, run, after).await?;
-                if page.is_empty() {
-                    break;
-                }
-                for (number, entry) in &page {
-                    after = *number;
-                    self.learn(entry);
-                    self.forget(entry);
-                    if let Entry::Resumed { from } = entry {
-                        at = Some(*from);
-                    }
-                }
-            }
-        }
-        Ok(())
+    /// Moves to the next part of the journal of a called run, which begins with this entry. False: the part ends here.
+    /// A run that was cut short and reopened was started by its caller once more for each part.
+    pub(super) fn enters_part(&mut self) -> bool {
+        let Some((part, of)) = &mut self.part else { return true };
+        *part += 1;
+        *part <= *of
+    }
+
+    /// Is the reader at a part of the journal that it was shown before?
+    pub(super) fn is_before_its_part(&self) -> bool {
+        self.part.is_some_and(|(part, of)| part < of)
+    }
+
+    /// The part of a called run's journal that begins with this start.
+    pub(super) fn part_of(&mut self, child: RunId) -> usize {
+        let starts = self.starts.entry(child).or_default();
+        *starts += 1;
+        *starts - 1
     }
 
     pub(super) fn learn(&mut self, entry: &Entry) {
@@ -67,15 +66,6 @@ impl Level {
             && let Some(known) = self.calls.get_mut(call)
         {
             known.parameters = serde_json::from_str(arguments.get()).unwrap_or_default();
-        }
-    }
-
-    /// A successful call has no further events in the resuming run; an in-doubt call may still be settled.
-    fn forget(&mut self, entry: &Entry) {
-        if let Entry::Result { call, result } = entry
-            && result.outcome.is_ok()
-        {
-            self.calls.remove(call);
         }
     }
 
@@ -115,7 +105,7 @@ impl Level {
             Entry::Halted => RunEventKind::HandedOver,
             Entry::Suspended => RunEventKind::AwaitingConfirmation,
             Entry::Recovered => RunEventKind::Recovered,
-            Entry::Resumed { from } => RunEventKind::Resumed { from },
+            Entry::Resumed { .. } => RunEventKind::Resumed,
             Entry::Decided {
                 call,
                 decision: PolicyDecision::RequireApproval { arguments, reason, .. },
@@ -171,9 +161,13 @@ impl Level {
         })
     }
 
-    /// The last event of a call.
+    /// The result of a call.
     fn result(&mut self, call: ActionId, result: &CallResult) -> RunEventKind {
-        let known = self.calls.remove(&call);
+        // The result of an in-doubt call may be replaced, when a user has settled it.
+        let known = match result.outcome {
+            Ok(_) => self.calls.remove(&call),
+            Err(_) => self.calls.get(&call).cloned(),
+        };
         let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool));
         let (data, error) = match &result.outcome {
             Ok(data) => (serde_json::from_str(data.get()).ok(), None),

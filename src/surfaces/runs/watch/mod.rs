@@ -86,7 +86,7 @@ impl Watch {
             unrecorded,
             tenant,
             root: run,
-            levels: vec![Level::new(run)],
+            levels: vec![Level::new(run, None)],
             ahead: cursor.0.into(),
             live: None,
             under_way: HashMap::new(),
@@ -168,15 +168,24 @@ impl Watch {
         {
             return Ok(Some(reset(cursor, run)));
         }
+        let begins_part = matches!(level.read.front(), Some((_, Entry::Resumed { .. })));
+        if begins_part && !level.enters_part() {
+            self.levels.pop();
+            self.ahead.clear();
+            return Ok(None);
+        }
         if let Some((number, entry)) = level.read.pop_front() {
             self.patience = LOOK;
             level.after = number;
             level.learn(&entry);
+            if level.is_before_its_part() {
+                return Ok(None);
+            }
             if matches!(entry, Entry::ModelFault { .. }) {
                 self.under_way.remove(&run);
             }
             let child = match &entry {
-                Entry::Started { child, .. } => *child,
+                Entry::Started { child: Some(child), .. } => Some((*child, level.part_of(*child))),
                 _ => None,
             };
             let event = level.event(entry);
@@ -189,7 +198,9 @@ impl Watch {
                 self.ahead.clear();
             }
             match child {
-                Some(child) if !had || skip == Some(number) => self.levels.push(Level::new(child)),
+                Some((child, part)) if !had || skip == Some(number) => {
+                    self.levels.push(Level::new(child, Some(part)));
+                }
                 _ if skip == Some(number) => self.ahead.clear(),
                 _ => {}
             }
@@ -220,11 +231,6 @@ impl Watch {
         };
         if level.read.is_empty() {
             let entries = entries(&self.agents, level.run, level.after).await?;
-            for (_, entry) in &entries {
-                if let Entry::Resumed { from } = entry {
-                    level.learn_of(&self.agents, *from).await?;
-                }
-            }
             // The text of these turns was sent live before they were written, and late text would come after the turn.
             // So the received text is dropped, and the subscription is renewed.
             let turns = entries
