@@ -416,7 +416,8 @@ async fn the_step_limit_of_a_looping_agent_covers_all_rounds() {
     );
     assert_eq!((run.row.steps, run.summary()), (4, "a round"));
     let run = rig.resume(run.id, &[]).await;
-    assert_eq!((run.status(), run.row.steps), (RunStatus::Paused, 4));
+    // Another four: the steps of all attempts are reported, and the limit counts those of the current one.
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Paused, 8));
     assert_eq!(rig.model.asked().len(), 8);
     assert!(rig.model.asked()[7].task().contains("round 4 of at most 9"));
 }
