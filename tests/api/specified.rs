@@ -369,7 +369,7 @@ async fn every_answer_about_a_run_is_read_by_a_client_of_the_specification() {
             .said_by_ann("GET", "/api/projects/default/runs", &[], None)
             .await
             .expect(200);
-        assert_eq!(page["runs"].as_array().unwrap().iter().map(run).count(), 9, "{page}");
+        assert_eq!(page["runs"].as_array().unwrap().iter().map(run).count(), 8, "{page}");
         app.stop().await;
     }
 }

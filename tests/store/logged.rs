@@ -1,8 +1,9 @@
 //! The log lines of decisions.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::RunStatus;
@@ -16,9 +17,23 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use crate::commits::{Writes, finished};
 use crate::support::{TestDb, begin, closed, done, intent, new_run, open_decision};
 
-/// The log lines about decisions, with their fields as text.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+thread_local! {
+    /// The log lines about decisions that this thread wrote, with their fields as text.
+    static LINES: RefCell<Vec<BTreeMap<String, String>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Subscribes for the whole process: with a subscriber of one thread, a place that another thread logs from first is never
+/// asked about again.
+fn subscribe() {
+    static SUBSCRIBED: Once = Once::new();
+    SUBSCRIBED.call_once(|| {
+        let subscriber = tracing_subscriber::registry().with(Lines);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+}
+
+/// Collects [`LINES`].
+struct Lines;
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -35,15 +50,14 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut line = Line(BTreeMap::new());
         event.record(&mut line);
         if line.0.contains_key("decision_id") && *event.metadata().level() == Level::INFO {
-            self.0.lock().unwrap().push(line.0);
+            LINES.with_borrow_mut(|lines| lines.push(line.0));
         }
     }
 }
 
-impl Lines {
-    fn take(&self) -> Vec<BTreeMap<String, String>> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
+/// The lines since the last call.
+fn lines() -> Vec<BTreeMap<String, String>> {
+    LINES.take()
 }
 
 /// A decision with one call.
@@ -59,11 +73,10 @@ async fn chat(store: &Store) -> String {
 /// Each decision is one line at INFO, whatever its surface, after it is recorded and not before.
 pub(crate) async fn each_decision_is_one_log_line_with_its_key_fields(db: TestDb) {
     let store = db.open().await;
-    let lines = Lines::default();
-    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+    subscribe();
 
     let id = chat(&store).await;
-    let [line] = &lines.take()[..] else { panic!("one line") };
+    let [line] = &lines()[..] else { panic!("one line") };
     assert_eq!(line["decision_id"], id);
     for (field, value) in [
         ("surface", "chat"),
@@ -79,18 +92,18 @@ pub(crate) async fn each_decision_is_one_log_line_with_its_key_fields(db: TestDb
 
     let run = new_run();
     let lease = begin(&store, &run).await;
-    assert_eq!(lines.take(), [], "it is not decided yet");
+    assert_eq!(lines(), [], "it is not decided yet");
     let lost = Lease {
         fence: lease.fence + 1,
         ..lease
     };
     let end = finished(lost, &run, RunStatus::Completed, Vec::new());
     assert_eq!(store.finish(end).await.unwrap(), Committed::LeaseLost);
-    assert_eq!(lines.take(), [], "another process decides it");
+    assert_eq!(lines(), [], "another process decides it");
     let end = finished(lease, &run, RunStatus::Completed, Vec::new());
     let id = end.decision.open.id.to_string();
     assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
-    let [line] = &lines.take()[..] else { panic!("one line") };
+    let [line] = &lines()[..] else { panic!("one line") };
     assert_eq!((&line["decision_id"], &*line["surface"]), (&id, "agent"));
     store.shutdown().await;
 }

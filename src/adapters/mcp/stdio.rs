@@ -147,7 +147,8 @@ fn hide(line: Vec<u8>, secrets: &Secrets, parts: Parts) -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::Mutex;
+    use std::cell::RefCell;
+    use std::sync::Once;
 
     use super::*;
     use crate::adapters::mcp::answers;
@@ -171,6 +172,8 @@ mod tests {
     /// C-FR-010: no part of a secret is logged, wherever it occurs in an endless line.
     #[tokio::test]
     async fn a_secret_across_two_pieces_of_a_line_is_masked() {
+        static SUBSCRIBED: Once = Once::new();
+        SUBSCRIBED.call_once(|| tracing::subscriber::set_global_default(Pieces).unwrap());
         for (value, secret) in [
             ("canary-0123456789", "canary-0123456789"),
             ("kanärie-öäüöäüöäü", "kanärie-öäüöäüöäü"),
@@ -181,18 +184,21 @@ mod tests {
         ] {
             for before in 4000..4100 {
                 let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(5000));
-                let logged = Pieces::default();
-                let _guard = tracing::subscriber::set_default(logged.clone());
                 log(source(value), text.as_bytes(), LastWords::default()).await;
-                let pieces = logged.0.lock().unwrap().concat();
+                let pieces = PIECES.take().concat();
                 assert_eq!(pieces, text.replace(secret, "***"), "{before}");
             }
         }
     }
 
-    /// Records the logged messages.
-    #[derive(Clone, Default)]
-    struct Pieces(Arc<Mutex<Vec<String>>>);
+    thread_local! {
+        /// The messages that this thread has logged.
+        static PIECES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Collects [`PIECES`]. It subscribes for the whole process: with a subscriber of one thread, a place that another
+    /// thread logs from first is never asked about again.
+    struct Pieces;
 
     impl tracing::Subscriber for Pieces {
         fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
@@ -206,7 +212,7 @@ mod tests {
         fn event(&self, event: &tracing::Event<'_>) {
             event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
                 if field.name() == "message" {
-                    self.0.lock().unwrap().push(format!("{value:?}"));
+                    PIECES.with_borrow_mut(|pieces| pieces.push(format!("{value:?}")));
                 }
             });
         }

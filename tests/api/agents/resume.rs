@@ -56,7 +56,7 @@ async fn a_run_at_its_step_limit_is_resumed_once_with_a_fresh_budget() {
         assert_eq!(resumed["attempts"], json!([attempt]), "{resumed}");
         assert_eq!(resumed["definition_hash"], paused["definition_hash"]);
         let listed = app.runs("").await;
-        assert_eq!(listed, [resumed.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&resumed));
         // The resumed run has the earlier conversation.
         let asked = app.gemini.requests();
         assert!(said(&asked[2]) > said(&asked[1]), "{}", asked[2]);
