@@ -2,14 +2,17 @@
 //! with, even if the files have changed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::domain::canonical;
 use crate::domain::definition::{Agents, Definition, Form};
+use crate::engine::Toolset;
+use crate::engine::verdict::OutputContract;
 use crate::ports::runs::Snapshot;
 
 /// An agent and every agent that it can call, directly or indirectly, by name.
@@ -26,6 +29,51 @@ pub struct Member {
     pub definition: Arc<Definition>,
     /// The schema of its output, wherever it was defined.
     pub output_schema: Option<Arc<Value>>,
+    shared: Arc<Shared>,
+}
+
+/// What the runs of one agent share in this process. It is made for the first of them.
+#[derive(Debug, Default)]
+struct Shared {
+    contract: OnceLock<Result<Option<Arc<OutputContract>>, String>>,
+    /// The last complete toolset, and whether it can end a loop.
+    toolset: ArcSwapOption<(Arc<Toolset>, bool)>,
+}
+
+impl Member {
+    fn new(definition: Arc<Definition>, output_schema: Option<Arc<Value>>) -> Self {
+        Self {
+            definition,
+            output_schema,
+            shared: Arc::default(),
+        }
+    }
+
+    /// The output that it must return, if its definition has one.
+    ///
+    /// # Errors
+    /// Its schema is invalid.
+    pub(super) fn contract(&self) -> Result<Option<Arc<OutputContract>>, String> {
+        let made = self.shared.contract.get_or_init(|| {
+            let (Some(output), Some(schema)) = (&self.definition.output, &self.output_schema) else {
+                return Ok(None);
+            };
+            OutputContract::new(output, schema).map(|contract| Some(Arc::new(contract)))
+        });
+        made.clone()
+    }
+
+    /// Its complete toolset for this generation of the catalog, if an earlier run made it.
+    pub(super) fn toolset(&self, generation: u64, in_loop: bool) -> Option<Arc<Toolset>> {
+        let kept = self.shared.toolset.load();
+        let (toolset, of_loop) = kept.as_deref()?;
+        (toolset.generation == generation && *of_loop == in_loop).then(|| Arc::clone(toolset))
+    }
+
+    /// Keeps a complete toolset for later runs.
+    pub(super) fn keep_toolset(&self, toolset: &Arc<Toolset>, in_loop: bool) {
+        self.shared.toolset.store(Some(Arc::new((Arc::clone(toolset), in_loop))));
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -53,10 +101,7 @@ impl DefinitionSnapshot {
             let agent = agents.get(&name)?;
             let called = agent.definition.calls(|name| agents.contains_key(name));
             open.extend(called.into_iter().map(str::to_owned));
-            let member = Member {
-                definition: Arc::clone(&agent.definition),
-                output_schema: agent.output_schema.clone(),
-            };
+            let member = Member::new(Arc::clone(&agent.definition), agent.output_schema.clone());
             members.insert(name, member);
         }
         let snapshot = text(&members);
@@ -88,10 +133,7 @@ impl DefinitionSnapshot {
                 let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
                 lines.join("; ")
             })?;
-            let member = Member {
-                definition: Arc::new(definition),
-                output_schema: member.output_schema.map(Arc::new),
-            };
+            let member = Member::new(Arc::new(definition), member.output_schema.map(Arc::new));
             members.insert(name, member);
         }
         Ok(Self {

@@ -14,7 +14,7 @@ use crate::domain::templates::{MOST_RENDERED, RenderError, Template};
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
 use crate::engine::toolset::clash;
-use crate::engine::verdict::{OutputContract, VerdictFunction};
+use crate::engine::verdict::VerdictFunction;
 use crate::engine::{Context, Durability, Record, Run, Strategy, Toolset, context, flow};
 use crate::ports::model::Declaration;
 use crate::ports::runs::StoredRun;
@@ -79,14 +79,11 @@ pub(super) async fn parts(
         serde_json::from_str(stored.settings.get()).map_err(|error| unable("its settings cannot be read", &error))?;
     let input: Map<String, Value> =
         serde_json::from_str(stored.input.get()).map_err(|error| unable("its inputs cannot be read", &error))?;
-    let definition = member.definition;
+    let definition = Arc::clone(&member.definition);
     agents.models.of(&definition).map_err(Ending::Unable)?;
-    let contract = match (&definition.output, &member.output_schema) {
-        (Some(output), Some(schema)) => Some(Arc::new(
-            OutputContract::new(output, schema).map_err(|error| unable("its output schema is invalid", &error))?,
-        )),
-        _ => None,
-    };
+    let contract = member
+        .contract()
+        .map_err(|error| unable("its output schema is invalid", &error))?;
     let output_due = contract.is_some();
     let strategy = settings.strategy(&definition);
     let mut verdicts = Vec::new();
@@ -97,7 +94,17 @@ pub(super) async fn parts(
     let toolset = if strategy.flow().is_some() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
-        toolset(agents, &bundle, &definition, &verdicts, tolerate_missing_tools).await?
+        let generation = agents.engine.tools.catalog().generation;
+        match member.toolset(generation, settings.in_loop) {
+            Some(toolset) => toolset,
+            None => {
+                let toolset = toolset(agents, &bundle, &definition, &verdicts, tolerate_missing_tools).await?;
+                if toolset.missing.is_empty() {
+                    member.keep_toolset(&toolset, settings.in_loop);
+                }
+                toolset
+            }
+        }
     };
     let (mut system, mut task) = (String::new(), None);
     if let Some(prompt) = &definition.prompt {

@@ -20,7 +20,7 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{ProjectId, UserId};
 use crate::domain::policy::AGENT;
-use crate::engine::agent::{DefinitionSnapshot, Settings};
+use crate::engine::agent::Settings;
 
 /// The surface with everything it uses.
 pub struct DeclaredAgents {
@@ -95,7 +95,7 @@ impl DeclaredAgents {
             surface: AGENT,
             origin: Origin::Trigger,
             inputs,
-            snapshot: DefinitionSnapshot::of(&trigger.agent, &project.agents).ok_or(StoreFailure::NotFound)?,
+            snapshot: project.snapshot(&trigger.agent).ok_or(StoreFailure::NotFound)?,
             version: project.versions.get(&trigger.agent).copied(),
             agent: trigger.agent.into(),
             project: trigger.project,

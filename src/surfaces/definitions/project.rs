@@ -1,6 +1,7 @@
 //! The agents of one project, checked together, and why one of them cannot run now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use super::directory::FileAgents;
 use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_TOLD, Source, check};
 use crate::domain::text;
 use crate::engine::Toolset;
-use crate::engine::agent::Models;
+use crate::engine::agent::{DefinitionSnapshot, Models};
 use crate::engine::toolset::{by_reason, clash};
 use crate::ports::definitions::StoredVersion;
 use crate::ports::tools::Catalog;
@@ -29,6 +30,21 @@ pub struct Project {
     pub versions: BTreeMap<String, i64>,
     /// Agents that came through the API and became invalid because a file changed.
     pub broken: BTreeMap<String, Broken>,
+    /// The snapshots that runs were begun with, by agent.
+    snapshots: Mutex<HashMap<String, Arc<DefinitionSnapshot>>>,
+}
+
+impl Project {
+    /// The snapshot of a valid agent; runs that begin with the same agents share it.
+    pub fn snapshot(&self, agent: &str) -> Option<Arc<DefinitionSnapshot>> {
+        let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = snapshots.get(agent) {
+            return Some(Arc::clone(known));
+        }
+        let snapshot = Arc::new(DefinitionSnapshot::of(agent, &self.agents)?);
+        snapshots.insert(agent.to_owned(), Arc::clone(&snapshot));
+        Some(snapshot)
+    }
 }
 
 /// The agents of a project after a check.
@@ -125,6 +141,7 @@ pub(super) fn checked_project(
         agents: checked.agents,
         versions,
         broken,
+        ..Project::default()
     };
     CheckedProject {
         project,

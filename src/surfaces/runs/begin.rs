@@ -34,7 +34,7 @@ pub struct Begin {
     /// The version of its definition, where it has any.
     pub version: Option<i64>,
     /// The definitions that it needs, with its own.
-    pub snapshot: DefinitionSnapshot,
+    pub snapshot: Arc<DefinitionSnapshot>,
     /// The inputs, to be checked against the definition.
     pub inputs: Map<String, Value>,
     /// Its limits and settings.

@@ -135,7 +135,7 @@ impl Threads {
                 return Err(MessageError::NoAnswerer(why));
             }
         };
-        let snapshot = DefinitionSnapshot::of(&self.settings.agent, &project.agents).ok_or(StoreFailure::NotFound)?;
+        let snapshot = project.snapshot(&self.settings.agent).ok_or(StoreFailure::NotFound)?;
         let version = project.versions.get(&self.settings.agent).copied();
         let begin = self.begin_of(message, id, agent, version, snapshot);
         let mut begun = self.runs.begin(caller, user, begin).await?;
@@ -151,7 +151,7 @@ impl Threads {
         project: ProjectId,
         agent: &Agent,
         version: Option<i64>,
-        snapshot: DefinitionSnapshot,
+        snapshot: Arc<DefinitionSnapshot>,
     ) -> Begin {
         let settings = Settings::top(&agent.definition, None, message.meta.traceparent.clone());
         let settings = Settings {
