@@ -6,12 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::db::{Conn, Dialect, Readers};
 use super::error::{StoreError, describe};
 use super::sqlite::Sqlite;
+use super::sqlite_readers::SqliteReaders;
 
 /// How long a writer waits for SQLite's lock in one attempt. After it, the writer checks whether any caller still
 /// waits.
@@ -138,12 +139,8 @@ impl Target {
     pub(super) fn readers(&self, count: u32, limit: Duration) -> Readers {
         match self {
             Self::Sqlite { options, .. } => {
-                let pool = SqlitePoolOptions::new()
-                    .min_connections(0)
-                    .max_connections(count)
-                    .acquire_timeout(CONNECT_TIMEOUT)
-                    .idle_timeout(Duration::from_secs(60));
-                Readers::Sqlite(pool.connect_lazy_with(reading_sqlite(options)), limit)
+                let path = options.get_filename().to_owned();
+                Readers::Sqlite(SqliteReaders::new(path, count, CONNECT_TIMEOUT, limit))
             }
             Self::Postgres(options) => {
                 let pool = PgPoolOptions::new()
@@ -196,15 +193,6 @@ impl Target {
             Self::Postgres(_) => None,
         }
     }
-}
-
-fn reading_sqlite(options: &SqliteConnectOptions) -> SqliteConnectOptions {
-    options
-        .clone()
-        .create_if_missing(false)
-        .busy_timeout(CONNECT_TIMEOUT)
-        .pragma("query_only", "ON")
-        .pragma("cache_size", "-16384")
 }
 
 fn reading_postgres(options: &PgConnectOptions, limit: Duration) -> PgConnectOptions {

@@ -1,6 +1,6 @@
 //! One connection, to either database: the few operations that the store needs. Writers to SQLite use their own thread
-//! (`sqlite`), and so do commands that only read the schema. PostgreSQL, and the reads of a server, use the async
-//! driver.
+//! (`sqlite`), and so do commands that only read the schema. A server's reads of SQLite use threads for blocking work
+//! (`sqlite_readers`). PostgreSQL uses the async driver.
 //!
 //! SQL texts are the same for both databases. Static texts number their parameters (`$1`), which both support.
 //! Generated texts use `?` and are numbered for PostgreSQL by [`Dialect::placeholders`], because SQLite resolves a
@@ -8,13 +8,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
-use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use super::sqlite::{Sqlite, failure};
+use super::sqlite_readers::SqliteReaders;
 
 /// The database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +88,6 @@ pub(super) type Sql = Arc<str>;
 /// Receives rows one by one until it breaks.
 pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send + 'a;
 
-/// SQLite checks the clock after this many opcodes of a read, some thousand times a second.
-const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
-
 /// A separate connection, for a writer or for reading the schema. SQLite blocks the calling thread until it is done.
 pub(super) enum Conn {
     Sqlite(Sqlite),
@@ -101,20 +97,19 @@ pub(super) enum Conn {
 /// Connections for reading.
 #[derive(Clone)]
 pub(super) enum Readers {
-    /// With the statement timeout.
-    Sqlite(SqlitePool, Duration),
+    /// With their own timeout.
+    Sqlite(Arc<SqliteReaders>),
     /// The pool's connections have their own timeout.
     Postgres(PgPool),
 }
 
 /// A result row; columns by position.
 pub(super) enum Row {
-    Direct(Vec<rusqlite::types::Value>),
-    Sqlite(SqliteRow),
+    Sqlite(Vec<rusqlite::types::Value>),
     Postgres(PgRow),
 }
 
-fn direct<T: rusqlite::types::FromSql>(columns: &[rusqlite::types::Value], column: usize) -> Result<T, sqlx::Error> {
+fn of_sqlite<T: rusqlite::types::FromSql>(columns: &[rusqlite::types::Value], column: usize) -> Result<T, sqlx::Error> {
     let value = columns.get(column).ok_or(sqlx::Error::ColumnIndexOutOfBounds {
         index: column,
         len: columns.len(),
@@ -128,8 +123,7 @@ macro_rules! columns {
             $($(#[$doc])*
             pub(super) fn $name(&self, column: usize) -> Result<$type, sqlx::Error> {
                 match self {
-                    Self::Direct(columns) => direct(columns, column),
-                    Self::Sqlite(row) => row.try_get(column),
+                    Self::Sqlite(columns) => of_sqlite(columns, column),
                     Self::Postgres(row) => row.try_get(column),
                 }
             })+
@@ -145,45 +139,38 @@ columns! {
     bool: bool,
 }
 
-macro_rules! driver {
-    ($module:ident, $Database:ty, $Connection:ty, $wrap:path) => {
-        mod $module {
-            use super::*;
+mod postgres {
+    use super::{Arc, AssertSqlSafe, EachRow, PgConnection, Row, Sql, TryStreamExt, Value};
 
-            type Query = sqlx::query::Query<'static, $Database, <$Database as sqlx::Database>::Arguments>;
+    type Query = sqlx::query::Query<'static, sqlx::Postgres, <sqlx::Postgres as sqlx::Database>::Arguments>;
 
-            pub(super) fn query(sql: &Sql, values: Vec<Value>) -> Query {
-                let mut query = sqlx::query::<$Database>(AssertSqlSafe(Arc::clone(sql)));
-                for value in values {
-                    query = match value {
-                        Value::Text(text) => query.bind(text),
-                        Value::Int(int) => query.bind(int),
-                        Value::Bool(bool) => query.bind(bool),
-                    };
-                }
-                query
-            }
+    pub(super) fn query(sql: &Sql, values: Vec<Value>) -> Query {
+        let mut query = sqlx::query::<sqlx::Postgres>(AssertSqlSafe(Arc::clone(sql)));
+        for value in values {
+            query = match value {
+                Value::Text(text) => query.bind(text),
+                Value::Int(int) => query.bind(int),
+                Value::Bool(bool) => query.bind(bool),
+            };
+        }
+        query
+    }
 
-            pub(super) async fn fetch(
-                connection: &mut $Connection,
-                sql: &Sql,
-                values: Vec<Value>,
-                each: &mut EachRow<'_>,
-            ) -> Result<(), sqlx::Error> {
-                let mut rows = query(sql, values).fetch(connection);
-                while let Some(row) = rows.try_next().await? {
-                    if each($wrap(row))?.is_break() {
-                        break;
-                    }
-                }
-                Ok(())
+    pub(super) async fn fetch(
+        connection: &mut PgConnection,
+        sql: &Sql,
+        values: Vec<Value>,
+        each: &mut EachRow<'_>,
+    ) -> Result<(), sqlx::Error> {
+        let mut rows = query(sql, values).fetch(connection);
+        while let Some(row) = rows.try_next().await? {
+            if each(Row::Postgres(row))?.is_break() {
+                break;
             }
         }
-    };
+        Ok(())
+    }
 }
-
-driver!(sqlite, sqlx::Sqlite, SqliteConnection, Row::Sqlite);
-driver!(postgres, sqlx::Postgres, PgConnection, Row::Postgres);
 
 impl Conn {
     pub(super) fn dialect(&self) -> Dialect {
@@ -249,18 +236,10 @@ impl Conn {
 }
 
 impl Readers {
-    /// Passes each row to `each` until it breaks. SQLite's thread would continue a slow statement after the caller gave
-    /// up, so it checks the clock.
+    /// Passes each row to `each` until it breaks.
     pub(super) async fn fetch(&self, sql: &Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(pool, limit) => {
-                let mut connection = pool.acquire().await?;
-                let end = Instant::now() + *limit;
-                let mut handle = connection.lock_handle().await?;
-                handle.set_progress_handler(OPCODES_BETWEEN_LOOKS, move || Instant::now() < end);
-                drop(handle);
-                sqlite::fetch(&mut connection, sql, values, each).await
-            }
+            Self::Sqlite(readers) => readers.fetch(sql, values, each).await,
             Self::Postgres(pool) => {
                 let mut connection = pool.acquire().await?;
                 postgres::fetch(&mut connection, sql, values, each).await
@@ -271,7 +250,7 @@ impl Readers {
     /// Closes all connections.
     pub(super) async fn close(&self) {
         match self {
-            Self::Sqlite(pool, _) => pool.close().await,
+            Self::Sqlite(readers) => readers.close().await,
             Self::Postgres(pool) => pool.close().await,
         }
     }

@@ -175,14 +175,7 @@ pub(super) fn is_locked(error: &sqlx::Error) -> bool {
 
 /// The low byte of an extended result code is its class (sqlite.org/rescode.html); `None` for another database's error.
 fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
-    let code = match error.try_downcast_ref::<Failure>() {
-        Some(failure) => failure.code,
-        None => {
-            error.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
-            error.code().unwrap_or_default().parse().unwrap_or(0)
-        }
-    };
-    Some(code & 0xff)
+    Some(error.try_downcast_ref::<Failure>()?.code & 0xff)
 }
 
 const SQLITE_ERROR: i32 = 1;

@@ -4,9 +4,10 @@
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
 //! is queued into one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection.
-//! `db` is the only module that knows both databases; `sqlite` implements one of them. Side effects are added to the
-//! `audit` log in the same transaction. A `commit` about a run, and other writes about runs and definitions (`runs`,
-//! `actions`, `definitions`), take the same path, but one op after another, since each returns a result.
+//! `db` is the only module that knows both databases; `sqlite` writes to one of them, and `sqlite_readers` reads it. Side
+//! effects are added to the `audit` log in the same transaction. A `commit` about a run, and other writes about runs and
+//! definitions (`runs`, `actions`, `definitions`), take the same path, but one op after another, since each returns a
+//! result.
 //!
 //! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
 //! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
@@ -42,6 +43,7 @@ mod rows;
 mod runs;
 mod sessions;
 mod sqlite;
+mod sqlite_readers;
 mod state;
 mod statements;
 mod transition;

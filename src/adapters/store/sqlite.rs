@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::types::{ToSqlOutput, Value as Column, ValueRef};
 use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
@@ -17,9 +17,12 @@ use super::db::{EachRow, Row, Value};
 /// Holds every statement of a writer, in each of its sizes.
 const STATEMENTS: usize = 128;
 
+/// SQLite checks the clock after this many opcodes of a read, some thousand times a second.
+const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
+
 /// A connection.
 pub(super) struct Sqlite {
-    connection: Connection,
+    connection: Box<Connection>,
     path: PathBuf,
     file: Option<FileId>,
     /// Whether commits wait for the disk.
@@ -37,7 +40,7 @@ impl Sqlite {
         Ok(Self {
             file: file_id(path),
             path: path.to_owned(),
-            connection,
+            connection: Box::new(connection),
             survives_power_loss: false,
         })
     }
@@ -72,6 +75,14 @@ impl Sqlite {
         )))
     }
 
+    /// Interrupts statements that run after this instant.
+    pub(super) fn end_at(&self, end: Instant) -> Result<(), sqlx::Error> {
+        let late = move || Instant::now() >= end;
+        self.connection
+            .progress_handler(OPCODES_BETWEEN_LOOKS, Some(late))
+            .map_err(failure)
+    }
+
     /// Whether a transaction is open.
     pub(super) fn in_transaction(&self) -> bool {
         !self.connection.is_autocommit()
@@ -97,7 +108,7 @@ impl Sqlite {
         let mut rows = statement.raw_query();
         while let Some(row) = rows.next().map_err(failure)? {
             let row: Result<Vec<Column>, _> = (0..columns).map(|column| row.get(column)).collect();
-            if each(Row::Direct(row.map_err(failure)?))?.is_break() {
+            if each(Row::Sqlite(row.map_err(failure)?))?.is_break() {
                 break;
             }
         }
@@ -106,7 +117,7 @@ impl Sqlite {
 
     /// Closes the file. The last connection to close moves the log into it.
     pub(super) fn close(self) -> Result<(), sqlx::Error> {
-        self.connection.close().map_err(|(_, error)| failure(error))
+        (*self.connection).close().map_err(|(_, error)| failure(error))
     }
 
     /// Binds values: `$3` is the third value wherever it appears; each `?` is the next one.
