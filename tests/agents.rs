@@ -16,6 +16,8 @@ mod crash;
 mod doom_loop;
 #[path = "agents/flows.rs"]
 mod flows;
+#[path = "agents/fresh.rs"]
+mod fresh;
 #[path = "agents/in_doubt.rs"]
 mod in_doubt;
 #[path = "agents/lease.rs"]
@@ -59,6 +61,9 @@ on_both_databases! {
     crash::a_flow_whose_process_dies_at_any_write_ends_as_if_undisturbed,
     crash::a_run_whose_process_dies_at_any_write_ends_as_if_undisturbed,
     crash::a_tool_without_a_key_is_never_called_twice,
+    fresh::a_run_that_has_ended_is_known_as_the_store_has_it,
+    fresh::a_run_whose_creator_dies_at_any_write_ends_as_if_undisturbed,
+    fresh::a_run_with_one_read_is_read_from_nowhere_and_written_twice_after_its_creation,
     in_doubt::an_in_doubt_call_of_a_called_agent_is_settled_in_that_agent,
     in_doubt::a_call_that_a_person_reports_as_happened_is_not_repeated,
     approvals::a_called_agent_that_waits_for_approval_suspends_its_callers,

@@ -159,6 +159,7 @@ contract! {
     waiting::the_same_grant_created_twice_at_once_is_one,
     runs::a_run_ends_completely_or_not_at_all,
     runs::a_failed_end_of_a_run_is_written_later,
+    runs::the_first_entries_of_a_run_are_written_if_its_creator_claims_it,
     runs::a_run_created_without_an_answer_is_not_started,
     runs::one_key_makes_one_run,
     runs::a_claim_is_valid_until_its_run_has_ended,

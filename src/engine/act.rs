@@ -56,7 +56,7 @@ impl Cleared<'_> {
 ///
 /// Side effects run one after another in the model's order, and so do agents; adjacent read-only calls run
 /// concurrently. Without a log, all intents are one commit. With a log, each effect is written before it starts,
-/// together with the previous effect's result.
+/// together with the previous effect's result, and each read together with its own result.
 pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
     let grants = match run.can_wait() {
         true => approvals::grants(run, calls).await,
@@ -84,7 +84,9 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         }
         if run.record.log().is_some() {
             let intents = intents(engine, run, &group);
-            log::flush(engine, run, intents).await?;
+            if !group.iter().all(|one| one.only_reads()) || log::announces(run, &intents) {
+                log::flush(engine, run, intents).await?;
+            }
         }
         results(engine, run, &group).await?;
         // In a separate append: one that announces nothing is written even if no task waits for it anymore.
@@ -151,8 +153,11 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
             Callee::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
             Callee::Agent => agent::call(engine, shared, one.call, &one.arguments).await,
         }
-    }))
-    .await;
+    }));
+    let (results, written) = log::meanwhile(engine, run, results).await?;
+    if let Some(log) = run.record.log_mut() {
+        log.written = written;
+    }
     for (one, result) in group.iter().zip(results) {
         let result = result?;
         run.push(Entry::Result {

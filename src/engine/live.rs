@@ -2,7 +2,7 @@
 //! thoughts as they arrive, and notifications of new journal entries. Nothing is stored; a watcher that misses events
 //! finds the whole turn in the journal. Only a run that is cancelled within a turn ends with the text so far.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::broadcast;
 
@@ -12,7 +12,8 @@ use crate::domain::ids::RunId;
 #[derive(Clone, Debug)]
 pub struct Live {
     run: RunId,
-    sender: broadcast::Sender<LiveEvent>,
+    /// Made for the first watcher: most runs have none.
+    sender: Arc<OnceLock<broadcast::Sender<LiveEvent>>>,
     /// The text and thoughts of the current turn.
     said: Arc<Mutex<Said>>,
 }
@@ -50,7 +51,7 @@ impl Live {
     pub fn new(run: RunId) -> Self {
         Self {
             run,
-            sender: broadcast::channel(Self::CAPACITY).0,
+            sender: Arc::default(),
             said: Arc::default(),
         }
     }
@@ -60,9 +61,14 @@ impl Live {
     pub fn of(&self, child: RunId) -> Self {
         Self {
             run: child,
-            sender: self.sender.clone(),
+            sender: Arc::clone(&self.sender),
             said: Arc::default(),
         }
+    }
+
+    /// Are both the channel of the same execution?
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.said, &other.said)
     }
 
     /// A new watcher, with the text and thoughts of the current turn so far. Together with the following events they
@@ -79,7 +85,8 @@ impl Live {
             thoughts: handed_over(&said.thoughts),
             words: handed_over(&said.words),
         };
-        (handed_over, self.sender.subscribe())
+        let sender = self.sender.get_or_init(|| broadcast::channel(Self::CAPACITY).0);
+        (handed_over, sender.subscribe())
     }
 
     /// The text of the current turn so far.
@@ -100,7 +107,7 @@ impl Live {
         let mut said = self.so_far();
         said.words.push_str(text);
         // While holding the lock, so that a new watcher gets every delta exactly once.
-        self.tell(LiveEvent::Delta(self.run, Arc::from(text)));
+        self.tell(|| LiveEvent::Delta(self.run, Arc::from(text)));
     }
 
     pub(super) fn thought(&self, text: &str) {
@@ -109,21 +116,23 @@ impl Live {
         if said.thoughts.len() <= Self::HANDED_OVER {
             said.thoughts.push_str(text);
         }
-        self.tell(LiveEvent::Thought(self.run, Arc::from(text)));
+        self.tell(|| LiveEvent::Thought(self.run, Arc::from(text)));
     }
 
     pub(super) fn reset(&self) {
         let mut said = self.so_far();
         *said = Said::default();
-        self.tell(LiveEvent::Reset(self.run));
+        self.tell(|| LiveEvent::Reset(self.run));
     }
 
     pub(super) fn written(&self) {
-        self.tell(LiveEvent::Written);
+        self.tell(|| LiveEvent::Written);
     }
 
     /// There may be no receiver.
-    fn tell(&self, event: LiveEvent) {
-        let _ = self.sender.send(event);
+    fn tell(&self, event: impl FnOnce() -> LiveEvent) {
+        if let Some(sender) = self.sender.get() {
+            let _ = sender.send(event());
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! Makes the journal of an agent's run durable while it runs: before each effect, and after it.
+//! Makes the journal of an agent's run durable while it runs: before each effect, after it, and after each read.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +32,8 @@ pub struct Log {
     pub live: Live,
     /// The signals that stop it in this process.
     pub halt: Halt,
+    /// Has this process created the run, so that it knows the row?
+    pub(super) is_fresh: bool,
     /// Is an append in progress that announces calls? Until it is confirmed, these calls may not be sent.
     pub(super) intending: bool,
 }
@@ -45,6 +49,7 @@ impl Log {
             flows,
             live: self.live.of(child),
             halt: self.halt.clone(),
+            is_fresh: false,
             intending: false,
         }
     }
@@ -125,14 +130,24 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
     if !record.log().is_some_and(|log| unwritten(log) || !intents.is_empty()) {
         return Ok(());
     }
+    let facts = facts(run, intents);
+    stopped(commit(engine, &mut run.record, facts).await?)
+}
+
+/// What the entries that are not written yet, and these intents, change.
+fn facts(run: &Run, intents: Vec<Intent>) -> Vec<Fact> {
+    let record = &run.record;
     let begun = approvals::asked(run).into_iter().map(Fact::Begun);
     let actions = approvals::unasked(run, &intents).into_iter().map(Fact::Action);
     let spent = record.spent(&run.context.strategy).into_iter().map(Fact::Spent);
     let called = record.ended().map(|(decision, calls)| Fact::Called(decision, calls));
     let outcomes = record.outcomes().into_iter().map(Fact::Outcome);
     let facts = spent.chain(intents.into_iter().map(Fact::Intended)).chain(called);
-    let facts = facts.chain(outcomes).chain(actions).chain(begun).collect();
-    match commit(engine, &mut run.record, facts).await? {
+    facts.chain(outcomes).chain(actions).chain(begun).collect()
+}
+
+fn stopped(committed: Committed) -> Result<(), Stop> {
+    match committed {
         Committed::Written | Committed::Answered => Ok(()),
         // The next worker reads first what has changed.
         Committed::LeaseLost => Err(Stop::LeaseLost),
@@ -158,6 +173,47 @@ pub(super) async fn commit(engine: &Engine, record: &mut Record, facts: Vec<Fact
     Ok(committed)
 }
 
+/// How long a read may take before its start is written without its result.
+const UNSEEN: Duration = Duration::from_millis(50);
+
+/// Awaits reads, whose start is written with their results: a read that was lost with its process is made again. If
+/// they take long, their start is written meanwhile, so that watchers see it. Returns how many entries are written
+/// then.
+pub(super) async fn meanwhile<T>(
+    engine: &Engine,
+    run: &Run,
+    reads: impl Future<Output = T>,
+) -> Result<(T, usize), Stop> {
+    let written = run.record.written();
+    if run.record.log().is_none() || written == run.record.journal.len() {
+        return Ok((reads.await, written));
+    }
+    let mut reads = pin!(reads);
+    tokio::select! {
+        biased;
+        done = &mut reads => return Ok((done, written)),
+        () = tokio::time::sleep(UNSEEN) => {}
+    }
+    let commit = run
+        .record
+        .commit(engine, facts(run, Vec::new()))
+        .ok_or(Stop::LeaseLost)?;
+    let starts = async {
+        stopped(engine.recorder.commit(commit).await?)?;
+        if let Some(log) = run.record.log() {
+            log.live.written();
+        }
+        Ok::<_, Stop>(run.record.journal.len())
+    };
+    let (done, written) = tokio::join!(reads, starts);
+    Ok((done, written?))
+}
+
+/// Must the starts that are not written yet be written before their calls, as those of effects and of approved calls?
+pub(super) fn announces(run: &Run, intents: &[Intent]) -> bool {
+    !intents.is_empty() || !approvals::asked(run).is_empty() || !approvals::unasked(run, intents).is_empty()
+}
+
 /// The stored form of the entry that reopens a run, after this usage.
 #[must_use]
 pub fn resumed(steps: u32, usage: Usage) -> Arc<str> {
@@ -170,7 +226,7 @@ pub fn resumed(steps: u32, usage: Usage) -> Arc<str> {
 }
 
 /// The stored form of an entry.
-fn text(entry: &Entry) -> String {
+pub(super) fn text(entry: &Entry) -> String {
     serde_json::to_string(entry).unwrap_or_else(|error| unreachable!("an entry prints as JSON: {error}"))
 }
 

@@ -229,6 +229,8 @@ pub struct RunEnd {
     pub recovered_from: Option<StopReason>,
     /// In-doubt calls.
     pub in_doubt: Vec<InDoubtCall>,
+    /// May it have actions or child runs, which end with it?
+    pub acted: bool,
     /// Model calls.
     pub steps: u32,
     /// Tokens.

@@ -151,6 +151,8 @@ pub struct NewRun {
     pub input: Arc<RawValue>,
     /// Limits and other settings of this run; JSON, read by the surface alone.
     pub settings: Arc<RawValue>,
+    /// The first entries of its journal, written only if this process claims it at once.
+    pub entries: Vec<StoredEntry>,
     /// True: queued. False: claimed at once by this process.
     pub queued: bool,
     /// The idempotency claim of the request.
@@ -447,6 +449,42 @@ pub struct StoredRun {
     pub steps: u32,
     /// Tokens.
     pub usage: Usage,
+}
+
+impl StoredRun {
+    /// The row of a new run that this process claims at once, as [`Runs::load`] would find it.
+    #[must_use]
+    pub fn of(new: &NewRun) -> Self {
+        Self {
+            id: new.id,
+            status: RunStatus::Running,
+            tenant: new.decision.tenant.clone(),
+            user: new.decision.user.clone(),
+            project: new.project.clone(),
+            agent: Arc::clone(&new.agent),
+            version: new.version,
+            decision: new.decision.clone(),
+            origin: match &new.origin {
+                Origin::Trigger => Origin::Trigger,
+                Origin::Thread(place) => Origin::Thread(place.thread),
+                Origin::Called(parent) => Origin::Called((parent.run, parent.action)),
+            },
+            attempt: 0,
+            snapshot: new.snapshot.clone(),
+            input: Arc::clone(&new.input),
+            settings: Arc::clone(&new.settings),
+            cancel: false,
+            takes: 1,
+            started_at: Some(new.decision.created_at),
+            summary: None,
+            output: None,
+            error_message: None,
+            stop_reason: None,
+            in_doubt: Vec::new(),
+            steps: 0,
+            usage: Usage::default(),
+        }
+    }
 }
 
 /// The state of a run.

@@ -43,6 +43,8 @@ pub(crate) enum Death {
 pub(crate) struct Dying {
     store: Arc<Store>,
     left: AtomicUsize,
+    writes: AtomicUsize,
+    reads: AtomicUsize,
     death: Death,
     dead: AtomicBool,
     /// Notified when the write is held.
@@ -56,6 +58,8 @@ impl Dying {
         Arc::new(Self {
             store: Arc::clone(store),
             left: AtomicUsize::new(write),
+            writes: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
             death,
             dead: AtomicBool::new(false),
             held: Notify::new(),
@@ -63,8 +67,28 @@ impl Dying {
         })
     }
 
+    pub(crate) fn never(store: &Arc<Store>) -> Arc<Self> {
+        Self::at(store, usize::MAX, Death::Before)
+    }
+
+    /// How often the process has written.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    /// How often it has read.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    fn read(&self) -> &Store {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        &self.store
+    }
+
     async fn write<T>(&self, write: BoxFuture<'_, Result<T, RecordError>>) -> Result<T, RecordError> {
         let died = || Err(RecordError::Unavailable("the process is dead".into()));
+        self.writes.fetch_add(1, Ordering::SeqCst);
         if self.dead.load(Ordering::SeqCst) {
             return died();
         }
@@ -141,13 +165,13 @@ impl Runs for Dying {
         self.store.claimed(claim)
     }
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
-        self.store.load(run)
+        self.read().load(run)
     }
     fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
-        self.store.standing(run)
+        self.read().standing(run)
     }
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
-        self.store.is_cancelled(run)
+        self.read().is_cancelled(run)
     }
     fn journal_within(
         &self,
@@ -156,7 +180,7 @@ impl Runs for Dying {
         most: u32,
         bytes: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        self.store.journal_within(run, after, most, bytes)
+        self.read().journal_within(run, after, most, bytes)
     }
     fn get<'a>(
         &'a self,
@@ -164,7 +188,7 @@ impl Runs for Dying {
         user: Option<&'a UserId>,
         run: RunId,
     ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>> {
-        self.store.get(tenant, user, run)
+        self.read().get(tenant, user, run)
     }
     fn list<'a>(
         &'a self,
@@ -544,8 +568,8 @@ async fn an_answered_call_is_not_repeated_after_a_crash() {
         [call("read", json!({})), call("book", json!({})), words("Done.")],
     );
     let begun = rig.begin("clerk", go(), None).await;
-    // The task, the start, the result; then the write of the second call's turn is lost.
-    let process = rig.process(Dying::at(&rig.store, 4, Death::Before));
+    // The task, the read with its result; then the write of the second call's turn is lost.
+    let process = rig.process(Dying::at(&rig.store, 3, Death::Before));
     assert!(rig.drive(&process, begun).await.is_err());
     let begun = rig.take_over(begun).await.unwrap();
     let run = rig.finish(begun).await;

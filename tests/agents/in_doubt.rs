@@ -97,13 +97,16 @@ async fn a_call_whose_answer_was_lost_is_repeated_if_the_tool_takes_a_key() {
     assert_eq!(sent[0].key, sent[1].key);
 }
 
-/// Drives a run until a tool hangs, then kills its process.
+/// Drives a run until a tool hangs and the start of its call is recorded, then kills its process.
 async fn dies_calling(rig: &Rig, agent: &str) -> Begun {
     let begun = rig.begin(agent, go(), None).await;
     let process = rig.process(rig.store.clone());
     tokio::select! {
         ended = rig.drive(&process, begun) => panic!("{ended:?}"),
-        () = rig.tools.waited_for.notified() => {}
+        () = async {
+            rig.tools.waited_for.notified().await;
+            rig.until_a_call_is_recorded(begun.id).await;
+        } => {}
     }
     begun
 }

@@ -11,7 +11,7 @@ use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, U
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::domain::policy::Policy;
 use gavel::engine::Engine;
-use gavel::engine::agent::{Agents, DefinitionSnapshot, Ended, Models, OnReject, Running, Settings};
+use gavel::engine::agent::{Agents, DefinitionSnapshot, Ended, Fresh, Given, Models, OnReject, Running, Settings};
 use gavel::engine::live::Live;
 use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
@@ -20,9 +20,10 @@ use gavel::ports::records::OpenDecision;
 use gavel::ports::runs::{
     Created, Hold, InThread, Lease, NewRun, Origin, Reopen, Reopened, ReopenedFor, Runs, Settled,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::crash::Dying;
 use crate::model::ScriptedModel;
 use crate::support::{T0, TestDb, tenant};
 use crate::tools::ScriptedTools;
@@ -229,6 +230,7 @@ impl Rig {
             snapshot: DefinitionSnapshot::of(agent, &self.folder).unwrap().snapshot(),
             input: input.into(),
             settings: Settings::top(definition, timeout, None).to_raw(),
+            entries: Vec::new(),
             queued: false,
             claim: None,
         }
@@ -294,6 +296,35 @@ impl Rig {
             Reopened::Yes(Some(lease)) => Begun { id: paused, lease },
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A process creates a run and drives it at once, as the surface does, until it stops. The creation succeeds in any
+    /// case.
+    pub(crate) async fn run_fresh(&self, store: &Arc<Dying>, agent: &str) -> (Begun, Result<Ended, Stop>) {
+        self.run_fresh_after(store, agent, |_, _| {}).await
+    }
+
+    /// As `run_fresh`; `before` happens between the creation and the first step.
+    pub(crate) async fn run_fresh_after(
+        &self,
+        store: &Arc<Dying>,
+        agent: &str,
+        before: impl FnOnce(&Agents, RunId),
+    ) -> (Begun, Result<Ended, Stop>) {
+        let process = self.process(Arc::clone(store));
+        let mut new = self.new_run(agent, json!({"query": "go"}), None);
+        let given = Given {
+            bundle: Arc::new(DefinitionSnapshot::of(agent, &self.folder).unwrap()),
+            settings: Settings::top(self.definition(agent), None, None),
+            input: serde_json::from_str(new.input.get()).unwrap(),
+        };
+        let fresh = Fresh::of(&process, &mut new, given);
+        let begun = self.create(new).await;
+        before(&process, begun.id);
+        let hold = self.hold(begun, self.store.lease_length());
+        let driven = process.drive_fresh(fresh, hold, Halt::default()).await;
+        self.model.assert_well_formed();
+        (begun, driven)
     }
 
     /// A process drives the run until the run stops.
@@ -373,6 +404,16 @@ impl Rig {
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
         let journal = stored.iter().map(|entry| log::read(entry).unwrap()).collect();
         Outcome { id, row, journal }
+    }
+
+    /// Waits until the journal of a run ends with the start of a call.
+    pub(crate) async fn until_a_call_is_recorded(&self, run: RunId) {
+        let recorded = async {
+            while !matches!(self.outcome(run).await.journal.last(), Some(Entry::Started { .. })) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(seconds(20), recorded).await.unwrap();
     }
 
     /// Each run in the store: agent and status, callers before called runs.

@@ -134,9 +134,19 @@ pub(crate) async fn steps_and_tokens_of_a_running_run_are_known(db: TestDb) {
         let process = rig.process(rig.store.clone());
         let (ended, ()) = tokio::join!(rig.drive(&process, begun), async {
             rig.tools.waited_for.notified().await;
-            let row = rig.store.get(&tenant(), None, begun.id).await.unwrap().unwrap();
-            assert_eq!(row.status, RunStatus::Running);
-            assert_eq!((row.steps, row.usage.input_tokens), before, "{agent}");
+            // The start of a read is written while it takes long.
+            let known = async {
+                loop {
+                    let row = rig.store.get(&tenant(), None, begun.id).await.unwrap().unwrap();
+                    assert_eq!(row.status, RunStatus::Running);
+                    if (row.steps, row.usage.input_tokens) == before {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            };
+            let known = tokio::time::timeout(seconds(20), known).await;
+            known.unwrap_or_else(|_| panic!("{agent}"));
             rig.tools.continues.notify_one();
         });
         let ended = ended.unwrap();

@@ -99,6 +99,7 @@ impl From<FinishedRun> for Commit {
             stop_reason: run.stop_reason,
             recovered_from: run.recovered_from,
             in_doubt: run.in_doubt,
+            acted: true,
             steps: 2,
             usage: Usage {
                 input_tokens: 11,

@@ -369,6 +369,7 @@ pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
         let lock = db.lock().await;
         let run = NewRun {
             queued: attempt % 2 == 0,
+            entries: vec![entry(1)],
             claim: Some(key("scope", "body")),
             ..new_run()
         };
@@ -402,6 +403,23 @@ pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
             .await,
         db.count(unacknowledged).await
     );
+}
+
+/// The worker of a queued run writes its first entries itself.
+pub(crate) async fn the_first_entries_of_a_run_are_written_if_its_creator_claims_it(db: TestDb) {
+    let store = db.open().await;
+    for (queued, entries) in [(false, vec![entry(1), entry(2)]), (true, vec![])] {
+        let run = NewRun {
+            queued,
+            entries: vec![entry(1), entry(2)],
+            ..new_run()
+        };
+        // An op may be repeated.
+        for _ in 0..2 {
+            store.create(run.clone()).await.unwrap();
+        }
+        assert_eq!(store.journal(run.id, 0, 10).await.unwrap(), entries, "{queued}");
+    }
 }
 
 /// DESIGN.md 9: the same key and body give the same run, however often and on any process; another body is refused.

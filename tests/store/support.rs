@@ -337,6 +337,7 @@ pub(crate) fn new_run() -> NewRun {
         },
         input: raw(r#"{"query":"who?"}"#),
         settings: raw(r#"{"max_steps":5}"#),
+        entries: Vec::new(),
         queued: false,
         claim: None,
     }

@@ -72,7 +72,9 @@ impl Member {
 
     /// Keeps a complete toolset for later runs.
     pub(super) fn keep_toolset(&self, toolset: &Arc<Toolset>, in_loop: bool) {
-        self.shared.toolset.store(Some(Arc::new((Arc::clone(toolset), in_loop))));
+        self.shared
+            .toolset
+            .store(Some(Arc::new((Arc::clone(toolset), in_loop))));
     }
 }
 

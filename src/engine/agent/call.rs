@@ -178,6 +178,7 @@ pub(crate) async fn call(
         snapshot: place.bundle.snapshot(),
         input,
         settings: settings.to_raw(),
+        entries: Vec::new(),
         queued: false,
         claim: None,
     };

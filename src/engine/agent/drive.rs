@@ -12,8 +12,9 @@ use super::call::unread;
 use super::ended::{
     Ended, ended, exits_loop, final_message, formatted, lacks_model_summary, recovered_from, summarize,
 };
+use super::fresh::{self, Fresh};
 use super::history::History;
-use super::prepare::{self, Parts, Unable};
+use super::prepare::{self, Known, Parts, Unable};
 use super::{Agents, DefinitionSnapshot};
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
@@ -59,17 +60,51 @@ impl Agents {
         cancel: CancellationToken,
         halt: Halt,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
-        let log = Log {
+        let log = self.log(id, hold, live, halt);
+        self.drive_logged(log, cancel, None)
+    }
+
+    /// Like [`Agents::drive`], for a run that this process has just created.
+    ///
+    /// # Errors
+    /// As [`Agents::drive`].
+    pub fn drive_fresh(self: &Arc<Self>, fresh: Fresh, hold: Hold, halt: Halt) -> BoxFuture<'_, Result<Ended, Stop>> {
+        Box::pin(async move {
+            let Fresh {
+                stored,
+                journal,
+                given,
+                live,
+                cancel,
+                registered: _registered,
+            } = fresh;
+            let log = Log {
+                written: journal.len(),
+                is_fresh: true,
+                ..self.log(stored.id, hold, live, halt)
+            };
+            let history = History {
+                journal,
+                ..History::default()
+            };
+            let bundle = Arc::clone(&given.bundle);
+            let driven = self.driven(log.clone(), cancel, stored, history, Known::All(given));
+            self.guarded(log, driven, Some(&bundle)).await
+        })
+    }
+
+    fn log(&self, run: RunId, hold: Hold, live: Live, halt: Halt) -> Log {
+        Log {
             runs: Arc::clone(&self.runs),
             hold,
-            run: id,
+            run,
             written: 0,
             flows: Vec::new(),
             live,
             halt,
+            is_fresh: false,
             intending: false,
-        };
-        self.drive_logged(log, cancel, None)
+        }
     }
 
     /// Like [`Agents::drive`], with the definitions that the caller has already read.
@@ -81,30 +116,40 @@ impl Agents {
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
         Box::pin(async move {
             let _unfinished = self.running.begin(log.run, log.live.clone(), cancel.clone());
-            let hold = log.hold.clone();
-            let driven = async {
-                tokio::select! {
-                    // First: a run that has ended by itself is not interrupted.
-                    biased;
-                    driven = self.driven(log.clone(), cancel, known) => driven,
-                    () = run_out(&hold) => Err(Stop::LeaseLost),
-                }
-            };
-            match AssertUnwindSafe(driven).catch_unwind().await {
-                Ok(driven) => driven,
-                // The next worker would panic as well.
-                Err(_) => self.broken_down(log, known).await,
-            }
+            let driven = self.read_and_driven(log.clone(), cancel, known);
+            self.guarded(log, driven, known).await
         })
     }
 
-    async fn driven(
+    /// Stops a run when its lease may be lost, and ends one whose driver panics.
+    async fn guarded(
+        self: &Arc<Self>,
+        log: Log,
+        driven: impl Future<Output = Result<Ended, Stop>>,
+        known: Option<&Arc<DefinitionSnapshot>>,
+    ) -> Result<Ended, Stop> {
+        let hold = log.hold.clone();
+        let driven = async {
+            tokio::select! {
+                // First: a run that has ended by itself is not interrupted.
+                biased;
+                driven = driven => driven,
+                () = run_out(&hold) => Err(Stop::LeaseLost),
+            }
+        };
+        match AssertUnwindSafe(driven).catch_unwind().await {
+            Ok(driven) => driven,
+            // The next worker would panic as well.
+            Err(_) => self.broken_down(log, known).await,
+        }
+    }
+
+    async fn read_and_driven(
         self: &Arc<Self>,
         mut log: Log,
         cancel: CancellationToken,
         known: Option<&Arc<DefinitionSnapshot>>,
     ) -> Result<Ended, Stop> {
-        let id = log.run;
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.is_over() {
             return Ok(ended(
@@ -113,13 +158,27 @@ impl Agents {
                 known,
             ));
         }
-        let History { journal, clock, .. } = match history {
-            Ok(history) => history,
+        match history {
+            Ok(history) => {
+                let known = known.map_or(Known::Nothing, Known::Bundle);
+                self.driven(log, cancel, stored, history, known).await
+            }
             // The journal cannot be read, so no process can continue the run.
-            Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why).into()).await,
-        };
-        let is_new = journal.is_empty();
-        let is_resumed = matches!(journal.last(), Some(Entry::Resumed { .. }));
+            Err(why) => self.unable(&stored, Vec::new(), log, Ending::Unable(why).into()).await,
+        }
+    }
+
+    async fn driven(
+        self: &Arc<Self>,
+        log: Log,
+        cancel: CancellationToken,
+        stored: StoredRun,
+        history: History,
+        known: Known<'_>,
+    ) -> Result<Ended, Stop> {
+        let (id, History { journal, clock }) = (stored.id, history);
+        let is_new = log.is_fresh || journal.is_empty();
+        let begins = is_new || is_resumed(&journal);
         if stored.cancel {
             cancel.cancel();
         }
@@ -134,7 +193,10 @@ impl Agents {
             return self.unable(&stored, journal, log, Ending::Waiting(why).into()).await;
         }
         let mut run = match prepare::parts(self, &stored, known, tolerate_missing_tools).await {
-            Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
+            Ok(parts) => match self.continued(&parts, &stored, journal, begins) {
+                Ok(journal) => parts.run(self, &stored, journal, before, log, cancel),
+                Err((journal, ending)) => return self.unable(&stored, journal, log, ending.into()).await,
+            },
             // A cancelled run does not need its tools.
             Err(_) if cancel.is_cancelled() => {
                 return self.unable(&stored, journal, log, Ending::Cancelled.into()).await;
@@ -153,8 +215,8 @@ impl Agents {
         let engine = self.engine_for(place.as_deref());
         let name = Arc::clone(&stored.agent);
         let span = spans::agent(&name, id, &engine);
-        if is_new || is_resumed {
-            // Watchers see the task at once, and a process that takes over knows that the run was started.
+        if begins {
+            // Watchers see at once how the run begins, and a process that takes over knows that it was started.
             log::flush(&engine, &mut run, Vec::new()).await?;
         }
         if stored.origin.thread().is_some() {
@@ -249,6 +311,7 @@ impl Agents {
         known: Option<&Arc<DefinitionSnapshot>>,
     ) -> Result<Ended, Stop> {
         tracing::error!(run_id = %log.run, "the execution of a run panicked");
+        log.is_fresh = false;
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.is_over() {
             return Ok(ended(
@@ -270,34 +333,33 @@ impl Agents {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn prepared(
-        self: &Arc<Self>,
-        parts: Parts,
+    /// The journal, with what this process adds to it before the first step. Returns it unchanged with an ending if
+    /// the run cannot begin.
+    fn continued(
+        &self,
+        parts: &Parts,
         stored: &StoredRun,
         mut journal: Vec<Entry>,
-        is_new: bool,
-        before: Duration,
-        log: Log,
-        cancel: CancellationToken,
-    ) -> Run {
+        begins: bool,
+    ) -> Result<Vec<Entry>, (Vec<Entry>, Ending)> {
         let taken_up_again = stored.origin.parent().is_none() && stored.takes > 1;
-        let is_resumed = matches!(journal.last(), Some(Entry::Resumed { .. }));
         let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
-        if is_new {
-            journal.extend(parts.task(self.engine.clock.now_us()));
-        } else if is_resumed {
+        if journal.is_empty() {
+            match parts.first_entry(self.engine.clock.now_us()) {
+                Ok(entry) => journal.extend(entry),
+                Err(ending) => return Err((journal, ending)),
+            }
+        } else if is_resumed(&journal) {
             journal.extend(settled(&journal, stored));
             if parts.strategy.flow().is_none() {
                 journal.push(notices::resumed());
             }
         }
-        let begins = is_new || is_resumed;
         if (!begins || taken_up_again) && !handed_over {
             // The previous process died, or could not continue.
             journal.push(Entry::Recovered);
         }
-        parts.run(self, stored, journal, before, log, cancel)
+        Ok(journal)
     }
 
     /// Ends a run that cannot start or continue.
@@ -335,6 +397,7 @@ impl Agents {
         ending: &Ending,
     ) -> Result<Ended, Stop> {
         let own = record.own();
+        let is_fresh = record.log().is_some_and(|log| log.is_fresh);
         let place = context.and_then(|context| context.agent.as_ref());
         let (strategy, limits) = context.map_or((&Strategy::Turns, &Limits::AGENT), |context| {
             (&context.strategy, &context.limits)
@@ -406,11 +469,13 @@ impl Agents {
             stop_reason: summary.stop_reason,
             recovered_from: recovered_from(own, summary.status),
             in_doubt: in_doubt.clone(),
+            acted: !is_fresh || acted(&record.journal),
             steps,
             usage,
             completed_at: now_us,
         };
         let exits_loop = exits_loop(own);
+        let shown = is_fresh.then(|| fresh::shown(stored, &end, decision.outcome)).flatten();
         let facts = record.outcomes().into_iter().map(Fact::Outcome);
         let facts = facts.chain([Fact::Closed(decision), Fact::Ended(end)]).chain(said);
         if log::commit(&self.engine, &mut record, facts.collect()).await? != Committed::Written {
@@ -426,6 +491,7 @@ impl Agents {
         );
         Ok(Ended {
             in_thread: stored.origin.thread().is_some(),
+            shown: shown.map(Box::new),
             status: summary.status,
             summary: summary.summary,
             output: summary.output,
@@ -490,6 +556,17 @@ impl Agents {
             None => Ok(None),
         }
     }
+}
+
+/// Has a call of the journal an action, or a child run? Most reads have neither.
+fn acted(journal: &[Entry]) -> bool {
+    let ledger = Ledger::of(journal);
+    ledger.calls().any(|call| call.is_action() || call.child().is_some())
+}
+
+/// Is a run about to make its first step since it was resumed?
+fn is_resumed(journal: &[Entry]) -> bool {
+    matches!(journal.last(), Some(Entry::Resumed { .. }))
 }
 
 /// The user's answers about in-doubt calls, given when the run was resumed.

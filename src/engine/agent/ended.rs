@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{AgentContext, DefinitionSnapshot};
-use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Field;
 use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Target, Verdict};
@@ -44,6 +44,8 @@ pub struct Ended {
     pub in_doubt: Vec<InDoubtCall>,
     /// Does it belong to a thread? Then another run may wait for its end.
     pub in_thread: bool,
+    /// Its public view, if this process created it and knows its whole row.
+    pub shown: Option<Box<AgentRun>>,
 }
 
 impl Ended {
@@ -378,6 +380,7 @@ pub(super) fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Defini
     let member = bundle.as_ref().and_then(|bundle| bundle.get(&stored.agent));
     Ended {
         in_thread: stored.origin.thread().is_some(),
+        shown: None,
         status: stored.status,
         summary: stored.summary.as_deref().map(str::to_owned),
         output: stored.output.clone(),

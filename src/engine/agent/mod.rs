@@ -7,6 +7,7 @@ mod bundle;
 mod call;
 mod drive;
 mod ended;
+mod fresh;
 mod history;
 mod prepare;
 mod running;
@@ -21,6 +22,7 @@ use tokio::sync::Mutex;
 pub use bundle::{DefinitionSnapshot, Member};
 pub(super) use call::{call, cancel_called, resume_child};
 pub use ended::Ended;
+pub use fresh::{Fresh, Given};
 pub use running::{Begins, Running, Unfinished};
 pub use settings::{Left, Round, Settings};
 

@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono_tz::Tz;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentContext, Agents, DefinitionSnapshot, Round, Settings};
+use super::{AgentContext, Agents, DefinitionSnapshot, Given, Round, Settings};
 use crate::domain::definition::{Approval, Definition, Field};
 use crate::domain::journal::{Entry, Target};
 use crate::domain::templates::{MOST_RENDERED, RenderError, Template};
@@ -33,8 +34,6 @@ pub(super) struct Parts {
     pub(super) strategy: Strategy,
     toolset: Arc<Toolset>,
     system: Arc<str>,
-    /// The first message to the model; for a flow, its steps have one instead.
-    task: Option<String>,
     output_due: bool,
 }
 
@@ -51,6 +50,33 @@ impl From<Ending> for Unable {
     }
 }
 
+/// What is known of a run before its row is read.
+pub(super) enum Known<'a> {
+    Nothing,
+    /// The definitions of the run that called it.
+    Bundle(&'a Arc<DefinitionSnapshot>),
+    All(Given),
+}
+
+impl Known<'_> {
+    fn read(self, stored: &StoredRun) -> Result<Given, Ending> {
+        let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
+        let known = match self {
+            Self::All(given) => return Ok(given),
+            Self::Bundle(bundle) => Some(bundle),
+            Self::Nothing => None,
+        };
+        Ok(Given {
+            bundle: DefinitionSnapshot::read_once(&stored.snapshot, known)
+                .map_err(|error| unable("its definition cannot be read", &error))?,
+            settings: serde_json::from_str(stored.settings.get())
+                .map_err(|error| unable("its settings cannot be read", &error))?,
+            input: serde_json::from_str(stored.input.get())
+                .map_err(|error| unable("its inputs cannot be read", &error))?,
+        })
+    }
+}
+
 /// Reads the stored parts of a run, unless its caller knows them, and finds its tools. All tools must be available,
 /// unless the run tolerates missing ones.
 ///
@@ -60,12 +86,14 @@ impl From<Ending> for Unable {
 pub(super) async fn parts(
     agents: &Agents,
     stored: &StoredRun,
-    known: Option<&Arc<DefinitionSnapshot>>,
+    known: Known<'_>,
     tolerate_missing_tools: bool,
 ) -> Result<Parts, Unable> {
-    let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
-    let bundle = DefinitionSnapshot::read_once(&stored.snapshot, known)
-        .map_err(|error| unable("its definition cannot be read", &error))?;
+    let Given {
+        bundle,
+        settings,
+        input,
+    } = known.read(stored)?;
     let member = bundle
         .get(&stored.agent)
         .ok_or_else(|| {
@@ -75,15 +103,11 @@ pub(super) async fn parts(
             ))
         })?
         .clone();
-    let settings: Settings =
-        serde_json::from_str(stored.settings.get()).map_err(|error| unable("its settings cannot be read", &error))?;
-    let input: Map<String, Value> =
-        serde_json::from_str(stored.input.get()).map_err(|error| unable("its inputs cannot be read", &error))?;
     let definition = Arc::clone(&member.definition);
     agents.models.of(&definition).map_err(Ending::Unable)?;
     let contract = member
         .contract()
-        .map_err(|error| unable("its output schema is invalid", &error))?;
+        .map_err(|error| Ending::Unable(format!("its output schema is invalid: {error}")))?;
     let output_due = contract.is_some();
     let strategy = settings.strategy(&definition);
     let mut verdicts = Vec::new();
@@ -106,14 +130,10 @@ pub(super) async fn parts(
             }
         }
     };
-    let (mut system, mut task) = (String::new(), None);
-    if let Some(prompt) = &definition.prompt {
-        system = rendered(Field::SystemPrompt, &prompt.system_prompt, &definition, &input)?;
-        if strategy.flow().is_none() {
-            let words = rendered(Field::Query, &prompt.query, &definition, &input)?;
-            task = Some(with_round(words, settings.round.as_ref(), &definition)?);
-        }
-    }
+    let system = match &definition.prompt {
+        Some(prompt) => rendered(Field::SystemPrompt, &prompt.system_prompt, &definition, &input)?,
+        None => String::new(),
+    };
     Ok(Parts {
         bundle,
         definition,
@@ -122,7 +142,6 @@ pub(super) async fn parts(
         strategy,
         toolset,
         system: system.into(),
-        task,
         output_due,
     })
 }
@@ -180,11 +199,10 @@ fn declaration(definition: &Definition) -> Declaration {
 }
 
 impl Parts {
-    /// The first entries of a new run's journal: the task. A flow has none; its steps have.
-    pub(super) fn task(&self, now_us: i64) -> Vec<Entry> {
-        let words = self.task.iter();
-        let told = words.map(|words| Entry::User(context::message(words, now_us, self.settings.zone, &[])));
-        told.collect()
+    /// The first entry of a new run's journal.
+    pub(super) fn first_entry(&self, now_us: i64) -> Result<Option<Entry>, Ending> {
+        let task = task(&self.definition, &self.strategy, &self.settings, &self.input)?;
+        Ok(task.map(|task| told(&task, now_us, self.settings.zone)))
     }
 
     /// Builds the run. The tools in `journal` that earlier processes used are looked up again.
@@ -233,6 +251,25 @@ impl Parts {
             },
         }
     }
+}
+
+/// The first message to the model; for a flow, its steps have one instead.
+pub(super) fn task(
+    definition: &Definition,
+    strategy: &Strategy,
+    settings: &Settings,
+    input: &Map<String, Value>,
+) -> Result<Option<String>, Ending> {
+    let Some(prompt) = definition.prompt.as_ref().filter(|_| strategy.flow().is_none()) else {
+        return Ok(None);
+    };
+    let words = rendered(Field::Query, &prompt.query, definition, input)?;
+    with_round(words, settings.round.as_ref(), definition).map(Some)
+}
+
+/// The task as the first entry of a journal.
+pub(super) fn told(task: &str, now_us: i64, zone: Option<Tz>) -> Entry {
+    Entry::User(context::message(task, now_us, zone, &[]))
 }
 
 /// The task, followed by the text about the current round.

@@ -1,7 +1,7 @@
 //! The runs that this process executes: their watchers, their cancellation, and text that is not recorded yet.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -9,9 +9,12 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::ids::RunId;
 use crate::engine::live::Live;
 
-/// Runs by id, including child runs.
+/// Runs by id, including child runs. Clones share them.
+#[derive(Clone, Default)]
+pub struct Running(Arc<Runs>);
+
 #[derive(Default)]
-pub struct Running {
+struct Runs {
     runs: Mutex<HashMap<RunId, (Live, CancellationToken)>>,
     /// Runs that tasks of this process wait for. The sender sends nothing: it is dropped when the run's execution
     /// starts.
@@ -19,18 +22,23 @@ pub struct Running {
 }
 
 /// Registers a run as executed by this process until it is dropped.
-pub struct Unfinished<'a> {
-    running: &'a Running,
+pub struct Unfinished {
+    running: Running,
     run: RunId,
+    live: Live,
 }
 
 impl Running {
     /// Registers a run, until the returned value is dropped.
     #[must_use]
-    pub fn begin(&self, run: RunId, live: Live, cancel: CancellationToken) -> Unfinished<'_> {
-        self.lock().insert(run, (live, cancel));
+    pub fn begin(&self, run: RunId, live: Live, cancel: CancellationToken) -> Unfinished {
+        self.lock().insert(run, (live.clone(), cancel));
         self.awaited().remove(&run);
-        Unfinished { running: self, run }
+        Unfinished {
+            running: self.clone(),
+            run,
+            live,
+        }
     }
 
     /// Waits until this process starts to execute a run, from now on.
@@ -59,11 +67,11 @@ impl Running {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, (Live, CancellationToken)>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn awaited(&self) -> MutexGuard<'_, HashMap<RunId, watch::Sender<()>>> {
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,9 +100,13 @@ impl Drop for Begins<'_> {
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.running.lock().remove(&self.run);
+        let mut runs = self.running.lock();
+        // Another worker of this process may have registered the run since: one that waited for its turn.
+        if runs.get(&self.run).is_some_and(|(live, _)| live.is(&self.live)) {
+            runs.remove(&self.run);
+        }
     }
 }
 
@@ -103,6 +115,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// A run that its creator gave up, because it has to wait for its turn, remains registered by its worker.
+    #[test]
+    fn a_registration_ends_only_with_its_own_worker() {
+        let (running, run) = (Running::default(), RunId::new());
+        let creator = running.begin(run, Live::new(run), CancellationToken::new());
+        let worker = running.begin(run, Live::new(run), CancellationToken::new());
+        drop(creator);
+        assert!(running.live(run).is_some());
+        drop(worker);
+        assert!(running.live(run).is_none());
+    }
 
     /// A caller that waits for a run after an approval is woken when it continues, without polling the store.
     #[tokio::test]

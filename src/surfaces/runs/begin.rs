@@ -8,10 +8,11 @@ use tokio::task::JoinHandle;
 
 use super::start::{How, Start};
 use super::{RunError, Runs, conversation};
+use crate::domain::agent_run::AgentRun;
 use crate::domain::canonical;
 use crate::domain::definition::ArgumentError;
 use crate::domain::ids::{ProjectId, RunId, UserId};
-use crate::engine::agent::{DefinitionSnapshot, Settings};
+use crate::engine::agent::{DefinitionSnapshot, Fresh, Given, Settings};
 use crate::ports::claims::{Claimant, Claimed};
 use crate::ports::quota::QuotaState;
 use crate::ports::records::OpenDecision;
@@ -56,8 +57,9 @@ pub struct Begun {
     pub quota: Option<QuotaState>,
     /// Does it wait until other runs of its thread have ended?
     pub waits_its_turn: bool,
-    /// Ends when this process has executed the run as far as it can.
-    pub(super) driven: Option<JoinHandle<()>>,
+    /// Ends when this process has executed the run as far as it can. Returns the run if it has ended, and this process
+    /// knows its whole row.
+    pub(super) driven: Option<JoinHandle<Option<Box<AgentRun>>>>,
 }
 
 impl Begun {
@@ -83,8 +85,9 @@ impl Runs {
         let own = begin.snapshot.get(&begin.agent).ok_or(StoreFailure::NotFound)?;
         let inputs = own.definition.check_arguments(begin.inputs);
         let inputs = inputs.map_err(|errors| RunError::Invalid(errors.into_iter().map(field).collect()))?;
-        let input: Arc<RawValue> = Arc::from(canonical::to_raw(&Value::Object(inputs)));
-        let new = NewRun {
+        let inputs = Value::Object(inputs);
+        let input: Arc<RawValue> = Arc::from(canonical::to_raw(&inputs));
+        let mut new = NewRun {
             id,
             project: begin.project,
             agent: begin.agent,
@@ -107,14 +110,25 @@ impl Runs {
             snapshot: begin.snapshot.snapshot(),
             input,
             settings: begin.settings.to_raw(),
+            entries: Vec::new(),
             queued: begin.background,
             claim: begin.meta.idempotency,
         };
+        let given = match inputs {
+            Value::Object(input) if !new.queued => Some(Given {
+                bundle: begin.snapshot,
+                settings: begin.settings,
+                input,
+            }),
+            _ => None,
+        };
+        let fresh = given.map(|given| Fresh::of(&self.agents, &mut new, given));
         let start = Start {
             run: id,
             queued: new.queued,
             decision: new.decision.clone(),
             how: How::New(Box::new(new)),
+            fresh,
         };
         self.start(start, begin.meta.shed).await
     }

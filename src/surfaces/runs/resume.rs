@@ -83,6 +83,7 @@ impl Runs {
                 ..paused.decision
             },
             how: How::Again(Box::new(reopen)),
+            fresh: None,
         };
         self.start(start, shed).await
     }

@@ -8,6 +8,7 @@ use super::{Begun, RunError, Runs};
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::RunId;
+use crate::engine::agent::Fresh;
 use crate::ports::quota::QuotaState;
 use crate::ports::records::OpenDecision;
 use crate::ports::runs::{Created, Lease, NewRun, Reopen, Reopened};
@@ -21,6 +22,8 @@ pub(super) struct Start {
     /// The decision that is recorded if the request is refused.
     pub(super) decision: OpenDecision,
     pub(super) how: How,
+    /// What this process knows of a new run that it executes at once.
+    pub(super) fresh: Option<Fresh>,
 }
 
 pub(super) enum How {
@@ -76,8 +79,9 @@ impl Runs {
 
     /// Checks quota and admission and writes the row. Then executes the run, here or on the process that takes the
     /// queue's job.
-    async fn start_here(self: Arc<Self>, start: Start, shed: Option<Exceeded>) -> Result<Begun, RunError> {
+    async fn start_here(self: Arc<Self>, mut start: Start, shed: Option<Exceeded>) -> Result<Begun, RunError> {
         let (quota, place) = self.admit(&start, shed).await?;
+        let fresh = start.fresh.take();
         let (run, asked) = (start.run, self.now());
         let mut begun = Begun {
             replayed: false,
@@ -88,7 +92,8 @@ impl Runs {
             Started::Here(lease) => {
                 let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 begun.driven = Some(self.working.spawn(async move {
-                    if this.hold(lease, asked, halt).await {
+                    let left = this.hold(lease, asked, halt, fresh).await;
+                    if left.again {
                         // In a separate task: callers that wait for the first part are answered now.
                         let that = Arc::clone(&this);
                         this.working.spawn(async move {
@@ -96,6 +101,7 @@ impl Runs {
                             drop(place);
                         });
                     }
+                    left.shown
                 }));
             }
             Started::Queued { waits_its_turn } => {

@@ -19,10 +19,15 @@ impl Runs {
     /// # Errors
     /// The store is unavailable; the run cannot be recorded.
     pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<AgentRun, RunError> {
-        if let Some(driven) = begun.driven.take()
-            && let Err(error) = driven.await
-        {
-            tracing::error!(run_id = %begun.run, %error, "the execution of a run stopped before the run ended");
+        if let Some(driven) = begun.driven.take() {
+            match driven.await {
+                // Its end is committed.
+                Ok(Some(run)) => return Ok(*run),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(run_id = %begun.run, %error, "the execution of a run stopped before the run ended");
+                }
+            }
         }
         self.rests(caller, begun.run).await
     }

@@ -59,6 +59,9 @@ impl Batch<'_> {
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
         self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
+        if lease.is_some() {
+            self.enter(conn, run.id, &run.entries).await?;
+        }
         Ok(Created::New(lease))
     }
 

@@ -29,6 +29,9 @@ impl Batch<'_> {
         end: &RunEnd,
     ) -> Result<(), Fault> {
         conn.execute(&self.texts().finish, finished(run, end)?).await?;
+        if !end.acted {
+            return Ok(());
+        }
         self.close_requests(conn, run).await?;
         if run == lease.run {
             self.end_called(conn, run, end.completed_at).await?;

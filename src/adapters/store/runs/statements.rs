@@ -224,8 +224,8 @@ impl RunStatements {
             abandon: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \
                  error_message = 'not begun: its record was not acknowledged in time' \
-                 WHERE id = $1 AND (status = 'queued' OR (status = 'running' AND fence = 1 AND holder = $2)) \
-                 AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1)"
+                 WHERE id = $1 AND lease_id IS NULL \
+                 AND (status = 'queued' OR (status = 'running' AND fence = 1 AND holder = $2))"
             )
             .into(),
             take: {

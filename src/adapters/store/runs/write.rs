@@ -103,6 +103,7 @@ mod tests {
             },
             input: json(),
             settings: json(),
+            entries: Vec::new(),
             queued: true,
             claim: None,
         }

@@ -18,13 +18,24 @@ pub(super) use turns::Background;
 pub(super) use unrecorded::Unrecorded;
 
 use super::Runs;
+use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{RunId, TenantId};
+use crate::engine::agent::Fresh;
 use crate::engine::live::Live;
 use crate::engine::log::{Halt, Stop};
 use crate::ports::runs::{Hold, Lease};
 
 /// How long an interrupted run may take to record the interruption in its journal.
 const LAST_ENTRY: Duration = Duration::from_secs(2);
+
+/// How a process leaves a run that it executed.
+#[derive(Default)]
+pub(super) struct Left {
+    /// Was an approval resolved while the run was being released? Then it can be claimed again at once.
+    pub(super) again: bool,
+    /// The run, if it has ended and this process knows its whole row.
+    pub(super) shown: Option<Box<AgentRun>>,
+}
 
 impl Runs {
     /// Claims a run whose approval was resolved, or that was cancelled, unless another process has it. It counts
@@ -55,7 +66,7 @@ impl Runs {
         while again && !self.halt.is_cancelled() && !self.leases.is_held(run) {
             let asked = self.now();
             again = match self.agents.runs.take(run).await {
-                Ok(Some(lease)) => self.hold(lease, asked, self.halt.clone()).await,
+                Ok(Some(lease)) => self.hold(lease, asked, self.halt.clone(), None).await.again,
                 Ok(None) => false,
                 Err(error) => {
                     tracing::warn!(run_id = %run, %error, "a run could not be started or continued; this process tries again");
@@ -65,10 +76,16 @@ impl Runs {
         }
     }
 
-    /// Executes a run that is leased to this process; `asked` is the instant before the lease was requested. When
-    /// `halt` fires, the run stops between two steps. Returns true if an approval was resolved while the run was being
-    /// released, so that it can be claimed again at once.
-    pub(super) async fn hold(self: &Arc<Self>, lease: Lease, asked: Instant, halt: CancellationToken) -> bool {
+    /// Executes a run that is leased to this process; `asked` is the instant before the lease was requested, and
+    /// `fresh` what this process knows of a run that it has just created. When `halt` fires, the run stops between two
+    /// steps.
+    pub(super) async fn hold(
+        self: &Arc<Self>,
+        lease: Lease,
+        asked: Instant,
+        halt: CancellationToken,
+        fresh: Option<Fresh>,
+    ) -> Left {
         let clock = Arc::clone(&self.agents.engine.clock);
         let hold = Hold::new(lease, self.agents.runs.lease_length(), clock, asked);
         let lost = CancellationToken::new();
@@ -78,23 +95,29 @@ impl Runs {
             again: false,
         };
         self.leases.lock().insert(lease.run, holding);
-        let cancel = CancellationToken::new();
         let halt = Halt {
             between_steps: halt,
             at_once: self.cut.clone(),
         };
-        let driven = self.agents.drive(lease.run, hold, Live::new(lease.run), cancel, halt);
+        let driven = match fresh {
+            Some(fresh) => self.agents.drive_fresh(fresh, hold, halt),
+            None => {
+                let live = Live::new(lease.run);
+                self.agents.drive(lease.run, hold, live, CancellationToken::new(), halt)
+            }
+        };
         let out_of_time = async {
             self.cut.cancelled().await;
             tokio::time::sleep(LAST_ENTRY).await;
         };
-        let mut suspended = false;
+        let (mut suspended, mut shown) = (false, None);
         let left = tokio::select! {
             // First: a run that has ended by itself is not interrupted.
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(ended)) => {
                     self.unrecorded.continued(lease.run);
+                    shown = ended.shown;
                     if ended.in_thread {
                         self.work_waits();
                     }
@@ -131,6 +154,9 @@ impl Runs {
                 tracing::debug!(%error, "a lease could not be released; it will expire");
             }
         }
-        suspended && held.is_some_and(|held| held.again)
+        Left {
+            again: suspended && held.is_some_and(|held| held.again),
+            shown,
+        }
     }
 }

@@ -73,7 +73,8 @@ impl Runs {
         let mut next = Some(taken);
         while let Some(taken) = next {
             let run = taken.lease.run;
-            if self.hold(taken.lease, taken.asked, self.halt.clone()).await {
+            let left = self.hold(taken.lease, taken.asked, self.halt.clone(), None).await;
+            if left.again {
                 self.take_up(run).await;
             }
             drop(taken);
