@@ -54,7 +54,7 @@ struct Cli {
     #[command(flatten)]
     flags: Flags,
     #[command(subcommand)]
-    verb: Option<Verb>,
+    command: Option<Command>,
 }
 
 const EXAMPLES: &str = "\
@@ -72,41 +72,41 @@ paused, and 6 if it waits for an approval. gavel policy check ends with 3 if app
 and with 4 for a denial; gavel audit verify ends with 3 if the audit log is not intact.";
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum Command {
     /// Serve the HTTP API (the default command)
     Serve,
     /// Request a decision on a message; without a message, start a conversation
     Chat(chat::Args),
     /// Run agents; check, list, show and convert their definitions
     #[command(subcommand)]
-    Agents(agents::Verb),
+    Agents(agents::Command),
     /// List, show, watch, cancel and resume runs of agents
     #[command(subcommand)]
-    Runs(runs::Verb),
+    Runs(runs::Command),
     /// Resolve approval requests, settle in-doubt actions, list and revoke grants
     #[command(subcommand)]
-    Approvals(approvals::Verb),
+    Approvals(approvals::Command),
     /// List and show users' threads with agents
     #[command(subcommand)]
-    Threads(threads::Verb),
+    Threads(threads::Command),
     /// Inspect MCP servers and their tools; call a tool directly
     #[command(subcommand)]
-    Mcp(mcp::Verb),
+    Mcp(mcp::Command),
     /// Start one of the MCP servers that come with gavel
     #[command(subcommand)]
     McpServer(mcp_server::Server),
     /// Connect, list and disconnect users' Google accounts
     #[command(subcommand)]
-    Google(google::Verb),
+    Google(google::Command),
     /// Read the decision log
     #[command(subcommand)]
-    Decisions(decisions::Verb),
+    Decisions(decisions::Command),
     /// Verify, export and list the audit log
     #[command(subcommand)]
-    Audit(audit::Verb),
+    Audit(audit::Command),
     /// Check a call against the policy, run the policy's tests, or simulate the policy on past calls
     #[command(subcommand)]
-    Policy(policy::Verb),
+    Policy(policy::Command),
     /// Run the evaluation cases against the model and report how well it decides
     Eval(eval::Args),
     /// Migrate the database to this version's schema
@@ -135,51 +135,55 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
-    match cli.verb.unwrap_or(Verb::Serve) {
+    match cli.command.unwrap_or(Command::Serve) {
         // These need no configuration, or report its errors.
-        Verb::McpServer(server) => mcp_server::run(server),
-        Verb::Config(args) => config::run(args, &cli.flags),
+        Command::McpServer(server) => mcp_server::run(server),
+        Command::Config(args) => config::run(args, &cli.flags),
         // These query the MCP servers; the other commands of `agents` only read files.
-        Verb::Agents(agents::Verb::List(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            agents::list(args, resolved)
-        }),
-        Verb::Agents(agents::Verb::Eval(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            agents::eval(args, resolved)
-        }),
-        Verb::Agents(agents::Verb::Validate(args)) if args.tools => {
+        Command::Agents(agents::Command::List(args)) => {
+            with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+                agents::list(args, resolved)
+            })
+        }
+        Command::Agents(agents::Command::Eval(args)) => {
+            with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+                agents::eval(args, resolved)
+            })
+        }
+        Command::Agents(agents::Command::Validate(args)) if args.tools => {
             with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
                 agents::validate_with_tools(args, resolved)
             })
         }
-        Verb::Agents(agents::Verb::Run(args)) => talk(&args, &cli.flags),
-        Verb::Agents(verb) => agents::run(verb, &cli.flags),
-        Verb::Runs(verb) => verb.run(&cli.flags),
-        Verb::Approvals(verb) => verb.run(&cli.flags),
-        Verb::Threads(verb) => verb.run(&cli.flags),
-        Verb::Chat(args) => talk(&args, &cli.flags),
-        Verb::Decisions(verb) => verb.run(&cli.flags),
-        Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
-        Verb::Doctor(_) => match Config::load(&cli.flags) {
+        Command::Agents(agents::Command::Run(args)) => talk(&args, &cli.flags),
+        Command::Agents(command) => agents::run(command, &cli.flags),
+        Command::Runs(command) => command.run(&cli.flags),
+        Command::Approvals(command) => command.run(&cli.flags),
+        Command::Threads(command) => command.run(&cli.flags),
+        Command::Chat(args) => talk(&args, &cli.flags),
+        Command::Decisions(command) => command.run(&cli.flags),
+        Command::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
+        Command::Doctor(_) => match Config::load(&cli.flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
             Err(errors) => doctor::refused(&errors),
         },
-        Verb::Serve => with_config(Config::load(&cli.flags)?, Voice::Service, serve::run),
-        Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            mcp::run(verb, resolved)
+        Command::Serve => with_config(Config::load(&cli.flags)?, Voice::Service, serve::run),
+        Command::Mcp(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            mcp::run(command, resolved)
         }),
-        Verb::Google(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            google::run(verb, resolved)
+        Command::Google(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            google::run(command, resolved)
         }),
-        Verb::Audit(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            audit::run(verb, resolved)
+        Command::Audit(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            audit::run(command, resolved)
         }),
-        Verb::Policy(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            policy::run(verb, resolved)
+        Command::Policy(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            policy::run(command, resolved)
         }),
-        Verb::Eval(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+        Command::Eval(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             eval::run(args, resolved)
         }),
-        Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+        Command::Migrate(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             migrate::run(args, resolved)
         }),
     }
@@ -196,7 +200,7 @@ fn talk(command: &impl Talk, flags: &Flags) -> anyhow::Result<Exit> {
 }
 
 /// Runs a command under a configuration, with that configuration's logs and traces.
-fn with_config<F>(resolved: Resolved, voice: Voice, verb: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
+fn with_config<F>(resolved: Resolved, voice: Voice, command: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
@@ -206,7 +210,7 @@ where
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        verb(resolved).await
+        command(resolved).await
     })
 }
 

@@ -6,7 +6,7 @@ mod postgres;
 
 #[path = "agents/any.rs"]
 mod any;
-#[path = "agents/leave.rs"]
+#[path = "agents/approvals.rs"]
 mod approvals;
 #[path = "agents/cancelled.rs"]
 mod cancelled;

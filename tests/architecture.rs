@@ -54,7 +54,7 @@ fn dependencies_between_layers_point_one_way() {
         "surfaces",
         "telemetry",
     ];
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for path in rust_files(&root().join("src")) {
         let from = layer(&path);
         let Some(may_name) = allowed.get(from.as_str()) else {
@@ -63,11 +63,11 @@ fn dependencies_between_layers_point_one_way() {
         let code = code(&path);
         for to in layers {
             if !may_name.contains(&to) && code.contains(&format!("crate::{to}")) {
-                wrong.push(format!("{} names {to}", path.display()));
+                invalid.push(format!("{} names {to}", path.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
 /// The surfaces are siblings. What they share is `runs`, `definitions` and the neutral modules, which name none of them.
@@ -76,7 +76,7 @@ fn surfaces_do_not_know_each_other() {
     let siblings = ["agents", "approvals", "chat", "sessions", "threads"];
     let shared = ["caller", "decisions", "definitions", "failure", "request", "runs"];
     let surfaces = root().join("src/surfaces");
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for path in rust_files(&surfaces) {
         let inner = path.strip_prefix(&surfaces).unwrap();
         let module = inner.components().next().unwrap().as_os_str().to_str().unwrap();
@@ -92,30 +92,30 @@ fn surfaces_do_not_know_each_other() {
         for to in siblings.iter().filter(|to| **to != module) {
             let from_top = inner.components().count() <= 2 && code.contains(&format!("super::{to}"));
             if from_top || code.contains(&format!("surfaces::{to}")) {
-                wrong.push(format!("{} names {to}", path.display()));
+                invalid.push(format!("{} names {to}", path.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
 #[test]
 fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for path in rust_files(&root().join("src")) {
         let from = layer(&path);
         let code = code(&path);
         if from == "adapters" {
             for to in ["engine", "surfaces", "http", "cli", "app", "config"] {
                 if code.contains(&format!("crate::{to}::")) {
-                    wrong.push(format!("{} names {to}", path.display()));
+                    invalid.push(format!("{} names {to}", path.display()));
                 }
             }
         } else if !["app", "cli", "lib", "fuzzing"].contains(&from.as_str()) && code.contains("crate::adapters") {
-            wrong.push(format!("{} names adapters", path.display()));
+            invalid.push(format!("{} names adapters", path.display()));
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
 /// A command that has a route is a client: it sees of the rest of gavel what a remote client sees, and the service that
@@ -127,7 +127,7 @@ fn commands_with_a_route_are_http_clients() {
         "agents/list.rs",
         "agents/validate.rs",
         "audit",
-        "doctor.rs",
+        "doctor",
         "eval",
         "exit.rs",
         "google",
@@ -139,7 +139,7 @@ fn commands_with_a_route_are_http_clients() {
         // It keeps the history within the limits of a request, which its test checks with the request's parser.
         "chat/history.rs",
     ];
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     let cli = root().join("src/cli");
     for path in rust_files(&cli) {
         let inner = path.strip_prefix(&cli).unwrap().to_str().unwrap();
@@ -147,11 +147,11 @@ fn commands_with_a_route_are_http_clients() {
         for to in ["adapters", "engine", "http", "ports", "surfaces"] {
             let is_named = code.contains(&format!("crate::{to}"));
             if is_named && !without_a_route.iter().any(|prefix| inner.starts_with(prefix)) {
-                wrong.push(format!("{inner} names {to}"));
+                invalid.push(format!("{inner} names {to}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn each_library_is_used_only_in_its_modules() {
         // It blocks: only a dedicated thread may call it.
         ("rusqlite", &["adapters/store"]),
     ];
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for path in rust_files(&root().join("src")) {
         let inner = path
             .strip_prefix(root().join("src"))
@@ -178,11 +178,11 @@ fn each_library_is_used_only_in_its_modules() {
         for (library, allowed) in places {
             let named = code.contains(&format!("{library}::")) || code.contains(&format!("use {library}"));
             if named && !allowed.iter().any(|place| inner.starts_with(place)) {
-                wrong.push(format!("{inner} names {library}"));
+                invalid.push(format!("{inner} names {library}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
 /// The patterns of `.dockerignore`, each with whether it re-includes paths.
@@ -292,8 +292,8 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "mcp-servers/store/src",
     ] {
         let mut folders = vec![root().join(path)];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
+        while let Some(directory) = folders.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
                 match path.is_dir() {
                     true => folders.push(path),
@@ -338,7 +338,7 @@ fn every_test_that_security_md_names_exists() {
 #[test]
 fn only_one_module_writes_to_standard_output_and_standard_error() {
     const WRITERS: [&str; 5] = ["io::stdout", "io::stderr", "println!", "print!", "dbg!"];
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for path in rust_files(&root().join("src")) {
         let inner = path
             .strip_prefix(root().join("src"))
@@ -354,14 +354,14 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
         // Tests may print freely.
         let code = code.split("\n#[cfg(test)]\n").next().unwrap_or_default();
         let code = code.split("\n#[cfg(all(test").next().unwrap_or_default();
-        wrong.extend(
+        invalid.extend(
             WRITERS
                 .iter()
                 .filter(|writer| code.contains(*writer))
                 .map(|writer| format!("{inner}: {writer}")),
         );
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
 /// Promise 2: there is one path to a side effect. Code that calls a tool creates a `CallRequest`.
@@ -386,7 +386,7 @@ fn only_act_and_the_operators_commands_call_a_tool() {
         [
             "cli/eval/tasks.rs",
             "cli/mcp/call.rs",
-            "engine/act.rs",
+            "engine/act/send.rs",
             "ports/tools.rs"
         ]
     );

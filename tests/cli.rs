@@ -22,8 +22,8 @@ mod harness;
 mod hostile;
 #[path = "cli/mcp.rs"]
 mod mcp;
-#[path = "cli/meters.rs"]
-mod meters;
+#[path = "cli/metrics.rs"]
+mod metrics;
 #[path = "cli/policy.rs"]
 mod policy;
 #[path = "ports/mod.rs"]

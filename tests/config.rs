@@ -213,11 +213,11 @@ fn a_line_of_dotenv_that_cannot_be_read_is_named_and_not_shown() {
 
 #[test]
 fn an_invalid_or_unknown_variable_of_dotenv_is_reported_with_its_location() {
-    let wrong = Given {
+    let invalid = Given {
         dotenv: "GAVEL_LISTEN=here",
         ..Given::default()
     };
-    assert!(wrong.refusal().contains(".env GAVEL_LISTEN"), "{}", wrong.refusal());
+    assert!(invalid.refusal().contains(".env GAVEL_LISTEN"), "{}", invalid.refusal());
     let unknown = Given {
         dotenv: "GAVEL_LISTN=127.0.0.1:1",
         ..Given::default()

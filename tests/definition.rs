@@ -3,14 +3,16 @@
 
 #[path = "definition/any.rs"]
 mod any;
+#[path = "definition/directory.rs"]
+mod directory;
 #[path = "definition/flows.rs"]
 mod flows;
-#[path = "definition/folder.rs"]
-mod folder;
 #[path = "definition/forms.rs"]
 mod forms;
 #[path = "definition/gemini_cli.rs"]
 mod gemini_cli;
+#[path = "definition/invalid_values.rs"]
+mod invalid_values;
 #[path = "definition/json_schema.rs"]
 mod json_schema;
 #[path = "definition/protobuf.rs"]
@@ -19,8 +21,6 @@ mod protobuf;
 mod shipped;
 #[path = "definition/times.rs"]
 mod times;
-#[path = "definition/wrong_values.rs"]
-mod wrong_values;
 
 use std::time::Duration;
 
@@ -224,7 +224,7 @@ fn invalid_front_matter_is_reported_with_its_line() {
 /// counted. The cost of an error does not grow with the others, or this would take minutes.
 #[test]
 fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
-    let told = |text: &str, form: Form, expected: usize| {
+    let reported = |text: &str, form: Form, expected: usize| {
         assert!(text.len() <= 1 << 20, "{}", text.len());
         let mut errors = Definition::read(text.as_bytes(), form, "x").expect_err("the definition is invalid");
         let rest = errors.pop().unwrap();
@@ -233,13 +233,13 @@ fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
         assert!(errors.iter().all(|error| error.to_string().len() < 2000));
         errors
     };
-    let unclosed = told(
+    let unclosed = reported(
         &format!("{SMALL}${{query}}{}", "${".repeat(9_000)),
         Form::Markdown,
         9_000,
     );
     assert!(unclosed.iter().all(|error| error.line == Some(6)), "{}", unclosed[0]);
-    let unknown = told(&format!("{SMALL}{}", "${x}\n".repeat(9_000)), Form::Markdown, 9_000);
+    let unknown = reported(&format!("{SMALL}{}", "${x}\n".repeat(9_000)), Form::Markdown, 9_000);
     let lines: Vec<_> = unknown.iter().map(|error| error.line).collect();
     assert_eq!(lines, (6..106).map(Some).collect::<Vec<_>>());
     let text = |more: &str| format!("{{\"name\": \"a\", \"description\": \"d\", \"systemPrompt\": \"Go.\", {more}}}");
@@ -249,13 +249,13 @@ fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
         "k".repeat(500_000),
         ", \"b\": 1".repeat(8_000)
     ));
-    told(&twice, Form::Json, 8_001);
+    reported(&twice, Form::Json, 8_001);
     let input: Vec<_> = (0..8_000).map(|n| format!("\n\"{n}\": \"${{\"")).collect();
     let steps = format!("{{\"agent\": \"b\", \"input\": {{{}}}}}", input.join(","));
     let flow =
         format!("{{\"name\": \"a\", \"description\": \"d\", \"flow_type\": \"sequential\", \"steps\": [{steps}]}}");
     // By name, each with its own line.
-    let steps = told(&flow, Form::Json, 8_000);
+    let steps = reported(&flow, Form::Json, 8_000);
     let line = |error: &DefinitionError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
     assert!(
         steps.iter().all(|error| error.line == Some(line(error))),
@@ -407,10 +407,10 @@ fn the_content_hash_depends_on_the_content_and_on_nothing_else() {
     for thoughts in [true, false] {
         let text = format!("tools: [a, b]\nmax_steps: 3\nincludeThoughts: {thoughts}");
         let same = format!("tools: [a, b]\nmax_steps: 3\nmodel_config: {{include_thoughts: {thoughts}}}");
-        let told = read(&with(&text));
-        assert_eq!(told.to_json()["modelConfig"]["includeThoughts"], thoughts);
-        assert_eq!(told.hash, read(&with(&same)).hash);
-        assert_ne!(one.hash, told.hash);
+        let reported = read(&with(&text));
+        assert_eq!(reported.to_json()["modelConfig"]["includeThoughts"], thoughts);
+        assert_eq!(reported.hash, read(&with(&same)).hash);
+        assert_ne!(one.hash, reported.hash);
     }
 }
 

@@ -144,8 +144,8 @@ fn observed(said: Said, model: &str) -> Observed {
 }
 
 fn shipped() -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation");
-    evaluation::load(&folder).unwrap_or_else(|errors| panic!("{errors:#?}"))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation");
+    evaluation::load(&directory).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
 fn options() -> Options {
@@ -398,12 +398,12 @@ async fn an_empty_evaluation_proves_nothing() {
 async fn progress_is_reported_for_each_case_and_concurrency_is_limited() {
     let cases = shipped();
     let subject = InMemory::of(ModelKind::Demo, 0);
-    let told = Mutex::new(Vec::new());
+    let reported = Mutex::new(Vec::new());
     let report = evaluation::run(&cases, &subject, &options(), &|progress| {
-        told.lock().unwrap().push(progress.done)
+        reported.lock().unwrap().push(progress.done)
     })
     .await;
-    assert_eq!(*told.lock().unwrap(), (1..=cases.len()).collect::<Vec<_>>());
+    assert_eq!(*reported.lock().unwrap(), (1..=cases.len()).collect::<Vec<_>>());
     assert!((2..=4).contains(&subject.most_at_once.load(Ordering::SeqCst)));
     let ids: Vec<_> = report.cases.iter().map(|case| case.id.as_str()).collect();
     let given: Vec<_> = cases.iter().map(|case| case.id.as_str()).collect();
@@ -555,19 +555,19 @@ cases:
 
 #[test]
 fn a_directory_is_read_completely_and_an_id_is_unique() {
-    let folder = tempfile::tempdir().unwrap();
-    let errors = evaluation::load(folder.path()).unwrap_err();
+    let directory = tempfile::tempdir().unwrap();
+    let errors = evaluation::load(directory.path()).unwrap_err();
     assert_eq!(errors[0].field, "cases");
     let case = "kind: clear\ncases:\n  - {id: a, message: hi, expect: {decision: RESPOND_ONLY}}\n";
-    fs::write(folder.path().join("1.yaml"), case).unwrap();
-    fs::write(folder.path().join("notes.txt"), "not a case").unwrap();
-    assert_eq!(evaluation::load(folder.path()).unwrap().len(), 1);
-    assert_eq!(evaluation::load(&folder.path().join("1.yaml")).unwrap().len(), 1);
-    fs::write(folder.path().join("2.yml"), case).unwrap();
-    let errors = evaluation::load(folder.path()).unwrap_err();
+    fs::write(directory.path().join("1.yaml"), case).unwrap();
+    fs::write(directory.path().join("notes.txt"), "not a case").unwrap();
+    assert_eq!(evaluation::load(directory.path()).unwrap().len(), 1);
+    assert_eq!(evaluation::load(&directory.path().join("1.yaml")).unwrap().len(), 1);
+    fs::write(directory.path().join("2.yml"), case).unwrap();
+    let errors = evaluation::load(directory.path()).unwrap_err();
     assert_eq!(
         (errors.len(), errors[0].field.as_str(), errors[0].line),
         (1, "id", Some(3))
     );
-    assert!(evaluation::load(&folder.path().join("absent")).is_err());
+    assert!(evaluation::load(&directory.path().join("absent")).is_err());
 }

@@ -38,13 +38,13 @@ struct Real {
     mcp: Arc<Mcp>,
     store: Arc<Store>,
     tenant: TenantId,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl Real {
     async fn start(kind: ModelKind, seed: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| format!("sqlite://{}", directory.path().join(name).display());
         let server = env!("CARGO_BIN_EXE_gavel");
         let config = json!({"mcpServers": {"tasks": {
             "command": server, "args": ["mcp-server", "tasks", "--database", at("tasks.db")], "gavel": {"trustHints": true}}}});
@@ -71,7 +71,7 @@ impl Real {
             mcp,
             store,
             tenant: TenantId::parse("default").unwrap(),
-            _folder: folder,
+            _directory: directory,
         }
     }
 

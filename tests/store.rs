@@ -13,6 +13,8 @@ mod commits;
 mod content;
 #[path = "store/definitions.rs"]
 mod definitions;
+#[path = "store/ended.rs"]
+mod ended;
 #[path = "store/faults.rs"]
 mod faults;
 #[path = "store/killed.rs"]
@@ -23,8 +25,6 @@ mod leases;
 mod logged;
 #[path = "store/migrating.rs"]
 mod migrating;
-#[path = "store/over.rs"]
-mod over;
 #[path = "store/quota.rs"]
 mod quota;
 #[path = "store/reading.rs"]
@@ -117,8 +117,8 @@ contract! {
     migrating::many_may_start_at_once,
     migrating::migrations_are_reported_and_applied_once,
     migrating::the_views_use_iso_times_and_milliseconds,
-    over::no_operation_changes_a_run_that_has_ended,
-    over::a_run_cancelled_before_its_start_never_starts,
+    ended::no_operation_changes_a_run_that_has_ended,
+    ended::a_run_cancelled_before_its_start_never_starts,
     reading::a_decision_reads_back_as_in_the_response,
     reading::a_filter_finds_exactly_the_matching_rows,
     reading::a_page_is_bounded_in_bytes,

@@ -43,8 +43,9 @@ const OLD_WORDS: [(&str, &str); 17] = [
 ];
 
 /// Files that may have such a word, and the word: names of other systems, stored data of earlier versions, sample data.
-const EXCEPT: [(&str, &str); 4] = [
+const EXCEPT: [(&str, &str); 5] = [
     ("src/domain/journal.rs", "judgement"),
+    ("src/domain/journal/tests.rs", "judgement"),
     ("src/adapters/demo/english.rs", "shall"),
     ("tests/postgres/mod.rs", "nobody"),
     ("tests/cli/hostile.rs", "nobody"),
@@ -53,8 +54,8 @@ const EXCEPT: [(&str, &str); 4] = [
 /// Everything that a developer or a user reads, except prompts, which are measured by evaluation.
 fn texts() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for folder in ["src", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
-        found.extend(rust_files(&root().join(folder)));
+    for directory in ["src", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
+        found.extend(rust_files(&root().join(directory)));
     }
     for server in ["base", "files", "google", "store", "tasks"] {
         found.extend(rust_files(&root().join("mcp-servers").join(server)));
@@ -67,8 +68,8 @@ fn texts() -> Vec<PathBuf> {
     found
 }
 
-fn files_of(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+fn files_of(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
         .filter(|path| path.extension().is_some_and(|found| found == extension))
         .collect()
@@ -95,6 +96,86 @@ fn no_old_word_is_left() {
         }
     }
     assert!(found.is_empty(), "{} lines\n{}", found.len(), found.join("\n"));
+}
+
+/// Parts of identifiers, between underscores or capitals, that were once words for something, with the words to use.
+const OLD_PARTS: [(&str, &str); 18] = [
+    ("folder", "directory"),
+    ("goes_on", "continues"),
+    ("heard_of", "acknowledged"),
+    ("is_over", "has_ended"),
+    ("mended", "repaired"),
+    ("meters", "metrics"),
+    ("mistake", "error"),
+    ("mistakes", "errors"),
+    ("nobody", "the user, the caller, no process"),
+    ("not_over", "in_progress"),
+    ("somebody", "the user, the caller, others"),
+    ("standing", "state"),
+    ("stands", "remains, or what it is"),
+    ("told", "reported, shown, sent, or what it is"),
+    ("unheard", "unacknowledged"),
+    ("went_on", "continued"),
+    ("whoever", "the user, the caller"),
+    ("wrong", "invalid, error"),
+];
+
+/// Identifiers that may have such a part: a code of the files server has the name that its clients see.
+const PARTS_EXCEPT: [&str; 1] = ["NotAFolder"];
+
+/// `NotAFolder` and `not_a_folder` are `_not_a_folder_`.
+fn parts(identifier: &str) -> String {
+    let mut parts = String::from("_");
+    let mut before = '_';
+    for c in identifier.chars() {
+        if c.is_ascii_uppercase() && (before.is_ascii_lowercase() || before.is_ascii_digit()) {
+            parts.push('_');
+        }
+        parts.push(c.to_ascii_lowercase());
+        before = c;
+    }
+    parts.push('_');
+    parts
+}
+
+/// The same for what types, functions, variables and tests are called. Names on the wire are strings, and do not count.
+#[test]
+fn no_identifier_has_an_old_word() {
+    let no_code = Regex::new(
+        r####"(?s)//[^\n]*|r###".*?"###|r##".*?"##|r#".*?"#|r".*?"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.[^']*)'"####,
+    )
+    .unwrap();
+    let identifier = Regex::new(r"\b[A-Za-z_][A-Za-z0-9_]*\b").unwrap();
+    let mut found = BTreeSet::new();
+    let mut checked = 0;
+    for path in texts()
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+    {
+        let text = fs::read_to_string(path).unwrap();
+        let code = no_code.replace_all(&text, " ");
+        for identifier in identifier.find_iter(&code).map(|found| found.as_str()) {
+            checked += 1;
+            let parts = parts(identifier);
+            for (part, instead) in OLD_PARTS {
+                if parts.contains(&format!("_{part}_")) && !PARTS_EXCEPT.contains(&identifier) {
+                    found.insert(format!("{}: {identifier}; say: {instead}", relative(path)));
+                }
+            }
+        }
+    }
+    assert!(checked > 100_000, "{checked} identifiers were found");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// A command of the CLI is a command. A verb is a method of HTTP.
+#[test]
+fn the_command_line_has_commands_and_no_verbs() {
+    let verb = Regex::new(r"(?i)(?:\b|_)verbs?(?:\b|_)").unwrap();
+    let mut files = rust_files(&root().join("src/cli"));
+    files.push(root().join("src/cli.rs"));
+    let found: Vec<_> = files.iter().filter(|path| verb.is_match(&code(path))).collect();
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 /// The architecture page names only what is there: each file and directory exists, relative to the project or to `src`.
@@ -219,8 +300,11 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
         "mcp-servers/google",
         "mcp-servers/tasks",
     ];
-    for folder in folders.map(|folder| root().join(folder)) {
-        for path in ["md", "toml"].iter().flat_map(|extension| files_of(&folder, extension)) {
+    for directory in folders.map(|directory| root().join(directory)) {
+        for path in ["md", "toml"]
+            .iter()
+            .flat_map(|extension| files_of(&directory, extension))
+        {
             texts.push((relative(&path), fs::read_to_string(&path).unwrap()));
         }
     }
@@ -278,18 +362,18 @@ fn no_log_line_uses_ambiguous_words() {
         "in good order",
     ];
     let words = Regex::new(&format!(r"\b(?:{})\b", words.join("|"))).unwrap();
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     let servers =
         ["base", "files", "google", "store", "tasks"].map(|name| root().join("mcp-servers").join(name).join("src"));
-    for folder in [root().join("src")].iter().chain(&servers) {
-        for path in rust_files(folder) {
+    for directory in [root().join("src")].iter().chain(&servers) {
+        for path in rust_files(directory) {
             let code = code(&path);
             for call in call.captures_iter(&code) {
                 let texts = text.captures_iter(call.get(1).unwrap().as_str());
                 let found = texts.filter(|text| words.is_match(&text[1]));
-                wrong.extend(found.map(|text| format!("{}: {}", path.display(), &text[1])));
+                invalid.extend(found.map(|text| format!("{}: {}", path.display(), &text[1])));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
 }

@@ -268,24 +268,24 @@ struct Reply<'a> {
 }
 
 fn check(number: u64, status: StatusCode, body: &[u8]) -> Result<(), String> {
-    let wrong = |what: &str| {
+    let invalid = |what: &str| {
         let body = String::from_utf8_lossy(&body[..body.len().min(400)]);
         Err(format!("{what}: {status} {body}"))
     };
     if status != StatusCode::OK {
-        return wrong("status");
+        return invalid("status");
     }
     let Ok(reply) = serde_json::from_slice::<Reply<'_>>(body) else {
-        return wrong("no decision");
+        return invalid("no decision");
     };
     if reply.decision_id.is_empty() || reply.conversation_id != format!("conversation-{number}") {
-        return wrong("another's decision");
+        return invalid("another's decision");
     }
     if (reply.decision_type, reply.outcome_category) != ("INVOKE_TOOL", "SUCCESS:TASK_COMPLETED") {
-        return wrong("outcome");
+        return invalid("outcome");
     }
     if !reply.response.contains(CONFIRMED) {
-        return wrong("response");
+        return invalid("response");
     }
     Ok(())
 }

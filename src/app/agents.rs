@@ -1,8 +1,8 @@
 //! The agents of a configuration: this module finds their files, the domain checks the content.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read};
+mod load;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,35 +10,11 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
+use self::load::{DEFAULT_DIRECTORY, SCHEMAS, files};
+pub use self::load::{Loaded, agents, agents_in};
 use crate::config::{Config, FileError};
-use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, answerer, check};
+use crate::domain::definition::answerer;
 use crate::surfaces::definitions::FileAgents;
-
-/// The directory that is read when none is named.
-const DEFAULT_FOLDER: &str = "agents";
-
-/// Subdirectory with the named schemas.
-const SCHEMAS: &str = "schemas";
-
-/// One byte more than allowed, so that a file that is too long is detected.
-const MOST_BYTES: u64 = MAX_BYTES as u64 + 1;
-
-/// The built-in definitions: file and text.
-const BUILT_IN: &[(&str, &str)] = &[
-    (
-        "codebase_investigator.md",
-        include_str!("../../agents/codebase_investigator.md"),
-    ),
-    ("day_planner.md", include_str!("../../agents/day_planner.md")),
-    ("docs_checker.md", include_str!("../../agents/docs_checker.md")),
-    ("workspace.md", include_str!("../../agents/workspace.md")),
-];
-
-/// The built-in schemas: name and text.
-const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(
-    "CodebaseInvestigationReportSchema",
-    include_str!("../../agents/schemas/CodebaseInvestigationReportSchema.json"),
-)];
 
 /// Interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
@@ -57,7 +33,7 @@ pub(super) enum Purpose {
 
 /// The file-based agents of the service, replaced when the files change.
 pub(super) struct Files {
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     /// The stamps of the files just before they were read.
     stamp: Option<Vec<Stamp>>,
     pub(super) agents: Arc<ArcSwap<FileAgents>>,
@@ -72,23 +48,23 @@ impl Files {
     pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
         if purpose == Purpose::Records {
             return Ok(Self {
-                folder: None,
+                directory: None,
                 stamp: None,
                 agents: Arc::default(),
             });
         }
-        let folder = match &config.agents {
-            Some(folder) => Some(folder.clone()),
-            None => Some(PathBuf::from(DEFAULT_FOLDER)).filter(|folder| folder.is_dir()),
+        let directory = match &config.agents {
+            Some(directory) => Some(directory.clone()),
+            None => Some(PathBuf::from(DEFAULT_DIRECTORY)).filter(|directory| directory.is_dir()),
         };
         let must_be_right = purpose == Purpose::Serving && config.agents.is_some();
-        let stamp = folder.as_deref().and_then(stamp);
+        let stamp = directory.as_deref().and_then(stamp);
         let loaded = match agents(config) {
             Ok(loaded) => loaded,
             Err(error) => {
-                let place = folder
+                let place = directory
                     .as_deref()
-                    .unwrap_or(Path::new(DEFAULT_FOLDER))
+                    .unwrap_or(Path::new(DEFAULT_DIRECTORY))
                     .display()
                     .to_string();
                 let error = format!("the agents of {place} cannot be read: {error}");
@@ -121,13 +97,17 @@ impl Files {
             );
         }
         let agents = Arc::new(ArcSwap::from_pointee(of(loaded, 1)));
-        Ok(Self { folder, stamp, agents })
+        Ok(Self {
+            directory,
+            stamp,
+            agents,
+        })
     }
 
     /// Reloads the agents whenever the files change. If the changed files are invalid, logs the errors once and keeps
     /// the former agents.
     pub(super) async fn follow(self, stop: CancellationToken) {
-        let Some(folder) = self.folder else { return };
+        let Some(directory) = self.directory else { return };
         let mut ticks = tokio::time::interval(LOOK);
         let mut known = self.stamp;
         loop {
@@ -135,7 +115,7 @@ impl Files {
                 _ = ticks.tick() => {}
                 () = stop.cancelled() => return,
             }
-            let looked_at = folder.clone();
+            let looked_at = directory.clone();
             let now = match tokio::task::spawn_blocking(move || stamp(&looked_at)).await {
                 Ok(now) => now,
                 Err(error) => {
@@ -147,7 +127,7 @@ impl Files {
                 continue;
             }
             known = now;
-            let read = folder.clone();
+            let read = directory.clone();
             match tokio::task::spawn_blocking(move || agents_in(&read, None)).await {
                 Ok(Ok(loaded)) if loaded.checked.errors.is_empty() => {
                     let generation = self.agents.load().generation + 1;
@@ -188,9 +168,9 @@ type Stamp = (PathBuf, u64, Option<SystemTime>);
 
 /// The stamps of all files in a directory; `None` if it cannot be listed, which differs from having no files. Reading
 /// it returns the reason.
-fn stamp(folder: &Path) -> Option<Vec<Stamp>> {
-    let mut all = files(folder).ok()?;
-    all.extend(files(&folder.join(SCHEMAS)).unwrap_or_default());
+fn stamp(directory: &Path) -> Option<Vec<Stamp>> {
+    let mut all = files(directory).ok()?;
+    all.extend(files(&directory.join(SCHEMAS)).unwrap_or_default());
     let stamped = all.into_iter().map(|path| {
         let about = fs::metadata(&path).ok();
         let size = about.as_ref().map_or(0, fs::Metadata::len);
@@ -198,164 +178,4 @@ fn stamp(folder: &Path) -> Option<Vec<Stamp>> {
         (path, size, changed)
     });
     Some(stamped.collect())
-}
-
-/// The agents of one directory, or the built-in ones.
-#[derive(Debug)]
-pub struct Loaded {
-    /// The source of the agents, for messages.
-    pub place: String,
-    /// Definitions found, valid or invalid.
-    pub files: Vec<String>,
-    /// The schemas that the definitions may name.
-    pub schemas: Vec<SchemaSource>,
-    /// The checked definitions, with errors and warnings.
-    pub checked: Checked,
-}
-
-impl Loaded {
-    /// For a directory that cannot be listed.
-    fn none(place: String) -> Self {
-        Self {
-            place,
-            files: Vec::new(),
-            schemas: Vec::new(),
-            checked: Checked::default(),
-        }
-    }
-}
-
-/// The agents of a configuration: from the named directory, from `agents` if it exists, else the built-in ones.
-///
-/// # Errors
-/// The directory cannot be listed. Errors in the definitions are part of the result.
-pub fn agents(config: &Config) -> io::Result<Loaded> {
-    match &config.agents {
-        Some(folder) => agents_in(folder, None),
-        None if Path::new(DEFAULT_FOLDER).is_dir() => agents_in(Path::new(DEFAULT_FOLDER), None),
-        None => Ok(built_in()),
-    }
-}
-
-/// The agents of a directory, and optionally one of its files that would otherwise be ignored (`also`). They may also
-/// name the built-in schemas; a schema of the directory takes precedence over a built-in one of the same name.
-///
-/// Ignores hidden files, files that begin with `_`, `README.md`, files with another extension, and subdirectories.
-///
-/// # Errors
-/// As [`agents`].
-pub fn agents_in(folder: &Path, also: Option<&Path>) -> io::Result<Loaded> {
-    let mut unreadable = Vec::new();
-    let mut sources = Vec::new();
-    for path in files(folder)? {
-        let is_named = also.is_some_and(|also| also.file_name() == path.file_name());
-        if let Some(form) = Form::of_path(&path).filter(|_| is_named || is_definition(&path)) {
-            let file = path.display().to_string();
-            let read = read(&path, &mut unreadable);
-            sources.extend(read.map(|bytes| Source { file, form, bytes }));
-        }
-    }
-    let mut schemas = Vec::new();
-    let schema_folder = folder.join(SCHEMAS);
-    if schema_folder.is_dir() {
-        for path in files(&schema_folder)? {
-            if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json")) {
-                let (name, file) = (name.to_owned(), path.display().to_string());
-                let read = read(&path, &mut unreadable);
-                schemas.extend(read.map(|bytes| SchemaSource { name, file, bytes }));
-            }
-        }
-    }
-    let own: BTreeSet<String> = schemas.iter().map(|schema| schema.name.clone()).collect();
-    schemas.extend(built_in_schemas().filter(|schema| !own.contains(&schema.name)));
-    let mut checked = check(&sources, &schemas);
-    let mut files: Vec<_> = sources.into_iter().map(|source| source.file).collect();
-    files.extend(unreadable.iter().map(|error| error.file.clone()));
-    checked.errors.splice(0..0, unreadable);
-    Ok(Loaded {
-        place: folder.display().to_string(),
-        files,
-        schemas,
-        checked,
-    })
-}
-
-/// The built-in agents.
-fn built_in() -> Loaded {
-    let sources: Vec<_> = BUILT_IN
-        .iter()
-        .map(|(file, text)| Source {
-            file: format!("{file} (built in)"),
-            form: Form::Markdown,
-            bytes: text.as_bytes().to_vec(),
-        })
-        .collect();
-    let schemas: Vec<_> = built_in_schemas().collect();
-    Loaded {
-        place: "built in".to_owned(),
-        files: sources.iter().map(|source| source.file.clone()).collect(),
-        checked: check(&sources, &schemas),
-        schemas,
-    }
-}
-
-/// The built-in schemas; any definition may name them.
-fn built_in_schemas() -> impl Iterator<Item = SchemaSource> {
-    BUILT_IN_SCHEMAS.iter().map(|(name, text)| SchemaSource {
-        name: (*name).to_owned(),
-        file: format!("{SCHEMAS}/{name}.json (built in)"),
-        bytes: text.as_bytes().to_vec(),
-    })
-}
-
-/// The files of a directory, without subdirectories, sorted by name.
-fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    // The parent of a bare file name is the empty path.
-    let listed = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
-    let mut files = Vec::new();
-    for entry in fs::read_dir(listed)? {
-        let path = folder.join(entry?.file_name());
-        if !path.is_dir() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn is_definition(path: &Path) -> bool {
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    !name.starts_with(['.', '_']) && !name.eq_ignore_ascii_case("README.md")
-}
-
-fn read(path: &Path, errors: &mut Vec<DefinitionError>) -> Option<Vec<u8>> {
-    let read = || {
-        // Reading a pipe would block until its other end writes.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    match read() {
-        Ok(bytes) => Some(bytes),
-        Err(error) => {
-            errors.push(DefinitionError {
-                file: path.display().to_string(),
-                line: None,
-                field: "the file".to_owned(),
-                found: format!("that it cannot be read: {error}"),
-                allowed: "a file that gavel may read".to_owned(),
-            });
-            None
-        }
-    }
 }

@@ -6,20 +6,16 @@ mod command;
 mod edge;
 mod google;
 mod model;
+mod parts;
 mod policy;
 mod servers;
+mod serving;
 
-use std::convert::Infallible;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use secrecy::ExposeSecret;
-use tokio::net::TcpSocket;
+use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,23 +26,19 @@ pub use policy::{policy, read_policy};
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, tool_settings};
 
 use self::agents::Purpose;
-use crate::adapters::demo::Demo;
-use crate::adapters::gemini::Gemini;
-use crate::adapters::jwks::Jwks;
+pub(crate) use self::parts::audit_secrets;
+pub use self::parts::{constitution, gemini, issuer, listen, mcp, providers};
+use self::parts::{quota, store_config};
+pub use self::serving::Serving;
 use crate::adapters::mcp::{Mcp, McpConfig};
-use crate::adapters::quota::{LeasedQuota, LocalQuota};
-use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Auth, Config, Console, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
-use crate::domain::definition::Constitution;
+use crate::adapters::store::Store;
+use crate::config::{Config, Console};
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
-use crate::engine::agent::{Agents, Models, Running};
-use crate::http::caller::ServiceKey;
-use crate::http::{self, ServerSettings};
+use crate::engine::agent::{Agents, Running};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
-use crate::ports::quota::Quota;
 use crate::surfaces::agents::DeclaredAgents;
 use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
@@ -90,27 +82,6 @@ pub struct App {
     stopping: Arc<AtomicBool>,
 }
 
-/// The HTTP server of an [`App`].
-pub struct Serving {
-    /// The address it listens on, with the actual port if port 0 was configured.
-    pub address: SocketAddr,
-    handle: actix_web::dev::ServerHandle,
-    task: tokio::task::JoinHandle<std::io::Result<()>>,
-    /// Whether a stop waits until clients have read their responses.
-    graceful: bool,
-}
-
-impl Serving {
-    /// Resolves when the server has ended without a shutdown; then there is nothing left to stop.
-    pub async fn ended(&mut self) -> anyhow::Error {
-        match (&mut self.task).await {
-            Ok(Ok(())) => anyhow!("the HTTP server ended unexpectedly"),
-            Ok(Err(error)) => anyhow::Error::from(error).context("the HTTP server ended with an error"),
-            Err(error) => anyhow::Error::from(error).context("the HTTP server task failed"),
-        }
-    }
-}
-
 impl App {
     /// Builds everything for serving. MCP servers connect in the background. An unavailable database is awaited in the
     /// background as well, and `/readyz` reports it.
@@ -147,6 +118,7 @@ impl App {
         Self::build_of(command::records_alone(config), None, Purpose::Records).await
     }
 
+    /// Longer than a screen: each part is built once, after those that it needs.
     async fn build_of(config: Config, model: Option<Arc<dyn Model>>, purpose: Purpose) -> anyhow::Result<Self> {
         let reads = purpose == Purpose::Records;
         // Before the model, which keeps handles of its metrics.
@@ -236,46 +208,6 @@ impl App {
         })
     }
 
-    /// Listens and serves.
-    ///
-    /// # Errors
-    /// gavel cannot listen on the address, or the issuer's keys cannot be set up.
-    pub fn serve(&self) -> anyhow::Result<Serving> {
-        let listener =
-            listen(self.config.listen).with_context(|| format!("cannot listen on {}", self.config.listen))?;
-        let address = listener.local_addr()?;
-        let settings = ServerSettings {
-            workers: self.config.workers,
-            drain: LAST_WORDS,
-        };
-        let server = http::server(edge::edge(self)?, listener, settings)?;
-        Ok(self.serving(server, address, true))
-    }
-
-    /// Serves the API alone, on a free loopback port, to one key.
-    ///
-    /// # Errors
-    /// gavel cannot listen there.
-    fn serve_key(&self, key: ServiceKey) -> anyhow::Result<Serving> {
-        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).context("cannot listen on a loopback port")?;
-        let address = listener.local_addr()?;
-        let settings = ServerSettings {
-            workers: Some(NonZeroUsize::MIN),
-            drain: LAST_WORDS,
-        };
-        let server = http::server(edge::edge_of_command(self, key), listener, settings)?;
-        Ok(self.serving(server, address, false))
-    }
-
-    fn serving(&self, server: actix_web::dev::Server, address: SocketAddr, graceful: bool) -> Serving {
-        Serving {
-            address,
-            handle: server.handle(),
-            task: self.background.spawn(server),
-            graceful,
-        }
-    }
-
     /// Ends everything in order. New requests are refused. Work in progress is finished, or interrupted when the drain
     /// time is exhausted, and recorded either way. Then the server, the MCP servers and the store are closed.
     pub async fn shutdown(self, serving: Option<Serving>) {
@@ -320,136 +252,5 @@ impl App {
             tracing::warn!("some tasks did not end in time; they end with the process");
         }
         tokio::join!(self.mcp.shutdown(), self.store.shutdown());
-    }
-}
-
-/// The MCP bridge alone. The servers connect in the background.
-///
-/// # Errors
-/// The `mcp.json` is invalid.
-pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
-    Ok(Mcp::start(servers::read(config)?, servers::options(config))?)
-}
-
-/// Gemini alone through one of its providers, to check its health; `None` for the demo model.
-///
-/// # Errors
-/// Its settings or credentials are invalid.
-pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
-    model::real(config, provider)
-}
-
-/// Which providers definitions may name, to determine which agents can run. The models are stand-ins and are never
-/// called, because real ones may need credentials.
-#[must_use]
-pub fn providers(config: &ModelConfig) -> Models {
-    let stand_in: Arc<dyn Model> = Arc::new(Demo);
-    let made = model::by_provider(config, &stand_in, |_| Ok::<_, Infallible>(Arc::clone(&stand_in)));
-    match made {
-        Ok(models) => models,
-        Err(never) => match never {},
-    }
-}
-
-/// The token issuer's keys alone, to check their health; `None` when tokens are not verified with issuer keys.
-///
-/// # Errors
-/// The HTTP client cannot be created.
-pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
-    match &config.auth {
-        Auth::Jwt(Jwt {
-            keys: JwtKeys::Jwks(url),
-            ..
-        }) => Ok(Some(Jwks::new(url.clone())?)),
-        _ => Ok(None),
-    }
-}
-
-/// Most unsent bytes that the kernel buffers per client; otherwise it buffers some MB for each client that does not
-/// read.
-#[cfg(target_os = "linux")]
-const NOT_SENT: u32 = 128 * 1024;
-
-/// Listens with a backlog for bursts: a connection that finds the backlog full retries only after a second.
-///
-/// # Errors
-/// The address is in use or unavailable.
-pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    // Accepted connections inherit this option.
-    #[cfg(target_os = "linux")]
-    socket2::SockRef::from(&socket).set_tcp_notsent_lowat(NOT_SENT)?;
-    socket.bind(address)?;
-    socket.listen(4096)?.into_std()
-}
-
-/// The named constitution, or the built-in one.
-///
-/// # Errors
-/// It cannot be read, or it is invalid; all errors are reported.
-pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
-    let (text, place) = match &config.constitution {
-        None => (
-            Constitution::BUILT_IN.to_owned(),
-            "constitution.md (built in)".to_owned(),
-        ),
-        Some(path) => {
-            let text = fs::read_to_string(path)
-                .map_err(|error| FileError(format!("the constitution {} cannot be read: {error}", path.display())))?;
-            (text, path.display().to_string())
-        }
-    };
-    Constitution::from_markdown(&text, &place).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        FileError(format!("the constitution is invalid:\n{}", lines.join("\n")))
-    })
-}
-
-/// The keys of the audit log, as the store expects them.
-pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
-    AuditSecrets {
-        current: config.audit.key.clone(),
-        old: config.audit.old_keys.clone(),
-    }
-}
-
-fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
-    StoreConfig {
-        content: match &config.records {
-            Content::Full => ContentMode::Full,
-            Content::Hash(key) => ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())),
-            Content::None => ContentMode::None,
-        },
-        at_start: AtStart::Background,
-        run_lease: config.runs.lease,
-        runs_kept: config.runs.kept,
-        audit: audit_secrets(config),
-        ..StoreConfig::new(config.database_url.expose_secret(), instance)
-    }
-}
-
-/// Counted by this process alone; where replicas may share a database, together with them.
-fn quota(config: &Config, store: &Store, background: &TaskTracker, stop: &CancellationToken) -> Arc<dyn Quota> {
-    let local = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
-    background.spawn(sweep_quota(local.clone(), stop.clone()));
-    let Some(buckets) = store.buckets() else {
-        return local;
-    };
-    let leased = Arc::new(LeasedQuota::new(local, buckets, background.clone()));
-    background.spawn(leased.clone().keep(stop.clone()));
-    leased
-}
-
-async fn sweep_quota(quota: Arc<LocalQuota>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(LocalQuota::SWEEP);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => quota.sweep(),
-            () = stop.cancelled() => return,
-        }
     }
 }

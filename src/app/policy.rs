@@ -19,7 +19,7 @@ pub fn policy(config: &Config) -> Result<Arc<Policy>, FileError> {
     if failures.is_empty() {
         Ok(policy)
     } else {
-        Err(wrong(&failures))
+        Err(invalid(&failures))
     }
 }
 
@@ -34,10 +34,10 @@ pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
     let place = path.display().to_string();
     let text =
         fs::read_to_string(path).map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
-    Policy::read(&text, &place).map_err(|errors| wrong(&errors))
+    Policy::read(&text, &place).map_err(|errors| invalid(&errors))
 }
 
-fn wrong(errors: &[DefinitionError]) -> FileError {
+fn invalid(errors: &[DefinitionError]) -> FileError {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     FileError(format!("the policy is invalid:\n{}", lines.join("\n")))
 }

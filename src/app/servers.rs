@@ -44,7 +44,7 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     if !config.auth.has_several_tenants() {
         return Ok(servers);
     }
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for server in servers.servers.iter().filter(|server| server.off.is_none()) {
         let issue = |message: &str| ConfigIssue {
             line: None,
@@ -56,16 +56,16 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
                 "not set, and users of several tenants may exist: users of the same name are one user to this server; \
                  set it to true, or to false if the server does not distinguish users",
             )),
-            (Identity::Argument(_) | Identity::Token, Some(false)) => wrong.push(issue(
+            (Identity::Argument(_) | Identity::Token, Some(false)) => invalid.push(issue(
                 "false, and users of several tenants may exist: the server acts as the user that gavel names (`identity`), \
                  so users of the same name would be one user; remove it, or set it to true",
             )),
             (Identity::None, Some(_)) | (Identity::Argument(_) | Identity::Token, None | Some(true)) => {}
         }
     }
-    match wrong.is_empty() {
+    match invalid.is_empty() {
         true => Ok(servers),
-        false => Err(refused(&place, &wrong)),
+        false => Err(refused(&place, &invalid)),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::domain::ids::ApprovalId;
 
 /// The commands of `gavel approvals`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
     List(list::Args),
     /// Approve a call: it runs once, with exactly the arguments shown
@@ -33,7 +33,7 @@ pub(super) enum Verb {
     Revoke(grants::Revoke),
 }
 
-impl Verb {
+impl Command {
     pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
             Self::List(args) => talk(args, flags),

@@ -16,7 +16,7 @@ use crate::config::Resolved;
 /// The commands of `gavel audit`.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_long_help = ABOUT)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// Verify the chain, and report every row that was changed, removed, moved or added
     Verify(verify::Args),
     /// Write all rows as JSON, one per line, and the head at the end
@@ -34,8 +34,8 @@ that bypasses this breaks the chain of keyed hashes, and verify reports where. A
 cuts rows off the end together with the head, is detected only by a head kept elsewhere: save one regularly with \
 gavel audit head.";
 
-pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
-    if let Verb::Verify(args) = &verb
+pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
+    if let Command::Verify(args) = &command
         && let Some(path) = &args.export
     {
         return verify::export(args, path, &resolved).await;
@@ -43,11 +43,11 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     let keys = app::audit_secrets(&resolved.config);
     let log = AuditLog::open(resolved.config.database_url.expose_secret(), &keys).await;
     let mut log = log.context("the audit log cannot be read")?;
-    let read = match verb {
-        Verb::Verify(args) => verify::run(&args, &mut log).await,
-        Verb::Export(args) => export::run(&args, &mut log).await,
-        Verb::Head => head::run(&mut log).await,
-        Verb::List(args) => list::run(args, &mut log).await,
+    let read = match command {
+        Command::Verify(args) => verify::run(&args, &mut log).await,
+        Command::Export(args) => export::run(&args, &mut log).await,
+        Command::Head => head::run(&mut log).await,
+        Command::List(args) => list::run(args, &mut log).await,
     };
     log.close().await;
     read

@@ -16,7 +16,7 @@ pub(super) struct Args {
     #[arg(long)]
     reference: bool,
     #[command(subcommand)]
-    verb: Option<Verb>,
+    command: Option<Command>,
 }
 
 const EXAMPLES: &str = "\
@@ -26,13 +26,13 @@ Examples:
   gavel config new-key --name shop --role analyst     a key for a service";
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum Command {
     /// Create an API key for a service, and its entry for gavel.toml
     NewKey(new_key::Args),
 }
 
 pub(super) fn run(args: Args, flags: &Flags) -> anyhow::Result<Exit> {
-    if let Some(Verb::NewKey(args)) = &args.verb {
+    if let Some(Command::NewKey(args)) = &args.command {
         return new_key::run(args);
     }
     if args.reference {

@@ -12,7 +12,7 @@ pub(super) use self::show::call;
 
 /// The commands of `gavel decisions`.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// List decisions, newest first
     List(list::Args),
     /// Show one decision with its tool calls
@@ -26,7 +26,7 @@ A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_ca
 conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
 A * at the end of a value matches every ending.";
 
-impl Verb {
+impl Command {
     pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
             Self::List(args) => talk(args, flags),

@@ -16,7 +16,7 @@ pub(super) enum Exit {
     /// 1: the error was reported.
     Failed,
     /// 2: the given input is invalid, and each error was reported.
-    Wrong,
+    Invalid,
     /// 3: the followed run of an agent failed.
     RunFailed,
     /// 4: the run was cancelled.
@@ -45,7 +45,7 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     match ended {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::FAILURE,
-        Ok(Exit::Wrong) => ExitCode::from(2),
+        Ok(Exit::Invalid) => ExitCode::from(2),
         Ok(Exit::RunFailed | Exit::NeedsApproval | Exit::NotWhole) => ExitCode::from(3),
         Ok(Exit::RunCancelled | Exit::Denied) => ExitCode::from(4),
         Ok(Exit::RunPaused) => ExitCode::from(5),

@@ -228,14 +228,14 @@ mod tests {
     async fn the_service_of_a_command_answers_its_key_alone() {
         // Another test may already have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let folder = tempfile::tempdir().unwrap();
-        let servers = folder.path().join("mcp.json");
+        let directory = tempfile::tempdir().unwrap();
+        let servers = directory.path().join("mcp.json");
         std::fs::write(&servers, r#"{"mcpServers": {}}"#).unwrap();
         let own = |name: &str, value: String| (name.to_owned(), value);
         let environment = [
             own(
                 "DATABASE_URL",
-                format!("sqlite:{}", folder.path().join("g.db").display()),
+                format!("sqlite:{}", directory.path().join("g.db").display()),
             ),
             own("GAVEL_MCP_CONFIG", servers.display().to_string()),
         ];

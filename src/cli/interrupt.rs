@@ -46,7 +46,7 @@ impl Signals {
 ///
 /// # Errors
 /// The system installs no handler.
-pub(super) fn told_to_stop() -> impl Future<Output = io::Result<()>> {
+pub(super) fn until_interrupted() -> impl Future<Output = io::Result<()>> {
     let signals = Signals::listen();
     async move { signals?.next().await }
 }
@@ -54,10 +54,10 @@ pub(super) fn told_to_stop() -> impl Future<Output = io::Result<()>> {
 /// Runs `work`; returns `None` if a stop signal comes first.
 ///
 /// # Errors
-/// Those of [`told_to_stop`].
+/// Those of [`until_interrupted`].
 pub(super) async fn unless_stopped<T>(work: impl Future<Output = T>) -> io::Result<Option<T>> {
     tokio::select! {
         done = work => Ok(Some(done)),
-        stopped = told_to_stop() => stopped.map(|()| None),
+        stopped = until_interrupted() => stopped.map(|()| None),
     }
 }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_listens_everywhere_is_asked_on_loopback() {
+    fn a_service_that_listens_everywhere_is_asked_on_loopback() {
         for (listen, asked) in [
             ("0.0.0.0:8080", "127.0.0.1:8080"),
             ("[::]:80", "[::1]:80"),

@@ -21,7 +21,7 @@ use crate::domain::ids::RunId;
 
 /// The commands of `gavel runs`.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// List the runs of a project, newest first
     List(list::Args),
     /// Show one run with its tool calls, and how to settle its in-doubt actions
@@ -40,7 +40,7 @@ Exit status: 0 completed, 1 nothing could be done, 2 invalid usage, 3 the run fa
 cancelled, 5 it is paused (a note shows how to resume it), 6 it waits for an approval (a note shows how \
 to answer), 130 interrupted while the run continues.";
 
-impl Verb {
+impl Command {
     pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
             Self::List(args) => talk(args, flags),

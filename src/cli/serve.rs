@@ -56,18 +56,18 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let has_agents = !files.agents.is_empty();
     tell(&banner::greeting(&app.config, serving.address, &agents, has_agents));
     let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.allowlist().to_vec()));
-    let mut told = false;
+    let mut logged = false;
     loop {
         tokio::select! {
             error = serving.ended() => {
                 app.shutdown(None).await;
                 return Err(error);
             }
-            tools = &mut servers, if !told => {
-                told = true;
+            tools = &mut servers, if !logged => {
+                logged = true;
                 tell(&tools);
             }
-            () = stopping.told.cancelled() => break,
+            () = stopping.stop.cancelled() => break,
         }
     }
     tracing::info!("finishing requests and runs in progress (a second signal stops gavel at once)");

@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(Since::parse("1970-01-02"), Ok(Since::At(86_400_000_000)));
         assert_eq!(Since::parse("1970-01-01T01:00:00+01:00"), Ok(Since::At(0)));
         assert_eq!(Since::parse("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
-        for wrong in [
+        for invalid in [
             "",
             "h",
             "-1d",
@@ -63,7 +63,7 @@ mod tests {
             "2026-13-01",
             "18446744073709551615d",
         ] {
-            assert!(Since::parse(wrong).is_err(), "{wrong}");
+            assert!(Since::parse(invalid).is_err(), "{invalid}");
         }
     }
 }

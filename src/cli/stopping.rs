@@ -34,7 +34,7 @@ pub(super) struct Limits {
 #[derive(Clone, Debug)]
 pub(super) struct Stopping {
     /// Fires with the first signal.
-    pub(super) told: CancellationToken,
+    pub(super) stop: CancellationToken,
     /// Fires with the second signal.
     pub(super) at_once: CancellationToken,
 }
@@ -51,7 +51,7 @@ impl Stopping {
         under_way: impl Fn() -> String + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let stopping = Self {
-            told: CancellationToken::new(),
+            stop: CancellationToken::new(),
             at_once: CancellationToken::new(),
         };
         let own = Builder::new_current_thread().enable_all().build()?;
@@ -78,7 +78,7 @@ impl Stopping {
             tracing::error!(%error, "signals cannot be handled");
             return;
         }
-        self.told.cancel();
+        self.stop.cancel();
         tokio::select! {
             second = signals.next() => {
                 if let Err(error) = second {
@@ -114,14 +114,14 @@ async fn answers(runtime: &Handle) -> bool {
 /// stopped.
 fn end(why: &str, abandoned: String, status: i32) {
     let line = format!("{why}; abandoned: {abandoned}. The next start, or another process, closes or continues it");
-    let (written, told) = mpsc::channel();
+    let (written, finished) = mpsc::channel();
     let writing = thread::Builder::new().spawn(move || {
         tracing::error!("{line}");
         // Received or not, the process ends.
         written.send(()).ok();
     });
     if writing.is_ok() {
-        told.recv_timeout(PATIENCE).ok();
+        finished.recv_timeout(PATIENCE).ok();
     }
     process::exit(status);
 }
@@ -167,7 +167,7 @@ mod tests {
         }
         println!("blocked");
         runtime.block_on(async {
-            stopping.told.cancelled().await;
+            stopping.stop.cancelled().await;
             println!("told");
             // Workers also drive the timers.
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -203,8 +203,8 @@ mod tests {
         }
 
         fn terminate(&self) {
-            let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
-            assert!(told.unwrap().success());
+            let stop = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+            assert!(stop.unwrap().success());
         }
 
         fn ends(mut self) -> (Option<i32>, String) {

@@ -11,14 +11,14 @@ use crate::config::Flags;
 
 /// The commands of `gavel threads`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// List threads, the most recently active first
     List(list::Args),
     /// Show one thread: its messages, approval requests and their results
     Show(show::Args),
 }
 
-impl Verb {
+impl Command {
     pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
         match self {
             Self::List(args) => talk(args, flags),

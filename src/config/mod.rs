@@ -174,6 +174,7 @@ impl Config {
     /// # Errors
     /// All errors, each with key, value (masked if secret), place and what is allowed. If `gavel.toml` is not valid
     /// TOML, only that error is reported.
+    // Longer than a screen: a table, with one line for each setting.
     pub fn resolve(sources: Sources<'_>) -> Result<Resolved, Vec<ConfigError>> {
         let mut read = sources.lay()?;
         let listen = read.parse("listen", values::listen);

@@ -122,7 +122,7 @@ impl<'a> Read<'a> {
         let origin = self.value(key)?.1;
         let named = PathBuf::from(self.word(key)?);
         Some(match origin.file().and_then(Path::parent) {
-            Some(folder) => folder.join(named),
+            Some(directory) => directory.join(named),
             None => named,
         })
     }

@@ -1,97 +1,10 @@
 //! The table of all settings: names, defaults, allowed values. All other code reads this table, so a setting that is
 //! not here does not exist.
 
-/// One setting.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// Dotted key in `gavel.toml`.
-    pub key: &'static str,
-    /// Environment variables; messages name the first one.
-    pub environment: &'static [&'static str],
-    /// Flag, including its dashes.
-    pub flag: Option<&'static str>,
-    /// How far the value is masked in output. A masked setting may also be given as `NAME_FILE`, or `key_file`.
-    pub secrecy: Secrecy,
-    /// The default value.
-    pub default: Option<&'static str>,
-    /// What applies when no value is given and there is no default.
-    pub absent: &'static str,
-    /// What is allowed; follows the word "give".
-    pub allowed: &'static str,
-    /// Purpose of the setting, in one sentence.
-    pub about: &'static str,
-}
+mod setting;
 
-/// How far a value may be shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Secrecy {
-    /// In full.
-    Open,
-    /// Without the password it may contain.
-    Url,
-    /// Not at all.
-    Secret,
-}
-
-const fn setting(
-    key: &'static str,
-    environment: &'static [&'static str],
-    allowed: &'static str,
-    about: &'static str,
-) -> Setting {
-    Setting {
-        key,
-        environment,
-        flag: None,
-        secrecy: Secrecy::Open,
-        default: None,
-        absent: "not set",
-        allowed,
-        about,
-    }
-}
-
-impl Setting {
-    const fn flag(self, flag: &'static str) -> Self {
-        Self {
-            flag: Some(flag),
-            ..self
-        }
-    }
-    const fn default(self, default: &'static str) -> Self {
-        Self {
-            default: Some(default),
-            ..self
-        }
-    }
-    const fn absent(self, absent: &'static str) -> Self {
-        Self { absent, ..self }
-    }
-    const fn secret(self) -> Self {
-        Self {
-            secrecy: Secrecy::Secret,
-            ..self
-        }
-    }
-    const fn url(self) -> Self {
-        Self {
-            secrecy: Secrecy::Url,
-            ..self
-        }
-    }
-
-    /// Whether it may be given as the path of a file that contains the value.
-    #[must_use]
-    pub fn in_file(&self) -> bool {
-        self.secrecy != Secrecy::Open
-    }
-
-    /// The variable that messages name.
-    #[must_use]
-    pub fn variable(&self) -> &'static str {
-        self.environment[0]
-    }
-}
+use self::setting::setting;
+pub use self::setting::{Secrecy, Setting};
 
 const HOURS: &str = "a number of hours over 0, up to 8760";
 const SECONDS: &str = "seconds above 0 and up to 3600, such as 2 or 0.5";

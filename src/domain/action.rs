@@ -63,7 +63,7 @@ impl ActionStatus {
 
     /// Whether the action has ended: its status no longer changes, unless a person settles it.
     #[must_use]
-    pub const fn is_over(self) -> bool {
+    pub const fn has_ended(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::InDoubt | Self::Rejected | Self::Expired => true,
             Self::Planned | Self::AwaitingConfirmation | Self::Approved | Self::Executing => false,
@@ -298,7 +298,7 @@ mod tests {
 
     /// R-16, R-17: the user sees what failed, and nothing of a program's internals.
     #[test]
-    fn a_tool_s_failure_is_told_in_its_first_line() {
+    fn a_tool_s_failure_is_shown_by_its_first_line() {
         let own = r#"{"error": {"code": "not_found", "message": "There is no such thread."}}"#;
         assert_eq!(in_words(own), "There is no such thread.");
         let traced = "\n  no such\u{200b} task\u{7}\n  at Database.query (/srv/app/db.js:12:3)\n  password=hunter2";

@@ -81,7 +81,7 @@ impl RunStatus {
 
     /// Whether the run has ended. A paused run has ended as well, until it is resumed.
     #[must_use]
-    pub const fn is_over(self) -> bool {
+    pub const fn has_ended(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Cancelled | Self::Paused => true,
             Self::Queued | Self::Running | Self::AwaitingConfirmation => false,
@@ -234,7 +234,7 @@ mod tests {
                     Completed | Failed | Cancelled | Paused => false,
                 };
                 assert_eq!(from.may_become(to), legal, "{from:?} → {to:?}");
-                assert!(!from.is_over() || !legal, "{from:?} has ended");
+                assert!(!from.has_ended() || !legal, "{from:?} has ended");
             }
         }
     }

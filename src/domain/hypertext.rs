@@ -29,7 +29,7 @@ const MOST_ATTRIBUTES: usize = 3000;
 const PIECE: usize = 1024;
 
 /// Attributes with an address, or with words that some programs show.
-const TOLD: [&str; 22] = [
+const REFERENCES: [&str; 22] = [
     "action",
     "alt",
     "aria-label",
@@ -203,10 +203,11 @@ impl Reading {
         }
         for attribute in &tag.attrs {
             let (of, value) = (&*attribute.name.local, attribute.value.trim());
-            let told = TOLD.contains(&of) || of.ends_with(":href") || value.contains("//") || value.contains("url(");
+            let references =
+                REFERENCES.contains(&of) || of.ends_with(":href") || value.contains("//") || value.contains("url(");
             if name == "a" && of == "href" {
                 self.links.push((value.to_owned(), String::new()));
-            } else if told && !value.is_empty() {
+            } else if references && !value.is_empty() {
                 self.note(&format!("{name} {of}: {value}"));
             }
         }

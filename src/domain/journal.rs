@@ -3,19 +3,24 @@
 //! Provider requests, log rows, streams and spans are projections of these entries. The entries of an agent's run are
 //! stored as one JSON text each. A journal that is read back leads to the same next step.
 
-use std::borrow::Cow;
+mod decision;
+mod result;
+mod target;
+mod turn;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::action::in_words;
-use super::address::Recipients;
+pub use self::decision::PolicyDecision;
+pub use self::result::{CallFailure, CallResult, WordsOf};
+pub use self::target::{Completion, Target, ToolRef, Verdict};
+pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part};
 use super::agent_run::StopReason;
-use super::decision::{Outcome, Usage};
+use super::decision::Usage;
 use super::ids::{ActionId, RunId};
-use super::policy::DecidedBy;
-use super::tool::{FailureCode, Tool};
+use super::tool::Tool;
 
 /// The speaker of an earlier line of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,178 +29,6 @@ pub enum Speaker {
     User,
     /// The service, as plain text.
     Assistant,
-}
-
-/// A part of a model's turn, as far as gavel reads it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// Text for the user.
-    Text(String),
-    /// A summary of the model's thinking.
-    Thought(String),
-    /// A function call.
-    Call(FunctionCall),
-    /// Anything else; kept only in the verbatim content.
-    Other,
-}
-
-/// A function call as the model wrote it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FunctionCall {
-    /// The provider's id, if it issued one. gavel returns it only in that case (WIRE.md section 4).
-    pub id: Option<String>,
-    /// The name that the model used.
-    pub name: String,
-    /// A JSON object; `{}` if the model sent none.
-    pub args: Box<RawValue>,
-}
-
-/// One complete answer of a model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ModelTurn {
-    /// The provider's content object, which gavel sends back unchanged.
-    pub content: Arc<RawValue>,
-    /// The same content, parsed.
-    pub parts: Vec<Part>,
-    /// Tokens of this model call.
-    pub usage: Usage,
-    /// The model that answered, as the provider names it.
-    pub model: String,
-}
-
-impl ModelTurn {
-    /// The function calls, in order.
-    pub fn calls(&self) -> impl Iterator<Item = &FunctionCall> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Call(call) => Some(call),
-            _ => None,
-        })
-    }
-
-    /// The text for the user, joined.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for part in &self.parts {
-            if let Part::Text(piece) = part {
-                text.push_str(piece);
-            }
-        }
-        text
-    }
-}
-
-/// The target of a call: decided by the functions that the model was offered, never by the bare name alone.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "StoredTarget", into = "StoredTarget")]
-pub enum Target {
-    /// A granted tool.
-    Tool(Arc<Tool>),
-    /// A granted tool as an earlier process stored it. It becomes `Tool` again once the same tool is found.
-    Unresolved(ToolRef),
-    /// Another agent.
-    Agent(Arc<str>),
-    /// A function that the engine answers itself; `Err` holds why its arguments are invalid.
-    Verdict(Result<Verdict, String>),
-    /// A name that the model was not offered.
-    Unknown,
-}
-
-/// The part of a tool that a journal stores.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolRef {
-    /// The server's name in `mcp.json`.
-    pub server: Arc<str>,
-    /// The name on that server.
-    pub name: Arc<str>,
-    /// Digest of its definition.
-    pub digest: Arc<str>,
-    /// Whether a call can change something.
-    pub side_effect: bool,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StoredTarget {
-    Tool(ToolRef),
-    Agent(Arc<str>),
-    Verdict(Verdict),
-    InvalidVerdict(String),
-    Unknown,
-}
-
-impl From<&Tool> for ToolRef {
-    fn from(tool: &Tool) -> Self {
-        Self {
-            server: Arc::clone(&tool.server),
-            name: Arc::clone(&tool.name),
-            digest: Arc::clone(&tool.digest),
-            side_effect: tool.side_effect,
-        }
-    }
-}
-
-impl From<Target> for StoredTarget {
-    fn from(target: Target) -> Self {
-        match target {
-            Target::Tool(tool) => Self::Tool(ToolRef::from(&*tool)),
-            Target::Unresolved(tool) => Self::Tool(tool),
-            Target::Agent(name) => Self::Agent(name),
-            Target::Verdict(Ok(verdict)) => Self::Verdict(verdict),
-            Target::Verdict(Err(error)) => Self::InvalidVerdict(error),
-            Target::Unknown => Self::Unknown,
-        }
-    }
-}
-
-impl From<StoredTarget> for Target {
-    fn from(stored: StoredTarget) -> Self {
-        match stored {
-            StoredTarget::Tool(tool) => Self::Unresolved(tool),
-            StoredTarget::Agent(name) => Self::Agent(name),
-            StoredTarget::Verdict(verdict) => Self::Verdict(Ok(verdict)),
-            StoredTarget::InvalidVerdict(error) => Self::Verdict(Err(error)),
-            StoredTarget::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// How the model ended its turn by a verdict function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// `request_clarification {question, kind}`.
-    Clarify {
-        /// The question for the user.
-        question: String,
-        /// `UNCLEAR_INTENT` or `MULTIPLE_MATCHES`.
-        outcome: Outcome,
-    },
-    /// `refuse {message, kind}`.
-    Refuse {
-        /// The reason, for the user.
-        message: String,
-        /// `OUT_OF_SCOPE` or `MISSING_PERMISSION`.
-        outcome: Outcome,
-    },
-    /// `complete_task`, or `exit_loop`.
-    Complete {
-        /// The output.
-        output: Completion,
-        /// Whether this ends the loop that the agent is a step of.
-        exits_loop: bool,
-    },
-}
-
-/// The output of an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Completion {
-    /// JSON that conforms to the agent's output schema.
-    Output(Arc<str>),
-    /// Text, from an agent without an output schema.
-    Text(String),
 }
 
 /// A call that the model proposed, with its position in the run.
@@ -228,118 +61,6 @@ impl Proposed {
     }
 }
 
-/// The policy's decision on one call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyDecision {
-    /// It may run, with exactly these canonical arguments.
-    Allow {
-        /// Identity injected, checked, canonical.
-        arguments: Arc<RawValue>,
-        /// What approved it; `None` if no approval was required.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        by: Option<DecidedBy>,
-    },
-    /// An approver must approve it first.
-    RequireApproval {
-        /// Identity injected, checked, canonical.
-        arguments: Arc<RawValue>,
-        /// Why it requires approval.
-        reason: String,
-        /// What requires the approval.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        by: Vec<DecidedBy>,
-        /// What the approver should know, as text.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
-        /// All recipients of the call.
-        #[serde(default, skip_serializing_if = "Recipients::is_empty")]
-        recipients: Recipients,
-        /// The call sets an argument that no grant can cover.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        ungrantable: bool,
-        /// The account that would be used, as named by the tool's server.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        account: Option<String>,
-    },
-    /// It must not run.
-    Refuse {
-        /// Why: a code from the closed list.
-        code: FailureCode,
-        /// Why, as text for the model and the logs.
-        message: String,
-        /// The part of the policy that decided it; empty if the call itself was invalid.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        by: Vec<DecidedBy>,
-    },
-}
-
-/// The result of a call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CallResult {
-    /// The tool's data on success (JSON), or the failure.
-    pub outcome: Result<Arc<RawValue>, CallFailure>,
-    /// Whether the call was sent, or may have been sent. A started call may remain unsent, for example if its server is
-    /// unavailable.
-    pub sent: bool,
-    /// Time from start to answer, in microseconds; 0 if the call was not started.
-    pub duration_us: i64,
-}
-
-/// A failed call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallFailure {
-    /// Why: a code from the closed list.
-    pub code: FailureCode,
-    /// Why, as text. It may come from the server and is then untrusted, except for codes whose text is always gavel's
-    /// own.
-    pub message: String,
-    /// The author of `message`.
-    #[serde(default, skip_serializing_if = "WordsOf::are_gavels")]
-    pub words_of: WordsOf,
-}
-
-/// The author of a failure's text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WordsOf {
-    /// gavel.
-    #[default]
-    Gavel,
-    /// The tool's server. The text may contain program internals, including credentials, so callers do not see it.
-    Server,
-    /// The tool's server. Callers see its first line (`exposeErrors` of `mcp.json`).
-    TrustedServer,
-}
-
-impl WordsOf {
-    fn are_gavels(&self) -> bool {
-        *self == Self::Gavel
-    }
-}
-
-impl CallFailure {
-    /// A failure with gavel's own text.
-    #[must_use]
-    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            words_of: WordsOf::Gavel,
-        }
-    }
-
-    /// The text for callers (R-16). The model, the tool-call log and operators get [`CallFailure::message`].
-    #[must_use]
-    pub fn for_callers(&self) -> Cow<'_, str> {
-        match self.words_of {
-            WordsOf::Gavel => Cow::Borrowed(&self.message),
-            WordsOf::Server => Cow::Borrowed(self.code.for_callers()),
-            WordsOf::TrustedServer => Cow::Owned(in_words(&self.message)),
-        }
-    }
-}
-
 /// Approximate size of an entry without its texts, in bytes.
 const ENTRY: usize = 256;
 
@@ -366,48 +87,6 @@ impl Entry {
             _ => 0,
         };
         ENTRY + words
-    }
-}
-
-/// Why a model call returned no turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultKind {
-    /// Unreachable, or the provider returned an error, after retries.
-    Unavailable,
-    /// The provider does not accept the key or the token.
-    Credentials,
-    /// The key or account lacks the permission.
-    Permission,
-    /// The provider has no model of this name.
-    NoSuchModel,
-    /// The provider's quota is exhausted.
-    Quota,
-    /// The provider rejected the request as invalid.
-    Rejected,
-    /// The model took too long.
-    Timeout,
-    /// The answer was truncated, empty, invalid or unknown.
-    Malformed,
-    /// The provider blocked the prompt or the answer.
-    Blocked,
-}
-
-impl FaultKind {
-    /// Its name in metrics and traces.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Credentials => "credentials",
-            Self::Permission => "permission",
-            Self::NoSuchModel => "no_such_model",
-            Self::Quota => "quota",
-            Self::Rejected => "rejected",
-            Self::Timeout => "timeout",
-            Self::Malformed => "malformed",
-            Self::Blocked => "blocked",
-        }
     }
 }
 
@@ -602,116 +281,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    /// Runs can continue that started before decisions recorded what decided.
-    #[test]
-    fn decisions_of_older_journals_are_read() {
-        let allow: PolicyDecision = serde_json::from_str(r#"{"allow":{"arguments":{"a":1}}}"#).unwrap();
-        assert!(matches!(&allow, PolicyDecision::Allow { arguments, by: None } if arguments.get() == r#"{"a":1}"#));
-        assert_eq!(
-            serde_json::to_string(&allow).unwrap(),
-            r#"{"allow":{"arguments":{"a":1}}}"#
-        );
-        let ask: PolicyDecision =
-            serde_json::from_str(r#"{"require_approval":{"arguments":{},"reason":"r"}}"#).unwrap();
-        assert!(
-            matches!(&ask, PolicyDecision::RequireApproval { reason, by, warnings, recipients, .. }
-                if reason == "r" && by.is_empty() && warnings.is_empty() && recipients.is_empty())
-        );
-    }
-
-    /// Entries of earlier versions had other names; runs that they belong to continue.
-    #[test]
-    fn entries_under_their_old_names_are_read() {
-        let call = ActionId::new();
-        for name in ["decided", "judged"] {
-            for field in ["decision", "judgement"] {
-                let text = format!(r#"{{"{name}":{{"call":"{call}","{field}":{{"allow":{{"arguments":{{}}}}}}}}}}"#);
-                let entry: Entry = serde_json::from_str(&text).unwrap();
-                assert!(
-                    matches!(&entry, Entry::Decided { call: of, .. } if *of == call),
-                    "{text}"
-                );
-                assert!(
-                    serde_json::to_string(&entry)
-                        .unwrap()
-                        .starts_with(r#"{"decided":{"call":"#)
-                );
-            }
-        }
-        for name in ["approval_resolved", "settled"] {
-            let text = format!(r#"{{"{name}":{{"call":"{call}","approved":true,"by":"ann","reason":null}}}}"#);
-            let entry: Entry = serde_json::from_str(&text).unwrap();
-            assert!(
-                matches!(&entry, Entry::ApprovalResolved { approved: true, .. }),
-                "{text}"
-            );
-        }
-    }
-
-    /// The texts of older journals say whether the run must end with its output; the mode in force follows.
-    #[test]
-    fn prompts_of_older_journals_are_read() {
-        let output = CallMode::Any(vec!["complete_task".to_owned()]);
-        let limit = Cause::Limit {
-            reason: StopReason::TimeLimit,
-            elapsed_us: 7,
-        };
-        let stop =
-            |notice: &str| format!(r#"{{"soft_stop":{{"reason":"time_limit","notice":"{notice}","elapsed_us":7}}}}"#);
-        for (older, text, mode, cause) in [
-            (
-                r#"{"notice":"Go on."}"#.to_owned(),
-                "Go on.",
-                &CallMode::Auto,
-                Cause::Resumed,
-            ),
-            (r#"{"output_due":"Now."}"#.to_owned(), "Now.", &output, Cause::OutputDue),
-            (
-                stop("Time is up. Sum up."),
-                "Time is up. Sum up.",
-                &CallMode::None,
-                limit,
-            ),
-            (
-                stop("Call complete_task now."),
-                "Call complete_task now.",
-                &output,
-                limit,
-            ),
-        ] {
-            let entry = Entry::read(&older).unwrap();
-            let Entry::Prompted {
-                text: read,
-                mode: read_mode,
-                cause: read_cause,
-            } = &entry
-            else {
-                panic!("{older}: {entry:?}");
-            };
-            assert_eq!((read.as_str(), read_mode, *read_cause), (text, mode, cause), "{older}");
-            let again = Entry::read(&serde_json::to_string(&entry).unwrap()).unwrap();
-            assert!(
-                matches!(&again, Entry::Prompted { mode: again, .. } if again == mode),
-                "{again:?}"
-            );
-        }
-        assert!(Entry::read(r#"{"later":1}"#).unwrap_err().to_string().contains("later"));
-    }
-
-    #[test]
-    fn what_decided_is_kept_in_the_journal() {
-        let by = vec![
-            DecidedBy::SideEffects,
-            DecidedBy::Rule("r".into()),
-            DecidedBy::Grant("g".into()),
-        ];
-        let text = serde_json::to_string(&by).unwrap();
-        assert_eq!(text, r#"["side_effects",{"rule":"r"},{"grant":"g"}]"#);
-        assert_eq!(serde_json::from_str::<Vec<DecidedBy>>(&text).unwrap(), by);
-    }
-}
+mod tests;

@@ -87,7 +87,7 @@ mod tests {
     proptest::proptest! {
         /// For any sequence of escapes, a reader accepts the result, and reads pairs as before.
         #[test]
-        fn what_is_mended_can_be_read(parts in proptest::collection::vec(
+        fn what_is_repaired_can_be_read(parts in proptest::collection::vec(
             proptest::sample::select(vec![r"\ud83d", r"\uDE00", r"\\", r"\u0041", "u", "d83d", r"\n", "é"]), 0..12)
         ) {
             let json = format!("\"{}\"", parts.concat());

@@ -20,15 +20,15 @@ pub(crate) fn numbered(text: &str) -> Cow<'_, str> {
     if is_visible(text) {
         return Cow::Borrowed(text);
     }
-    let mut told = String::with_capacity(text.len() + 16);
+    let mut shown = String::with_capacity(text.len() + 16);
     for (c, is_seen) in each(text) {
         match is_seen {
-            true => told.push(c),
+            true => shown.push(c),
             // Writing to a String cannot fail.
-            false => drop(write!(told, "<U+{:04X}>", u32::from(c))),
+            false => drop(write!(shown, "<U+{:04X}>", u32::from(c))),
         }
     }
-    Cow::Owned(told)
+    Cow::Owned(shown)
 }
 
 /// Replaces what [`visible`] would remove, and line separators that terminals ignore, by JSON escapes (`\\u202e`). JSON

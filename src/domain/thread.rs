@@ -212,13 +212,13 @@ pub fn completed_effects(done: &[String], in_doubt: &[String]) -> Option<String>
             more => format!("{named}; and {more} more"),
         }
     };
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     for (calls, text) in [(done, Text::Done), (in_doubt, Text::MaybeDone)] {
         if !calls.is_empty() {
-            told.push(text.with(&[("actions", &listed(calls))]));
+            sentences.push(text.with(&[("actions", &listed(calls))]));
         }
     }
-    (!told.is_empty()).then(|| format!("[{}]", told.join(" ")))
+    (!sentences.is_empty()).then(|| format!("[{}]", sentences.join(" ")))
 }
 
 /// The longest title, in characters.
@@ -242,7 +242,7 @@ mod tests {
 
     /// Promise 7
     #[test]
-    fn what_a_run_says_at_its_end_hides_neither_a_fault_nor_a_deed() {
+    fn the_final_message_of_a_run_hides_neither_a_fault_nor_an_effect() {
         use RunStatus::{AwaitingConfirmation, Cancelled, Completed, Failed, Queued, Running};
         for (status, summary, error, expected) in [
             (Completed, Some("Sent."), None, "Sent."),

@@ -266,18 +266,18 @@ mod tests {
         let many = found(&json!({"t": vec!["\u{200b}"; 60_000]}));
         assert_eq!((many.len(), &*many[50]), (51, "59950 more warnings like these"));
         let long = "пример ".repeat(30_000);
-        let told = found(&json!({"a": long, "b": "b\u{43e}ss"}));
+        let reported = found(&json!({"a": long, "b": "b\u{43e}ss"}));
         assert_eq!(
-            told,
+            reported,
             [
                 "/a: too long to be checked for look-alike letters",
                 "/b: \"b\u{43e}ss\" looks like \"boss\" but has letters of Cyrillic"
             ]
         );
         let halves = "<p>x</p>".repeat(hypertext::MOST / 12);
-        let told = found(&json!({"html": halves, "parts": [{"html": halves}]}));
+        let reported = found(&json!({"html": halves, "parts": [{"html": halves}]}));
         assert_eq!(
-            told,
+            reported,
             ["/parts/0/html: its HTML is too long or too complex to be read out; check the markup"]
         );
     }

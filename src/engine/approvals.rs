@@ -1,94 +1,33 @@
 //! Approvals: the approval requests of a run, their resolutions, and the outcomes of the calls they are about
 //! (DESIGN.md section 6). Everything is read from the journal; the store keeps a copy for approvers.
 
+mod outcomes;
+mod text;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
+pub(super) use self::outcomes::outcomes;
+pub(super) use self::text::render_call;
+use self::text::{in_a_sentence, in_short};
 use super::act::failed;
 use super::ledger::{Call, Ledger};
 use super::{Run, derive};
 use crate::domain::action::{self, Action, ActionStatus, Details};
-use crate::domain::address::{self, Recipients};
+use crate::domain::address;
 use crate::domain::ids::{ActionId, ApprovalId};
-use crate::domain::journal::{CallResult, Entry, Proposed, Target, ToolRef};
+use crate::domain::journal::{Entry, Proposed, Target, ToolRef};
 use crate::domain::policy::{AGENTS, Grant};
 use crate::domain::templates::Text;
-use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
-use crate::ports::commit::{ActionOutcome, NewAction};
+use crate::ports::commit::NewAction;
 use crate::ports::records::Intent;
 
 /// How long an approval request is valid by default (DESIGN.md section 12).
-pub const STANDS: Duration = Duration::from_secs(24 * 3600);
-
-/// Maximum bytes of arguments in an approval request's text, which is shown in a thread. Approvers are shown all
-/// arguments.
-const MOST_ARGUMENTS: usize = 400;
-/// Maximum bytes of an id, and of a result that is searched for one.
-const MOST_ID: usize = 200;
-const MOST_RECEIPT: usize = 64 * 1024;
-/// A value longer than this many bytes counts as long.
-const LONG: usize = 120;
-
-/// Quotes text that could be read as another argument or another list item, so that a subject cannot pass for a
-/// recipient.
-fn in_a_sentence(text: &str) -> String {
-    let words = numbered(text).split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
-        true => Value::from(words).to_string(),
-        false => words,
-    }
-}
-
-/// Arguments as readable text, in the tool's reading order. Invisible characters are shown as code points.
-fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recipients>) -> String {
-    let plain = |value: &Value| match value {
-        Value::String(text) => in_a_sentence(text),
-        // JSON does not escape these two line breaks.
-        other => numbered(&other.to_string()).replace(['\u{2028}', '\u{2029}'], " "),
-    };
-    let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
-        return capped(arguments.get(), MOST_ARGUMENTS).into_owned();
-    };
-    let mut told: Vec<_> = object
-        .iter()
-        .map(|(name, value)| {
-            let words = match value {
-                Value::Array(items) if items.iter().all(Value::is_string) => {
-                    items.iter().map(plain).collect::<Vec<_>>().join(", ")
-                }
-                value => plain(value),
-            };
-            let is_long = words.len() > LONG;
-            let place = tool.map_or((usize::from(is_long), 0), |tool| tool.reading_order(name, is_long));
-            (place, format!("{}: {words}", in_a_sentence(name)))
-        })
-        .collect();
-    told.sort_by_key(|(place, words)| (*place, words.len()));
-    let told: Vec<_> = told.into_iter().map(|(_, words)| words).collect();
-    let told = told.join("; ");
-    match recipients.map(|recipients| recipients.all().len()) {
-        Some(many) if told.len() > MOST_ARGUMENTS => format!("{many} recipients; {}", capped(&told, MOST_ARGUMENTS)),
-        _ => capped(&told, MOST_ARGUMENTS).into_owned(),
-    }
-}
-
-/// A call as readable text: its tool and its arguments.
-pub(super) fn render_call(call: &Call<'_>) -> String {
-    let recipients = call.details().and_then(|details| details.recipients);
-    let tool = call.tool().map(AsRef::as_ref);
-    let with = call
-        .accepted()
-        .map(|arguments| in_short(tool, arguments, recipients.as_ref()));
-    match with {
-        Some(with) if !with.is_empty() => format!("{} ({with})", call.name()),
-        _ => call.name().to_string(),
-    }
-}
+pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 3600);
 
 /// The servers of approved calls that have no result. A rejected call needs no server.
 pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
@@ -240,83 +179,6 @@ fn reached(tool: &Tool, arguments: &RawValue) -> Details {
     }
 }
 
-/// Outcomes of actions in the entries from `since` on.
-pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
-    let new = &journal[since.min(journal.len())..];
-    if !new.iter().any(|entry| matches!(entry, Entry::Result { .. })) {
-        return Vec::new();
-    }
-    let ledger = Ledger::of(journal);
-    let results = new.iter().filter_map(|entry| match entry {
-        Entry::Result { call, result } => Some((ledger.call(*call)?, result)),
-        _ => None,
-    });
-    results
-        .filter(|(call, _)| call.is_action())
-        .map(|(call, result)| {
-            let (status, error) = match &result.outcome {
-                Ok(_) => (ActionStatus::Completed, None),
-                Err(failure) => {
-                    // The run of a called agent has its own in-doubt actions, which a user can settle.
-                    let status = match (failure.code, &call.proposed.target) {
-                        (FailureCode::InDoubt, Target::Tool(_) | Target::Unresolved(_)) => ActionStatus::InDoubt,
-                        _ => ActionStatus::Failed,
-                    };
-                    (status, Some((failure.code, Arc::from(failure.for_callers()))))
-                }
-            };
-            ActionOutcome {
-                id: call.id(),
-                status,
-                error,
-                words: executed(call, result),
-            }
-        })
-        .collect()
-}
-
-/// The thread message about an action: the call, and the id in its result.
-fn executed(call: &Call<'_>, result: &CallResult) -> Option<Arc<str>> {
-    let action = render_call(call);
-    let words = match &result.outcome {
-        Ok(data) => {
-            let mut words = Text::Executed.with(&[("action", &action)]);
-            if let Some(id) = result_id(data) {
-                words.push_str(&Text::ResultId.with(&[("id", &in_a_sentence(&id))]));
-            }
-            words
-        }
-        Err(failure) if failure.code == FailureCode::InDoubt => Text::OutcomeUnknown.with(&[("action", &action)]),
-        Err(_) => return None,
-    };
-    Some(words.into())
-}
-
-/// The id in a tool's result: its member `id`, else a member whose name ends in `_id` or `Id`, at the top or one level
-/// below.
-fn result_id(data: &RawValue) -> Option<String> {
-    fn plain(value: &Value) -> Option<String> {
-        match value {
-            Value::String(text) if !text.is_empty() && text.len() <= MOST_ID => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        }
-    }
-    fn own(object: &Map<String, Value>) -> Option<String> {
-        let named =
-            |(name, value): (&String, &Value)| (name.ends_with("_id") || name.ends_with("Id")).then(|| plain(value))?;
-        object
-            .get("id")
-            .and_then(plain)
-            .or_else(|| object.iter().find_map(named))
-    }
-    // A long result is a document and not a receipt.
-    let object: Map<String, Value> = (data.get().len() <= MOST_RECEIPT)
-        .then(|| serde_json::from_str(data.get()).ok())
-        .flatten()?;
-    own(&object).or_else(|| object.values().find_map(|value| value.as_object().and_then(own)))
-}
-
 /// Adds resolved approvals to the journal.
 pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     for action in actions {
@@ -400,103 +262,5 @@ fn tool(call: &Proposed) -> Option<&Arc<Tool>> {
     match &call.target {
         Target::Tool(tool) => Some(tool),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::domain::argument_path::ArgumentPath;
-    use crate::domain::times::Times;
-    use crate::engine::testing::tool_with;
-
-    fn short(arguments: &Value, recipients: &Value) -> String {
-        let recipients: Recipients = serde_json::from_value(recipients.clone()).unwrap();
-        let path = |text: &str| ArgumentPath::parse(text).unwrap();
-        let tool = tool_with("send", "{}", |tool| {
-            tool.recipients = vec![path("to"), path("cc")];
-            tool.single_line = vec![path("subject")];
-            tool.times = Some(Times {
-                start: path("start"),
-                end: Some(path("end")),
-                zone: Some(path("zone")),
-                allow_past: None,
-            });
-        });
-        in_short(
-            Some(&tool),
-            &serde_json::value::to_raw_value(arguments).unwrap(),
-            Some(&recipients),
-        )
-    }
-
-    /// R-3: a thread records the id in an action's result, wherever a server puts it.
-    #[test]
-    fn the_id_of_a_result_is_found_where_servers_put_it() {
-        for (data, id) in [
-            (json!({"id": "18f", "threadId": "t"}), Some("18f")),
-            (json!({"threadId": "t", "ok": true}), Some("t")),
-            (json!({"message_id": 7}), Some("7")),
-            (json!({"task": {"id": "a"}, "n": 1}), Some("a")),
-            (json!({"id": "x".repeat(201)}), None),
-            (json!({"id": {"id": ""}}), None),
-            (json!("sent"), None),
-            (json!({"text": "id: 7"}), None),
-        ] {
-            let raw = serde_json::value::to_raw_value(&data).unwrap();
-            assert_eq!(result_id(&raw).as_deref(), id, "{data}");
-        }
-    }
-
-    /// R-5: an approval request in a thread shows recipients first, and no value can be read as another argument.
-    #[test]
-    fn a_question_reads_as_what_it_is() {
-        let to = json!({"to": ["a@x.org"]});
-        for (arguments, told) in [
-            (
-                json!({"to": ["a@x.org"], "n": 1, "subject": "Late"}),
-                "to: a@x.org; subject: Late; n: 1",
-            ),
-            (
-                json!({"to": ["a@x.org"], "end": "11:00", "start": "10:00", "zone": "UTC", "body": "x".repeat(121), "n": 1}),
-                &format!(
-                    "to: a@x.org; start: 10:00; end: 11:00; zone: UTC; n: 1; body: {}",
-                    "x".repeat(121)
-                ),
-            ),
-            // Invisible characters are shown as code points.
-            (
-                json!({"to": ["a@x.org"], "subject": "pay \u{202e}gro.live", "n": ["a\u{200b}"]}),
-                "to: a@x.org; subject: pay <U+202E>gro.live; n: a<U+200B>",
-            ),
-            (
-                json!({"to": ["a@x.org"], "subject": "hi; to: ok@x.org"}),
-                r#"to: a@x.org; subject: "hi; to: ok@x.org""#,
-            ),
-            // Some tools accept arguments of any name.
-            (
-                json!({"to": ["a@x.org"], "n; to: ok@x.org": 1, "n\nto: ok@x.org": 2}),
-                r#"to: a@x.org; "n to: ok@x.org": 2; "n; to: ok@x.org": 1"#,
-            ),
-            // In JSON, these are the only line breaks that are not escaped.
-            (
-                json!({"to": ["a@x.org"], "n": {"a\u{2028}to: b": "c\u{2029}\nd"}}),
-                r#"to: a@x.org; n: {"a to: b":"c \nd"}"#,
-            ),
-            (
-                json!({"to": ["a@x.org"], "cc": ["x, y"], "s": "say \"no\""}),
-                r#"to: a@x.org; cc: "x, y"; s: "say \"no\"""#,
-            ),
-        ] {
-            assert_eq!(short(&arguments, &to), told);
-        }
-        let many: Vec<_> = (0..40).map(|n| format!("someone{n:02}@example.org")).collect();
-        let told = short(&json!({"to": many, "body": "x".repeat(900)}), &json!({"to": many}));
-        assert!(told.starts_with("40 recipients; to: someone00@example.org, "), "{told}");
-        assert!(told.len() < MOST_ARGUMENTS + 100, "{told}");
     }
 }

@@ -77,11 +77,11 @@ pub struct Expected {
 ///
 /// # Errors
 /// The error of each invalid file.
-pub fn load(folder: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
-    let listed = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+pub fn load(directory: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
+    let listed = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let mut files: Vec<_> = match listed {
         Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
-        Err(error) => return Err(vec![format!("{}: {error}", folder.display())]),
+        Err(error) => return Err(vec![format!("{}: {error}", directory.display())]),
     };
     files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
@@ -95,7 +95,7 @@ pub fn load(folder: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
     if errors.is_empty() && read.is_empty() {
         errors.push(format!(
             "{}: contains no cases; give a directory of *.yaml files",
-            folder.display()
+            directory.display()
         ));
     }
     if errors.is_empty() { Ok(read) } else { Err(errors) }
@@ -125,11 +125,11 @@ fn one(file: &Path) -> Result<AgentCases, String> {
 /// the tools that were called successfully.
 #[must_use]
 pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     let status = expected.status.as_deref().unwrap_or("completed");
     if run.status.as_str() != status {
         let why = run.error_message.as_deref().unwrap_or("no reason given");
-        wrong.push(format!("the run is {}, not {status}: {why}", run.status.as_str()));
+        invalid.push(format!("the run is {}, not {status}: {why}", run.status.as_str()));
     }
     if let Some(schema) = &expected.output {
         let output = run
@@ -137,23 +137,23 @@ pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<Strin
             .as_deref()
             .map(|output| serde_json::from_str(output.get()).unwrap_or_default());
         match output {
-            None => wrong.push("there is no output".to_owned()),
-            Some(output) => wrong.extend(differences(schema, &output)),
+            None => invalid.push("there is no output".to_owned()),
+            Some(output) => invalid.extend(differences(schema, &output)),
         }
     }
     if let Some(pattern) = &expected.summary {
         let summary = run.summary.as_deref().unwrap_or_default();
         if !Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(summary)) {
-            wrong.push(format!("the summary does not match {pattern}: {summary}"));
+            invalid.push(format!("the summary does not match {pattern}: {summary}"));
         }
     }
     for tool in expected.calls.iter().filter(|tool| !calls.contains(tool)) {
-        wrong.push(format!("{tool} was not called successfully"));
+        invalid.push(format!("{tool} was not called successfully"));
     }
     if let Some(most) = expected.max_steps.filter(|most| run.steps > *most) {
-        wrong.push(format!("it took {} steps, not {most} at most", run.steps));
+        invalid.push(format!("it took {} steps, not {most} at most", run.steps));
     }
-    wrong
+    invalid
 }
 
 fn differences(schema: &Value, output: &Value) -> Vec<String> {

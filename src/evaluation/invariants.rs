@@ -111,7 +111,7 @@ mod tests {
 
     /// C-FR-009, C-FR-011, C-FR-007
     #[test]
-    fn each_breach_is_told() {
+    fn each_breach_is_reported() {
         assert!(broken(|body| body["tool_calls"][0]["tool"] = json!("rm")).contains("allowlist"));
         assert!(broken(|body| body["tool_calls"][0]["result"] = Value::Null).contains("no result"));
         assert!(broken(|body| body["tool_calls"][0]["result"]["success"] = json!(false)).contains("or neither"));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_that_no_call_explains_is_told() {
+    fn an_effect_that_no_call_explains_is_reported() {
         let task = ObservedTask::default();
         assert!(of_effects(&observed(|_| {}), &[], std::slice::from_ref(&task)).is_empty());
         assert_eq!(of_effects(&observed(|_| {}), &[], &[]).len(), 1);

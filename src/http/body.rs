@@ -167,7 +167,7 @@ async fn bounded(
 /// # Errors
 /// 400 with the place of the first error.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
-    let wrong = |pointer: String, error: &serde_json::Error| {
+    let invalid = |pointer: String, error: &serde_json::Error| {
         Error::Invalid(vec![FieldError {
             pointer,
             detail: format!("is not valid: {}; allowed: {allowed}", malformed::words(error)),
@@ -175,8 +175,8 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Re
     };
     let mut json = serde_json::Deserializer::from_slice(body);
     let Object(given) =
-        serde_path_to_error::deserialize(&mut json).map_err(|error| wrong(pointer(error.path()), error.inner()))?;
-    json.end().map_err(|error| wrong(String::new(), &error))?;
+        serde_path_to_error::deserialize(&mut json).map_err(|error| invalid(pointer(error.path()), error.inner()))?;
+    json.end().map_err(|error| invalid(String::new(), &error))?;
     Ok(given)
 }
 
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_in_a_body_is_named_by_its_place() {
+    fn each_error_of_a_body_is_named_by_its_place() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Given {
@@ -314,9 +314,9 @@ mod tests {
             ("", "", "it ends too early"),
             ("[[true]]", "", "where an object is allowed"),
         ] {
-            let told: Vec<(String, String)> = places(text);
-            let [(pointer, detail)] = &told[..] else {
-                panic!("{told:?}")
+            let reported: Vec<(String, String)> = places(text);
+            let [(pointer, detail)] = &reported[..] else {
+                panic!("{reported:?}")
             };
             assert_eq!(pointer, place, "{detail}");
             assert!(

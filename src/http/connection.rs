@@ -123,7 +123,7 @@ impl<T> Guarded<T> {
     }
 
     /// Whether the connection was quiet for too long; otherwise wakes the task to check again.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+    fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             let resting = (self.activity.0.busy.get() == 0).then(|| self.activity.0.last.get());
@@ -143,7 +143,7 @@ impl<T> Guarded<T> {
             return written;
         }
         self.stuck_since.get_or_insert_with(Instant::now);
-        if self.is_over(cx) {
+        if self.has_ended(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
@@ -155,7 +155,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
         let before = buffer.filled().len();
         match Pin::new(&mut self.io).poll_read(cx, buffer) {
             // Reading no bytes signals the end, as if the peer had closed.
-            Poll::Pending if self.is_over(cx) => Poll::Ready(Ok(())),
+            Poll::Pending if self.has_ended(cx) => Poll::Ready(Ok(())),
             Poll::Ready(Ok(())) if self.activity.0.busy.get() == 0 => {
                 let more = buffer.filled().len() - before;
                 let grown = self.activity.0.head.borrow_mut().grow(more, &self.heads);

@@ -11,7 +11,7 @@ use super::State;
 use super::connection::Busy;
 use super::error::Error;
 use super::headers::{REQUEST_ID, RequestId};
-use super::meters::CLIENT_LEFT;
+use super::metrics::CLIENT_LEFT;
 use super::routes::Route;
 use super::span;
 use super::spelling::Spelling;
@@ -116,7 +116,7 @@ fn missing(route: Route, request: &HttpRequest) -> Option<String> {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        self.state.meters.count(self.route, self.status, took);
+        self.state.metrics.count(self.route, self.status, took);
         if self.status == CLIENT_LEFT {
             span::left(&self.span);
         } else {

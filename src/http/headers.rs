@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_limit_is_told_in_structured_fields() {
+    fn the_rate_limit_is_given_in_structured_fields() {
         let quota = QuotaState {
             allowed: true,
             limit: 60,

@@ -14,7 +14,7 @@ use super::State;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::routes::Route;
-use super::{headers, meters};
+use super::{headers, metrics};
 
 /// Longest wait for the store to respond; probes time out soon after.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -245,7 +245,7 @@ pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpRes
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
     ));
-    meters::tools_missing(state.edge.chat.unavailable_tools().len());
+    metrics::tools_missing(state.edge.chat.unavailable_tools().len());
     // Rendering takes some milliseconds, so it runs off the worker thread.
     let surroundings = Arc::clone(&state.edge.surroundings);
     let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;
@@ -280,20 +280,20 @@ mod tests {
             state,
             detail: Some("secret.host".into()),
         };
-        let told = |ready: &Ready| (ready.status, ready.code().as_u16());
+        let reported = |ready: &Ready| (ready.status, ready.code().as_u16());
         let degraded = Ready::of(check(true), false, "c0ffee", vec![server(McpState::Down)], Vec::new());
-        assert_eq!(told(&degraded), (Status::Degraded, 200));
+        assert_eq!(reported(&degraded), (Status::Degraded, 200));
         assert_eq!(
-            told(&Ready::of(check(false), false, "", Vec::new(), Vec::new())),
+            reported(&Ready::of(check(false), false, "", Vec::new(), Vec::new())),
             (Status::Unready, 503)
         );
         assert_eq!(
-            told(&Ready::of(check(true), true, "", Vec::new(), Vec::new())),
+            reported(&Ready::of(check(true), true, "", Vec::new(), Vec::new())),
             (Status::Stopping, 503)
         );
         let well = vec![server(McpState::Up), server(McpState::Off)];
         assert_eq!(
-            told(&Ready::of(check(true), false, "", well, Vec::new())),
+            reported(&Ready::of(check(true), false, "", well, Vec::new())),
             (Status::Ready, 200)
         );
         let shown = serde_json::to_string(&degraded.without_details()).unwrap();

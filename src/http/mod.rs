@@ -24,7 +24,7 @@ mod docs;
 mod exchange;
 mod headers;
 mod lines;
-mod meters;
+mod metrics;
 mod openapi;
 mod page;
 mod query;
@@ -141,7 +141,7 @@ impl Default for EdgeLimits {
 /// The shared state of handlers.
 struct State {
     edge: Edge,
-    meters: meters::Meters,
+    metrics: metrics::Metrics,
     docs: docs::Docs,
     attempts: console::Attempts,
     room: Room,
@@ -152,7 +152,7 @@ impl State {
         Self {
             room: Room::new(&edge.limits),
             edge,
-            meters: meters::Meters::default(),
+            metrics: metrics::Metrics::default(),
             docs: docs::Docs::new(),
             attempts: console::Attempts::default(),
         }

@@ -40,26 +40,26 @@ fn read(spelling: Spelling, query: &str, allowed: &[&str]) -> Result<ListQuery, 
     let mut errors = Vec::new();
     let mut seen: Vec<Cow<'_, str>> = Vec::new();
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        let mut wrong = |detail: String| {
+        let mut invalid = |detail: String| {
             errors.push(FieldError {
                 pointer: name.clone().into_owned(),
                 detail,
             })
         };
         if seen.contains(&name) {
-            wrong("is given more than once".to_owned());
+            invalid("is given more than once".to_owned());
             continue;
         }
         if value.contains('\0') {
-            wrong("contains a NUL character, which is not allowed".to_owned());
+            invalid("contains a NUL character, which is not allowed".to_owned());
         }
         match &*name {
             other if !allowed.contains(&other) => {
-                wrong(format!("is not a known parameter; allowed are {}", allowed.join(", ")));
+                invalid(format!("is not a known parameter; allowed are {}", allowed.join(", ")));
             }
             name if name == spelling.page_size() => match page_size(&value) {
                 Some(size) => list.page_size = size,
-                None => wrong(found(&value, &format!("a whole number from 1 to {MAX_PAGE}"))),
+                None => invalid(found(&value, &format!("a whole number from 1 to {MAX_PAGE}"))),
             },
             name if name == spelling.page_token() => list.page_token = given(value),
             "filter" => list.filter = given(value),
@@ -96,7 +96,7 @@ fn page_size(text: &str) -> Option<u32> {
 }
 
 /// The error for an invalid parameter.
-pub(super) fn wrong(name: &str, detail: String) -> Error {
+pub(super) fn invalid(name: &str, detail: String) -> Error {
     Error::Invalid(vec![FieldError {
         pointer: name.to_owned(),
         detail,
@@ -105,7 +105,7 @@ pub(super) fn wrong(name: &str, detail: String) -> Error {
 
 /// The error for a value that is not allowed.
 pub(super) fn no_such(name: &str, value: &str, allowed: &str) -> Error {
-    wrong(name, found(value, allowed))
+    invalid(name, found(value, allowed))
 }
 
 /// The error text for a value that is not allowed.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_parameter_is_named() {
+    fn each_invalid_parameter_is_named() {
         for size in ["0", "1001", "-1", "+5", "1.5", "x", "", "99999999999999999999"] {
             assert_eq!(pointers(&format!("page_size={size}")), ["page_size"], "{size}");
         }

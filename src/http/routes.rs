@@ -111,7 +111,7 @@ routes! {
         Trigger: Post "/api/projects/{project}/agents/{agent}/trigger" => runs::trigger;
         Runs: Get "/api/projects/{project}/runs" => runs::list;
         Run: Get "/api/runs/{id}" => runs::get;
-        RunEvents: Get "/api/runs/{id}/events" => runs::events::tell;
+        RunEvents: Get "/api/runs/{id}/events" => runs::events::follow;
         CancelRun: Post "/api/runs/{id}/cancel" => runs::cancel;
         ResumeRun: Post "/api/runs/{id}/resume" => runs::resume;
         Say: Post "/api/agent/run" => threads::run;
@@ -178,8 +178,8 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
         let resource = routes
             .into_iter()
             .fold(web::resource(first.path()), |resource, route| route.on(resource));
-        let wrong = move |state: Data<State>, request: HttpRequest| wrong_method(state, request, first);
-        config.service(resource.default_service(web::to(wrong)));
+        let invalid = move |state: Data<State>, request: HttpRequest| method_not_allowed(state, request, first);
+        config.service(resource.default_service(web::to(invalid)));
     }
     config.default_service(web::to(unknown));
 }
@@ -205,9 +205,9 @@ impl Route {
     }
 }
 
-async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
+async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
     if is_of_the_console(&request) {
-        return console::wrong_method(state, request, route).await;
+        return console::method_not_allowed(state, request, route).await;
     }
     let exchange = Exchange::begin(&state, &request, Some(route));
     exchange.finish(Err(Error::MethodNotAllowed(route.allow())))

@@ -16,7 +16,7 @@ use actix_web::{App, web};
 use tokio::io::AsyncWriteExt;
 
 use super::connection::Guarded;
-use super::{Edge, State, meters, routes};
+use super::{Edge, State, metrics, routes};
 use crate::domain::budget::{Budget, Limits};
 
 /// Settings of the server.
@@ -51,7 +51,7 @@ const HEADS: u64 = 32 << 20;
 /// # Errors
 /// The listener is unusable.
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
-    meters::describe();
+    metrics::describe();
     let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
     let connections = edge.limits.connections;
     let state = web::Data::new(State::new(edge));

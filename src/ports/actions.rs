@@ -177,7 +177,7 @@ pub enum SettleDone {
     /// The action is not in doubt; its status.
     NotInDoubt(ActionStatus),
     /// Its outermost run has not ended.
-    NotOver,
+    RunInProgress,
     /// Its outermost run is paused, so the answer must come with the request that resumes it.
     WithRun,
 }

@@ -64,7 +64,7 @@ pub trait Runs: Send + Sync {
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
 
     /// A run's state, for readers that do not execute it.
-    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>>;
+    fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>>;
 
     /// Was the run, or a run that called it, cancelled? Its worker may not have noticed yet.
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>>;

@@ -28,8 +28,8 @@ pub trait Tools: Send + Sync {
     /// The reason, in words for an operator.
     fn refresh_server<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Calls a tool. Only `engine/act.rs` and `gavel mcp call` do. Dropping the future cancels the call and notifies
-    /// the server.
+    /// Calls a tool. Only `engine/act/send.rs` and `gavel mcp call` do. Dropping the future cancels the call and
+    /// notifies the server.
     fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply>;
 }
 

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_nobody_takes_has_no_place() {
+    fn a_span_without_a_collector_has_no_place() {
         assert_eq!(traceparent(&Span::none()), None);
     }
 }

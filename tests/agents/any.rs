@@ -197,7 +197,7 @@ fn calls_are_answered(run: &Outcome) -> Result<(), TestCaseError> {
 async fn holds(rig: &Rig, case: &Case) -> Result<(), TestCaseError> {
     let before = rig.clock.passed();
     let run = play(rig, case).await;
-    prop_assert!(run.status().is_over(), "{:?}", run.row);
+    prop_assert!(run.status().has_ended(), "{:?}", run.row);
     prop_assert!(!run.error().contains("Something went wrong"), "{:?}", run.row);
     prop_assert!(run.row.steps <= STEPS + 1, "{:?}", run.row);
     let took = rig.clock.passed() - before;
@@ -212,7 +212,7 @@ async fn holds(rig: &Rig, case: &Case) -> Result<(), TestCaseError> {
     for row in rig.db.rows(&sql).await {
         let id = row[0].as_deref().and_then(gavel::domain::ids::RunId::parse).unwrap();
         let child = rig.outcome(id).await;
-        prop_assert!(child.status().is_over(), "{:?}", child.row);
+        prop_assert!(child.status().has_ended(), "{:?}", child.row);
         prop_assert!(!child.error().contains("Something went wrong"), "{:?}", child.row);
         calls_are_answered(&child)?;
     }

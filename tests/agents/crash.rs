@@ -36,7 +36,7 @@ pub(crate) enum Death {
     /// The process lives, and the write does not reach the store until the test releases it.
     Held,
     /// The process lives and the write is in the store; the answer arrives when the test releases it.
-    HeldUnheard,
+    HeldUnacknowledged,
 }
 
 /// The store as a process sees it that dies at its n-th write.
@@ -108,7 +108,7 @@ impl Dying {
                 self.continues.notified().await;
                 write.await
             }
-            Death::HeldUnheard => {
+            Death::HeldUnacknowledged => {
                 let written = write.await;
                 self.held.notify_one();
                 self.continues.notified().await;
@@ -167,8 +167,8 @@ impl Runs for Dying {
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         self.read().load(run)
     }
-    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
-        self.read().standing(run)
+    fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
+        self.read().run_state(run)
     }
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
         self.read().is_cancelled(run)

@@ -142,8 +142,8 @@ async fn refused_calls_count_as_well() {
     assert_eq!(run.row.stop_reason, Some(StopReason::DoomLoop));
     let asked = rig.model.asked();
     let unknown = Some(FailureCode::UnknownTool);
-    let told: Vec<_> = asked[1..].iter().map(|asked| asked.failures()[0]).collect();
-    assert_eq!(told, [unknown, unknown, REFUSED, REFUSED]);
+    let reported: Vec<_> = asked[1..].iter().map(|asked| asked.failures()[0]).collect();
+    assert_eq!(reported, [unknown, unknown, REFUSED, REFUSED]);
 }
 
 /// repeating the same invalid output ends the run as well.

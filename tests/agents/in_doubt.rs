@@ -78,8 +78,8 @@ pub(crate) async fn a_call_that_a_person_reports_as_happened_is_not_repeated(db:
         assert_eq!(resumed.row.in_doubt.len(), 0);
         // In doubt, and then as the person reported.
         assert_eq!(resumed.results_of(in_doubt.action_id).len(), 2);
-        let told = if happened { "send completed" } else { "send failed" };
-        assert_eq!(rig.db.line(&state).await, told);
+        let reported = if happened { "send completed" } else { "send failed" };
+        assert_eq!(rig.db.line(&state).await, reported);
     }
 }
 

@@ -19,7 +19,7 @@ async fn works_too_long(rig: &Rig, agent: &str) -> Begun {
     begun
 }
 
-async fn goes_on_elsewhere(rig: &Rig, begun: Begun) -> Outcome {
+async fn continues_elsewhere(rig: &Rig, begun: Begun) -> Outcome {
     let begun = rig.take_over(begun).await.unwrap();
     rig.finish(begun).await
 }
@@ -40,7 +40,7 @@ async fn after_a_call_that_outlasts_the_lease_no_further_call_starts() {
         rig.tools.script("send", [Does::Takes(seconds(10))]);
         let begun = works_too_long(&rig, agent).await;
         assert_eq!(rig.tools.calls("send"), 1, "{agent}");
-        let run = goes_on_elsewhere(&rig, begun).await;
+        let run = continues_elsewhere(&rig, begun).await;
         assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Both are sent."));
         assert_eq!((rig.tools.calls("send"), rig.tools.effects().len()), (2, 2), "{agent}");
     }
@@ -87,7 +87,7 @@ async fn an_interrupted_call_is_not_repeated_by_a_worker_whose_lease_has_expired
     let driven = rig.drive_for(&process, begun, seconds(0)).await;
     assert!(matches!(driven, Err(Stop::LeaseLost)), "{driven:?}");
     assert_eq!(rig.tools.calls("put"), 1);
-    let run = goes_on_elsewhere(&rig, begun).await;
+    let run = continues_elsewhere(&rig, begun).await;
     assert_eq!((run.status(), rig.tools.calls("put")), (RunStatus::Completed, 2));
 }
 

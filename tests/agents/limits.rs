@@ -43,7 +43,7 @@ fn read(n: u32) -> Say {
     call("read", json!({"n": n}))
 }
 
-fn told_to_stop(asked: &Asked, words: &str) {
+fn interrupted(asked: &Asked, words: &str) {
     assert!(asked.last_words().starts_with(words), "{}", asked.last_words());
 }
 
@@ -78,7 +78,7 @@ async fn at_the_step_limit_the_model_sums_up_and_the_run_is_paused() {
         [&asked[0].mode, &asked[1].mode, &asked[2].mode],
         ["auto", "auto", "none"]
     );
-    told_to_stop(
+    interrupted(
         &asked[2],
         "The step limit for this task is reached. You can call no more functions. Write a final summary now",
     );
@@ -109,7 +109,7 @@ async fn a_valid_output_at_the_soft_stop_completes_the_run() {
     assert_eq!(run.row.stop_reason, None);
     let asked = rig.model.asked();
     assert_eq!(asked[1].mode, "complete_task");
-    told_to_stop(
+    interrupted(
         &asked[1],
         "The step limit for this task is reached. Call complete_task now with what you have",
     );
@@ -187,7 +187,7 @@ async fn at_the_time_limit_the_model_has_thirty_seconds_to_sum_up() {
     let asked = rig.model.asked();
     assert_eq!([asked[1].time, asked[2].time], [seconds(20), seconds(30)]);
     assert_eq!(asked[2].mode, "none");
-    told_to_stop(
+    interrupted(
         &asked[2],
         "The time limit for this task is reached. You can call no more functions. Write a final summary now",
     );
@@ -359,7 +359,7 @@ async fn when_the_tokens_are_exhausted_the_model_sums_up() {
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "Expensive."));
     assert_eq!(run.row.stop_reason, Some(StopReason::TokenLimit));
     assert_eq!(run.row.usage.input_tokens, 1010);
-    told_to_stop(&rig.model.asked()[2], "The token limit for this task is reached.");
+    interrupted(&rig.model.asked()[2], "The token limit for this task is reached.");
 }
 
 /// DESIGN.md section 2: at most 16 calls of one turn run. Identical calls count one by one.

@@ -184,7 +184,7 @@ pub(crate) struct ScriptedModel {
     failed: Mutex<HashMap<String, usize>>,
     /// Contents that this model produced: they must come back verbatim.
     said: Mutex<HashSet<String>>,
-    wrong: Mutex<Vec<String>>,
+    invalid: Mutex<Vec<String>>,
     /// Notified when a caller waits for an answer that never comes.
     pub(crate) waited_for: Notify,
 }
@@ -197,7 +197,7 @@ impl ScriptedModel {
             asked: Mutex::default(),
             failed: Mutex::default(),
             said: Mutex::default(),
-            wrong: Mutex::default(),
+            invalid: Mutex::default(),
             waited_for: Notify::new(),
         })
     }
@@ -230,23 +230,23 @@ impl ScriptedModel {
 
     /// Asserts that a provider would have accepted every request so far.
     pub(crate) fn assert_well_formed(&self) {
-        let wrong = self.wrong.lock().unwrap();
-        assert!(wrong.is_empty(), "{wrong:#?}");
+        let invalid = self.invalid.lock().unwrap();
+        assert!(invalid.is_empty(), "{invalid:#?}");
     }
 
     fn read(&self, request: &ModelRequest<'_>) -> Asked {
-        let mut wrong = well_formed(request);
+        let mut invalid = well_formed(request);
         let pieces: Vec<_> = request.contents.iter().map(piece).collect();
         let said = self.said.lock().unwrap();
         for piece in &pieces {
             if let Piece::Turn(text) = piece
                 && !said.contains(text)
             {
-                wrong.push(format!("a turn that the model never made: {text}"));
+                invalid.push(format!("a turn that the model never made: {text}"));
             }
         }
         drop(said);
-        self.wrong.lock().unwrap().extend(wrong);
+        self.invalid.lock().unwrap().extend(invalid);
         let turns = pieces.iter().filter(|piece| matches!(piece, Piece::Turn(_))).count();
         let mut asked = Asked {
             system: request.system.to_owned(),
@@ -317,7 +317,7 @@ fn calls_of(turn: &RawValue) -> Vec<(Option<String>, String)> {
 /// Why a provider would reject the request, if it would. Every call needs exactly one response. All responses of one
 /// turn are alone in one content right after it, and a request ends with text or responses.
 fn well_formed(request: &ModelRequest<'_>) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     let mut due: Vec<(Option<String>, String)> = Vec::new();
     for content in request.contents {
         match content {
@@ -327,39 +327,39 @@ fn well_formed(request: &ModelRequest<'_>) -> Vec<String> {
                     .map(|response| (response.id.map(str::to_owned), response.name.to_owned()))
                     .collect();
                 if given != due || given.is_empty() {
-                    wrong.push(format!("responses {given:?} to the calls {due:?}"));
+                    invalid.push(format!("responses {given:?} to the calls {due:?}"));
                 }
                 due.clear();
             }
             _ if !due.is_empty() => {
-                wrong.push(format!("something between the calls {due:?} and their responses"));
+                invalid.push(format!("something between the calls {due:?} and their responses"));
                 due.clear();
             }
-            Content::Text(_, text) if text.trim().is_empty() => wrong.push("a text without words".to_owned()),
+            Content::Text(_, text) if text.trim().is_empty() => invalid.push("a text without words".to_owned()),
             Content::Text(..) => {}
             Content::Turn(turn) => due = calls_of(turn),
         }
     }
     if !due.is_empty() {
-        wrong.push(format!("no responses to the calls {due:?}"));
+        invalid.push(format!("no responses to the calls {due:?}"));
     }
     match request.contents.last() {
-        None => wrong.push("a request without contents".to_owned()),
+        None => invalid.push("a request without contents".to_owned()),
         Some(Content::Turn(_) | Content::Text(Speaker::Assistant, _)) => {
-            wrong.push("a request that ends with the model's own words".to_owned());
+            invalid.push("a request that ends with the model's own words".to_owned());
         }
         Some(_) => {}
     }
     let names: Vec<_> = request.functions.declarations.iter().map(|one| &one.name).collect();
     if names.iter().collect::<HashSet<_>>().len() != names.len() {
-        wrong.push(format!("functions with one name: {names:?}"));
+        invalid.push(format!("functions with one name: {names:?}"));
     }
     if let CallMode::Any(allowed) = request.mode
         && !allowed.iter().all(|name| names.contains(&name))
     {
-        wrong.push(format!("{allowed:?} is demanded, and {names:?} is offered"));
+        invalid.push(format!("{allowed:?} is demanded, and {names:?} is offered"));
     }
-    wrong
+    invalid
 }
 
 /// A turn as a provider would have written it.

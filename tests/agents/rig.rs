@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::agent_run::{AgentRun, RunStatus};
-use gavel::domain::definition::{Agents as Folder, Approval, Definition, Form, Source, check};
+use gavel::domain::definition::{Agents as Directory, Approval, Definition, Form, Source, check};
 use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::domain::policy::Policy;
@@ -130,7 +130,7 @@ pub(crate) struct Rig {
     pub(crate) tools: Arc<ScriptedTools>,
     /// The policy of processes that start from now on.
     policy: Mutex<Arc<Policy>>,
-    folder: Folder,
+    directory: Directory,
 }
 
 impl Rig {
@@ -162,7 +162,7 @@ impl Rig {
             tools: ScriptedTools::new(Arc::clone(&clock)),
             clock,
             policy: Mutex::default(),
-            folder: checked.agents,
+            directory: checked.agents,
         }
     }
 
@@ -188,7 +188,7 @@ impl Rig {
             models: Models::default(),
             runs: store,
             actions: self.store.clone(),
-            approvals_expire: gavel::engine::approvals::STANDS,
+            approvals_expire: gavel::engine::approvals::DEFAULT_EXPIRY,
             running: Running::default(),
         })
     }
@@ -199,14 +199,14 @@ impl Rig {
     }
 
     pub(crate) fn definition(&self, agent: &str) -> &Definition {
-        &self.folder[agent].definition
+        &self.directory[agent].definition
     }
 
     fn new_run(&self, agent: &str, inputs: Value, timeout: Option<Duration>) -> NewRun {
         let Value::Object(inputs) = inputs else {
             panic!("inputs are an object")
         };
-        let definition = &self.folder[agent].definition;
+        let definition = &self.directory[agent].definition;
         let inputs = definition.check_arguments(inputs).unwrap();
         let input = serde_json::value::to_raw_value(&inputs).unwrap();
         let id = RunId::new();
@@ -227,7 +227,7 @@ impl Rig {
                 created_at: self.clock.now_us(),
             },
             origin: Origin::Trigger,
-            snapshot: DefinitionSnapshot::of(agent, &self.folder).unwrap().snapshot(),
+            snapshot: DefinitionSnapshot::of(agent, &self.directory).unwrap().snapshot(),
             input: input.into(),
             settings: Settings::top(definition, timeout, None).to_raw(),
             entries: Vec::new(),
@@ -271,7 +271,7 @@ impl Rig {
     /// Reopens a paused run, as the surface does.
     pub(crate) async fn begin_resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Begun {
         let stored = self.store.load(paused).await.unwrap().unwrap();
-        let definition = &self.folder[stored.agent.as_ref()].definition;
+        let definition = &self.directory[stored.agent.as_ref()].definition;
         let calls: BTreeMap<_, _> = settled.iter().copied().collect();
         let settings = Settings {
             settled: calls.clone(),
@@ -314,7 +314,7 @@ impl Rig {
         let process = self.process(Arc::clone(store));
         let mut new = self.new_run(agent, json!({"query": "go"}), None);
         let given = Given {
-            bundle: Arc::new(DefinitionSnapshot::of(agent, &self.folder).unwrap()),
+            bundle: Arc::new(DefinitionSnapshot::of(agent, &self.directory).unwrap()),
             settings: Settings::top(self.definition(agent), None, None),
             input: serde_json::from_str(new.input.get()).unwrap(),
         };

@@ -180,13 +180,13 @@ async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() 
     assert_eq!(run.output(), json!({"title": "T", "count": 2}));
     assert_eq!(run.summary(), r#"{"count":2,"title":"T"}"#);
     let asked = rig.model.asked();
-    let told = |n: usize| match &asked[n].responses()[0] {
+    let reported = |n: usize| match &asked[n].responses()[0] {
         (name, Err((FailureCode::InvalidArguments, message))) if name == "complete_task" => message.clone(),
         other => panic!("{other:?}"),
     };
-    assert!(told(1).contains("/report/count"), "{}", told(1));
-    assert!(told(2).contains("\"report\" is missing"), "{}", told(2));
-    assert!(told(3).contains("\"more\" is not known"), "{}", told(3));
+    assert!(reported(1).contains("/report/count"), "{}", reported(1));
+    assert!(reported(2).contains("\"report\" is missing"), "{}", reported(2));
+    assert!(reported(3).contains("\"more\" is not known"), "{}", reported(3));
     assert_eq!(run.row.steps, 4);
 }
 

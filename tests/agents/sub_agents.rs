@@ -51,7 +51,7 @@ fn help() -> crate::model::Say {
 }
 
 /// The error of an agent's only call, as the caller's model received it.
-fn told(rig: &Rig) -> (FailureCode, String) {
+fn reported(rig: &Rig) -> (FailureCode, String) {
     let asked = rig.model.asked_of("boss");
     let (_, outcome) = &asked.last().unwrap().responses()[0];
     outcome.clone().unwrap_err()
@@ -114,7 +114,7 @@ async fn an_agent_called_with_invalid_inputs_does_not_start() {
     );
     let run = rig.run("boss", go()).await;
     assert_eq!(run.status(), RunStatus::Completed);
-    let (code, message) = told(&rig);
+    let (code, message) = reported(&rig);
     assert_eq!(code, FailureCode::InvalidArguments);
     for part in [
         "what: is missing",
@@ -130,14 +130,14 @@ async fn an_agent_called_with_invalid_inputs_does_not_start() {
 #[tokio::test]
 async fn of_a_thousand_invalid_arguments_the_model_receives_only_some() {
     let rig = rig("", "").await;
-    let wrong: Value = (0..1500)
+    let invalid: Value = (0..1500)
         .map(|n| (format!("{n}{}", "x".repeat(60)), json!(1)))
         .collect::<serde_json::Map<_, _>>()
         .into();
-    rig.model.script("boss", [call("helper", wrong), words("I failed.")]);
+    rig.model.script("boss", [call("helper", invalid), words("I failed.")]);
     let run = rig.run("boss", go()).await;
     assert_eq!(run.status(), RunStatus::Completed);
-    let (_, message) = told(&rig);
+    let (_, message) = reported(&rig);
     assert!(
         message.contains("is not an argument of helper; allowed: often, what"),
         "{message}"
@@ -153,7 +153,7 @@ async fn a_failing_sub_agent_is_a_tool_error_to_its_caller() {
     rig.model.script("helper", [fault(FaultKind::Blocked)]);
     let run = rig.run("boss", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It failed."));
-    let (code, message) = told(&rig);
+    let (code, message) = reported(&rig);
     assert_eq!(code, FailureCode::ToolError);
     assert_eq!(
         message,
@@ -171,7 +171,7 @@ async fn an_interrupted_sub_agent_is_an_error_that_includes_its_progress() {
         .script("helper", [call("read", json!({})), words("One of two.")]);
     let run = rig.run("boss", go()).await;
     assert_eq!(run.status(), RunStatus::Completed);
-    let (code, message) = told(&rig);
+    let (code, message) = reported(&rig);
     assert_eq!(code, FailureCode::ToolError);
     assert!(
         message.starts_with("helper was cut short: ") && message.ends_with("Progress so far: One of two."),
@@ -225,7 +225,7 @@ async fn the_callers_deadline_applies_to_the_called_agent() {
     assert_eq!(times, [seconds(40), seconds(30)]);
     assert_eq!(rig.model.asked_of("boss")[1].time, seconds(30));
     assert_eq!(rig.clock.passed(), seconds(60));
-    assert!(told(&rig).1.ends_with("Progress so far: I begin."));
+    assert!(reported(&rig).1.ends_with("Progress so far: I begin."));
     assert_eq!(child(&rig, &run).await.status(), RunStatus::Paused);
 }
 
@@ -304,10 +304,10 @@ async fn an_in_doubt_call_in_a_sub_agent_pauses_its_caller() {
         (RunStatus::Completed, "All is well.")
     );
     let asked = rig.model.asked_of("helper");
-    let [(_, Err((_, told)))] = asked[1].responses() else {
+    let [(_, Err((_, reported)))] = asked[1].responses() else {
         panic!("{:?}", asked[1].responses())
     };
-    assert!(told.contains("did not have its effect"), "{told}");
+    assert!(reported.contains("did not have its effect"), "{reported}");
 }
 
 /// X-15, promise 3: this also holds if the called agent is a flow.
@@ -428,7 +428,7 @@ async fn an_invalid_time_starts_no_run() {
         ],
     );
     rig.run("boss", go()).await;
-    let (code, message) = told(&rig);
+    let (code, message) = reported(&rig);
     assert_eq!(code, FailureCode::InvalidArguments);
     assert_eq!(
         message,

@@ -139,7 +139,7 @@ impl ScriptedTools {
     }
 
     /// As `redefine`, and no process knows of it until it asks the server.
-    pub(crate) fn redefine_unheard(&self, name: &str) {
+    pub(crate) fn redefine_unnoticed(&self, name: &str) {
         *self.unread.lock().unwrap() = Some(name.to_owned());
     }
 

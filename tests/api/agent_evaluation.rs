@@ -43,9 +43,9 @@ fn found(request: &Value, tool: &str) -> Value {
 async fn evaluate(script: Vec<Reply>) -> (Option<i32>, Vec<Value>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let gemini = Gemini::scripted(script).await;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // One case only, which uses up the script.
-    let cases = folder.path().join("cases");
+    let cases = directory.path().join("cases");
     std::fs::create_dir(&cases).unwrap();
     let text = std::fs::read_to_string(root.join("evaluation/agents/codebase_investigator.yaml")).unwrap();
     let first = text.split("\n  - id: reseller").next().unwrap();
@@ -61,12 +61,12 @@ async fn evaluate(script: Vec<Reply>) -> (Option<i32>, Vec<Value>) {
             .args(["agents", "eval", "--json", "--cases"])
             .arg(&cases)
             .env_clear()
-            .env("HOME", folder.path())
+            .env("HOME", directory.path())
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("GEMINI_API_KEY", "k")
             .env("GEMINI_BASE_URL", url)
             .env("GAVEL_AGENTS", root.join("agents"))
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .output()
             .unwrap()
     };
@@ -109,10 +109,10 @@ fn helper() -> Vec<Reply> {
 }
 
 /// A directory with one agent and its cases, one per task.
-fn folder(tasks: &[&str], root: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn directory(tasks: &[&str], root: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
     let write = |file: &str, text: &str| {
-        let path = folder.path().join(file);
+        let path = directory.path().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
@@ -125,21 +125,21 @@ fn folder(tasks: &[&str], root: &str) -> tempfile::TempDir {
         &format!("agent: helper\n{root}cases:\n{}", cases.collect::<String>()),
     );
     write("tmp/.keep", "");
-    folder
+    directory
 }
 
-fn command(folder: &Path, gemini: &str, args: &[&str]) -> Command {
+fn command(directory: &Path, gemini: &str, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command
         .args(["agents", "eval", "--json", "--cases", "cases"])
         .args(args)
         .env_clear()
-        .env("HOME", folder)
-        .env("TMPDIR", folder.join("tmp"))
+        .env("HOME", directory)
+        .env("TMPDIR", directory.join("tmp"))
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("GEMINI_API_KEY", "k")
         .env("GEMINI_BASE_URL", gemini)
-        .current_dir(folder)
+        .current_dir(directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
@@ -149,8 +149,8 @@ fn command(folder: &Path, gemini: &str, args: &[&str]) -> Command {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
     let gemini = Gemini::scripted(helper()).await;
-    let folder = folder(&["stall", "answer"], "");
-    let mut command = command(folder.path(), &gemini.url, &["--case-timeout", "3"]);
+    let directory = directory(&["stall", "answer"], "");
+    let mut command = command(directory.path(), &gemini.url, &["--case-timeout", "3"]);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap())
         .await
         .unwrap();
@@ -181,8 +181,8 @@ async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_case_is_reported_at_once_and_a_stopped_evaluation_reports_its_progress() {
     let gemini = Gemini::scripted(helper()).await;
-    let folder = folder(&["answer", "stall"], "");
-    let mut child = Ended(command(folder.path(), &gemini.url, &[]).spawn().unwrap());
+    let directory = directory(&["answer", "stall"], "");
+    let mut child = Ended(command(directory.path(), &gemini.url, &[]).spawn().unwrap());
     let out = child.0.stdout.take().unwrap();
     let read = tokio::task::spawn_blocking(move || BufReader::new(out).lines().next().unwrap().unwrap());
     let first = tokio::time::timeout(Duration::from_secs(30), read)
@@ -210,7 +210,7 @@ async fn a_case_is_reported_at_once_and_a_stopped_evaluation_reports_its_progres
         "{err}"
     );
     assert_eq!(status, Some(130), "{err}");
-    let left: Vec<_> = std::fs::read_dir(folder.path().join("tmp"))
+    let left: Vec<_> = std::fs::read_dir(directory.path().join("tmp"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
@@ -220,9 +220,9 @@ async fn a_case_is_reported_at_once_and_a_stopped_evaluation_reports_its_progres
 /// Cases are refused if their directory is not the one that the tool servers serve.
 #[test]
 fn cases_about_a_directory_are_refused_with_custom_servers() {
-    let folder = folder(&["answer"], "root: .\n");
-    std::fs::write(folder.path().join("mcp.json"), r#"{"mcpServers":{}}"#).unwrap();
-    let output = command(folder.path(), "http://127.0.0.1:9", &["--mcp-config", "mcp.json"])
+    let directory = directory(&["answer"], "root: .\n");
+    std::fs::write(directory.path().join("mcp.json"), r#"{"mcpServers":{}}"#).unwrap();
+    let output = command(directory.path(), "http://127.0.0.1:9", &["--mcp-config", "mcp.json"])
         .output()
         .unwrap();
     let err = String::from_utf8(output.stderr).unwrap();

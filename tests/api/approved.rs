@@ -261,5 +261,5 @@ macro_rules! killed_within_every_write {
 killed_within_every_write! {
     on_sqlite: false, Lost;
     on_postgres: true, Lost;
-    on_postgres_unheard: true, OutcomeUnknown;
+    on_postgres_unacknowledged: true, OutcomeUnknown;
 }

@@ -84,8 +84,8 @@ impl Served {
             let (url, path, body, together) = (self.url(n / 4), path.to_owned(), body(word), Arc::clone(&together));
             sent.spawn(async move {
                 together.wait().await;
-                let (status, told) = post(url, person, path, body).await;
-                ((person, word), status, told)
+                let (status, reported) = post(url, person, path, body).await;
+                ((person, word), status, reported)
             });
         }
         sent.join_all().await
@@ -108,7 +108,7 @@ fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
     answers: &[((Person, W), u16, Value)],
     late: &str,
 ) -> ((Person, W), Value) {
-    let (winner, _, told) = answers
+    let (winner, _, reported) = answers
         .iter()
         .find(|(_, status, _)| *status == 200)
         .unwrap_or_else(|| panic!("no answer counts: {answers:?}"));
@@ -116,14 +116,14 @@ fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
         if word == winner {
             assert_eq!(
                 (*status, body),
-                (200, told),
+                (200, reported),
                 "{word:?}: one answer, the same for every caller that gave it"
             );
         } else {
             assert_eq!((*status, &body["code"]), (409, &json!(late)), "{word:?}: {body}");
         }
     }
-    (*winner, told.clone())
+    (*winner, reported.clone())
 }
 
 /// DESIGN.md sections 6 and 8: of fifty concurrent answers to two processes one counts, with one effect at
@@ -143,12 +143,12 @@ async fn of_fifty_concurrent_answers_to_two_processes_one_counts() {
         });
         let body = |decision| json!({"approvalId": run["actions"][0]["approvalId"], "decision": decision});
         let answers = served.at_once("approvals/resolve", words.collect(), body).await;
-        let ((person, decision), told) = the_one_that_counts(&answers, "already_resolved");
+        let ((person, decision), reported) = the_one_that_counts(&answers, "already_resolved");
         let (effects, state) = match decision {
             "reject" => (0, "rejected"),
             _ => (1, "completed"),
         };
-        assert_eq!(told["actions"][0]["state"], state, "{told}");
+        assert_eq!(reported["actions"][0]["state"], state, "{reported}");
         assert_eq!(served.office.names().len() - before, effects, "{person:?}: {decision}");
         let record = &served.place.record;
         let row = format!("SELECT resolution, resolved_by FROM agent_action WHERE id = '{action}'");
@@ -173,10 +173,10 @@ impl Served {
     async fn in_doubt(&self) -> (Value, String) {
         let run = self.says("ann").await;
         let yes = json!({"approvalId": run["actions"][0]["approvalId"], "decision": "approve_once"});
-        let (status, told) = post(self.url(1), ANN, "approvals/resolve".to_owned(), yes).await;
-        assert_eq!((status, &told["state"]), (200, &json!("in_doubt")), "{told}");
+        let (status, reported) = post(self.url(1), ANN, "approvals/resolve".to_owned(), yes).await;
+        assert_eq!((status, &reported["state"]), (200, &json!("in_doubt")), "{reported}");
         let action = run["actions"][0]["actionId"].as_str().unwrap();
-        (told.clone(), format!("actions/{action}/settle"))
+        (reported.clone(), format!("actions/{action}/settle"))
     }
 
     /// The in-doubt action was settled once, by this person, and its call was not sent again.
@@ -218,12 +218,16 @@ async fn a_second_settlement_changes_nothing(postgres: bool) {
         let settle = |n: usize, person: Person, happened: bool| {
             post(served.url(n), person, path.clone(), json!({ "happened": happened }))
         };
-        let (status, told) = settle(0, first, happened).await;
-        assert_eq!(status, 200, "{told}");
+        let (status, reported) = settle(0, first, happened).await;
+        assert_eq!(status, 200, "{reported}");
         let state = if happened { "completed" } else { "failed" };
-        assert_eq!(told["actions"][0]["state"], state, "{told}");
+        assert_eq!(reported["actions"][0]["state"], state, "{reported}");
         for n in 0..4 {
-            assert_eq!(settle(n, first, happened).await, (200, told.clone()), "the same again");
+            assert_eq!(
+                settle(n, first, happened).await,
+                (200, reported.clone()),
+                "the same again"
+            );
             for (person, word) in [
                 (first, !happened),
                 (others[0], happened),
@@ -254,9 +258,9 @@ async fn of_twenty_concurrent_settlements_one_counts(postgres: bool) {
         let answers = served
             .at_once(&path, words.collect(), |happened| json!({ "happened": happened }))
             .await;
-        let ((person, happened), told) = the_one_that_counts(&answers, "not_in_doubt");
+        let ((person, happened), reported) = the_one_that_counts(&answers, "not_in_doubt");
         let state = if happened { "completed" } else { "failed" };
-        assert_eq!(told["actions"][0]["state"], state, "{told}");
+        assert_eq!(reported["actions"][0]["state"], state, "{reported}");
         served.is_settled(&run, person, happened, round + 1).await;
     }
     audit_is_whole(&served.place.record, "twenty words").await;

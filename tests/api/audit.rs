@@ -45,20 +45,20 @@ pub async fn rows(url: &str, sql: &str) -> Vec<Vec<String>> {
 
 /// Runs `gavel audit …` with the real binary on a database.
 async fn audit(url: &str, args: &[&str]) -> Output {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut gavel = Command::new(binary());
-    gavel.env_clear().current_dir(folder.path()).env("DATABASE_URL", url);
+    gavel.env_clear().current_dir(directory.path()).env("DATABASE_URL", url);
     gavel.arg("audit").args(args).output().await.unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn reported(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// Verifies the audit log of a database that may be in use.
 pub async fn audit_is_whole(url: &str, when: &str) {
     let verified = audit(url, &["verify"]).await;
-    assert_eq!(verified.status.code(), Some(0), "{when}: {}", told(&verified));
+    assert_eq!(verified.status.code(), Some(0), "{when}: {}", reported(&verified));
 }
 
 impl App {
@@ -117,18 +117,18 @@ async fn every_action_records_its_proposer_its_approval_and_its_outcome() {
         .await;
         let actions = done["actions"].as_array().unwrap();
         assert_eq!((rows.len(), actions.len()), (2, 2), "{rows:?} {done}");
-        for (row, (asked, told)) in rows
+        for (row, (asked, reported)) in rows
             .iter()
             .zip(waiting["actions"].as_array().unwrap().iter().zip(actions))
         {
             let hash = hex::encode(Sha256::digest(asked["arguments"].to_string()));
-            let record = &told["record"];
+            let record = &reported["record"];
             assert_eq!(row[0], "gemini-3.5-flash", "{row:?}");
-            assert_eq!(row[1], told["tool"], "{row:?}");
+            assert_eq!(row[1], reported["tool"], "{row:?}");
             assert_eq!(row[2], hash, "{row:?}");
             assert_eq!(row[3], "require_approval", "{row:?}");
             assert_eq!(row[4], asked["approvalId"], "{row:?}");
-            assert_eq!(row[5], told["status"], "{row:?}");
+            assert_eq!(row[5], reported["status"], "{row:?}");
             assert_eq!(row[9], "in order", "{row:?}");
             assert_eq!(
                 (
@@ -138,13 +138,13 @@ async fn every_action_records_its_proposer_its_approval_and_its_outcome() {
                     &record["approvalId"]
                 ),
                 (&json!(row[0]), &json!(hash), &json!(row[3]), &asked["approvalId"]),
-                "{told}"
+                "{reported}"
             );
-            assert_eq!(record["resolvedBy"], "service:local for user:ann", "{told}");
+            assert_eq!(record["resolvedBy"], "service:local for user:ann", "{reported}");
             for set in ["createdAt", "resolvedAt", "startedAt", "completedAt"] {
                 assert!(
                     record[set].as_str().is_some_and(|at| at.ends_with('Z')),
-                    "{set}: {told}"
+                    "{set}: {reported}"
                 );
             }
         }
@@ -211,41 +211,41 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         audit_is_whole(url, "while it runs").await;
         let head = audit(url, &["head"]).await;
         let head = String::from_utf8(head.stdout).unwrap().trim().to_owned();
-        let kept = app.folder.path().join("heads");
+        let kept = app.directory.path().join("heads");
         std::fs::write(&kept, format!("{head}\n")).unwrap();
         let kept = kept.display().to_string();
         let listed = audit(url, &["list", "--kind", "effect_completed", "--actor", "ann", "--json"]).await;
         let listed = String::from_utf8(listed.stdout).unwrap();
         let row: Value = serde_json::from_str(listed.trim()).unwrap();
         assert_eq!(row["action_id"], actions[0]["actionId"]);
-        let export = app.folder.path().join("audit.ndjson").display().to_string();
+        let export = app.directory.path().join("audit.ndjson").display().to_string();
         let exported = audit(url, &["export", "--out", &export]).await;
-        assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+        assert_eq!(exported.status.code(), Some(0), "{}", reported(&exported));
         let again = audit(url, &["export", "--out", &export]).await;
         assert_eq!(
             again.status.code(),
             Some(2),
             "an existing export is not overwritten: {}",
-            told(&again)
+            reported(&again)
         );
         // With the key of the database, and in parts that join.
         let verified = audit(url, &["verify", "--export", &export]).await;
-        assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
+        assert_eq!(verified.status.code(), Some(0), "{}", reported(&verified));
         let first: Value =
             serde_json::from_str(std::fs::read_to_string(&export).unwrap().lines().next().unwrap()).unwrap();
         let joint = format!("1:{}", first["hash"].as_str().unwrap());
-        let part = app.folder.path().join("part.ndjson").display().to_string();
+        let part = app.directory.path().join("part.ndjson").display().to_string();
         let exported = audit(url, &["export", "--since", "1", "--out", &part]).await;
-        assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+        assert_eq!(exported.status.code(), Some(0), "{}", reported(&exported));
         let verified = audit(url, &["verify", "--export", &part, "--head", &joint]).await;
-        assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
-        assert!(told(&verified).contains("after row 1,"), "{}", told(&verified));
+        assert_eq!(verified.status.code(), Some(0), "{}", reported(&verified));
+        assert!(reported(&verified).contains("after row 1,"), "{}", reported(&verified));
         let alone = audit(url, &["verify", "--export", &part]).await;
         assert_eq!(
             alone.status.code(),
             Some(1),
             "the part before it is unknown: {}",
-            told(&alone)
+            reported(&alone)
         );
         // An attacker who cuts rows off at the start of a part makes it begin later.
         let lines = std::fs::read_to_string(&part).unwrap();
@@ -255,21 +255,25 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         let count = lines.lines().count();
         let mut cut: Vec<_> = lines.lines().skip(1).take(count - 2).map(str::to_owned).collect();
         cut.push(last.to_string());
-        let shorter = app.folder.path().join("cut.ndjson").display().to_string();
+        let shorter = app.directory.path().join("cut.ndjson").display().to_string();
         std::fs::write(&shorter, cut.join("\n")).unwrap();
         let verified = audit(url, &["verify", "--export", &shorter, "--head", &joint]).await;
-        assert_eq!(verified.status.code(), Some(3), "{}", told(&verified));
-        assert!(told(&verified).contains("missing: row 2"), "{}", told(&verified));
+        assert_eq!(verified.status.code(), Some(3), "{}", reported(&verified));
+        assert!(
+            reported(&verified).contains("missing: row 2"),
+            "{}",
+            reported(&verified)
+        );
         let other = format!("1:{}", "0".repeat(64));
         let verified = audit(url, &["verify", "--export", &part, "--head", &other]).await;
-        assert_eq!(verified.status.code(), Some(3), "{}", told(&verified));
-        let nowhere = app.folder.path().join("none.ndjson");
+        assert_eq!(verified.status.code(), Some(3), "{}", reported(&verified));
+        let nowhere = app.directory.path().join("none.ndjson");
         let none = audit(
             url,
             &["export", "--since", "99", "--out", &nowhere.display().to_string()],
         )
         .await;
-        assert_eq!(none.status.code(), Some(2), "{}", told(&none));
+        assert_eq!(none.status.code(), Some(2), "{}", reported(&none));
         assert!(!nowhere.exists());
 
         // An attacker with access to the database.
@@ -281,11 +285,11 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         rows(url, guard).await;
         rows(url, "UPDATE audit SET actor = 'mallory' WHERE number = 2").await;
         let broken = audit(url, &["verify", "--head", &head]).await;
-        assert_eq!(broken.status.code(), Some(3), "{}", told(&broken));
+        assert_eq!(broken.status.code(), Some(3), "{}", reported(&broken));
         assert!(
-            told(&broken).contains("✗ changed: row 2 is not what was written"),
+            reported(&broken).contains("✗ changed: row 2 is not what was written"),
             "{}",
-            told(&broken)
+            reported(&broken)
         );
         let broken = audit(url, &["verify", "--json"]).await;
         let report: Value = serde_json::from_slice(&broken.stdout).unwrap();
@@ -300,19 +304,19 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
             foreign.status.code(),
             Some(3),
             "no key was lost there: {}",
-            told(&foreign)
+            reported(&foreign)
         );
         assert!(
-            told(&foreign).contains("row 2 with the key another"),
+            reported(&foreign).contains("row 2 with the key another"),
             "{}",
-            told(&foreign)
+            reported(&foreign)
         );
         let longer = format!("{}:{}", number + 2, head.split_once(':').unwrap().1);
         let broken = audit(url, &["verify", "--head-file", &kept, "--head", &longer]).await;
         assert!(
-            told(&broken).contains(&format!("cut off at the end: rows {} to {}", number + 1, number + 2)),
+            reported(&broken).contains(&format!("cut off at the end: rows {} to {}", number + 1, number + 2)),
             "{}",
-            told(&broken)
+            reported(&broken)
         );
     }
 }
@@ -337,17 +341,17 @@ async fn among_thousands_of_kept_heads_the_mismatch_is_named() {
         let head = |number: usize| format!("{number}:{}", hashes[number - 1]);
         // Heads are printed on a schedule, whether or not rows were entered since: eight for each row.
         let right: Vec<_> = (1..=all).flat_map(|number| vec![head(number); 8]).collect();
-        let file = app.folder.path().join("heads").display().to_string();
+        let file = app.directory.path().join("heads").display().to_string();
         let verified = async |heads: &[String], more: &[&str]| {
             std::fs::write(&file, heads.join("\n")).unwrap();
             audit(url, &[&["verify", "--head-file", &file], more].concat()).await
         };
         let whole = verified(&right, &[]).await;
-        assert_eq!(whole.status.code(), Some(0), "{}", told(&whole));
+        assert_eq!(whole.status.code(), Some(0), "{}", reported(&whole));
         assert!(
-            told(&whole).contains(&format!("{all} rows, head {}", head(all))),
+            reported(&whole).contains(&format!("{all} rows, head {}", head(all))),
             "{}",
-            told(&whole)
+            reported(&whole)
         );
 
         // The first and the last of a row's heads are replaced, and heads of the first and the last row.
@@ -355,9 +359,9 @@ async fn among_thousands_of_kept_heads_the_mismatch_is_named() {
             let (number, other) = (at / 8 + 1, "0".repeat(64));
             let mut heads = right.clone();
             heads[at] = format!("{number}:{other}");
-            let wrong = verified(&heads, &["--json"]).await;
-            assert_eq!(wrong.status.code(), Some(3), "{}", told(&wrong));
-            let report: Value = serde_json::from_slice(&wrong.stdout).unwrap();
+            let invalid = verified(&heads, &["--json"]).await;
+            assert_eq!(invalid.status.code(), Some(3), "{}", reported(&invalid));
+            let report: Value = serde_json::from_slice(&invalid.stdout).unwrap();
             let named = json!([{
                 "finding": "rewritten", "kept": {"number": number, "hash": other}, "hash": hashes[number - 1],
             }]);
@@ -369,9 +373,9 @@ async fn among_thousands_of_kept_heads_the_mismatch_is_named() {
         }
         let mut heads = right;
         heads[8 * 250] = format!("251:{}", "0".repeat(64));
-        let wrong = verified(&heads, &[]).await;
+        let invalid = verified(&heads, &[]).await;
         let words = format!("rewritten: row 251 had the hash {}", "0".repeat(64));
-        assert!(told(&wrong).contains(&words), "{}", told(&wrong));
+        assert!(reported(&invalid).contains(&words), "{}", reported(&invalid));
     }
 }
 
@@ -385,14 +389,14 @@ async fn an_export_can_be_verified_with_the_key_only() {
     });
     let app = spawn_app(Setup::stdio_sqlite().env("GAVEL_AUDIT_KEY", KEY).script(vec![call])).await;
     app.chat("Add milk.").await;
-    assert!(!app.folder.path().join("gavel.db.audit-key").exists());
-    let export = app.folder.path().join("audit.ndjson");
+    assert!(!app.directory.path().join("gavel.db.audit-key").exists());
+    let export = app.directory.path().join("audit.ndjson");
     let path = export.display().to_string();
     let verify = async |key: &str| {
         let mut gavel = Command::new(binary());
         gavel
             .env_clear()
-            .current_dir(app.folder.path())
+            .current_dir(app.directory.path())
             .env("DATABASE_URL", "sqlite:none.db");
         gavel
             .env("GAVEL_AUDIT_KEY", key)
@@ -400,13 +404,13 @@ async fn an_export_can_be_verified_with_the_key_only() {
         gavel.output().await.unwrap()
     };
     let exported = audit(&app.database_url, &["export", "--out", &path]).await;
-    assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+    assert_eq!(exported.status.code(), Some(0), "{}", reported(&exported));
     let verified = verify(KEY).await;
-    assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
-    assert!(told(&verified).contains("2 rows"), "{}", told(&verified));
+    assert_eq!(verified.status.code(), Some(0), "{}", reported(&verified));
+    assert!(reported(&verified).contains("2 rows"), "{}", reported(&verified));
     let other = verify("another key, as long as the first one is").await;
-    assert_eq!(other.status.code(), Some(1), "{}", told(&other));
-    let words = told(&other);
+    assert_eq!(other.status.code(), Some(1), "{}", reported(&other));
+    let words = reported(&other);
     assert!(
         words.contains("cannot be verified: rows 1 to 2 with the key"),
         "{words}"
@@ -420,16 +424,16 @@ async fn an_export_can_be_verified_with_the_key_only() {
     std::fs::write(&export, lines.replace("ann", "bob")).unwrap();
     let changed = verify(KEY).await;
     // Its head is in the same file.
-    let words = told(&changed);
+    let words = reported(&changed);
     assert!(words.contains("changed, or added outside: the last row, 2"), "{words}");
     std::fs::write(&export, lines.lines().skip(1).collect::<Vec<_>>().join("\n")).unwrap();
-    assert!(told(&verify(KEY).await).contains("missing: row 1"));
+    assert!(reported(&verify(KEY).await).contains("missing: row 1"));
     // Joined from two exports.
     let rows: Vec<_> = lines.lines().collect();
     std::fs::write(&export, [&rows[..2], &rows].concat().join("\n")).unwrap();
     let twice = verify(KEY).await;
-    assert_eq!(twice.status.code(), Some(3), "{}", told(&twice));
-    let words = told(&twice);
+    assert_eq!(twice.status.code(), Some(3), "{}", reported(&twice));
+    let words = reported(&twice);
     assert!(words.contains("out of order: row 1 follows row 2"), "{words}");
     assert!(!words.contains("missing"), "{words}");
 }
@@ -441,7 +445,7 @@ async fn only_the_owner_can_read_the_key_beside_the_database() {
     use std::os::unix::fs::PermissionsExt;
 
     let app = spawn_app(Setup::stdio_sqlite()).await;
-    let file = app.folder.path().join("gavel.db.audit-key");
+    let file = app.directory.path().join("gavel.db.audit-key");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 64);
 }
@@ -452,26 +456,26 @@ async fn only_the_owner_can_read_the_key_beside_the_database() {
 async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
     let mut app = spawn_app(Setup::stdio_sqlite()).await;
     app.begin_stop().await.unwrap();
-    let file = app.folder.path().join("gavel.db.audit-key");
+    let file = app.directory.path().join("gavel.db.audit-key");
     for short in ["", "\n", "0123456789abcdef0123456789abcde\n"] {
         std::fs::write(&file, short).unwrap();
         let mut gavel = Command::new(binary());
         gavel
             .env_clear()
-            .current_dir(app.folder.path())
+            .current_dir(app.directory.path())
             .env("DATABASE_URL", &app.database_url);
         let begun = gavel.args(["chat", "Hello."]).output().await.unwrap();
         assert!(!begun.status.success());
-        let words = told(&begun);
+        let words = reported(&begun);
         assert!(
             words.contains("gavel.db.audit-key") && words.contains("restore it from a backup"),
             "{words}"
         );
         let verified = audit(&app.database_url, &["verify"]).await;
         assert!(
-            told(&verified).contains("restore it from a backup"),
+            reported(&verified).contains("restore it from a backup"),
             "{}",
-            told(&verified)
+            reported(&verified)
         );
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),
@@ -498,13 +502,13 @@ async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {
     .await;
     app.chat("Add milk.").await;
     app.begin_stop().await.unwrap();
-    let file = app.folder.path().join("gavel.db.audit-key");
-    let export = app.folder.path().join("audit.ndjson").display().to_string();
+    let file = app.directory.path().join("gavel.db.audit-key");
+    let export = app.directory.path().join("audit.ndjson").display().to_string();
     let gavel = async |key: Option<(&str, &str)>, args: &[&str]| {
         let mut gavel = Command::new(binary());
         gavel
             .env_clear()
-            .current_dir(app.folder.path())
+            .current_dir(app.directory.path())
             .env("DATABASE_URL", &app.database_url)
             .envs(key);
         gavel.arg("audit").args(args).output().await.unwrap()
@@ -523,7 +527,7 @@ async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {
         rows += 2;
 
         let verified = gavel(given, &["verify"]).await;
-        let words = told(&verified);
+        let words = reported(&verified);
         assert_eq!(verified.status.code(), Some(0), "{short:?}: {words}");
         assert!(words.contains(&format!("{rows} rows")), "{words}");
         assert!(
@@ -537,16 +541,21 @@ async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {
             &["verify", "--export", &export],
         ] {
             let read = gavel(given, args).await;
-            assert_eq!(read.status.code(), Some(0), "{short:?} {args:?}: {}", told(&read));
+            assert_eq!(read.status.code(), Some(0), "{short:?} {args:?}: {}", reported(&read));
         }
         // An old key does not apply to new rows, so the file would be the key: it is refused.
         for key in [None, Some(("GAVEL_AUDIT_OLD_KEYS", KEY))] {
             let refused = gavel(key, &["verify"]).await;
-            assert_eq!(refused.status.code(), Some(1), "{short:?} {key:?}: {}", told(&refused));
+            assert_eq!(
+                refused.status.code(),
+                Some(1),
+                "{short:?} {key:?}: {}",
+                reported(&refused)
+            );
             assert!(
-                told(&refused).contains("restore it from a backup"),
+                reported(&refused).contains("restore it from a backup"),
                 "{}",
-                told(&refused)
+                reported(&refused)
             );
         }
         assert_eq!(
@@ -564,14 +573,14 @@ async fn only_the_owner_can_read_an_export() {
     use std::os::unix::fs::PermissionsExt;
 
     let app = spawn_app(Setup::stdio_sqlite()).await;
-    let file = app.folder.path().join("audit.ndjson");
+    let file = app.directory.path().join("audit.ndjson");
     let mut gavel = Command::new("sh");
     gavel
         .args(["-c", "umask 0 && exec \"$0\" audit export --out \"$1\"", binary()])
         .arg(&file)
         .env("DATABASE_URL", &app.database_url);
-    let exported = gavel.current_dir(app.folder.path()).output().await.unwrap();
-    assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+    let exported = gavel.current_dir(app.directory.path()).output().await.unwrap();
+    assert_eq!(exported.status.code(), Some(0), "{}", reported(&exported));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -584,7 +593,7 @@ async fn a_lost_key_is_reported() {
     });
     let mut app = spawn_app(Setup::stdio_sqlite().script(vec![call])).await;
     app.chat("Add milk.").await;
-    let file = app.folder.path().join("gavel.db.audit-key");
+    let file = app.directory.path().join("gavel.db.audit-key");
     let kept = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     app.begin_stop().await.unwrap();
@@ -592,10 +601,10 @@ async fn a_lost_key_is_reported() {
         let mut gavel = Command::new(binary());
         gavel
             .env_clear()
-            .current_dir(app.folder.path())
+            .current_dir(app.directory.path())
             .env("DATABASE_URL", &app.database_url)
             .envs(old.iter().map(|key| ("GAVEL_AUDIT_OLD_KEYS", key)));
-        told(&gavel.args(args).output().await.unwrap())
+        reported(&gavel.args(args).output().await.unwrap())
     };
     let begun = gavel(&[], &["chat", "Add bread."]).await;
     assert!(
@@ -615,5 +624,5 @@ async fn a_lost_key_is_reported() {
     );
     assert!(!gavel(&[&kept], &["doctor"]).await.contains("hashed with it"));
     let verified = audit(&app.database_url, &["verify"]).await;
-    assert_eq!(verified.status.code(), Some(1), "{}", told(&verified));
+    assert_eq!(verified.status.code(), Some(1), "{}", reported(&verified));
 }

@@ -108,7 +108,7 @@ impl Counting {
     /// Whether every call was the same one, under one key.
     fn is_one(&self) -> bool {
         let calls = self.calls.lock().unwrap();
-        let told = |call: &Value| {
+        let reported = |call: &Value| {
             (
                 call["_meta"]["gavel/idempotency_key"].clone(),
                 call["arguments"].clone(),
@@ -116,7 +116,7 @@ impl Counting {
         };
         calls
             .iter()
-            .all(|call| told(call).0.is_string() && told(call) == told(&calls[0]))
+            .all(|call| reported(call).0.is_string() && reported(call) == reported(&calls[0]))
     }
 
     /// The `mcp.json` with it: one call at a time.
@@ -219,10 +219,10 @@ async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
     }
     let before = server.sent();
     let process = place.start_beside(&gemini, &mcp, &[]).await;
-    let (status, told) = post(process.url.clone(), "approvals/resolve".to_owned(), yes)
+    let (status, reported) = post(process.url.clone(), "approvals/resolve".to_owned(), yes)
         .await
         .unwrap();
-    assert_eq!(status, 200, "the same answer counts once: {told}");
+    assert_eq!(status, 200, "the same answer counts once: {reported}");
     let path = format!("runs/{}", asked["runId"].as_str().unwrap());
     until("the run to end", || async {
         ["completed", "failed"].contains(&get(&process, &path).await["status"].as_str().unwrap())

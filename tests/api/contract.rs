@@ -219,8 +219,8 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
             _ => Reply::Text("That did not work."),
         });
         let app = spawn_app(setup.script(vec![model])).await;
-        let told = app.say("Do it.").await;
-        let run = typed(&told);
+        let reported = app.say("Do it.").await;
+        let run = typed(&reported);
         let calls: Vec<_> = run
             .actions
             .iter()
@@ -233,17 +233,17 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
                 ("drop_all", Some("unknown_tool"), Some(Class::ValidationError)),
                 ("list_tasks", None, None),
             ],
-            "{told}"
+            "{reported}"
         );
         let [malformed, unknown, read] = &run.actions[..] else {
-            panic!("{told}")
+            panic!("{reported}")
         };
         assert_eq!(malformed.record.policy_decision, Some(Policy::Deny));
         assert_eq!(unknown.record.policy_decision, Some(Policy::Deny));
         assert_eq!(read.record.policy_decision, Some(Policy::Allow));
         assert!(
             malformed.record.started_at.is_none() && read.record.started_at.is_some(),
-            "{told}"
+            "{reported}"
         );
         assert_eq!(malformed.record.model_name, "gemini-3.5-flash");
         // The view for analysts has them all, under the same names.

@@ -20,40 +20,46 @@ pub struct Process {
     pub url: String,
 }
 
-async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
-    start_by(Command::new(binary()), &gemini.url, database, folder).await
+async fn start(gemini: &Gemini, database: &str, directory: &Path) -> Process {
+    start_by(Command::new(binary()), &gemini.url, database, directory).await
 }
 
 /// A variable of the tests' own, because the tester's environment may set that of the server.
 pub const TASKS: &str = "TASKS_OF_THIS_TEST";
 
 /// Starts gavel through another command, which gets the same arguments.
-pub async fn start_by(command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
-    start_with(command, gemini, database, folder, &json!({"trustHints": true})).await
+pub async fn start_by(command: Command, gemini: &str, database: &str, directory: &Path) -> Process {
+    start_with(command, gemini, database, directory, &json!({"trustHints": true})).await
 }
 
 /// With these settings of the tasks server.
-pub async fn start_with(command: Command, gemini: &str, database: &str, folder: &Path, settings: &Value) -> Process {
-    let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
+pub async fn start_with(command: Command, gemini: &str, database: &str, directory: &Path, settings: &Value) -> Process {
+    let tasks = format!("sqlite://{}", directory.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
         "command": binary(), "args": ["mcp-server", "tasks"], "gavel": settings,
         "env": {"TASKS_DATABASE_URL": format!("${{{TASKS}:-{tasks}}}")},
     }}});
-    start_beside(command, gemini, database, folder, &mcp).await
+    start_beside(command, gemini, database, directory, &mcp).await
 }
 
 /// With these tool servers.
-pub async fn start_beside(mut command: Command, gemini: &str, database: &str, folder: &Path, mcp: &Value) -> Process {
+pub async fn start_beside(
+    mut command: Command,
+    gemini: &str,
+    database: &str,
+    directory: &Path,
+    mcp: &Value,
+) -> Process {
     // For the clients of this process, in which gavel did not install it. An error means that it is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
-    std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
-    let log = folder.join(format!("gavel-{port}.log"));
+    std::fs::write(directory.join("mcp.json"), mcp.to_string()).unwrap();
+    let log = directory.join(format!("gavel-{port}.log"));
     let child = command
         .arg("serve")
-        .current_dir(folder)
+        .current_dir(directory)
         .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))
-        .env("GAVEL_MCP_CONFIG", folder.join("mcp.json"))
+        .env("GAVEL_MCP_CONFIG", directory.join("mcp.json"))
         .env("DATABASE_URL", database)
         .env("GEMINI_API_KEY", "test")
         .env("GEMINI_MODEL", "gemini-3.5-flash")
@@ -78,22 +84,26 @@ pub async fn start_beside(mut command: Command, gemini: &str, database: &str, fo
 
 /// The databases of gavel and of its tasks server, one each.
 struct Stores {
-    folder: TempDir,
+    directory: TempDir,
     record: String,
     tasks: String,
 }
 
 impl Stores {
     fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+        let directory = tempfile::tempdir().unwrap();
+        let url = |name: &str| format!("sqlite://{}", directory.path().join(name).display());
         let (record, tasks) = (url("gavel.db"), url("tasks.db"));
-        Self { folder, record, tasks }
+        Self {
+            directory,
+            record,
+            tasks,
+        }
     }
 
     async fn postgres() -> Self {
         Self {
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
             record: postgres::database().await,
             tasks: postgres::database().await,
         }
@@ -102,7 +112,7 @@ impl Stores {
     async fn start(&self, gemini: &Gemini) -> Process {
         let mut command = Command::new(binary());
         command.env(TASKS, &self.tasks);
-        start_by(command, &gemini.url, &self.record, self.folder.path()).await
+        start_by(command, &gemini.url, &self.record, self.directory.path()).await
     }
 
     /// The names of all tasks of the tasks server, of all users.
@@ -324,10 +334,10 @@ async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
 /// docs/operations.md, Metrics: an alarm on the store's metric needs it from the start, not from the first failure on.
 #[tokio::test]
 async fn the_stores_metric_exists_before_the_first_failure() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
-    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
-    let process = start(&gemini, &database, folder.path()).await;
+    let database = format!("sqlite://{}", directory.path().join("gavel.db").display());
+    let process = start(&gemini, &database, directory.path()).await;
     let page = reqwest::get(format!("{}/metrics", process.url)).await.unwrap();
     let page = page.text().await.unwrap();
     assert!(page.lines().any(|line| line == "gavel_store_up 1"), "{page}");
@@ -412,7 +422,7 @@ async fn sigterm_under_load_answers_every_decision_on_postgres() {
 #[tokio::test]
 async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded() {
     for database in [Database::Sqlite, Database::Postgres] {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let gemini = Gemini::scripted(vec![Reply::from(|request| {
             let contents = request["contents"].as_array().unwrap();
             let text = contents[0]["parts"][0]["text"].as_str().unwrap();
@@ -423,12 +433,12 @@ async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded(
         })])
         .await;
         let database = match database {
-            Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+            Database::Sqlite => format!("sqlite://{}", directory.path().join("gavel.db").display()),
             Database::Postgres => postgres::database().await,
         };
         let mut command = Command::new(binary());
         command.env("GAVEL_DRAIN_SECONDS", "1");
-        let mut process = start_by(command, &gemini.url, &database, folder.path()).await;
+        let mut process = start_by(command, &gemini.url, &database, directory.path()).await;
         // An even number adds a task, an odd one only talks.
         let under_way: Vec<_> = (0..2)
             .map(|n| {
@@ -437,7 +447,7 @@ async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded(
             })
             .collect();
         until("both to hang", || async { gemini.requests().len() == 3 }).await;
-        let told = Instant::now();
+        let reported = Instant::now();
         let pid = process.child.0.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let mut answered = Vec::new();
@@ -448,7 +458,7 @@ async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded(
         }
         let ended = process.child.0.wait().unwrap();
         assert!(ended.success(), "{ended}");
-        assert!(told.elapsed() < Duration::from_secs(6), "{:?}", told.elapsed());
+        assert!(reported.elapsed() < Duration::from_secs(6), "{:?}", reported.elapsed());
         assert_eq!(
             answered[0]["tool_calls"][0]["result"]["success"], true,
             "{}",
@@ -456,7 +466,7 @@ async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded(
         );
         assert_eq!(answered[1]["tool_calls"], json!([]), "{}", answered[1]);
 
-        let again = start(&gemini, &database, folder.path()).await;
+        let again = start(&gemini, &database, directory.path()).await;
         for answer in answered {
             let id = answer["decision_id"].as_str().unwrap();
             let record = reqwest::get(format!("{}/v1/decisions/{id}", again.url)).await.unwrap();

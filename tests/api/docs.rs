@@ -20,8 +20,8 @@ const KEY: &str = "a-key-of-the-docs";
 /// Everything in `docs/`.
 fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = std::fs::read_dir(root.join("docs")).unwrap();
-    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    let directory = std::fs::read_dir(root.join("docs")).unwrap();
+    let mut paths: Vec<PathBuf> = directory.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     paths.sort();
     let page = |path: PathBuf| {
@@ -69,7 +69,7 @@ fn curls(page: &str) -> Vec<String> {
 
 /// `gavel` with nothing set but its port.
 struct Served {
-    folder: TempDir,
+    directory: TempDir,
     port: u16,
     _child: Ended,
 }
@@ -81,7 +81,7 @@ impl Served {
 
     /// Started as a page describes: with the agent that it writes.
     async fn with_agent(page: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let blocks = blocks(page);
         let block = blocks
             .iter()
@@ -91,17 +91,17 @@ impl Served {
         let ran = Command::new("sh")
             .arg("-c")
             .arg(written.collect::<String>())
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .status();
         assert!(ran.unwrap().success());
-        Self::start_in(folder, &[("GAVEL_RUNS_AGENT", "todo")]).await
+        Self::start_in(directory, &[("GAVEL_RUNS_AGENT", "todo")]).await
     }
 
-    async fn start_in(folder: TempDir, environment: &[(&str, &str)]) -> Self {
+    async fn start_in(directory: TempDir, environment: &[(&str, &str)]) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let port = free_port();
         let child = Command::new(binary())
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))
@@ -111,7 +111,7 @@ impl Served {
             .spawn()
             .unwrap();
         let served = Self {
-            folder,
+            directory,
             port,
             _child: Ended(child),
         };
@@ -120,15 +120,17 @@ impl Served {
         let settings = format!(
             "connect-to = \"localhost:8080:127.0.0.1:{port}\"\nwrite-out = \"%{{stderr}}%{{http_code}}\"\nnoproxy = \"*\"\n"
         );
-        std::fs::write(served.folder.path().join(".curlrc"), settings).unwrap();
+        std::fs::write(served.directory.path().join(".curlrc"), settings).unwrap();
         served
     }
 
     /// Runs a command in a shell; returns the status and the body of the response.
     async fn paste(&self, command: &str, key: Option<&str>) -> (u16, String) {
         let mut shell = tokio::process::Command::new("sh");
-        shell.args(["-c", command]).current_dir(self.folder.path());
-        shell.env("CURL_HOME", self.folder.path()).env_remove("GAVEL_API_KEY");
+        shell.args(["-c", command]).current_dir(self.directory.path());
+        shell
+            .env("CURL_HOME", self.directory.path())
+            .env_remove("GAVEL_API_KEY");
         if let Some(key) = key {
             shell.env("GAVEL_API_KEY", key);
         }
@@ -209,23 +211,27 @@ fn shown(page: &str) -> Value {
 
 /// Whether the response is the documented one of its route. A new kind of command must be added here.
 fn is_right(command: &str, status: u16, body: &str, page: &str) {
-    let told = format!("{command}{status} {body}");
-    let json = || serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{told}"));
-    let list = |name: &str| assert!(json()[name].is_array(), "{told}");
+    let reported = format!("{command}{status} {body}");
+    let json = || serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{reported}"));
+    let list = |name: &str| assert!(json()[name].is_array(), "{reported}");
     if command.contains(r#""colour""#) {
         let problem = json();
-        assert_eq!((status, &problem["code"]), (400, &json!("invalid_request")), "{told}");
-        let wrong = problem["errors"].as_array().unwrap().iter();
-        let wrong: Vec<_> = wrong.map(|error| error["pointer"].as_str().unwrap()).collect();
+        assert_eq!(
+            (status, &problem["code"]),
+            (400, &json!("invalid_request")),
+            "{reported}"
+        );
+        let invalid = problem["errors"].as_array().unwrap().iter();
+        let invalid: Vec<_> = invalid.map(|error| error["pointer"].as_str().unwrap()).collect();
         assert!(
-            wrong.contains(&"/message") && wrong.contains(&"/colour"),
-            "all at once: {told}"
+            invalid.contains(&"/message") && invalid.contains(&"/colour"),
+            "all at once: {reported}"
         );
         return;
     }
     if command.contains("/resume") {
         // The run of the page has completed.
-        assert_eq!((status, &json()["code"]), (409, &json!("not_paused")), "{told}");
+        assert_eq!((status, &json()["code"]), (409, &json!("not_paused")), "{reported}");
         return;
     }
     let is_async = command.contains("prefer: respond-async");
@@ -235,17 +241,17 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
         () if command.contains("-X PUT") => &[201],
         () => &[200],
     };
-    assert!(expected.contains(&status), "{told}");
+    assert!(expected.contains(&status), "{reported}");
     let route = command.split_once("localhost:8080").unwrap().1;
     let end = route.find(|letter: char| !(letter.is_ascii_alphanumeric() || "/-".contains(letter)));
     match &route[..end.unwrap()] {
         "/v1/chat" => {
             let decision = json();
             let outcome = decision["outcome_category"].as_str().unwrap();
-            assert!(outcome.starts_with("SUCCESS:"), "{told}");
+            assert!(outcome.starts_with("SUCCESS:"), "{reported}");
             if command.contains("buy groceries tomorrow") {
                 let shown = shown(page);
-                assert!(fits(&shown, &decision), "shown is {shown}: {told}");
+                assert!(fits(&shown, &decision), "shown is {shown}: {reported}");
                 assert_eq!(names(&shown), names(&decision));
                 for field in [
                     "decision_type",
@@ -254,7 +260,7 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
                     "model",
                     "iterations",
                 ] {
-                    assert_eq!(shown[field], decision[field], "{field}: {told}");
+                    assert_eq!(shown[field], decision[field], "{field}: {reported}");
                 }
                 assert_eq!(shown["tool_calls"][0]["tool"], decision["tool_calls"][0]["tool"]);
             }
@@ -262,64 +268,70 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
         "/v1/chat/stream" => {
             let lines = body.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
             let kinds: Vec<_> = lines.map(|line| line["type"].as_str().unwrap().to_owned()).collect();
-            assert_eq!(kinds.first().map(String::as_str), Some("started"), "{told}");
-            assert_eq!(kinds.last().map(String::as_str), Some("decision"), "{told}");
+            assert_eq!(kinds.first().map(String::as_str), Some("started"), "{reported}");
+            assert_eq!(kinds.last().map(String::as_str), Some("decision"), "{reported}");
             for kind in kinds {
-                assert!(page.contains(&format!("`{kind}`")), "{kind} is not documented: {told}");
+                assert!(
+                    page.contains(&format!("`{kind}`")),
+                    "{kind} is not documented: {reported}"
+                );
             }
         }
         "/v1/decisions" => list("decisions"),
         "/v1/tool-invocations" => list("tool_invocations"),
         one if one.starts_with("/v1/decisions/") => {
-            assert!(command.contains(json()["decision_id"].as_str().unwrap()), "{told}");
+            assert!(command.contains(json()["decision_id"].as_str().unwrap()), "{reported}");
         }
         "/api/projects/demo/agents" => {
             list("agents");
-            assert_eq!(json()["agents"][0]["id"], "greeter", "{told}");
+            assert_eq!(json()["agents"][0]["id"], "greeter", "{reported}");
         }
         "/api/projects/demo/agents/greeter" | "/api/projects/demo/agents/greeter/versions/1/restore" => {
-            assert_eq!(json()["version"], 1, "{told}")
+            assert_eq!(json()["version"], 1, "{reported}")
         }
-        "/api/projects/demo/agents/greeter/trigger" if is_async => assert!(json()["id"].is_string(), "{told}"),
+        "/api/projects/demo/agents/greeter/trigger" if is_async => assert!(json()["id"].is_string(), "{reported}"),
         "/api/projects/demo/agents/greeter/trigger" => {
-            assert_eq!(json()["status"], "completed", "{told}");
-            assert!(!json()["summary"].as_str().unwrap().is_empty(), "{told}");
+            assert_eq!(json()["status"], "completed", "{reported}");
+            assert!(!json()["summary"].as_str().unwrap().is_empty(), "{reported}");
         }
         one if one.ends_with("/events") => {
             let kinds = body
                 .lines()
                 .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone());
             let kinds: Vec<_> = kinds.map(|kind| kind.as_str().unwrap().to_owned()).collect();
-            assert_eq!(kinds.last().map(String::as_str), Some("end"), "{told}");
+            assert_eq!(kinds.last().map(String::as_str), Some("end"), "{reported}");
             // The page of threads links to that of agents for them.
             for kind in kinds.iter().filter(|_| one.starts_with("/api/runs/")) {
-                assert!(page.contains(&format!("`{kind}`")), "{kind} is not documented: {told}");
+                assert!(
+                    page.contains(&format!("`{kind}`")),
+                    "{kind} is not documented: {reported}"
+                );
             }
         }
-        one if one.starts_with("/api/runs/") => assert!(command.contains(json()["id"].as_str().unwrap()), "{told}"),
+        one if one.starts_with("/api/runs/") => assert!(command.contains(json()["id"].as_str().unwrap()), "{reported}"),
         "/api/agent/run" => {
             let (shown, run) = (shown(page), json());
-            assert!(fits(&shown, &run), "shown is {shown}: {told}");
-            assert_eq!(shown["status"], run["status"], "{told}");
+            assert!(fits(&shown, &run), "shown is {shown}: {reported}");
+            assert_eq!(shown["status"], run["status"], "{reported}");
             assert_eq!(
                 shown["actions"][0]["arguments"], run["actions"][0]["arguments"],
-                "{told}"
+                "{reported}"
             );
         }
         one if one.starts_with("/api/agent/runs/") => {
-            assert!(command.contains(json()["runId"].as_str().unwrap()), "{told}");
-            assert_eq!(json()["state"], "completed", "{told}");
+            assert!(command.contains(json()["runId"].as_str().unwrap()), "{reported}");
+            assert_eq!(json()["state"], "completed", "{reported}");
         }
         "/api/agent/approvals/pending" => list("approvals"),
         "/api/agent/threads" => {
-            assert_eq!(json()["threads"][0]["title"], "add a task to call mom", "{told}");
+            assert_eq!(json()["threads"][0]["title"], "add a task to call mom", "{reported}");
         }
         "/api/agent/actions/in-doubt" => list("actions"),
         "/api/agent/approvals/resolve" => {
-            assert_eq!(json()["status"], "completed", "{told}");
-            assert_eq!(json()["actions"][0]["state"], "completed", "{told}");
+            assert_eq!(json()["status"], "completed", "{reported}");
+            assert_eq!(json()["actions"][0]["state"], "completed", "{reported}");
         }
-        other => panic!("the expected answer of {other} is not known here: {told}"),
+        other => panic!("the expected answer of {other} is not known here: {reported}"),
     }
 }
 
@@ -382,7 +394,7 @@ async fn every_curl_of_the_pages_works_when_pasted() {
 
 /// A shell with `gavel` in its path, in the directory of a reader of the README.
 struct Shell {
-    folder: PathBuf,
+    directory: PathBuf,
     port: u16,
 }
 
@@ -393,11 +405,11 @@ impl Shell {
         let path = std::env::var("PATH").unwrap();
         shell
             .args(["-ec", block])
-            .current_dir(&self.folder)
+            .current_dir(&self.directory)
             .env_clear()
             .env("PATH", format!("{programs}:{path}"))
-            .env("HOME", &self.folder)
-            .env("CURL_HOME", &self.folder)
+            .env("HOME", &self.directory)
+            .env("CURL_HOME", &self.directory)
             .env("GAVEL_LISTEN", format!("127.0.0.1:{}", self.port))
             .kill_on_drop(true);
         shell
@@ -430,7 +442,7 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
 
     let place = tempfile::tempdir().unwrap();
     let mut shell = Shell {
-        folder: place.path().to_owned(),
+        directory: place.path().to_owned(),
         port: free_port(),
     };
     let serve = serve.replace(" gavel serve", " exec gavel serve");
@@ -444,10 +456,10 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
     ready(&format!("http://127.0.0.1:{}", shell.port)).await;
     // The other terminal is in the same directory. The commands stay as written: curl's own configuration maps the
     // documented address to this gavel.
-    shell.folder.push("gavel-demo");
+    shell.directory.push("gavel-demo");
     let port = shell.port;
     let settings = format!("connect-to = \"localhost:8080:127.0.0.1:{port}\"\nnoproxy = \"*\"\nfail-with-body\n");
-    std::fs::write(shell.folder.join(".curlrc"), settings).unwrap();
+    std::fs::write(shell.directory.join(".curlrc"), settings).unwrap();
 
     let asked: Value = serde_json::from_str(&shell.prints(ask).await).unwrap();
     assert_eq!(asked["status"], "awaiting_confirmation", "{asked}");

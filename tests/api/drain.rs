@@ -15,19 +15,19 @@ use crate::postgres;
 use crate::raw::{Answer, RawServer};
 
 struct Place {
-    folder: TempDir,
+    directory: TempDir,
     database: String,
 }
 
 async fn places() -> [Place; 2] {
-    let folder = tempfile::tempdir().unwrap();
-    let sqlite = format!("sqlite://{}", folder.path().join("gavel.db").display());
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite = format!("sqlite://{}", directory.path().join("gavel.db").display());
     let on_sqlite = Place {
-        folder,
+        directory,
         database: sqlite,
     };
     let on_postgres = Place {
-        folder: tempfile::tempdir().unwrap(),
+        directory: tempfile::tempdir().unwrap(),
         database: postgres::database().await,
     };
     [on_sqlite, on_postgres]
@@ -35,7 +35,13 @@ async fn places() -> [Place; 2] {
 
 impl Place {
     async fn start(&self, gemini: &Gemini) -> Process {
-        start_by(Command::new(binary()), &gemini.url, &self.database, self.folder.path()).await
+        start_by(
+            Command::new(binary()),
+            &gemini.url,
+            &self.database,
+            self.directory.path(),
+        )
+        .await
     }
 }
 
@@ -175,7 +181,7 @@ async fn calls_of_an_interrupted_run_report_their_actual_state() {
             server.saw("tools/call").await;
         }
         let stopped = app.begin_stop();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for answer in [looks, acts] {
             let decision: Value = answer.await.unwrap().unwrap().json().await.unwrap();
             assert_eq!(decision["outcome_category"], "ERROR:INTERNAL", "{decision}");
@@ -184,10 +190,10 @@ async fn calls_of_an_interrupted_run_report_their_actual_state() {
                 .iter()
                 .map(|call| call["result"]["error"]["code"].clone())
                 .collect();
-            told.push(json!(codes));
+            reported.push(json!(codes));
         }
         assert_eq!(
-            told,
+            reported,
             [
                 json!(["timeout", "timeout", "limit_reached", "limit_reached"]),
                 json!(["in_doubt", "limit_reached"])

@@ -55,7 +55,7 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_later_requests_suc
     let app = spawn_app(Setup::stdio_sqlite().script(script)).await;
     assert_eq!(app.chat("hello").await["outcome_category"], "SUCCESS:TASK_COMPLETED");
 
-    let path = app.folder.path().join("gavel.db");
+    let path = app.directory.path().join("gavel.db");
     let mut other = SqliteConnection::connect(&format!("sqlite://{}", path.display()))
         .await
         .unwrap();

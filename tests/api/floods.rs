@@ -76,14 +76,14 @@ async fn servers_that_flood_gavel_with_requests_do_not_delay_others() {
         (request.method() == "tools/call").then(|| Answer::Result(json!({"content": [], "structuredContent": 1})))
     })
     .await;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mcp = json!({"mcpServers": {
         "answers": {"url": answers.url, "gavel": {"tools": {"flood": {"sideEffect": false}}}},
-        "child": {"command": "sh", "args": ["-c", CHILD], "cwd": folder.path()},
+        "child": {"command": "sh", "args": ["-c", CHILD], "cwd": directory.path()},
         "stream": {"url": stream.url},
         "well": {"url": well.url},
     }});
-    let constitution = folder.path().join("constitution.md");
+    let constitution = directory.path().join("constitution.md");
     let text =
         "---\nname: tester\ndescription: Calls tools.\ntools: [work, flood]\napproval: never\n---\n\nCall the tools.\n";
     std::fs::write(&constitution, text).unwrap();
@@ -101,8 +101,8 @@ async fn servers_that_flood_gavel_with_requests_do_not_delay_others() {
     .await;
     let mut command = Command::new(binary());
     command.env("GAVEL_CONSTITUTION", &constitution);
-    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
-    let process = start_beside(command, &gemini.url, &database, folder.path(), &mcp).await;
+    let database = format!("sqlite://{}", directory.path().join("gavel.db").display());
+    let process = start_beside(command, &gemini.url, &database, directory.path(), &mcp).await;
     let (client, url) = (reqwest::Client::new(), &process.url);
     let chat = async |message: &str| -> Value {
         let body = json!({"message": message, "user_id": "ann"});
@@ -122,7 +122,7 @@ async fn servers_that_flood_gavel_with_requests_do_not_delay_others() {
     let before = resident(process.child.0.id());
 
     go.store(true, Ordering::SeqCst);
-    std::fs::write(folder.path().join("go"), "").unwrap();
+    std::fs::write(directory.path().join("go"), "").unwrap();
     let flooded = chat("flood").await;
     let error = &flooded["tool_calls"][0]["result"]["error"];
     assert_eq!(error["code"], "protocol_error", "{flooded}");

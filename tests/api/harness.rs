@@ -170,7 +170,7 @@ impl Answer {
 pub struct App {
     pub url: String,
     pub gemini: Gemini,
-    pub folder: TempDir,
+    pub directory: TempDir,
     pub database_url: String,
     /// The database of the tasks server.
     tasks_url: String,
@@ -217,22 +217,22 @@ pub fn binary() -> &'static str {
 
 /// Starts everything and waits until it answers.
 pub async fn spawn_app(setup: Setup) -> App {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let gemini = Gemini::scripted(setup.script.clone()).await;
     let database_url = match setup.database {
-        Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+        Database::Sqlite => format!("sqlite://{}", directory.path().join("gavel.db").display()),
         Database::Postgres => postgres::database().await,
     };
     let tasks_url = match setup.database {
-        Database::Sqlite => format!("sqlite://{}", folder.path().join("tasks.db").display()),
+        Database::Sqlite => format!("sqlite://{}", directory.path().join("tasks.db").display()),
         Database::Postgres => postgres::database().await,
     };
     let (tasks, mut mcp) = tasks_server(&setup, &tasks_url).await;
     for (name, entry) in &setup.beside {
         mcp["mcpServers"][name] = entry.clone();
     }
-    let mcp_path = write(&folder.path().join("mcp.json"), &mcp.to_string());
-    let toml_path = write(&folder.path().join("gavel.toml"), &setup.toml);
+    let mcp_path = write(&directory.path().join("mcp.json"), &mcp.to_string());
+    let toml_path = write(&directory.path().join("gavel.toml"), &setup.toml);
     let mut env: Vec<(String, String)> = [
         ("GAVEL_LISTEN", "127.0.0.1:0".to_owned()),
         ("GAVEL_CONFIG", toml_path.display().to_string()),
@@ -248,11 +248,11 @@ pub async fn spawn_app(setup: Setup) -> App {
     .map(|(name, value)| (name.to_owned(), value))
     .into();
     if let Some(text) = &setup.constitution {
-        let path = write(&folder.path().join("constitution.md"), text);
+        let path = write(&directory.path().join("constitution.md"), text);
         env.push(("GAVEL_CONSTITUTION".to_owned(), path.display().to_string()));
     }
     if !setup.agents.is_empty() {
-        let agents = folder.path().join("agents");
+        let agents = directory.path().join("agents");
         std::fs::create_dir_all(agents.join("schemas")).unwrap();
         for (file, text) in &setup.agents {
             write(&agents.join(file), text);
@@ -280,7 +280,7 @@ pub async fn spawn_app(setup: Setup) -> App {
     App {
         url,
         gemini,
-        folder,
+        directory,
         database_url,
         tasks_url,
         client,

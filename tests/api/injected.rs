@@ -160,8 +160,8 @@ async fn a_model_that_obeys_tool_output_has_no_effect_without_approval() {
     let texts: BTreeMap<_, _> = strings.into_iter().collect();
     let wiped = Arc::new(AtomicBool::new(false));
     let notes = notes(texts.clone(), Arc::clone(&wiped)).await;
-    let folder = tempfile::tempdir().unwrap();
-    let tasks_url = format!("sqlite://{}", folder.path().join("tasks.db").display());
+    let directory = tempfile::tempdir().unwrap();
+    let tasks_url = format!("sqlite://{}", directory.path().join("tasks.db").display());
     let tasks = json!({
         "command": binary(), "args": ["mcp-server", "tasks"], "env": {"TASKS_DATABASE_URL": tasks_url},
         "gavel": {"trustHints": true},
@@ -260,8 +260,8 @@ async fn triggered(desk: &Desk, id: &str) {
     let run = Answer::of(request.json(&query)).await.expect(200);
     assert_eq!(run["status"], "awaiting_confirmation", "{id}: {run}");
     let path = format!("/api/agent/runs/{}", run["id"].as_str().unwrap());
-    let told = desk.get("ann", &path).await;
-    assert_eq!(outcomes(&told["actions"]), ASKED, "{id}: {told}");
+    let reported = desk.get("ann", &path).await;
+    assert_eq!(outcomes(&reported["actions"]), ASKED, "{id}: {reported}");
 }
 
 async fn in_a_chat(desk: &Desk, id: &str) {

@@ -19,8 +19,8 @@ fn root() -> PathBuf {
 fn some_function() -> (String, PathBuf, u64) {
     let mut found = Vec::new();
     let mut folders = vec![root().join("src/engine")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
+    while let Some(directory) = folders.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
@@ -72,7 +72,7 @@ fn answer_of(request: &Value, tool: &str) -> Value {
 }
 
 /// Searches, reads the matches, reports them: everything from the answers.
-fn script(wrong_first: bool) -> Vec<Reply> {
+fn script(invalid_first: bool) -> Vec<Reply> {
     let asked: Arc<Mutex<String>> = Arc::default();
     let (first, second, third) = (Arc::clone(&asked), Arc::clone(&asked), asked);
     let report = move |request: &Value, symbol: &str| {
@@ -114,13 +114,13 @@ fn script(wrong_first: bool) -> Vec<Reply> {
             )])
         }),
     ];
-    if wrong_first {
+    if invalid_first {
         script.push(Reply::from({
             move |request| {
-                let mut wrong = report(request, &second.lock().unwrap());
-                wrong["relevant_locations"][0]["first_line"] = json!("the first");
-                wrong.as_object_mut().unwrap().remove("exploration");
-                Reply::Calls(vec![("complete_task", json!({"report": wrong}))])
+                let mut invalid = report(request, &second.lock().unwrap());
+                invalid["relevant_locations"][0]["first_line"] = json!("the first");
+                invalid.as_object_mut().unwrap().remove("exploration");
+                Reply::Calls(vec![("complete_task", json!({"report": invalid}))])
             }
         }));
     }
@@ -200,8 +200,8 @@ async fn a_report_that_does_not_conform_goes_back_to_the_model() {
 }
 
 fn same_name_once(name: &str) -> bool {
-    fn count(folder: &Path, needle: &str) -> usize {
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    fn count(directory: &Path, needle: &str) -> usize {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         entries
             .map(|path| match path.is_dir() {
                 true => count(&path, needle),

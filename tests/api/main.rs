@@ -28,6 +28,7 @@ mod floods;
 mod gemini;
 mod google;
 mod harness;
+mod honest_outcomes;
 mod injected;
 mod injections;
 mod investigator;
@@ -42,6 +43,7 @@ mod promptly;
 #[allow(dead_code)]
 #[path = "../mcp/raw.rs"]
 mod raw;
+mod received;
 mod replicas;
 mod safe_words;
 mod scenarios;
@@ -58,8 +60,6 @@ mod strings;
 mod threads;
 mod tls;
 mod tokens;
-mod told;
-mod told_outcomes;
 mod tools;
 mod upstream;
 #[allow(dead_code)]

@@ -127,7 +127,7 @@ impl Hers {
     fn nobodys(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for id in self.ids() {
-            text = text.replace(id, NOBODY);
+            text = text.replace(id, UNKNOWN_ID);
         }
         text
     }
@@ -137,7 +137,7 @@ impl Hers {
 type Field = (&'static str, &'static str);
 
 /// A valid id that does not exist.
-const NOBODY: &str = "019300aa-0000-7000-8000-000000000000";
+const UNKNOWN_ID: &str = "019300aa-0000-7000-8000-000000000000";
 
 /// Routes without data of a single user: what a tenant's users share, what every caller may see, and what creates
 /// something new.
@@ -259,39 +259,39 @@ async fn no_route_shows_or_changes_another_users_data() {
         ] {
             let browser = browser(&app, &stranger).await;
             for (method, path) in &routes {
-                let told = format!("{method} {path}");
+                let reported = format!("{method} {path}");
                 if let Some((path, fields)) = hers.in_console(method, path) {
                     let (status, page) = look(&browser, method, &path, fields).await;
-                    assert_eq!(status, 404, "{told}: {page}");
+                    assert_eq!(status, 404, "{reported}: {page}");
                     let none = look(&browser, method, &hers.nobodys(&path), fields).await;
-                    assert_eq!((status, page), none, "{told}: as if it did not exist");
+                    assert_eq!((status, page), none, "{reported}: as if it did not exist");
                     looked += 1;
                 } else if let Some((path, body)) = hers.at(method, path) {
                     let answer = ask(&app, &stranger, method, &path, body).await;
-                    assert_eq!(answer.status, 404, "{told}: {}", answer.body);
+                    assert_eq!(answer.status, 404, "{reported}: {}", answer.body);
                     answer.problem(404, "not_found");
                     tried += 1;
                 } else if method == "GET" && !path.contains('{') || path == "/api/projects/{project}/runs" {
                     let path = path.replace("{project}", "default");
                     let answer = ask(&app, &stranger, method, &path, None).await;
-                    assert!(!hers.is_in(&answer.body.to_string()), "{told}: {}", answer.body);
+                    assert!(!hers.is_in(&answer.body.to_string()), "{reported}: {}", answer.body);
                     tried += 1;
                     if path.starts_with("/console") {
                         let (_, page) = look(&browser, method, &path, &[]).await;
-                        assert!(!hers.is_in(&page), "{told}: {page}");
+                        assert!(!hers.is_in(&page), "{reported}: {page}");
                         // The subject of a page is shown only if it is the user's own.
                         let about = hers.ids().map(|id| format!("about={id}&settled={id}&user=ann"));
                         for query in about {
                             let (_, page) = look(&browser, method, &format!("{path}?{query}"), &[]).await;
                             let none = hers.nobodys(&format!("{path}?{query}"));
                             let (_, none) = look(&browser, method, &none, &[]).await;
-                            assert_eq!(hers.nobodys(&page), none, "{told}?{query}");
+                            assert_eq!(hers.nobodys(&page), none, "{reported}?{query}");
                         }
                         looked += 1;
                     }
                 } else {
                     let nobodys = NOBODYS.iter().any(|one| path.starts_with(one));
-                    assert!(nobodys || path.starts_with(SHARED), "{told}: who is its owner?");
+                    assert!(nobodys || path.starts_with(SHARED), "{reported}: who is its owner?");
                 }
             }
         }

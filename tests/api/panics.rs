@@ -129,7 +129,7 @@ struct Served {
     store: Arc<Store>,
     client: reqwest::Client,
     task: tokio::task::JoinHandle<std::io::Result<()>>,
-    _folder: tempfile::TempDir,
+    _scratch: tempfile::TempDir,
 }
 
 impl Drop for Served {
@@ -152,9 +152,9 @@ fn agents() -> definition::Agents {
 }
 
 async fn serve(database: Database) -> Served {
-    let folder = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
     let url = match database {
-        Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+        Database::Sqlite => format!("sqlite://{}", scratch.path().join("gavel.db").display()),
         Database::Postgres => postgres::database().await,
     };
     let store = Store::open(StoreConfig::new(url, InstanceId::new())).await.unwrap();
@@ -183,7 +183,7 @@ async fn serve(database: Database) -> Served {
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        approvals_expire: gavel::engine::approvals::STANDS,
+        approvals_expire: gavel::engine::approvals::DEFAULT_EXPIRY,
         running: agent::Running::default(),
     });
     let files = FileAgents {
@@ -245,7 +245,7 @@ async fn serve(database: Database) -> Served {
         store,
         client: reqwest::Client::builder().no_proxy().build().unwrap(),
         task: tokio::spawn(gavel::http::server(edge, listener, settings).unwrap()),
-        _folder: folder,
+        _scratch: scratch,
     }
 }
 
@@ -310,8 +310,8 @@ impl Served {
                 }
                 _ => {
                     assert_eq!((status, &body["code"]), (500, &json!("outcome_unrecorded")), "{body}");
-                    let told = body["detail"].as_str().unwrap();
-                    assert!(told.contains(row["decision_id"].as_str().unwrap()), "{told}");
+                    let reported = body["detail"].as_str().unwrap();
+                    assert!(reported.contains(row["decision_id"].as_str().unwrap()), "{reported}");
                 }
             }
             assert!(!body.to_string().contains("fuse"), "{body}");

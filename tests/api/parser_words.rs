@@ -209,12 +209,12 @@ async fn malformed_model_output_is_reported_to_it_in_gavels_own_words() {
         let what = format!("{name} {arguments}");
         says_nothing_of_a_parser(&what, &decision.to_string());
         let request = app.gemini.requests().pop().unwrap();
-        let told = &request["contents"].as_array().unwrap().last().unwrap()["parts"];
-        says_nothing_of_a_parser(&what, &told.to_string());
+        let reported = &request["contents"].as_array().unwrap().last().unwrap()["parts"];
+        says_nothing_of_a_parser(&what, &reported.to_string());
         let names_a_field = ["question", "kind", "more", "message", "description"];
         assert!(
-            names_a_field.iter().any(|field| told.to_string().contains(field)),
-            "{what}: {told}"
+            names_a_field.iter().any(|field| reported.to_string().contains(field)),
+            "{what}: {reported}"
         );
         app.stop().await;
     }

@@ -11,11 +11,11 @@ use crate::harness::{Answer, App, Setup, binary, spawn_app};
 
 /// A file that outlives the start of an app.
 fn policy(text: &str) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.yaml");
     fs::write(&path, text).unwrap();
     let path = path.display().to_string();
-    (folder, path)
+    (directory, path)
 }
 
 /// The tasks server, with a description field that is configured as a list of recipients.
@@ -51,7 +51,7 @@ tests:
 #[tokio::test]
 async fn a_deny_rule_blocks_the_call_and_gives_the_model_the_reason() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
-        let (_folder, path) = policy(DENY);
+        let (_directory, path) = policy(DENY);
         let (app, decision) = add(setup.env("GAVEL_POLICY", path), "the password is x").await;
         assert_eq!(decision["outcome_category"], "REFUSAL:POLICY_DENIED", "{decision}");
         let error = &decision["tool_calls"][0]["result"]["error"];
@@ -60,8 +60,8 @@ async fn a_deny_rule_blocks_the_call_and_gives_the_model_the_reason() {
             error["message"],
             "denied by the policy: passwords are no tasks (rule \"no-secrets\")"
         );
-        let told = app.gemini.requests()[1].to_string();
-        assert!(told.contains("passwords are no tasks"), "{told}");
+        let reported = app.gemini.requests()[1].to_string();
+        assert!(reported.contains("passwords are no tasks"), "{reported}");
         assert!(app.tasks().await.is_empty());
         let calls = app.tool_invocations(&decision["decision_id"]).await;
         assert_eq!(calls[0]["status"], "not_sent");
@@ -74,7 +74,7 @@ async fn a_deny_rule_blocks_the_call_and_gives_the_model_the_reason() {
 /// A rule applies only to the calls it names.
 #[tokio::test]
 async fn a_call_without_a_matching_rule_runs() {
-    let (_folder, path) = policy(DENY);
+    let (_directory, path) = policy(DENY);
     let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
     assert_eq!(app.tasks().await.len(), 1);
@@ -85,7 +85,7 @@ async fn a_call_without_a_matching_rule_runs() {
 #[tokio::test]
 async fn a_rule_that_requires_approval_denies_on_the_chat_surface() {
     let text = "rules:\n- {name: ask, tools: add_task, then: require_approval, reason: tasks are looked at}\n";
-    let (_folder, path) = policy(text);
+    let (_directory, path) = policy(text);
     let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
     assert_eq!(decision["outcome_category"], "REFUSAL:POLICY_DENIED", "{decision}");
     let message = decision["tool_calls"][0]["result"]["error"]["message"]
@@ -102,7 +102,7 @@ async fn a_rule_that_requires_approval_denies_on_the_chat_surface() {
 #[tokio::test]
 async fn a_rule_that_cannot_be_evaluated_denies() {
     let text = "rules:\n- {name: odd, tools: add_task, when: arguments.priority > 3, then: allow, reason: r}\n";
-    let (_folder, path) = policy(text);
+    let (_directory, path) = policy(text);
     let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
     let message = decision["tool_calls"][0]["result"]["error"]["message"]
         .as_str()
@@ -123,7 +123,7 @@ async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
     let rules: String = (0..100)
         .map(|n| format!("- {{name: slow-{n}, tools: add_task, when: \"{when}\", then: deny, reason: r}}\n"))
         .collect();
-    let (_folder, path) = policy(&format!("rules:\n{rules}"));
+    let (_directory, path) = policy(&format!("rules:\n{rules}"));
     let began = std::time::Instant::now();
     let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
     assert_eq!(decision["outcome_category"], "REFUSAL:POLICY_DENIED", "{decision}");
@@ -146,11 +146,11 @@ async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
 /// correct it.
 #[tokio::test]
 async fn invalid_recipients_reach_the_model_as_invalid_arguments() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut mcp = addressed();
-    let tasks = format!("sqlite://{}", folder.path().join("tasks.db").display());
+    let tasks = format!("sqlite://{}", directory.path().join("tasks.db").display());
     mcp["mcpServers"]["tasks"]["env"]["TASKS_DATABASE_URL"] = tasks.into();
-    for (wrong, says) in [
+    for (invalid, says) in [
         ("mom", "/description: \"mom\" has no `@`; allowed: "),
         (
             "a@b.org\r\nBcc: eve@x.org",
@@ -161,19 +161,19 @@ async fn invalid_recipients_reach_the_model_as_invalid_arguments() {
             "its display name \"boss@b.org\" contains another address",
         ),
     ] {
-        let (app, decision) = add(Setup::stdio_sqlite().mcp(mcp.clone()), wrong).await;
+        let (app, decision) = add(Setup::stdio_sqlite().mcp(mcp.clone()), invalid).await;
         let error = &decision["tool_calls"][0]["result"]["error"];
         assert_eq!(error["code"], "invalid_arguments", "{decision}");
         assert!(error["message"].as_str().unwrap().contains(says), "{error}");
-        let told = app.gemini.requests()[1]["contents"]
+        let reported = app.gemini.requests()[1]["contents"]
             .as_array()
             .unwrap()
             .last()
             .unwrap()
             .to_string();
         assert!(
-            told.contains("invalid_arguments") && told.contains("/description: "),
-            "{told}"
+            reported.contains("invalid_arguments") && reported.contains("/description: "),
+            "{reported}"
         );
         let calls = app.tool_invocations(&decision["decision_id"]).await;
         assert_eq!(calls[0]["status"], "not_sent");
@@ -189,8 +189,8 @@ async fn invalid_recipients_reach_the_model_as_invalid_arguments() {
 #[tokio::test]
 async fn an_invalid_policy_or_a_failing_policy_test_stops_the_start() {
     let refused = async |text: &str| {
-        let (folder, path) = policy(text);
-        let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
+        let (directory, path) = policy(text);
+        let database = format!("sqlite://{}", directory.path().join("gavel.db").display());
         let environment = [("GAVEL_POLICY", path.clone()), ("DATABASE_URL", database)];
         let config = Config::resolve(Sources {
             flags: Default::default(),
@@ -202,10 +202,10 @@ async fn an_invalid_policy_or_a_failing_policy_test_stops_the_start() {
         let error = Service::build(config.unwrap().config).await.err().unwrap();
         error.to_string().replace(&path, "policy.yaml")
     };
-    let wrong =
+    let invalid =
         refused("rules:\n- {name: a, tools: x, then: maybe}\n- {name: b, tool: x, then: deny, reason: r}\n").await;
     assert_eq!(
-        wrong,
+        invalid,
         "the policy is invalid:\n\
          policy.yaml:2: rules[0].then: found \"maybe\"; allowed: allow, require_approval, deny\n\
          policy.yaml:2: rules[0].reason: found nothing; allowed: why, in words for approvers and the model\n\
@@ -245,13 +245,13 @@ async fn simulate_compares_with_past_approvals_and_rejections() {
             run = Answer::of(answer.json(&json!({"approvalId": approval, "decision": decision}))).await;
         }
         assert_eq!(run.expect(200)["status"], "completed");
-        let (folder, path) = policy(DENY);
+        let (directory, path) = policy(DENY);
         let mut gavel = tokio::process::Command::new(binary());
-        gavel.env_clear().current_dir(folder.path());
+        gavel.env_clear().current_dir(directory.path());
         gavel
             .env("DATABASE_URL", &app.database_url)
-            .env("GAVEL_MCP_CONFIG", app.folder.path().join("mcp.json"))
-            .env("GAVEL_AGENTS", app.folder.path().join("agents"))
+            .env("GAVEL_MCP_CONFIG", app.directory.path().join("mcp.json"))
+            .env("GAVEL_AGENTS", app.directory.path().join("agents"))
             .args(["policy", "simulate", "--policy", &path, "--json"]);
         let ran = gavel.output().await.unwrap();
         let (out, err) = (
@@ -259,8 +259,8 @@ async fn simulate_compares_with_past_approvals_and_rejections() {
             String::from_utf8(ran.stderr).unwrap(),
         );
         assert_eq!(ran.status.code(), Some(0), "{err}");
-        let told: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let summary = &told.last().unwrap()["summary"];
+        let reported: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let summary = &reported.last().unwrap()["summary"];
         let counted = |happened: &str, now: &str| {
             let counts = summary["counts"].as_array().unwrap().iter();
             let found = counts.filter(|count| count["happened"] == happened && count["now"] == now);

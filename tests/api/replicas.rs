@@ -7,13 +7,13 @@ use crate::postgres;
 
 /// How many of these messages of a user each process admits, in turn; and the last rejection of each.
 async fn admitted(apps: &[App; 2], user: &str, messages: usize) -> (usize, Option<String>) {
-    let (mut admitted, mut told) = (0, None);
+    let (mut admitted, mut reported) = (0, None);
     for n in 0..messages {
         let (status, headers, decision) = apps[n % 2].post(&json!({"message": "hi", "user_id": user})).await;
         match status {
             200 => {
                 admitted += 1;
-                told = Some(headers["ratelimit"].to_str().unwrap().to_owned());
+                reported = Some(headers["ratelimit"].to_str().unwrap().to_owned());
             }
             429 => {
                 assert_eq!(decision["outcome_category"], "REFUSAL:RATE_LIMITED");
@@ -23,7 +23,7 @@ async fn admitted(apps: &[App; 2], user: &str, messages: usize) -> (usize, Optio
             _ => panic!("{status}: {decision}"),
         }
     }
-    (admitted, told)
+    (admitted, reported)
 }
 
 /// C-US5-3, DESIGN.md section 8: two replicas share one user limit.
@@ -36,10 +36,10 @@ async fn two_replicas_share_the_limit_of_a_user() {
     // On a machine so busy that the database takes 50 ms to answer, each process counts by itself, as it should. So
     // only one user of five has to meet the shared limit; without a shared limit none would.
     for user in ["ann", "bob", "cleo", "dan", "eve"] {
-        let (admitted, told) = admitted(&apps, user, 20).await;
+        let (admitted, reported) = admitted(&apps, user, 20).await;
         assert!((6..=12).contains(&admitted), "{admitted} of {user}");
         if admitted == 6 {
-            assert_eq!(told.unwrap().split(';').nth(1), Some("r=0"));
+            assert_eq!(reported.unwrap().split(';').nth(1), Some("r=0"));
             let [one, two] = apps;
             one.stop().await;
             two.stop().await;

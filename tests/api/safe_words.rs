@@ -30,7 +30,7 @@ fn rpc(head: &'static str, request: &Value, error: Value) -> Raw {
 
 /// Errors whose text is not used: a page may come from a gateway as well as from the server, and a server's request to
 /// the user is not answered.
-const UNHEARD: [&str; 4] = [
+const UNSEEN: [&str; 4] = [
     "a question of the server",
     "a page of a fault",
     "a page of a refusal",
@@ -234,7 +234,7 @@ async fn error_texts_of_a_third_party_server_reach_the_model_and_the_log_but_no_
             let calls = app.get("/v1/tool-invocations?page_size=1000").await.1.to_string();
             let asked = json!(app.gemini.requests()).to_string();
             let heard = [("the tool-call log", calls), ("the model", asked)];
-            for (place, text) in heard.iter().filter(|_| !UNHEARD.contains(&how)) {
+            for (place, text) in heard.iter().filter(|_| !UNSEEN.contains(&how)) {
                 assert!(text.contains("canary-first"), "{how}: {place}: {text}");
             }
             app.stop().await;

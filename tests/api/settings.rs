@@ -49,8 +49,8 @@ async fn adds_a_task_by(far: &Far, app: &App) -> [Seen; 2] {
 async fn vertex_ai_is_called_with_a_service_account_token() {
     let token = r#"{"access_token":"ya29.granted","expires_in":3599,"token_type":"Bearer"}"#;
     let (far, tokens) = (vertex().await, Far::start([json(200, token)]).await);
-    let folder = tempfile::tempdir().unwrap();
-    let account = folder.path().join("account.json");
+    let directory = tempfile::tempdir().unwrap();
+    let account = directory.path().join("account.json");
     let token_uri = format!("{}/token", tokens.url);
     let text = json!({
         "type": "service_account",

@@ -198,10 +198,10 @@ impl App {
     /// The run that a trigger created, and the same run from its own route.
     async fn run_of(&self, agent: &str, query: &str, status: Status) -> AgentRun {
         let body = json!({"query": query});
-        let told = self.said_by_ann("POST", &path_of(agent), &[], Some(body)).await;
-        assert!([200, 202].contains(&told.status), "{}", told.body);
-        let first = run(&told.body);
-        assert_eq!(first.status, status, "{}", told.body);
+        let reported = self.said_by_ann("POST", &path_of(agent), &[], Some(body)).await;
+        assert!([200, 202].contains(&reported.status), "{}", reported.body);
+        let first = run(&reported.body);
+        assert_eq!(first.status, status, "{}", reported.body);
         assert_eq!((first.agent_id.as_str(), first.project_id.as_str()), (agent, "default"));
         self.again(&first.id).await
     }

@@ -275,13 +275,13 @@ async fn while_postgres_is_full_no_side_effect_runs_and_later_requests_succeed()
 /// A full disk: the operating system refuses every write of the process for a while.
 #[tokio::test]
 async fn while_the_disk_is_full_sqlite_refuses_and_later_requests_succeed() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let gemini = Gemini::scripted(model()).await;
     // A write over the limit is then an error instead of a signal that ends the process.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", binary()]);
-    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
-    let process = start_by(command, &gemini.url, &database, folder.path()).await;
+    let database = format!("sqlite://{}", directory.path().join("gavel.db").display());
+    let process = start_by(command, &gemini.url, &database, directory.path()).await;
     assert_eq!(post(&process.url, "add first").await.0, 200);
     let limit = |bytes: &str| {
         let pid = process.child.0.id().to_string();

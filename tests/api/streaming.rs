@@ -102,9 +102,12 @@ async fn each_chunk_arrives_before_the_model_sends_the_next() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = PlacedEvent::by(&app, "Hello.").await;
-        assert!(told.answer.headers().contains_key("ratelimit"), "as for any message");
-        let first = told.line().await;
+        let mut reported = PlacedEvent::by(&app, "Hello.").await;
+        assert!(
+            reported.answer.headers().contains_key("ratelimit"),
+            "as for any message"
+        );
+        let first = reported.line().await;
         assert_eq!(
             (&first["type"], &first["status"]),
             (&json!("status"), &json!("planning")),
@@ -113,7 +116,7 @@ async fn each_chunk_arrives_before_the_model_sends_the_next() {
         app.asked(1).await;
         for piece in ["What ", "should I ", "wri"] {
             mouth.says(piece);
-            assert_eq!(told.line().await, delta(piece));
+            assert_eq!(reported.line().await, delta(piece));
         }
         let run = app.get_by("ann", &run_path(&first)).await.expect(200);
         assert_eq!(
@@ -122,8 +125,8 @@ async fn each_chunk_arrives_before_the_model_sends_the_next() {
             "{run}"
         );
         mouth.ends("te?");
-        assert_eq!(told.line().await, delta("te?"));
-        let rest = told.rest().await;
+        assert_eq!(reported.line().await, delta("te?"));
+        let rest = reported.rest().await;
         assert_eq!(types(&rest), ["result"], "{rest:?}");
         let run = app.get_by("ann", &run_path(&first)).await.expect(200);
         assert_eq!(rest[0]["result"], run, "the result is the run's response");
@@ -143,12 +146,12 @@ async fn a_client_cut_off_within_a_turn_can_read_the_rest() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = PlacedEvent::by(&app, "Tell me.").await;
-        let first = told.line().await;
+        let mut reported = PlacedEvent::by(&app, "Tell me.").await;
+        let first = reported.line().await;
         mouth.says("Once ");
-        assert_eq!(told.line().await, delta("Once "));
+        assert_eq!(reported.line().await, delta("Once "));
         let before = left(&app).await;
-        drop(told);
+        drop(reported);
         // A dead connection is only noticed when data is sent on it.
         let mut words = "Once ".to_owned();
         while left(&app).await == before {
@@ -197,19 +200,19 @@ async fn a_stream_sends_heartbeats_while_the_model_is_silent() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = PlacedEvent::by(&app, "Think about it.").await;
-        assert_eq!(told.next().await.unwrap()["type"], "status");
+        let mut reported = PlacedEvent::by(&app, "Think about it.").await;
+        assert_eq!(reported.next().await.unwrap()["type"], "status");
         app.asked(1).await;
-        assert_eq!(told.next().await.unwrap(), json!({"type": "heartbeat"}));
+        assert_eq!(reported.next().await.unwrap(), json!({"type": "heartbeat"}));
         mouth.says("Well, ");
-        assert_eq!(told.next().await.unwrap(), delta("Well, "));
+        assert_eq!(reported.next().await.unwrap(), delta("Well, "));
         assert_eq!(
-            told.next().await.unwrap(),
+            reported.next().await.unwrap(),
             json!({"type": "heartbeat"}),
             "within a turn too"
         );
         mouth.ends("no.");
-        let rest = told.rest().await;
+        let rest = reported.rest().await;
         assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
         assert_eq!(rest[1]["result"]["summary"], "Well, no.");
         app.stop().await;
@@ -223,19 +226,23 @@ async fn the_text_after_the_last_reset_is_complete() {
     for setup in both() {
         let [(first, a), (second, b), (third, c)] = [(); 3].map(|()| Mouth::new());
         let app = spawn_app(setup.script(vec![a, b, c])).await;
-        let mut told = PlacedEvent::by(&app, "Hello.").await;
-        let begun = told.line().await;
+        let mut reported = PlacedEvent::by(&app, "Hello.").await;
+        let begun = reported.line().await;
         assert_eq!(begun["type"], "status");
         for (mouth, piece) in [(first, "Hel"), (second, "Good mor")] {
             mouth.says(piece);
-            assert_eq!(told.line().await, delta(piece));
+            assert_eq!(reported.line().await, delta(piece));
             drop(mouth);
-            assert_eq!(told.line().await, json!({"type": "reset"}));
+            assert_eq!(reported.line().await, json!({"type": "reset"}));
         }
         third.says("Good ");
-        assert_eq!(told.line().await, delta("Good "), "as it comes, in a later attempt too");
+        assert_eq!(
+            reported.line().await,
+            delta("Good "),
+            "as it comes, in a later attempt too"
+        );
         third.ends("evening.");
-        let rest = told.rest().await;
+        let rest = reported.rest().await;
         assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
         assert_eq!(rest[0], delta("evening."));
         assert_eq!(rest[1]["result"]["summary"], "Good evening.");
@@ -257,21 +264,21 @@ async fn the_text_of_a_failed_last_attempt_is_reset_before_the_result() {
         let attempts = [(); 3].map(|()| Mouth::new());
         let (mouths, script): (Vec<_>, Vec<_>) = attempts.into_iter().unzip();
         let app = spawn_app(setup.script(script)).await;
-        let mut told = PlacedEvent::by(&app, "Hello.").await;
-        let begun = told.line().await;
+        let mut reported = PlacedEvent::by(&app, "Hello.").await;
+        let begun = reported.line().await;
         let mut mouths = mouths.into_iter();
         for piece in ["Hel", "Good mor"] {
             let mouth = mouths.next().unwrap();
             mouth.says(piece);
-            assert_eq!(told.line().await, delta(piece));
+            assert_eq!(reported.line().await, delta(piece));
             drop(mouth);
-            assert_eq!(told.line().await, json!({"type": "reset"}));
+            assert_eq!(reported.line().await, json!({"type": "reset"}));
         }
         let last = mouths.next().unwrap();
         last.says("Good eve");
-        assert_eq!(told.line().await, delta("Good eve"));
+        assert_eq!(reported.line().await, delta("Good eve"));
         drop(last);
-        let rest = told.rest().await;
+        let rest = reported.rest().await;
         assert_eq!(types(&rest), ["reset", "result"], "{rest:?}");
         let run = &rest[1]["result"];
         assert_eq!(
@@ -292,12 +299,12 @@ async fn the_text_of_a_failed_last_attempt_is_reset_before_the_result() {
 /// The stream of a run that becomes unreadable within the turn after a task was added. Returns its last line and
 /// request id; by then the store is readable again and the run has ended.
 async fn stream_of_an_unreadable_run(app: &App, mouth: Mouth) -> (Value, String, Value) {
-    let mut told = PlacedEvent::by(app, "Put milk on my list.").await;
-    let id = told.answer.headers()["x-request-id"].to_str().unwrap().to_owned();
-    let begun = told.line().await;
+    let mut reported = PlacedEvent::by(app, "Put milk on my list.").await;
+    let id = reported.answer.headers()["x-request-id"].to_str().unwrap().to_owned();
+    let begun = reported.line().await;
     app.asked(2).await;
     mouth.says("It is ");
-    assert_eq!(told.line().await, delta("It is "));
+    assert_eq!(reported.line().await, delta("It is "));
     assert_eq!(app.task_names().await, ["milk"]);
     execute(
         &app.database_url,
@@ -305,7 +312,7 @@ async fn stream_of_an_unreadable_run(app: &App, mouth: Mouth) -> (Value, String,
     )
     .await;
     mouth.ends("there.");
-    let rest = told.rest().await;
+    let rest = reported.rest().await;
     execute(
         &app.database_url,
         "ALTER TABLE agent_run_entry RENAME COLUMN hidden TO body",
@@ -384,10 +391,10 @@ async fn a_reader_survives_a_short_outage_of_the_store() {
     for setup in both() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
-        let mut told = PlacedEvent::by(&app, "Hello.").await;
-        let begun = told.line().await;
+        let mut reported = PlacedEvent::by(&app, "Hello.").await;
+        let begun = reported.line().await;
         mouth.says("Hello ");
-        assert_eq!(told.line().await, delta("Hello "));
+        assert_eq!(reported.line().await, delta("Hello "));
 
         let by_ann = [("x-gavel-user", "ann")];
         execute(
@@ -413,16 +420,16 @@ async fn a_reader_survives_a_short_outage_of_the_store() {
         )
         .await;
         mouth.ends("Ann.");
-        assert_eq!(told.line().await, delta("Ann."));
+        assert_eq!(reported.line().await, delta("Ann."));
         assert_eq!(joins.rest().await.pop().unwrap()["run"]["status"], "completed");
-        let early = tokio::time::timeout(MOMENT, told.line()).await;
+        let early = tokio::time::timeout(MOMENT, reported.line()).await;
         execute(
             &app.database_url,
             "ALTER TABLE agent_action RENAME COLUMN hidden TO input_hash",
         )
         .await;
         assert!(early.is_err(), "it waits for the answer: {early:?}");
-        let last = told.line().await;
+        let last = reported.line().await;
         assert_eq!(
             (&last["type"], &last["result"]["summary"]),
             (&json!("result"), &json!("Hello Ann.")),
@@ -440,8 +447,8 @@ async fn a_stream_over_the_user_limit_is_refused_without_effect_and_others_are_s
     let (mouth, spoken) = Mouth::new();
     let model = vec![spoken, Reply::Text("Hello, Bob."), Reply::Text("Hello again.")];
     let app = spawn_app(setup.script(model)).await;
-    let mut told = PlacedEvent::by(&app, "Take your time.").await;
-    let begun = told.line().await;
+    let mut reported = PlacedEvent::by(&app, "Take your time.").await;
+    let begun = reported.line().await;
     let (path, by_ann) = (format!("{}/events", run_path(&begun)), [("x-gavel-user", "ann")]);
     let mut open = Vec::new();
     // One stream is open already.
@@ -480,7 +487,7 @@ async fn a_stream_over_the_user_limit_is_refused_without_effect_and_others_are_s
         .await;
     assert_eq!(rest.last().unwrap()["type"], "result", "{rest:?}");
     mouth.ends("Done.");
-    let rest = told.rest().await;
+    let rest = reported.rest().await;
     assert_eq!(rest.last().unwrap()["result"]["status"], "completed", "{rest:?}");
     drop(open);
     until("the slots of disconnected clients to be free", || async {

@@ -275,13 +275,13 @@ async fn a_rejection_that_ends_the_run_ends_its_other_approval_requests() {
                 "SELECT error_detail FROM decision_log WHERE error_detail IS NOT NULL",
             )
             .await;
-            let told = if mode == "fail" {
+            let reported = if mode == "fail" {
                 vec![["the user rejected a call"]]
             } else {
                 vec![]
             };
             assert_eq!(
-                detail, told,
+                detail, reported,
                 "the text of arguments appears where records.content allows it"
             );
             audit_is_whole(&app.database_url, mode).await;
@@ -393,8 +393,8 @@ async fn a_call_that_requires_no_approval_runs_at_once_and_is_recorded() {
     const POLICY: &str = "rules:\n  - name: own-list\n    tools: [tasks__add_task]\n    then: allow\n    reason: it is their own list\n\
                           tests:\n  - name: own list\n    call: {tool: tasks__add_task, surface: thread}\n    expect: allow\n";
     for setup in both() {
-        let folder = tempfile::tempdir().unwrap();
-        let policy = folder.path().join("policy.yaml");
+        let directory = tempfile::tempdir().unwrap();
+        let policy = directory.path().join("policy.yaml");
         std::fs::write(&policy, POLICY).unwrap();
         let model = Reply::from(|request| match said(request) {
             1 => Reply::Calls(vec![
@@ -851,8 +851,8 @@ async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
             let [decision] = &decisions[..] else {
                 panic!("{decisions:?}")
             };
-            let told = ["outcome_category", "surface", "user_id", "message"].map(|field| decision[field].clone());
-            assert_eq!(told, ["ERROR:INTERNAL", "thread", "ann", "Milk, please."]);
+            let reported = ["outcome_category", "surface", "user_id", "message"].map(|field| decision[field].clone());
+            assert_eq!(reported, ["ERROR:INTERNAL", "thread", "ann", "Milk, please."]);
             assert!(app.gemini.requests().is_empty());
         }
     }

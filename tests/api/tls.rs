@@ -52,8 +52,8 @@ impl Authority {
     }
 
     /// The file that `SSL_CERT_FILE` names.
-    fn file(&self, folder: &Path) -> PathBuf {
-        let path = folder.join("ca.pem");
+    fn file(&self, directory: &Path) -> PathBuf {
+        let path = directory.join("ca.pem");
         std::fs::write(&path, &self.pem).unwrap();
         path
     }
@@ -166,14 +166,14 @@ async fn answer(request: Request<Incoming>, second: Arc<Semaphore>) -> Response<
 }
 
 /// Starts the service with `trusted` as the roots of its machine; its log goes to `log` in the directory.
-async fn start(gemini: &Gemini, trusted: &Authority, folder: &Path) -> Process {
+async fn start(gemini: &Gemini, trusted: &Authority, directory: &Path) -> Process {
     let mut command = Command::new("sh");
     command
         .args(["-c", "RUST_LOG=warn exec \"$0\" \"$@\" 2>log", binary()])
-        .env("SSL_CERT_FILE", trusted.file(folder))
+        .env("SSL_CERT_FILE", trusted.file(directory))
         .env_remove("SSL_CERT_DIR");
-    let database = format!("sqlite://{}", folder.join("gavel.db").display());
-    start_by(command, &gemini.url, &database, folder).await
+    let database = format!("sqlite://{}", directory.join("gavel.db").display());
+    start_by(command, &gemini.url, &database, directory).await
 }
 
 async fn post(process: &Process, route: &str) -> reqwest::Response {
@@ -196,8 +196,8 @@ async fn over_tls_gemini_is_called_with_the_best_protocol_it_supports() {
         (&[], Version::HTTP_11),
     ] {
         let gemini = Gemini::serve(&authority, "localhost", protocols).await;
-        let folder = tempfile::tempdir().unwrap();
-        let process = start(&gemini, &authority, folder.path()).await;
+        let directory = tempfile::tempdir().unwrap();
+        let process = start(&gemini, &authority, directory.path()).await;
         for _ in 0..2 {
             let decision: Value = post(&process, "/v1/chat").await.json().await.unwrap();
             assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{decision}");
@@ -212,8 +212,8 @@ async fn over_tls_gemini_is_called_with_the_best_protocol_it_supports() {
 async fn over_http_2_chunks_are_passed_on_as_they_arrive() {
     let authority = Authority::new("ours");
     let gemini = Gemini::serve(&authority, "localhost", &["h2"]).await;
-    let folder = tempfile::tempdir().unwrap();
-    let process = start(&gemini, &authority, folder.path()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let process = start(&gemini, &authority, directory.path()).await;
     let mut answer = post(&process, "/v1/chat/stream").await;
     let mut text = String::new();
     let mut let_go = false;
@@ -243,13 +243,13 @@ async fn an_untrusted_certificate_makes_the_model_unavailable() {
         (&authority, "elsewhere.test", "not valid for name"),
     ] {
         let gemini = Gemini::serve(&authority, host, &["h2", "http/1.1"]).await;
-        let folder = tempfile::tempdir().unwrap();
-        let process = start(&gemini, trusted, folder.path()).await;
+        let directory = tempfile::tempdir().unwrap();
+        let process = start(&gemini, trusted, directory.path()).await;
         let decision: Value = post(&process, "/v1/chat").await.json().await.unwrap();
         assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{decision}");
         assert!(!decision.to_string().contains("certificate"), "{decision}");
         assert_eq!(gemini.versions(), [], "nothing is sent to an untrusted server");
-        let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+        let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
         let line = log
             .lines()
             .find(|line| line.contains("the model gave no usable answer"));

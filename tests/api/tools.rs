@@ -96,10 +96,10 @@ async fn a_dead_server_is_reported_and_is_used_once_it_is_available() {
     assert_eq!((status, &ready["status"]), (200, &json!("degraded")), "{ready}");
     assert_eq!(ready["mcp"][0]["state"], "down", "{ready}");
     assert_eq!(ready["tools_unavailable"][0]["tool"], "echo", "{ready}");
-    let meters = reqwest::get(format!("{}/metrics", app.url)).await.unwrap();
+    let metrics = reqwest::get(format!("{}/metrics", app.url)).await.unwrap();
     // Metrics are per process, and another test's app may have set this one meanwhile; so only its existence is
     // checked.
-    assert!(meters.text().await.unwrap().contains("gavel_granted_tools_missing "));
+    assert!(metrics.text().await.unwrap().contains("gavel_granted_tools_missing "));
 
     let _server = HttpServer::start_on(Era::Sessions, port).await;
     until("the server to be found", || async {
@@ -134,7 +134,7 @@ async fn a_server_that_dies_at_its_start_costs_a_request_little() {
 #[tokio::test]
 async fn the_stderr_of_a_dead_server_reaches_only_operators() {
     let server = StdioServer::new().await;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // It starts once. From then on it exits with output that must not leave the machine.
     let command = format!(
         "if [ -e once ]; then echo canary-last-words >&2; exit 3; fi; touch once; \
@@ -143,7 +143,7 @@ async fn the_stderr_of_a_dead_server_reaches_only_operators() {
     );
     let mut entry = server.entry.clone();
     (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
-    entry["cwd"] = json!(folder.path());
+    entry["cwd"] = json!(directory.path());
     let script = vec![
         Reply::call("die", json!({})),
         Reply::call("echo", json!({})),
@@ -193,8 +193,8 @@ async fn the_text_of_a_protocol_error_reaches_the_model_as_untrusted() {
         let call = recorded_call(&app, &decision).await;
         assert_eq!(call["status"] == "in_doubt", expected == "in_doubt", "{call}");
         let request = app.gemini.requests().pop().unwrap();
-        let told = &request["contents"].as_array().unwrap().last().unwrap()["parts"][0];
-        let error = &told["functionResponse"]["response"]["error"];
+        let reported = &request["contents"].as_array().unwrap().last().unwrap()["parts"][0];
+        let error = &reported["functionResponse"]["response"]["error"];
         assert_eq!(error["code"], expected, "{request}");
         assert!(error["untrusted_message"].as_str().unwrap().contains(WORDS), "{error}");
         assert!(!error["message"].to_string().contains(WORDS), "{error}");
@@ -220,8 +220,8 @@ async fn a_hanging_tool_is_cancelled_in_time_and_notified() {
             assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
             assert_eq!(code(&decision), expected, "{decision}");
             assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION", "{decision}");
-            let told = app.gemini.requests().last().unwrap().to_string();
-            assert!(told.contains(&format!(r#""code":"{expected}""#)), "{told}");
+            let reported = app.gemini.requests().last().unwrap().to_string();
+            assert!(reported.contains(&format!(r#""code":"{expected}""#)), "{reported}");
             event(events, "slow began").await;
             event(events, "slow cancelled").await;
             works(&app).await;
@@ -431,8 +431,8 @@ async fn tools_that_change_between_two_requests_are_refreshed_over_http() {
 async fn a_pinned_tool_that_changes_is_not_offered_until_it_is_accepted() {
     let server = HttpServer::start(Era::Sessions).await;
     let entry = json!({"url": server.url, "gavel": {"pin": true}});
-    let folder = tempfile::tempdir().unwrap();
-    let pins = folder.path().join("pins.json");
+    let directory = tempfile::tempdir().unwrap();
+    let pins = directory.path().join("pins.json");
     let start = || {
         let setup = Setup::stdio_sqlite().env("GAVEL_MCP_PINS", pins.to_str().unwrap());
         app(setup, &entry, &["change", "echo"], calls_the_named_tool(json!({})))
@@ -449,8 +449,8 @@ async fn a_pinned_tool_that_changes_is_not_offered_until_it_is_accepted() {
     works(&second).await;
     let accepted = tokio::process::Command::new(binary())
         .args(["mcp", "accept", "s", "change"])
-        .current_dir(folder.path())
-        .env("GAVEL_MCP_CONFIG", second.folder.path().join("mcp.json"))
+        .current_dir(directory.path())
+        .env("GAVEL_MCP_CONFIG", second.directory.path().join("mcp.json"))
         .env("GAVEL_MCP_PINS", &pins)
         .output()
         .await
@@ -574,11 +574,11 @@ async fn a_repeatable_call_is_sent_at_most_twice_and_is_in_doubt_until_the_tool_
 #[tokio::test]
 async fn a_repeatable_call_whose_server_never_returns_is_in_doubt() {
     let mut server = StdioServer::new().await;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut entry = server.entry.clone();
     let command = format!(
         "test -e '{0}' && exit 1; echo $$ >'{0}'; exec '{1}' --exact server::stdio_server --ignored --nocapture",
-        folder.path().join("pid").display(),
+        directory.path().join("pid").display(),
         entry["command"].as_str().unwrap()
     );
     (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
@@ -592,7 +592,7 @@ async fn a_repeatable_call_whose_server_never_returns_is_in_doubt() {
     .await;
     let (decision, ()) = tokio::join!(app.chat("slow"), async {
         event(&mut server.events, "slow began").await;
-        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+        let pid = std::fs::read_to_string(directory.path().join("pid")).unwrap();
         let kill = tokio::process::Command::new("kill").args(["-9", pid.trim()]).status();
         assert!(kill.await.unwrap().success());
     });

@@ -357,10 +357,10 @@ async fn a_cut_stream_is_reset_repeated_and_recorded_once() {
     whole.extend([words("Hello.", r#","finishReason":"STOP""#), end_of_stream()]);
     let far = Far::start([cut.clone(), whole]).await;
     let app = spawn_app(Setup::stdio_sqlite().env("GEMINI_BASE_URL", &far.url)).await;
-    let told = lines(&app.stream(&json!({"message": "hi", "user_id": "ann"})).await);
-    let kinds: Vec<_> = told.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    let reported = lines(&app.stream(&json!({"message": "hi", "user_id": "ann"})).await);
+    let kinds: Vec<_> = reported.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["started", "delta", "reset", "delta", "turn", "decision"]);
-    let decision = told.last().unwrap();
+    let decision = reported.last().unwrap();
     assert_eq!(
         (&decision["response"], &decision["iterations"]),
         (&json!("Hello."), &json!(1)),

@@ -230,15 +230,15 @@ fn agents_validate_reports_every_error_of_every_file() {
 #[test]
 fn agents_validate_explains_an_invalid_path() {
     let place = agents(&[("helper.md", HELPER), ("notes.txt", "x")]);
-    let told = place
+    let reported = place
         .run(&["agents", "validate", "nowhere", "agents/notes.txt"])
         .ended(2);
     assert!(
-        told.contains("nowhere: the path: found nothing; allowed: an existing directory or file"),
-        "{told}"
+        reported.contains("nowhere: the path: found nothing; allowed: an existing directory or file"),
+        "{reported}"
     );
     assert!(
-        told.contains(
+        reported.contains(
             "agents/notes.txt: the path: found a file of another kind; allowed: a name that ends in one of .md"
         )
     );
@@ -376,7 +376,7 @@ fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
         ),
         ("boss.yaml", boss),
     ]);
-    let told = |err: &str| {
+    let reported = |err: &str| {
         for part in [
             "the placeholder ${x}",
             "the placeholder ${y}",
@@ -388,13 +388,13 @@ fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
     let no_run = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f";
     for environment in [&[][..], &[("GAVEL_AGENTS", "agents")]] {
         let chat = place.run_with(&["chat", "show my tasks"], environment);
-        told(&chat.err);
+        reported(&chat.err);
         chat.ended(0);
         let cancel = place.run_with(&["runs", "cancel", no_run], environment);
-        told(&cancel.err);
+        reported(&cancel.err);
         assert!(cancel.err.contains("There is no run"), "{}", cancel.err);
         let run = place.run_with(&["agents", "run", "boss", "x"], environment);
-        told(&run.err);
+        reported(&run.err);
         assert!(
             run.err.contains("the project default has no agent \"boss\""),
             "{}",
@@ -403,7 +403,7 @@ fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
         run.ended(2);
         // A valid agent runs beside them.
         let run = place.run_with(&["agents", "run", "helper", "hello"], environment);
-        told(&run.err);
+        reported(&run.err);
         assert!(run.err.contains("completed ("), "{}", run.err);
         run.ended(0);
     }
@@ -412,9 +412,9 @@ fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
     let mut serving = Running::start_logging(place.command(&listen, &[]), log);
     assert!(serving.line_with("agents").contains("1 (agents)"));
     assert_eq!(serving.stop(), Some(0));
-    told(&fs::read_to_string(place.path().join("log")).unwrap());
+    reported(&fs::read_to_string(place.path().join("log")).unwrap());
     let refused = place.run_with(&listen, &[("GAVEL_AGENTS", "agents")]);
-    told(&refused.err);
+    reported(&refused.err);
     assert!(refused.err.contains("the agents are invalid"), "{}", refused.err);
     refused.ended(2);
 }
@@ -465,8 +465,11 @@ fn agents_convert_round_trips_through_every_format() {
     let place = agents(&[("helper.md", HELPER)]);
     let hash = |file: &str| {
         place.run(&["agents", "validate", file]).ended(0);
-        let folder = Path::new(file).parent().unwrap().to_str().unwrap().to_owned();
-        let list = place.run_with(&["agents", "list", "--offline", "--json"], &[("GAVEL_AGENTS", &folder)]);
+        let directory = Path::new(file).parent().unwrap().to_str().unwrap().to_owned();
+        let list = place.run_with(
+            &["agents", "list", "--offline", "--json"],
+            &[("GAVEL_AGENTS", &directory)],
+        );
         list.json()["agents"][0]["hash"].clone()
     };
     let before = hash("agents/helper.md");
@@ -519,15 +522,15 @@ fn agents_convert_overwrites_only_on_request_and_checks_the_extension() {
     );
     there.ended(2);
     for more in [&[][..], &["--force"]] {
-        let wrong = convert("agents/helper.md", more);
+        let invalid = convert("agents/helper.md", more);
         assert!(
-            wrong
+            invalid
                 .err
                 .contains("agents/helper.md would contain yaml, but its ending means md"),
             "{}",
-            wrong.err
+            invalid.err
         );
-        wrong.ended(2);
+        invalid.ended(2);
     }
     assert_eq!(
         (text("agents/helper.md").as_str(), text("agents/other.yaml").as_str()),

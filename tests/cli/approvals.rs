@@ -123,9 +123,9 @@ fn a_rejection_is_printed_and_nothing_runs() {
         "{}",
         unknown.err
     );
-    let wrong = place.run(&["approvals", "approve", "x"]);
-    assert_eq!(wrong.status, 2);
-    assert!(wrong.err.contains("gavel approvals list"), "{}", wrong.err);
+    let invalid = place.run(&["approvals", "approve", "x"]);
+    assert_eq!(invalid.status, 2);
+    assert!(invalid.err.contains("gavel approvals list"), "{}", invalid.err);
 }
 
 /// at a terminal the user is asked, and the run continues in the same process.
@@ -188,9 +188,9 @@ fn approvals_of_another_gavel_can_be_resolved() {
         "approvals approve --server http://{} --user local {id}",
         address.replace("127.0.0.1", "localhost")
     );
-    for told in [&["approvals", "list"][..], &["runs", "show", run]] {
-        let told = place.run_with(told, &[("GAVEL_LISTEN", address.as_str())]).ended(0);
-        assert!(told.contains(&format!("gavel {through}")), "{told}");
+    for reported in [&["approvals", "list"][..], &["runs", "show", run]] {
+        let reported = place.run_with(reported, &[("GAVEL_LISTEN", address.as_str())]).ended(0);
+        assert!(reported.contains(&format!("gavel {through}")), "{reported}");
     }
     let done = place.run(&through.split(' ').collect::<Vec<_>>()).ended(0);
     assert!(

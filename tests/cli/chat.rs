@@ -131,6 +131,6 @@ fn a_conversation_from_a_pipe_that_is_interrupted_ends_with_130() {
     chat.line_with("decision_id");
     // It reads the next line.
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(chat.told("-INT"), Some(130));
+    assert_eq!(chat.reported("-INT"), Some(130));
     drop(input);
 }

@@ -14,7 +14,7 @@ fn tail_prints_existing_decisions_and_then_new_ones() {
     place.run(&["chat", "show my tasks"]).ended(0);
     let next: Value = serde_json::from_str(&tail.line_with("decision_id")).unwrap();
     assert_eq!(next["message"], "show my tasks");
-    assert_eq!(tail.told("-INT"), Some(130));
+    assert_eq!(tail.reported("-INT"), Some(130));
     let mut tail = Running::start(place.command(&["decisions", "tail", "--json"], &[]));
     tail.line_with("decision_id");
     assert_eq!(tail.stop(), Some(130));

@@ -43,8 +43,8 @@ fn doctor_advises_on_each_problem() {
         ("alow", 1, "✗ the policy is invalid:\npolicy.yaml:4"),
     ] {
         fs::write(place.path().join("policy.yaml"), rules.replace("EXPECT", expect)).unwrap();
-        let told = place.run(&["doctor", "--listen", "127.0.0.1:0", "--policy", "policy.yaml"]);
-        assert!(told.ended(status).contains(says), "{expect}");
+        let reported = place.run(&["doctor", "--listen", "127.0.0.1:0", "--policy", "policy.yaml"]);
+        assert!(reported.ended(status).contains(says), "{expect}");
     }
     assert!(healthy.contains("! model: the demo model answers"), "{healthy}");
     assert!(!place.path().join("gavel.db").exists(), "the doctor changes no data");

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 /// An empty working directory, without the tester's environment.
 pub(crate) struct Place {
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 /// The output and status of an ended process.
@@ -27,12 +27,12 @@ pub(crate) struct Ran {
 impl Place {
     pub(crate) fn new() -> Self {
         Self {
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
         }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.directory.path()
     }
 
     pub(crate) fn command(&self, args: &[&str], environment: &[(&str, &str)]) -> Command {
@@ -130,16 +130,16 @@ impl Running {
 
     /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(self) -> Option<i32> {
-        self.told("-TERM")
+        self.reported("-TERM")
     }
 
     /// Sends the signal and waits for the end.
-    pub(crate) fn told(mut self, signal: &str) -> Option<i32> {
-        let told = Command::new("kill")
+    pub(crate) fn reported(mut self, signal: &str) -> Option<i32> {
+        let reported = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status()
             .unwrap();
-        assert!(told.success());
+        assert!(reported.success());
         self.child.wait().unwrap().code()
     }
 }

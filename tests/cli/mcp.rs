@@ -153,9 +153,9 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
         "{}",
         other.err
     );
-    let wrong = place.run(&[&ACCEPT[..], &["--digest", "c0ffee"]].concat());
-    assert_eq!(wrong.status, 2);
-    assert!(wrong.err.contains("64 hexadecimal digits"), "{}", wrong.err);
+    let invalid = place.run(&[&ACCEPT[..], &["--digest", "c0ffee"]].concat());
+    assert_eq!(invalid.status, 2);
+    assert!(invalid.err.contains("64 hexadecimal digits"), "{}", invalid.err);
     assert!(unchanged());
 
     let accepted = place
@@ -219,14 +219,14 @@ fn the_bundled_google_server_is_available_once_it_has_credentials() {
     assert_eq!(google["status"]["state"], "up", "{google}");
     let tools = google["tools"].as_array().unwrap();
     let tools: Vec<_> = tools.iter().map(|tool| (&tool["name"], &tool["side_effect"])).collect();
-    let told = [
+    let reported = [
         ("calendar_event_create", true),
         ("gmail_send", true),
         ("google_account", false),
     ];
-    let told = told.map(|(name, acts)| (Value::from(name), Value::from(acts)));
+    let reported = reported.map(|(name, acts)| (Value::from(name), Value::from(acts)));
     assert!(
-        tools.into_iter().eq(told.iter().map(|(name, acts)| (name, acts))),
+        tools.into_iter().eq(reported.iter().map(|(name, acts)| (name, acts))),
         "{google}"
     );
     let agents = place.run_with(&["agents", "list"], &all).ended(0);
@@ -262,9 +262,9 @@ fn the_bundled_google_server_uses_the_configured_address_of_google() {
         ("GOOGLE_TOKEN_URL", &["google", "list"][..]),
         ("GOOGLE_GMAIL_URL", &["mcp", "list"]),
     ] {
-        let wrong = [&gateway[..], &[(name, "http://gateway.example")]].concat();
-        let refused = place.run_with(verb, &wrong);
-        let told = format!("{}{}", refused.out, refused.err);
-        assert!(refused.status != 0 && told.contains(name), "{told}");
+        let invalid = [&gateway[..], &[(name, "http://gateway.example")]].concat();
+        let refused = place.run_with(verb, &invalid);
+        let reported = format!("{}{}", refused.out, refused.err);
+        assert!(refused.status != 0 && reported.contains(name), "{reported}");
     }
 }

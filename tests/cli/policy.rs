@@ -48,12 +48,15 @@ fn check_prints_the_decision_its_source_and_every_check() {
         place.run(&args)
     };
     let milk = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy milk"}"#]);
-    let told = milk.ended(4);
+    let reported = milk.ended(4);
     assert!(
-        told.starts_with("deny, decided by rule no-milk\n  denied by the policy: milk is not ordered here"),
-        "{told}"
+        reported.starts_with("deny, decided by rule no-milk\n  denied by the policy: milk is not ordered here"),
+        "{reported}"
     );
-    assert!(told.contains("rule look-at-deletes  -     does not apply"), "{told}");
+    assert!(
+        reported.contains("rule look-at-deletes  -     does not apply"),
+        "{reported}"
+    );
 
     fs::write(place.path().join("call.json"), r#"{"description": "buy bread"}"#).unwrap();
     let bread = check(&["--tool", "tasks__add_task", "--arguments", "@call.json", "--json"]).json();
@@ -71,8 +74,8 @@ fn check_prints_the_decision_its_source_and_every_check() {
             "workspace does not grant tasks__add_task",
         ),
     ] {
-        let told = check(more).ended(4);
-        assert!(told.contains(says), "{told}");
+        let reported = check(more).ended(4);
+        assert!(reported.contains(says), "{reported}");
     }
     let default = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy bread"}"#]);
     assert!(
@@ -117,10 +120,10 @@ fn check_prints_the_decision_its_source_and_every_check() {
         (&json!("allow"), &json!([{"rule": "own-list"}]))
     );
 
-    let wrong = check(&["--tool", "add_task", "--arguments", r#"{"description": 7}"#]).ended(4);
+    let invalid = check(&["--tool", "add_task", "--arguments", r#"{"description": 7}"#]).ended(4);
     assert!(
-        wrong.starts_with("invalid_arguments, without an approval request: /description"),
-        "{wrong}"
+        invalid.starts_with("invalid_arguments, without an approval request: /description"),
+        "{invalid}"
     );
     for (more, status, says) in [
         (
@@ -159,7 +162,7 @@ fn check_shows_the_recipients_of_a_call_and_look_alike_addresses() {
     }}});
     fs::write(place.path().join("mcp.json"), mcp.to_string()).unwrap();
     let arguments = json!({"description": "Ann <ann@p\u{430}ypal.com>"}).to_string();
-    let told = place
+    let reported = place
         .run(&[
             "policy",
             "check",
@@ -171,8 +174,8 @@ fn check_shows_the_recipients_of_a_call_and_look_alike_addresses() {
             &arguments,
         ])
         .ended(3);
-    assert!(told.contains("reaches ann@xn--pypal-4ve.com"), "{told}");
-    assert!(told.contains("mixes letters of Latin and Cyrillic"), "{told}");
+    assert!(reported.contains("reaches ann@xn--pypal-4ve.com"), "{reported}");
+    assert!(reported.contains("mixes letters of Latin and Cyrillic"), "{reported}");
 }
 
 /// R-11: a grant counts, for that user and these recipients only.
@@ -233,17 +236,17 @@ fn check_applies_grants() {
 #[test]
 fn test_runs_the_tests_of_the_file() {
     let right = place(POLICY);
-    let told = right.run(&["policy", "test", "--policy", "policy.yaml"]).ended(0);
+    let reported = right.run(&["policy", "test", "--policy", "policy.yaml"]).ended(0);
     assert!(
-        told.contains("ok     policy.yaml:18 milk") && told.ends_with("3 rules, 2 tests, 0 failed\n"),
-        "{told}"
+        reported.contains("ok     policy.yaml:18 milk") && reported.ends_with("3 rules, 2 tests, 0 failed\n"),
+        "{reported}"
     );
 
     let failing = place(&POLICY.replace("expect: allow\n    rule: own-list", "expect: deny"));
-    let told = failing.run(&["policy", "test", "--policy", "policy.yaml"]).ended(1);
+    let reported = failing.run(&["policy", "test", "--policy", "policy.yaml"]).ended(1);
     assert!(
-        told.contains("FAILED policy.yaml:22 bread, for ann\n       expected deny, found allow by rule own-list"),
-        "{told}"
+        reported.contains("FAILED policy.yaml:22 bread, for ann\n       expected deny, found allow by rule own-list"),
+        "{reported}"
     );
     // The service does not start with it.
     let serve = failing.run_with(
@@ -259,15 +262,15 @@ fn test_runs_the_tests_of_the_file() {
     );
     serve.ended(2);
 
-    let wrong = place("rules:\n- {name: a}\n");
-    let ran = wrong.run(&["policy", "test", "--policy", "policy.yaml"]);
+    let invalid = place("rules:\n- {name: a}\n");
+    let ran = invalid.run(&["policy", "test", "--policy", "policy.yaml"]);
     assert!(
         ran.err.contains("policy.yaml:2: rules[0].tools: found nothing"),
         "{}",
         ran.err
     );
     ran.ended(2);
-    let none = wrong.run(&["policy", "test"]);
+    let none = invalid.run(&["policy", "test"]);
     assert!(
         none.err.contains("there is no policy file; set --policy PATH"),
         "{}",
@@ -288,11 +291,14 @@ fn simulate_shows_changed_decisions_and_pages_through_the_log() {
         place.run(&args)
     };
     let lines = |out: &str| -> Vec<Value> { out.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
-    let told = lines(&simulate(&["--json"]).ended(0));
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!((&told[0]["happened"], &told[0]["now"]), (&json!("ran"), &json!("deny")));
+    let reported = lines(&simulate(&["--json"]).ended(0));
+    assert_eq!(reported.len(), 2, "{reported:?}");
     assert_eq!(
-        (&told[0]["tool"], &told[0]["surface"]),
+        (&reported[0]["happened"], &reported[0]["now"]),
+        (&json!("ran"), &json!("deny"))
+    );
+    assert_eq!(
+        (&reported[0]["tool"], &reported[0]["surface"]),
         (&json!("add_task"), &json!("chat"))
     );
     let counts = json!([
@@ -300,7 +306,7 @@ fn simulate_shows_changed_decisions_and_pages_through_the_log() {
         {"happened": "ran", "now": "deny", "calls": 1, "changed": true},
     ]);
     assert_eq!(
-        told[1]["summary"],
+        reported[1]["summary"],
         json!({"calls": 3, "changed": 1, "not_judged": 0, "counts": counts})
     );
     let text = simulate(&[]).ended(0);
@@ -323,9 +329,9 @@ fn simulate_shows_changed_decisions_and_pages_through_the_log() {
         )
         .unwrap();
     assert_eq!(copied, 1200);
-    let told = lines(&simulate(&["--json"]).ended(0));
-    assert_eq!(told.last().unwrap()["summary"]["changed"], 1201);
-    assert_eq!(told.len(), 1202);
+    let reported = lines(&simulate(&["--json"]).ended(0));
+    assert_eq!(reported.last().unwrap()["summary"]["changed"], 1201);
+    assert_eq!(reported.len(), 1202);
 }
 
 /// A call that the tool's own schema refused is refused again under any policy. A call that the argument checks refused
@@ -343,16 +349,16 @@ fn simulate_skips_calls_that_their_schema_refused() {
         );
         assert_eq!(database.execute(&refused, []).unwrap(), 1);
     }
-    let told = place
+    let reported = place
         .run(&["policy", "simulate", "--policy", "policy.yaml", "--json"])
         .ended(0);
-    let told: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    let reported: Value = serde_json::from_str(reported.lines().last().unwrap()).unwrap();
     let counts = json!([
         {"happened": "invalid_arguments", "now": "allow", "calls": 1, "changed": true},
         {"happened": "ran", "now": "allow", "calls": 1, "changed": false},
         {"happened": "schema_mismatch", "now": "allow", "calls": 1, "changed": false},
     ]);
-    assert_eq!(told["summary"]["counts"], counts);
+    assert_eq!(reported["summary"]["counts"], counts);
 }
 
 #[test]

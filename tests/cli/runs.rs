@@ -78,7 +78,7 @@ fn progress_goes_to_standard_error_and_only_the_result_to_standard_output() {
         "completed (2 steps, ",
     ] {
         assert!(
-            ran.err.lines().any(|told| told.starts_with(line)),
+            ran.err.lines().any(|reported| reported.starts_with(line)),
             "{line}: {}",
             ran.err
         );
@@ -101,16 +101,17 @@ fn progress_goes_to_standard_error_and_only_the_result_to_standard_output() {
     let of_ann = place.run(&["runs", "list", "--json", "--user", "ann"]).json();
     assert_eq!(of_ann["id"], json["id"]);
 
-    let told = place.run(&["agents", "run", "--events", "helper", "show my tasks"]);
+    let reported = place.run(&["agents", "run", "--events", "helper", "show my tasks"]);
     // Progress consists of the events, plus the name of the model.
     assert!(
-        told.err
+        reported
+            .err
             .starts_with("No credentials are set: the demo model answers. It understands no agents")
-            && told.err.lines().count() == 1,
+            && reported.err.lines().count() == 1,
         "{}",
-        told.err
+        reported.err
     );
-    let events = lines(&told.ended(0));
+    let events = lines(&reported.ended(0));
     let kinds: Vec<_> = events
         .iter()
         .map(|event| event["type"].as_str().unwrap())
@@ -167,7 +168,7 @@ async fn inputs_are_typed_by_the_definition_and_every_error_is_reported_before_t
     assert_eq!(task(run(&file)), r#"7 ["a,b"] false"#);
     let before = gemini.requests().len();
 
-    let wrong = run(&[
+    let invalid = run(&[
         "--input",
         "year=soon",
         "--input",
@@ -184,9 +185,9 @@ async fn inputs_are_typed_by_the_definition_and_every_error_is_reported_before_t
         "regions (string[]): r",
         "year (integer, required): y",
     ] {
-        assert!(wrong.err.contains(error), "{error}: {}", wrong.err);
+        assert!(invalid.err.contains(error), "{error}: {}", invalid.err);
     }
-    assert_eq!(wrong.ended(2), "");
+    assert_eq!(invalid.ended(2), "");
     for (args, words) in [
         (&["--input-json", "nowhere.json"][..], "nowhere.json: cannot be read"),
         (&[], "year: is missing; integer is required"),
@@ -333,9 +334,9 @@ async fn progress_of_a_sub_agent_is_indented_below_its_caller() {
     ])
     .await;
     let ran = place.run_with(&["agents", "run", "boss", "what is there?"], &asking(&gemini));
-    let told: Vec<_> = ran.err.lines().map(|line| line.split(" (").next().unwrap()).collect();
+    let reported: Vec<_> = ran.err.lines().map(|line| line.split(" (").next().unwrap()).collect();
     assert_eq!(
-        told[1..],
+        reported[1..],
         [
             "→ agent helper {\"query\":\"list them\"}",
             "  → list_tasks {}",
@@ -378,8 +379,8 @@ async fn an_unavailable_agent_names_the_missing_setting_and_then_works() {
     let environment = [asking(&gemini), vec![("FILES_ROOT", "root")]].concat();
     let run = place.run_with(&args, &environment).json();
     assert_eq!(run["output"]["summary"], "There is one file.");
-    let told = gemini.requests()[1]["contents"].to_string();
-    assert!(told.contains("only.txt"), "{told}");
+    let reported = gemini.requests()[1]["contents"].to_string();
+    assert!(reported.contains("only.txt"), "{reported}");
 }
 
 /// X-14, section 9: background runs of another gavel.
@@ -466,7 +467,7 @@ async fn a_run_is_followed_through_a_server_crash_and_its_in_doubt_call_is_settl
         &[],
     );
     raw.saw("tools/call").await;
-    serving.told("-KILL");
+    serving.reported("-KILL");
     let serving = serve(&place, &address, &environment);
 
     let followed = tokio::task::spawn_blocking(|| following.join().unwrap()).await.unwrap();
@@ -499,8 +500,8 @@ async fn a_run_is_followed_through_a_server_crash_and_its_in_doubt_call_is_settl
         shown.contains(&command) && shown.contains("call 1  raw / act  in_doubt"),
         "{shown}"
     );
-    for wrong in ["x", "x=happened", &format!("{action}=maybe")] {
-        let ran = place.run(&["runs", "resume", "--server", &server, id, "--settled", wrong]);
+    for invalid in ["x", "x=happened", &format!("{action}=maybe")] {
+        let ran = place.run(&["runs", "resume", "--server", &server, id, "--settled", invalid]);
         assert!(ran.err.contains("did_not_happen"), "{}", ran.err);
         ran.ended(2);
     }
@@ -537,7 +538,7 @@ async fn a_process_started_for_one_command_claims_no_run() {
     assert_eq!(begun.err, "");
     let left = begun.ended(0);
     asked(&gemini, 1).await;
-    serving.told("-KILL");
+    serving.reported("-KILL");
     let ran = place.run_with(&["agents", "run", "helper", "go"], &environment);
     assert_eq!(ran.ended(0), "Done.\n");
     place.run_with(&["chat", "hello"], &environment).ended(0);

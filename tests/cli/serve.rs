@@ -42,9 +42,9 @@ fn without_a_command_it_serves_prints_a_working_curl_and_stops_on_a_signal() {
     assert!(refused.err.contains("/time_zone"), "{}", refused.err);
     place.run(&["doctor", "--live", "--listen", &address]).ended(0);
     let seen = place.run(&["doctor", "--listen", &address]).ended(0);
-    let told = address.replace("localhost", "127.0.0.1");
+    let reported = address.replace("localhost", "127.0.0.1");
     assert!(
-        seen.contains(&format!("✓ address: {told} is in use by a gavel that answers")),
+        seen.contains(&format!("✓ address: {reported} is in use by a gavel that answers")),
         "{seen}"
     );
     assert_eq!(serving.stop(), Some(0));
@@ -76,11 +76,11 @@ fn a_key_is_sent_to_another_gavel_and_a_missing_one_is_explained() {
     for given in [("GAVEL_API_KEY", key), ("GAVEL_API_KEY_FILE", "key")] {
         assert_eq!(say(&[given]).json()["outcome_category"], "SUCCESS:RESPONSE_GIVEN");
     }
-    let wrong = format!("{key}x");
+    let invalid = format!("{key}x");
     for (environment, words) in [
         (&[][..], ["requires credentials", "in GAVEL_API_KEY"]),
         (
-            &[("GAVEL_API_KEY", wrong.as_str())],
+            &[("GAVEL_API_KEY", invalid.as_str())],
             [
                 "The credentials are invalid",
                 "GAVEL_API_KEY (or GAVEL_API_KEY_FILE) does not hold a valid key",

@@ -149,9 +149,9 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_another_gavel()
     ] {
         assert_eq!((strangers.status, strangers.out.as_str()), (1, ""), "{}", strangers.err);
     }
-    let wrong = lost.place.run(&["threads", "show", "x"]);
-    assert!(wrong.err.contains("gavel threads list"), "{}", wrong.err);
-    wrong.ended(2);
+    let invalid = lost.place.run(&["threads", "show", "x"]);
+    assert!(invalid.err.contains("gavel threads list"), "{}", invalid.err);
+    invalid.ended(2);
     assert_eq!(lost.serving.stop(), Some(0));
 }
 

@@ -270,14 +270,14 @@ fn json_is_read_strictly_and_its_errors_have_lines() {
     let right = "{\n\t\"name\": \"a\",\r\n\t\"description\": \"\\ud83d\\ude00\\t!\",\n\t\"system_prompt\": \"x\"\n}\n";
     let definition = Definition::read(right.as_bytes(), Form::Json, "x.json").unwrap();
     assert_eq!(definition.description, "😀\t!");
-    for (wrong, line) in [
+    for (invalid, line) in [
         ("{\n\"name\": 'a'\n}", 2),
         ("{\n\"name\": \"a\",\n}", 2),
         ("name: a", 1),
         ("{\n# no\n}", 2),
         ("{\"name\":\n\"\\ud83d\"}", 2),
     ] {
-        let shown = &errors(wrong, Form::Json)[0];
+        let shown = &errors(invalid, Form::Json)[0];
         assert!(
             shown.starts_with(&format!("x:{line}: the file: found text that is not JSON (")),
             "{shown}"
@@ -450,7 +450,7 @@ fn a_schema_may_be_json_text_in_every_format() {
         );
     }
     let head = "name: a\ndescription: d\nsystemPrompt: s\noutputConfig:\n  outputName: r\n  description: d\n  schema: ";
-    for (schema, told) in [
+    for (schema, reported) in [
         (
             "'{\"type\": \"objct\"}'",
             "x:7: outputConfig.schema.type: found \"objct\"; allowed: array, boolean",
@@ -463,7 +463,7 @@ fn a_schema_may_be_json_text_in_every_format() {
     ] {
         let shown = errors(format!("{head}{schema}\n"), Form::Yaml);
         assert!(
-            shown.len() == 1 && shown[0].starts_with("x:7: outputConfig.schema") && shown[0].contains(told),
+            shown.len() == 1 && shown[0].starts_with("x:7: outputConfig.schema") && shown[0].contains(reported),
             "{shown:?}"
         );
     }

@@ -109,7 +109,7 @@ fn a_dollar_brace_in_the_text_is_reported_with_its_line() {
 #[test]
 fn fields_of_other_programs_are_reported_with_gavels_names() {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
-    for (front_matter, told) in [
+    for (front_matter, reported) in [
         ("tools: Read, Grep, Glob", "a.md:4: tools: found \"Read, Grep, Glob\"; allowed: a list, here [read_file, grep, glob]".to_owned()),
         ("tools: mine", "a.md:4: tools: found \"mine\"; allowed: a list, here [mine]".to_owned()),
         (
@@ -136,16 +136,16 @@ fn fields_of_other_programs_are_reported_with_gavels_names() {
             "a.md:4: allowed-tools: found a field that gavel does not support; allowed: `tools`, a list of the names of tools".to_owned(),
         ),
     ] {
-        assert_eq!(shown(front_matter), [told], "{front_matter}");
+        assert_eq!(shown(front_matter), [reported], "{front_matter}");
     }
     let named = Definition::from_markdown("---\nname: Code Reviewer (v2)\ndescription: d\n---\nBe kind.\n", "a.md");
-    let told: Vec<_> = named
+    let reported: Vec<_> = named
         .expect_err("it is no name")
         .iter()
         .map(ToString::to_string)
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "a.md:2: name: found \"Code Reviewer (v2)\"; allowed: 1 to 64 letters, digits, `_` or `-`, such as `code-reviewer-v2`"
         ]
@@ -177,14 +177,14 @@ fn an_unquoted_colon_is_reported_with_the_way_to_write_it() {
                 Form::Yaml | Form::Json | Form::Proto => text.clone(),
             };
             let errors = Definition::read(text.as_bytes(), form, "a").expect_err("it is not YAML");
-            let told = errors[0].to_string();
+            let reported = errors[0].to_string();
             assert!(
-                told.contains(
+                reported.contains(
                     "the value of `description` holds `: `, so write it in quotes, or indented below `description: >-`"
                 ),
-                "{told}"
+                "{reported}"
             );
-            assert_eq!(errors.len(), 1, "{told}");
+            assert_eq!(errors.len(), 1, "{reported}");
         }
     }
 }

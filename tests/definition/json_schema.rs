@@ -65,7 +65,7 @@ fn every_accepted_spelling_is_valid_under_the_schema() {
 /// A definition whose shape the reader refuses is invalid under the schema, so an editor marks it.
 #[test]
 fn a_refused_definition_is_invalid_under_the_schema() {
-    let wrong = [
+    let invalid = [
         json!({"name": "two words"}),
         json!({"name": 5}),
         json!({"description": " "}),
@@ -109,7 +109,7 @@ fn a_refused_definition_is_invalid_under_the_schema() {
         json!({"max_iterations": 2}),
         json!({"mcpServers": {}}),
     ];
-    for more in wrong {
+    for more in invalid {
         let given = with(more);
         assert!(!is_read(&given), "{given}");
         assert!(!fits(&json_schema(), &given), "{given}");

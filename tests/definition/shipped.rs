@@ -63,14 +63,14 @@ fn the_schema_of_its_report_requires_locations_that_can_be_opened() {
         ("path", json!("")),
         ("note", json!("x")),
     ] {
-        let mut wrong = place.clone();
-        wrong[field] = value;
-        assert!(!validator.is_valid(&report(wrong)), "{field}");
+        let mut invalid = place.clone();
+        invalid[field] = value;
+        assert!(!validator.is_valid(&report(invalid)), "{field}");
     }
     for field in ["summary", "relevant_locations", "exploration", "open_questions"] {
-        let mut wrong = report(place.clone());
-        wrong.as_object_mut().unwrap().remove(field);
-        assert!(!validator.is_valid(&wrong), "{field}");
+        let mut invalid = report(place.clone());
+        invalid.as_object_mut().unwrap().remove(field);
+        assert!(!validator.is_valid(&invalid), "{field}");
     }
 }
 

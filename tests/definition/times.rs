@@ -142,10 +142,10 @@ fn the_timeout_of_an_agents_declaration_has_a_name_that_no_input_has() {
         let checked = definition.check_call(given.clone()).unwrap();
         let (input, timeout) = definition.split_call(checked);
         assert_eq!((input.len(), timeout), (1, Some(Duration::from_millis(2500))));
-        for wrong in [json!(0), json!(-5), json!("5m"), json!(true), json!(1e300)] {
-            given.insert(name.to_owned(), wrong.clone());
+        for invalid in [json!(0), json!(-5), json!("5m"), json!(true), json!(1e300)] {
+            given.insert(name.to_owned(), invalid.clone());
             let errors = definition.check_call(given.clone()).expect_err("it is no time");
-            assert_eq!(errors[0].name, name, "{wrong}");
+            assert_eq!(errors[0].name, name, "{invalid}");
         }
         given.insert(name.to_owned(), json!(null));
         assert_eq!(

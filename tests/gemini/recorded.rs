@@ -41,10 +41,10 @@ fn recordings() -> Option<Vec<Recording>> {
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
         PathBuf::from,
     );
-    let folder = shared.join("gemini/recorded");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
-        eprintln!("skipped: {} is missing", folder.display());
+    let directory = shared.join("gemini/recorded");
+    let Ok(entries) = std::fs::read_dir(&directory) else {
+        assert!(std::env::var_os("CI").is_none(), "{} is missing", directory.display());
+        eprintln!("skipped: {} is missing", directory.display());
         return None;
     };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -60,7 +60,7 @@ fn recordings() -> Option<Vec<Recording>> {
         }
     };
     let recordings: Vec<_> = paths.into_iter().map(read).collect();
-    assert!(!recordings.is_empty(), "{} is empty", folder.display());
+    assert!(!recordings.is_empty(), "{} is empty", directory.display());
     Some(recordings)
 }
 
@@ -200,7 +200,7 @@ fn apart(heard: &[String]) -> (Vec<&str>, Vec<&str>) {
 }
 
 fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard: &[String]) -> String {
-    let told = match answer {
+    let reported = match answer {
         Ok(turn) => {
             let parts: Vec<_> = turn.parts.iter().map(part).collect();
             let signatures = turn.content.get().matches("\"thoughtSignature\"").count();
@@ -234,7 +234,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
         ),
         _ => String::new(),
     };
-    format!("{}: {:?}{heard} {told}", recording.name, recording.kind())
+    format!("{}: {:?}{heard} {reported}", recording.name, recording.kind())
 }
 
 /// C-FR-012: every recorded reply is read, and every other file is recognized.

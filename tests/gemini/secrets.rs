@@ -82,7 +82,7 @@ async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
     // For the whole process: with a subscriber for one thread only, another test's thread may reach a callsite first,
     // which then stays disabled for all.
     tracing::subscriber::set_global_default(subscriber).unwrap();
-    let mut told = String::new();
+    let mut reported = String::new();
     for script in scripts {
         for way in ["unary", "stream", "check"] {
             let far = Far::start(script.clone()).await;
@@ -96,7 +96,7 @@ async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
                 "stream" => question.listen(&gemini).await.0.err().map(|fault| format!("{fault:?}")),
                 _ => gemini.check().await.err().map(|error| format!("{error:?} {error}")),
             };
-            told.push_str(&format!("{way}: {error:?}\n"));
+            reported.push_str(&format!("{way}: {error:?}\n"));
             for seen in far.seen() {
                 assert!(!seen.line.contains(KEY_CANARY), "{}", seen.line);
             }
@@ -107,9 +107,9 @@ async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
         log.contains("model_attempt") && log.contains("retrying"),
         "the log was not captured: {log}"
     );
-    assert!(told.contains("429 X") && told.contains("400 X"), "{told}");
+    assert!(reported.contains("429 X") && reported.contains("400 X"), "{reported}");
     for canary in [KEY_CANARY, SAID_CANARY, ANSWER_CANARY] {
-        for (name, text) in [("log", &log), ("errors", &told)] {
+        for (name, text) in [("log", &log), ("errors", &reported)] {
             let line = text.lines().find(|line| line.contains(canary));
             assert_eq!(line, None, "{canary:?} is in the {name}");
         }

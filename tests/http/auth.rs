@@ -154,25 +154,25 @@ async fn an_invalid_key_gets_no_further_detail() {
         ..Setup::default()
     })
     .await;
-    let mut told = Vec::new();
-    for wrong in [
+    let mut reported = Vec::new();
+    for invalid in [
         "Bearer canary-key-3",
         "Bearer canary-key-",
         "Basic canary-key-1",
         "Bearer",
         "Bearer ",
     ] {
-        let answer = ask(&edge, wrong, HI).await;
+        let answer = ask(&edge, invalid, HI).await;
         let problem = answer.problem(401, "unauthenticated");
         assert_eq!(
             answer.header("www-authenticate"),
             "Bearer realm=\"gavel\", error=\"invalid_token\""
         );
         assert!(!answer.text.contains("canary"), "{}", answer.text);
-        told.push(problem["detail"].clone());
+        reported.push(problem["detail"].clone());
     }
-    told.dedup();
-    assert_eq!(told.len(), 1, "one wording for every invalid credential");
+    reported.dedup();
+    assert_eq!(reported.len(), 1, "one wording for every invalid credential");
 }
 
 #[tokio::test]
@@ -222,8 +222,8 @@ async fn an_invalid_token_is_refused() {
     let edge = with_shared_secret().await;
     let expired = token(|claims| claims["exp"] = json!(1));
     let foreign = token(|claims| claims["aud"] = json!("another"));
-    for wrong in [expired, foreign, "x.y.z".to_owned()] {
-        ask(&edge, &format!("Bearer {wrong}"), HI)
+    for invalid in [expired, foreign, "x.y.z".to_owned()] {
+        ask(&edge, &format!("Bearer {invalid}"), HI)
             .await
             .problem(401, "unauthenticated");
     }

@@ -77,7 +77,7 @@ pub struct Running {
     pub client: reqwest::Client,
     pub handle: ServerHandle,
     task: JoinHandle<std::io::Result<()>>,
-    _folder: TempDir,
+    _scratch: TempDir,
 }
 
 impl Drop for Running {
@@ -106,7 +106,7 @@ pub async fn serve(setup: Setup) -> Running {
     };
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
     let quota = Arc::new(Fixed(setup.quota));
-    let (runs, kept, folder) = runs(&engine, quota.clone()).await;
+    let (runs, kept, scratch) = runs(&engine, quota.clone()).await;
     let directory = Directory::new(Arc::default(), kept.clone(), engine.tools.clone(), Models::default());
     let directory = Arc::new(directory);
     let settings = ThreadSettings {
@@ -155,28 +155,28 @@ pub async fn serve(setup: Setup) -> Running {
         client,
         handle,
         task,
-        _folder: folder,
+        _scratch: scratch,
     }
 }
 
 /// Runs need a store; there are no agents.
 async fn runs(engine: &Engine, quota: Arc<Fixed>) -> (Arc<Runs>, Arc<Store>, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+    let scratch = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", scratch.path().join("runs.db").display());
     let store = Store::open(StoreConfig::new(url, InstanceId::new())).await.unwrap();
     let agents = Arc::new(Agents {
         engine: engine.clone(),
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        approvals_expire: gavel::engine::approvals::STANDS,
+        approvals_expire: gavel::engine::approvals::DEFAULT_EXPIRY,
         running: agent::Running::default(),
     });
     let at_once = AtOnce {
         waited_for: 8,
         background: 8,
     };
-    (Runs::new(agents, quota, at_once), store, folder)
+    (Runs::new(agents, quota, at_once), store, scratch)
 }
 
 pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {

@@ -156,19 +156,19 @@ fn a_file_of_another_client_is_read_as_intended() {
         .collect();
     assert_eq!(states, [("My-Files", false), ("off", true), ("off-too", true)]);
     assert_eq!(config.servers[0].timeout, Duration::from_millis(60));
-    let told: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     for part in [
         "mcp.json line 5, /servers/My Files/timeout: 60 milliseconds; for 60 seconds write 60000",
         "mcp.json line 4, /servers/My Files: a server's name must not contain white space; the name `My-Files` is used",
     ] {
-        assert!(told.iter().any(|warning| warning == part), "{part}: {told:#?}");
+        assert!(reported.iter().any(|warning| warning == part), "{part}: {reported:#?}");
     }
-    let wrong =
+    let invalid =
         issues("{\n \"servers\": {\n  \"a b\": {\"command\": \"${input:key}\"},\n  \"a-b\": {\"command\": \"x\"}}}");
-    let told: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = invalid.iter().map(ToString::to_string).collect();
     assert!(
-        told[0].starts_with("mcp.json line 3, /servers/a b/command: `input:key` is not the name"),
-        "{told:?}"
+        reported[0].starts_with("mcp.json line 3, /servers/a b/command: `input:key` is not the name"),
+        "{reported:?}"
     );
     let twice = issues("{\"mcpServers\": {\"a b\": {\"command\": \"x\"},\n  \"a-b\": {\"command\": \"x\"}}}");
     assert_eq!(
@@ -266,10 +266,10 @@ fn invalid_paths_are_errors_with_their_location() {
         "recipients": ["to", "cc[0]"], "singleLine": [""], "times": {"begin": "start", "end": "events[].end"},
     }}}}}});
     let issues = McpConfig::from_json(&text.to_string(), &env).unwrap_err();
-    let told: Vec<_> = issues.iter().map(ToString::to_string).collect();
+    let reported: Vec<_> = issues.iter().map(ToString::to_string).collect();
     let at = "mcp.json line 1, /mcpServers/s/gavel/tools/send";
     assert_eq!(
-        told,
+        reported,
         [
             format!("{at}/recipients/1: `cc[0]`; allowed: a path such as to, message.cc or attendees[].email"),
             format!("{at}/singleLine/0: ``; allowed: a path such as to, message.cc or attendees[].email"),
@@ -303,12 +303,12 @@ fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
     );
     assert_eq!(off(&["ID", "SECRET_FILE", "KEY"]), None);
     assert_eq!(off(&["ACCOUNT"]), None);
-    for wrong in [json!("ID"), json!(["ID"]), json!([[]]), json!([[1]])] {
-        let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": wrong}}}});
+    for invalid in [json!("ID"), json!(["ID"]), json!([[]]), json!([[1]])] {
+        let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": invalid}}}});
         assert_eq!(
             issues(&text.to_string())[0].pointer,
             "/mcpServers/mail/gavel/requiredEnv",
-            "{wrong}"
+            "{invalid}"
         );
     }
 }

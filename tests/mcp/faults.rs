@@ -73,14 +73,14 @@ async fn a_child_that_exits_at_once_is_reported_with_its_last_stderr_lines() {
 /// The reason names the part of the entry that is to blame, and the stderr line that describes the failure.
 #[tokio::test]
 async fn a_child_that_does_not_start_is_reported_with_the_part_that_is_to_blame() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
     std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
     let plain = file.to_str().unwrap();
-    let script = folder.path().join("script");
+    let script = directory.path().join("script");
     std::fs::copy(&file, &script).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let empty = folder.path().to_str().unwrap();
+    let empty = directory.path().to_str().unwrap();
     let trace = "echo 'npm error code E404' >&2; echo 'npm error 404 Not Found' >&2; echo 'A log is in x' >&2; exit 1";
     for (entry, words) in [
         (
@@ -670,9 +670,9 @@ async fn a_new_session_with_a_changed_tool_gets_no_approved_call() {
             _ => None,
         })
         .await;
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let options = McpOptions {
-            pins: Some(folder.path().join("pins.json")),
+            pins: Some(directory.path().join("pins.json")),
             ..McpOptions::default()
         };
         let mut entry = http(&server.url);

@@ -78,9 +78,9 @@ async fn a_child_that_floods_is_disconnected_and_other_servers_work() {
     let mut kinds = messages();
     kinds.push(("no messages", "working…".to_owned()));
     for (what, line) in kinds {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("line"), line).unwrap();
-        let mut entry = by_hand(folder.path(), ACT);
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("line"), line).unwrap();
+        let mut entry = by_hand(directory.path(), ACT);
         // It floods once it has listed its tools.
         let script = entry["args"][1].as_str().unwrap().replace(
             r#"say "$(cat list)" ;;"#,

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// The directory with the servers' certificate and key; without it they use plain HTTP.
-pub(crate) const FOLDER: &str = "GAVEL_TEST_TLS";
+pub(crate) const DIRECTORY: &str = "GAVEL_TEST_TLS";
 /// The one protocol that they then support.
 pub(crate) const PROTOCOL: &str = "GAVEL_TEST_ALPN";
 
@@ -28,10 +28,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 fn tls() -> Option<&'static TlsAcceptor> {
     static TLS: OnceLock<Option<TlsAcceptor>> = OnceLock::new();
     let set_up = || {
-        let folder = std::env::var(FOLDER).ok()?;
-        let folder = Path::new(&folder);
-        let certificate = CertificateDer::from_pem_file(folder.join("certificate.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
+        let directory = std::env::var(DIRECTORY).ok()?;
+        let directory = Path::new(&directory);
+        let certificate = CertificateDer::from_pem_file(directory.join("certificate.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(directory.join("key.pem")).unwrap();
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()

@@ -117,17 +117,17 @@ fn malformed_answers() -> Vec<&'static str> {
 }
 
 /// All texts of the bridge: about its server, the omitted tools, and a call.
-fn told(mcp: &Mcp, reply: &Option<CallReply>) -> String {
+fn reported(mcp: &Mcp, reply: &Option<CallReply>) -> String {
     let status = mcp.status().remove(0);
-    let mut told = format!("{} ", status.reason.unwrap_or_default());
+    let mut reported = format!("{} ", status.reason.unwrap_or_default());
     for left in &mcp.catalog().left_out {
-        told.push_str(&format!("{} {} ", left.tool, left.reason));
+        reported.push_str(&format!("{} {} ", left.tool, left.reason));
     }
     if let Some(CallReply::Failed(failure) | CallReply::Unknown(failure) | CallReply::NotSent(failure)) = reply {
-        told.push_str(&failure.message);
+        reported.push_str(&failure.message);
         assert!(!failure.message.trim().is_empty());
     }
-    told
+    reported
 }
 
 /// Malformed results and answers of a call, as JSON and as events.
@@ -158,7 +158,7 @@ async fn a_malformed_answer_to_a_call_is_reported_in_gavels_own_words() {
         for n in 0..count {
             until(&mcp, |mcp| mcp.status()[0].state == ServerState::Up).await;
             let reply = call(&mcp, "act", json!({"n": n})).await;
-            says_nothing_of_a_parser(&format!("answer {n} with {head}"), &told(&mcp, &Some(reply)));
+            says_nothing_of_a_parser(&format!("answer {n} with {head}"), &reported(&mcp, &Some(reply)));
         }
     }
 }
@@ -228,6 +228,6 @@ async fn a_malformed_handshake_or_list_is_reported_in_gavels_own_words() {
         .await;
         let mcp = bridge(&http(&server.url));
         until(&mcp, |mcp| mcp.status()[0].state != ServerState::Connecting).await;
-        says_nothing_of_a_parser(&what, &told(&mcp, &None));
+        says_nothing_of_a_parser(&what, &reported(&mcp, &None));
     }
 }

@@ -329,9 +329,9 @@ trap '' TERM; while [ -e linger ]; do sleep 0.02; done
 "#;
 
 /// Its entry, with these tools.
-pub(crate) fn by_hand(folder: &std::path::Path, tools: &str) -> serde_json::Value {
-    std::fs::write(folder.join("list"), format!(r#"{{"tools":[{tools}]}}"#)).unwrap();
-    json!({"command": "sh", "args": ["-c", BY_HAND], "cwd": folder})
+pub(crate) fn by_hand(directory: &std::path::Path, tools: &str) -> serde_json::Value {
+    std::fs::write(directory.join("list"), format!(r#"{{"tools":[{tools}]}}"#)).unwrap();
+    json!({"command": "sh", "args": ["-c", BY_HAND], "cwd": directory})
 }
 
 pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#;
@@ -339,10 +339,10 @@ pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#
 /// Promise 5: a tool that JSON readers refuse does not hide the others.
 #[tokio::test]
 async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let schema = format!(r#"{}"x"{}"#, r#"{"not":"#.repeat(200), "}".repeat(200));
     let tools = format!(r#"{{"name":"deep","inputSchema":{schema}}},{{"title":{schema}}},{ACT}"#);
-    let mcp = bridge(&by_hand(folder.path(), &tools));
+    let mcp = bridge(&by_hand(directory.path(), &tools));
     let catalog = up(&mcp).await;
     assert_eq!(tool(&catalog, "act").name.as_ref(), "act");
     let left: Vec<_> = catalog
@@ -359,11 +359,11 @@ async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
 /// reports it at once. No caller waits for the timeout.
 #[tokio::test]
 async fn an_answer_that_json_readers_refuse_is_repaired_or_reported_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let mcp = bridge(&by_hand(folder.path(), ACT));
+    let directory = tempfile::tempdir().unwrap();
+    let mcp = bridge(&by_hand(directory.path(), ACT));
     up(&mcp).await;
     let answer = async |text: &str| {
-        std::fs::write(folder.path().join("answer"), text).unwrap();
+        std::fs::write(directory.path().join("answer"), text).unwrap();
         let began = std::time::Instant::now();
         let reply = call(&mcp, "act", json!({})).await;
         assert!(began.elapsed() < PATIENCE / 2, "{text} took {:?}", began.elapsed());

@@ -44,15 +44,15 @@ fn script(package: &str) -> PathBuf {
         }
         prefix
     });
-    folder(prefix, package).join("dist/index.js")
+    directory(prefix, package).join("dist/index.js")
 }
 
-fn folder(prefix: &Path, package: &str) -> PathBuf {
+fn directory(prefix: &Path, package: &str) -> PathBuf {
     prefix.join("node_modules/@modelcontextprotocol").join(package)
 }
 
 fn is_installed(prefix: &Path, package: &str) -> bool {
-    std::fs::read(folder(prefix, package).join("package.json"))
+    std::fs::read(directory(prefix, package).join("package.json"))
         .is_ok_and(|text| serde_json::from_slice::<Value>(&text).unwrap()["version"] == VERSION)
 }
 

@@ -11,16 +11,16 @@ use gavel::adapters::mcp::ServerState;
 use gavel::ports::tools::Tools;
 
 use super::raw::RawServer;
-use super::raw::lane::{FOLDER, PROTOCOL};
+use super::raw::lane::{DIRECTORY, PROTOCOL};
 use super::support::{bridge, http, until};
 
 /// Runs tests in a separate process, whose servers use `protocol` over TLS; returns how many have passed.
 fn run(protocol: &str, tests: &[&str], trusts_them: bool) -> u32 {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let issue = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (servers, other) = (issue(), issue());
     let file = |name: &str, pem: String| {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         std::fs::write(&path, pem).unwrap();
         path
     };
@@ -31,7 +31,7 @@ fn run(protocol: &str, tests: &[&str], trusts_them: bool) -> u32 {
         .args(tests)
         .env("SSL_CERT_FILE", file("trusted.pem", trusted.cert.pem()))
         .env_remove("SSL_CERT_DIR")
-        .env(FOLDER, folder.path())
+        .env(DIRECTORY, directory.path())
         .env(PROTOCOL, protocol)
         .output()
         .unwrap();

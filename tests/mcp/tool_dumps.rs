@@ -12,24 +12,26 @@ use super::raw::{Answer, RawServer};
 use super::support::{bridge, http, up};
 
 /// The directory with the dumps; `None`, with a message, if it is missing and not required.
-fn folder() -> Option<PathBuf> {
+fn directory() -> Option<PathBuf> {
     let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
         PathBuf::from,
     );
-    let folder = shared.join("mcp-tools");
-    if folder.is_dir() {
-        return Some(folder);
+    let directory = shared.join("mcp-tools");
+    if directory.is_dir() {
+        return Some(directory);
     }
-    assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
-    eprintln!("skipped: {} is missing", folder.display());
+    assert!(std::env::var_os("CI").is_none(), "{} is missing", directory.display());
+    eprintln!("skipped: {} is missing", directory.display());
     None
 }
 
 fn dumps() -> BTreeMap<String, Value> {
-    let Some(folder) = folder() else { return BTreeMap::new() };
+    let Some(directory) = directory() else {
+        return BTreeMap::new();
+    };
     let mut dumps = BTreeMap::new();
-    for file in std::fs::read_dir(folder).unwrap() {
+    for file in std::fs::read_dir(directory).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "json") {
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -61,9 +63,9 @@ async fn every_tool_is_shown_within_the_rules_and_its_arguments_are_valid_under_
             let place = format!("{server}/{}", tool.name);
             let shown: Value = serde_json::from_str(tool.model_schema.get()).unwrap();
             assert_eq!(shown["type"], "object", "{place}");
-            let mut wrong = Vec::new();
-            check(&shown, "", &mut wrong);
-            assert!(wrong.is_empty(), "{place}: {wrong:#?}");
+            let mut invalid = Vec::new();
+            check(&shown, "", &mut invalid);
+            assert!(invalid.is_empty(), "{place}: {invalid:#?}");
             for full in [true, false] {
                 let arguments: Value = serde_json::from_str(&sample(&shown, full).to_string()).unwrap();
                 // The first check compiles the patterns; after that no ordinary call needs a separate thread.
@@ -108,7 +110,7 @@ async fn one_invalid_tool_never_hides_the_rest() {
 }
 
 /// The rules of WIRE.md for `parametersJsonSchema`.
-fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
+fn check(schema: &Value, at: &str, invalid: &mut Vec<String>) {
     const REFUSED: [&str; 12] = [
         "$ref",
         "$defs",
@@ -125,11 +127,11 @@ fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
     ];
     const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
     let Value::Object(object) = schema else {
-        wrong.push(format!("{at}: {schema} is not a schema object"));
+        invalid.push(format!("{at}: {schema} is not a schema object"));
         return;
     };
     for key in REFUSED.iter().filter(|key| object.contains_key(**key)) {
-        wrong.push(format!("{at}: `{key}`"));
+        invalid.push(format!("{at}: `{key}`"));
     }
     let types: Vec<&Value> = match object.get("type") {
         None => Vec::new(),
@@ -140,15 +142,15 @@ fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
         .iter()
         .all(|kind| TYPES.contains(&kind.as_str().unwrap_or_default()))
     {
-        wrong.push(format!("{at}: type {types:?}"));
+        invalid.push(format!("{at}: type {types:?}"));
     }
     if types.contains(&&json!("array")) && !object.contains_key("items") && !object.contains_key("prefixItems") {
-        wrong.push(format!("{at}: an array without items"));
+        invalid.push(format!("{at}: an array without items"));
     }
     if let Some(Value::Array(values)) = object.get("enum")
         && !values.iter().all(|value| value.is_string() || value.is_number())
     {
-        wrong.push(format!("{at}: enum {values:?}"));
+        invalid.push(format!("{at}: enum {values:?}"));
     }
     for (name, schema) in object
         .get("properties")
@@ -156,11 +158,11 @@ fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
         .into_iter()
         .flatten()
     {
-        check(schema, &format!("{at}/{name}"), wrong);
+        check(schema, &format!("{at}/{name}"), invalid);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(schema) = object.get(key).filter(|schema| !schema.is_boolean()) {
-            check(schema, &format!("{at}/{key}"), wrong);
+            check(schema, &format!("{at}/{key}"), invalid);
         }
     }
     for key in ["anyOf", "prefixItems"] {
@@ -171,7 +173,7 @@ fn check(schema: &Value, at: &str, wrong: &mut Vec<String>) {
             .flatten()
             .enumerate()
         {
-            check(schema, &format!("{at}/{key}/{n}"), wrong);
+            check(schema, &format!("{at}/{key}/{n}"), invalid);
         }
     }
 }

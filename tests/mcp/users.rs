@@ -14,9 +14,9 @@ use super::raw::{Answer, RawServer, tools};
 use super::stdio::{ACT, by_hand, runs};
 use super::support::{Call, bridge, bridge_with, data, http, not_sent, tool, unknown, until, up};
 
-fn start(folder: &Path, options: McpOptions) -> Arc<Mcp> {
-    std::fs::write(folder.join("answer"), r#"{"content":[],"structuredContent":1}"#).unwrap();
-    let mut entry = by_hand(folder, ACT);
+fn start(directory: &Path, options: McpOptions) -> Arc<Mcp> {
+    std::fs::write(directory.join("answer"), r#"{"content":[],"structuredContent":1}"#).unwrap();
+    let mut entry = by_hand(directory, ACT);
     entry["gavel"] = json!({"connection": "per_user", "tools": {"act": {"sideEffect": false, "timeoutMs": 300}}});
     bridge_with(&entry, options)
 }
@@ -30,73 +30,73 @@ async fn call(mcp: &Arc<Mcp>, user: &str) -> CallReply {
 }
 
 /// The children that were ever started.
-fn started(folder: &Path) -> Vec<u32> {
-    let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+fn started(directory: &Path) -> Vec<u32> {
+    let pids = std::fs::read_to_string(directory.join("pids")).unwrap();
     pids.lines().map(|pid| pid.parse().unwrap()).collect()
 }
 
-fn running(folder: &Path) -> usize {
-    started(folder).into_iter().filter(|pid| runs(*pid)).count()
+fn running(directory: &Path) -> usize {
+    started(directory).into_iter().filter(|pid| runs(*pid)).count()
 }
 
 /// Promise 5: however many users arrive at once, the number of children is limited, plus one for listing.
 #[tokio::test]
 async fn users_over_the_limit_start_no_child() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
     let options = McpOptions {
         max_users: 2,
         ..McpOptions::default()
     };
-    let mcp = start(folder, options);
+    let mcp = start(directory, options);
     up(&mcp).await;
-    let hold = folder.join("hold");
+    let hold = directory.join("hold");
     std::fs::write(&hold, "").unwrap();
     let beyond = async {
-        until(&mcp, |_| started(folder).len() == 3).await;
+        until(&mcp, |_| started(directory).len() == 3).await;
         for user in ["three", "four"] {
             let failure = not_sent(call(&mcp, user).await);
             assert_eq!(failure.code, FailureCode::Unavailable);
             let words = "2 users have a connection of their own, and all are in use";
             assert_eq!(failure.message, words);
         }
-        assert_eq!((started(folder).len(), mcp.status()[0].users), (3, 2));
+        assert_eq!((started(directory).len(), mcp.status()[0].users), (3, 2));
         std::fs::remove_file(&hold).unwrap();
     };
     let (one, two, ()) = tokio::join!(call(&mcp, "one"), call(&mcp, "two"), beyond);
     assert_eq!((data(one), data(two)), (json!(1), json!(1)));
     // Idle children make room, and have exited before another takes their slot, even if that takes long.
-    let linger = folder.join("linger");
+    let linger = directory.join("linger");
     std::fs::write(&linger, "").unwrap();
     let failure = not_sent(call(&mcp, "three").await);
     assert_eq!(failure.message, "the server is still being connected");
-    assert_eq!((started(folder).len(), running(folder)), (3, 3));
+    assert_eq!((started(directory).len(), running(directory)), (3, 3));
     std::fs::remove_file(&linger).unwrap();
     for user in ["three", "four", "five", "six", "three"] {
         assert_eq!(data(call(&mcp, user).await), json!(1));
-        assert!(running(folder) <= 3, "{user}");
+        assert!(running(directory) <= 3, "{user}");
     }
-    assert_eq!((started(folder).len(), mcp.status()[0].users), (8, 2));
+    assert_eq!((started(directory).len(), mcp.status()[0].users), (8, 2));
     mcp.shutdown().await;
 }
 
 #[tokio::test]
 async fn an_idle_child_of_a_user_ends_without_further_calls() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
     let options = McpOptions {
         user_idle: Duration::from_millis(300),
         ..McpOptions::default()
     };
-    let mcp = start(folder, options);
+    let mcp = start(directory, options);
     assert_eq!(data(call(&mcp, "one").await), json!(1));
-    let [lists, own] = started(folder)[..] else {
-        panic!("{:?}", started(folder))
+    let [lists, own] = started(directory)[..] else {
+        panic!("{:?}", started(directory))
     };
     until(&mcp, |mcp| mcp.status()[0].users == 0 && !runs(own)).await;
     assert!(runs(lists));
     // A child that is in use is not idle, however long it takes.
-    let hold = folder.join("hold");
+    let hold = directory.join("hold");
     std::fs::write(&hold, "").unwrap();
     let (reply, ()) = tokio::join!(call(&mcp, "one"), async {
         tokio::time::sleep(Duration::from_millis(900)).await;
@@ -109,8 +109,8 @@ async fn an_idle_child_of_a_user_ends_without_further_calls() {
 /// Promise 5: a child that does not answer one user does not count against the others.
 #[tokio::test]
 async fn a_child_that_does_not_answer_one_user_does_not_affect_the_others() {
-    let folder = tempfile::tempdir().unwrap();
-    let mcp = start(folder.path(), McpOptions::default());
+    let directory = tempfile::tempdir().unwrap();
+    let mcp = start(directory.path(), McpOptions::default());
     let act = tool(&*up(&mcp).await, "act");
     for _ in 0..5 {
         let call = Call {

@@ -76,7 +76,7 @@ impl Server {
         let mut command = as_unprivileged_user();
         let mut script = command
             .args(["sh", "-c", SCRIPT])
-            .env("BIN", bin_folder())
+            .env("BIN", bin_directory())
             .env("PORT", port.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -209,28 +209,28 @@ fn id(arguments: &[&str]) -> Option<String> {
 }
 
 /// The directory of the newest installed PostgreSQL.
-fn bin_folder() -> PathBuf {
-    if let Some(folder) = std::env::var_os("PG_BIN") {
-        return folder.into();
+fn bin_directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os("PG_BIN") {
+        return directory.into();
     }
     let mut installed: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
-        .filter(|(_, folder)| folder.join("initdb").is_file())
+        .filter(|(_, directory)| directory.join("initdb").is_file())
         .collect();
     installed.sort();
-    if let Some((_, folder)) = installed.pop() {
-        return folder;
+    if let Some((_, directory)) = installed.pop() {
+        return directory;
     }
     std::env::var_os("PATH")
-        .and_then(|path| std::env::split_paths(&path).find(|folder| is_postgres(folder)))
+        .and_then(|path| std::env::split_paths(&path).find(|directory| is_postgres(directory)))
         .expect("no PostgreSQL is installed (initdb); on Debian: apt-get install postgresql")
 }
 
-fn is_postgres(folder: &Path) -> bool {
-    folder.join("initdb").is_file() && folder.join("postgres").is_file()
+fn is_postgres(directory: &Path) -> bool {
+    directory.join("initdb").is_file() && directory.join("postgres").is_file()
 }
 
 /// A connection to PostgreSQL that can fall silent without closing.

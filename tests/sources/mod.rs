@@ -9,9 +9,9 @@ pub(crate) fn root() -> &'static Path {
 }
 
 /// Every Rust file below a directory.
-pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(rust_files(&path));

@@ -415,7 +415,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
     let otherwise = format!(
         "UPDATE tool_invocation_log SET status = 'failed', result = NULL, error_code = 'tool_error' WHERE id = '{action}'"
     );
-    let wrong = Head {
+    let invalid = Head {
         number: 8,
         hash: at(7).hash,
     };
@@ -532,10 +532,10 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
         ),
         (
             "an invalid head",
-            format!("UPDATE audit_head SET hash = '{}'", wrong.hash),
+            format!("UPDATE audit_head SET hash = '{}'", invalid.hash),
             none(),
             vec![Finding::HeadMismatch {
-                head: wrong,
+                head: invalid,
                 expected: head.clone(),
             }],
         ),
@@ -784,7 +784,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     let state = "SELECT a.status, a.settled_by, t.status FROM agent_action a JOIN tool_invocation_log t ON t.id = a.id";
     assert_eq!(db.line(state).await, "in_doubt - in_doubt");
     let mut subjects = Vec::new();
-    for (attempt, happened, told) in [(0, true, "completed"), (1, false, "failed")] {
+    for (attempt, happened, reported) in [(0, true, "completed"), (1, false, "failed")] {
         let by = "grace";
         let resuming = Reopen {
             place: by_caller(false, None, &[(sent.id, happened)]),
@@ -793,7 +793,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
         let Reopened::Yes(Some(lease)) = store.reopen(resuming).await.unwrap() else {
             panic!("it is reopened")
         };
-        assert_eq!(db.line(state).await, format!("{told} {by} {told}"));
+        assert_eq!(db.line(state).await, format!("{reported} {by} {reported}"));
         let late = store.settle(settle("dave", happened)).await.unwrap();
         assert!(matches!(late, SettleDone::NotInDoubt(_)), "{late:?}");
         let again = finished(lease, &run, RunStatus::Paused, vec![]);
@@ -969,7 +969,8 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     whole(&db).await;
     // the outcome that a person reported for an in-doubt call is its outcome in the tool-call log and in the
     // action.
-    let told = |status: &str| format!("UPDATE tool_invocation_log SET status = '{status}', error_code = 'tool_error'");
+    let reported =
+        |status: &str| format!("UPDATE tool_invocation_log SET status = '{status}', error_code = 'tool_error'");
     for hidden in [
         "status = 'expired', started_at = NULL",
         "status = 'failed', error_code = 'tool_error', side_effect = FALSE",
@@ -997,7 +998,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     db.run("UPDATE tool_invocation_log SET status = 'completed'").await;
     whole(&db).await;
     for status in ["failed", "in_doubt"] {
-        db.run(&told(status)).await;
+        db.run(&reported(status)).await;
         let otherwise = Finding::OutcomeMismatch {
             decision_id: run.id.to_string(),
             action_id: sent.id.to_string(),

@@ -96,11 +96,11 @@ pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
         arguments.starts_with("\"hmac:") && arguments.ends_with('"'),
         "{arguments}"
     );
-    let told = db
+    let reported = db
         .line("SELECT input_hash FROM tool_invocation_log WHERE sequence = 1")
         .await;
     assert_eq!(
-        format!("\"{told}\""),
+        format!("\"{reported}\""),
         arguments,
         "the hash that distinguishes calls is keyed as well"
     );

@@ -81,8 +81,8 @@ pub(crate) async fn a_change_makes_a_version_and_identical_content_does_not(db: 
     let numbers = store.numbers(&tenant(), &project()).await.unwrap();
     assert_eq!(numbers, [("a".into(), 1), ("b".into(), 3)].into());
     let current = store.current(&tenant(), &project()).await.unwrap();
-    let told: Vec<_> = current.iter().map(|kept| (&*kept.agent, kept.version)).collect();
-    assert_eq!(told, [("a", 1), ("b", 3)]);
+    let reported: Vec<_> = current.iter().map(|kept| (&*kept.agent, kept.version)).collect();
+    assert_eq!(reported, [("a", 1), ("b", 3)]);
     assert_eq!(&*current[1].hash, "hash of one");
 }
 
@@ -102,11 +102,11 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
         };
         store.versions(&tenant(), &project(), agent, &query).await
     };
-    let (mut token, mut told) = (None, Vec::new());
+    let (mut token, mut reported) = (None, Vec::new());
     loop {
         let read = page("a", token).await.unwrap();
         assert!(read.items.len() <= 2);
-        told.extend(
+        reported.extend(
             read.items
                 .iter()
                 .map(|one| (one.version, one.current, one.hash.to_string())),
@@ -118,9 +118,9 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
         }
     }
     let expected: Vec<_> = (1..=5).rev().map(|n| (n, n == 5, format!("hash of {n}"))).collect();
-    assert_eq!(told, expected);
-    for wrong in ["", "x", "AAAA"] {
-        assert!(page("a", Some(wrong.to_owned())).await.is_err(), "{wrong:?}");
+    assert_eq!(reported, expected);
+    for invalid in ["", "x", "AAAA"] {
+        assert!(page("a", Some(invalid.to_owned())).await.is_err(), "{invalid:?}");
     }
 }
 

@@ -388,8 +388,8 @@ async fn an_invalid_url_is_an_error_that_hides_it() {
 /// A file that is not a database is left unchanged, and waiting would not help.
 #[tokio::test]
 async fn a_file_that_is_not_a_database_is_an_error_at_once_and_is_unchanged() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notes.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
     let words = "not a database, but someone's notes. ".repeat(100);
     std::fs::write(&path, &words).unwrap();
     let url = format!("sqlite://{}", path.display());

@@ -259,9 +259,9 @@ pub(crate) async fn a_slow_query_gets_an_error_and_the_store_stays_ready(db: Tes
         store.ping().await.unwrap();
         asked.elapsed()
     };
-    let (told, probed) = tokio::join!(analysts, probe);
-    for told in told {
-        assert_eq!(told, Err(QueryError::TooSlow { limit }));
+    let (reported, probed) = tokio::join!(analysts, probe);
+    for reported in reported {
+        assert_eq!(reported, Err(QueryError::TooSlow { limit }));
     }
     assert!(probed < limit / 2, "{probed:?}");
     store.shutdown().await;

@@ -749,11 +749,11 @@ pub(crate) async fn no_call_starts_after_a_run_is_cancelled(db: TestDb) {
         assert_eq!(store.append(begins(below, 2)).await.unwrap(), Committed::ApprovalGone);
     }
     // Entries that start no call are still written: the result of the call, and the end.
-    let told = Append {
+    let reported = Append {
         run: grandchild.id,
         ..entries(lease, 2..=2)
     };
-    assert_eq!(store.append(told).await.unwrap(), Committed::Written);
+    assert_eq!(store.append(reported).await.unwrap(), Committed::Written);
     for beside in [&sibling, &run] {
         assert_eq!(store.append(begins(beside, 1)).await.unwrap(), Committed::Written);
     }
@@ -907,10 +907,10 @@ pub(crate) async fn the_table_of_runs_refuses_contradictory_rows(db: TestDb) {
         (over.id, "started_at = NULL"),
         (waiting.id, "holder = 'x'"),
     ] {
-        let told = db
+        let reported = db
             .try_run(&format!("UPDATE agent_run SET {lie} WHERE id = '{id}'"))
             .await;
-        assert!(told.is_err(), "{lie}");
+        assert!(reported.is_err(), "{lie}");
     }
     db.run(&format!("UPDATE agent_run SET fence = 2 WHERE id = '{}'", run.id))
         .await;
@@ -1050,9 +1050,12 @@ pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
     assert_eq!(called[0].parent_run_id, Some(caller.id));
     assert_eq!(all(&store, query(r#"parent_run_id = "*""#)).await.len(), 50);
 
-    for wrong in [r#"state = "running""#, r#"status = "done""#] {
-        let told = store.list(&tenant(), &project(), &query(wrong)).await.unwrap_err();
-        assert!(matches!(told, QueryError::Invalid { field: "filter", .. }), "{told}");
+    for invalid in [r#"state = "running""#, r#"status = "done""#] {
+        let reported = store.list(&tenant(), &project(), &query(invalid)).await.unwrap_err();
+        assert!(
+            matches!(reported, QueryError::Invalid { field: "filter", .. }),
+            "{reported}"
+        );
     }
 }
 
@@ -1099,16 +1102,16 @@ pub(crate) async fn no_user_sees_another_users_runs(db: TestDb) {
         page_token: page.next_page_token,
         ..one
     };
-    let told = store.list(&tenant(), &elsewhere, &next).await.unwrap_err();
+    let reported = store.list(&tenant(), &elsewhere, &next).await.unwrap_err();
     assert!(
         matches!(
-            told,
+            reported,
             QueryError::Invalid {
                 field: "page_token",
                 ..
             }
         ),
-        "{told}"
+        "{reported}"
     );
 }
 

@@ -21,38 +21,38 @@ use crate::postgres;
 /// A new, empty database. The SQLite file is deleted with it.
 pub(crate) struct TestDb {
     pub(crate) url: String,
-    folder: Option<tempfile::TempDir>,
+    directory: Option<tempfile::TempDir>,
 }
 
 impl TestDb {
     pub(crate) async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         // A missing directory is created.
-        let url = format!("sqlite:{}", folder.path().join("data/gavel.db").display());
+        let url = format!("sqlite:{}", directory.path().join("data/gavel.db").display());
         Self {
             url,
-            folder: Some(folder),
+            directory: Some(directory),
         }
     }
 
     pub(crate) async fn postgres() -> Self {
         Self {
             url: postgres::database().await,
-            folder: None,
+            directory: None,
         }
     }
 
     /// A database of a server that the test stops.
     pub(crate) fn postgres_at(url: String) -> Self {
-        Self { url, folder: None }
+        Self { url, directory: None }
     }
 
     pub(crate) fn file(&self) -> PathBuf {
-        self.folder.as_ref().unwrap().path().join("data/gavel.db")
+        self.directory.as_ref().unwrap().path().join("data/gavel.db")
     }
 
     pub(crate) fn is_sqlite(&self) -> bool {
-        self.folder.is_some()
+        self.directory.is_some()
     }
 
     /// The defaults, with a lease that outlasts every test.

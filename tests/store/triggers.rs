@@ -9,15 +9,18 @@ use crate::support::TestDb;
 async fn found(db: &TestDb) -> Vec<(String, TriggerState)> {
     let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
     let verified = log.verify(Vec::new(), |_, _| {}).await.unwrap();
-    let told = log.triggers().await.unwrap();
+    let reported = log.triggers().await.unwrap();
     log.close().await;
     let of = |finding: &Finding| match finding {
         Finding::Trigger(damage) => (damage.trigger.clone(), damage.state),
         other => panic!("{other}"),
     };
     let found: Vec<_> = verified.findings().iter().map(of).collect();
-    let told: Vec<_> = told.into_iter().map(|damage| (damage.trigger, damage.state)).collect();
-    assert_eq!(found, told, "gavel doctor reports the same");
+    let reported: Vec<_> = reported
+        .into_iter()
+        .map(|damage| (damage.trigger, damage.state))
+        .collect();
+    assert_eq!(found, reported, "gavel doctor reports the same");
     found
 }
 

@@ -24,29 +24,29 @@ pub struct Process {
     meta: Arc<Mutex<Vec<Value>>>,
     _gemini: Gemini,
     _tools: RawServer,
-    _folder: TempDir,
+    _directory: TempDir,
     _child: Ended,
 }
 
 /// Starts it; with `traced` its spans go to the collector.
 pub async fn start(script: Vec<Reply>, database: Database, traced: bool) -> Process {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let (gemini, collector) = (Gemini::scripted(script).await, Collector::start().await);
     let meta = Arc::new(Mutex::new(Vec::new()));
     let tools = tools(Arc::clone(&meta)).await;
     let mcp = json!({"mcpServers": {"peer": {"url": tools.url, "gavel": {"trustHints": true}}}});
-    std::fs::write(folder.path().join("mcp.json"), mcp.to_string()).unwrap();
+    std::fs::write(directory.path().join("mcp.json"), mcp.to_string()).unwrap();
     let database = match database {
-        Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+        Database::Sqlite => format!("sqlite://{}", directory.path().join("gavel.db").display()),
         Database::Postgres => postgres::database().await,
     };
     let port = free_port();
     let mut command = Command::new(binary());
     command
         .arg("serve")
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))
-        .env("GAVEL_MCP_CONFIG", folder.path().join("mcp.json"))
+        .env("GAVEL_MCP_CONFIG", directory.path().join("mcp.json"))
         .env("DATABASE_URL", database)
         .env("GEMINI_API_KEY", KEY_CANARY)
         .env("GEMINI_MODEL", "gemini-3.5-flash")
@@ -71,7 +71,7 @@ pub async fn start(script: Vec<Reply>, database: Database, traced: bool) -> Proc
         meta,
         _gemini: gemini,
         _tools: tools,
-        _folder: folder,
+        _directory: directory,
         _child: child,
     }
 }
@@ -126,7 +126,7 @@ impl Process {
     }
 
     /// The `traceparent` of every tool call, as the server got it.
-    pub fn told(&self) -> Vec<Value> {
+    pub fn reported(&self) -> Vec<Value> {
         let meta = self.meta.lock().unwrap();
         meta.iter().map(|meta| meta["traceparent"].clone()).collect()
     }

@@ -82,7 +82,7 @@ async fn a_request_is_one_trace_from_its_caller_to_the_tool_and_the_record() {
             "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add_task",
             "mcp.method.name": "tools/call", "gavel.mcp.server": "peer",
         }));
-        assert_eq!(gavel.told(), [json!(tool.traceparent("01"))]);
+        assert_eq!(gavel.reported(), [json!(tool.traceparent("01"))]);
         trace.named("COMMIT close")[0].has(&json!({"db.system.name": system, "db.operation.name": "COMMIT"}));
         gavel.assert_no_canary_is_traced();
     }
@@ -211,11 +211,11 @@ async fn the_sampling_decision_of_the_caller_is_respected() {
     gavel.collector.request("GET /docs").await;
     let traced: Vec<_> = gavel.collector.spans().into_iter().map(|span| span.name).collect();
     assert_eq!(traced, ["GET /docs"]);
-    let told = gavel.told();
-    let told = told[0].as_str().unwrap();
+    let reported = gavel.reported();
+    let reported = reported[0].as_str().unwrap();
     assert!(
-        told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00"),
-        "{told}"
+        reported.starts_with(&format!("00-{TRACE}-")) && reported.ends_with("-00"),
+        "{reported}"
     );
 }
 
@@ -224,6 +224,6 @@ async fn the_sampling_decision_of_the_caller_is_respected() {
 async fn without_a_collector_the_callers_trace_context_is_passed_on_unchanged() {
     let gavel = start(adding(), Database::Sqlite, false).await;
     gavel.chat("/v1/chat", &[("traceparent", &traceparent("01"))]).await;
-    assert_eq!(gavel.told(), [json!(traceparent("01"))]);
+    assert_eq!(gavel.reported(), [json!(traceparent("01"))]);
     assert_eq!(gavel.collector.bytes(), b"");
 }

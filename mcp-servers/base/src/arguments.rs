@@ -66,7 +66,7 @@ impl Arguments {
             return Ok(None);
         };
         let Value::String(text) = value else {
-            return Err(wrong(name, "has to be a text"));
+            return Err(invalid(name, "has to be a text"));
         };
         if text.contains('\0') {
             return Err(ToolError::new(
@@ -81,7 +81,7 @@ impl Arguments {
     /// A text with visible content.
     pub fn visible_text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
         match self.text(name, max)? {
-            Some(given) if text::is_blank(&given) => Err(wrong(name, "is empty")),
+            Some(given) if text::is_blank(&given) => Err(invalid(name, "is empty")),
             given => Ok(given),
         }
     }
@@ -96,7 +96,7 @@ impl Arguments {
             Some((_, chosen)) => Ok(Some(*chosen)),
             None => {
                 let names: Vec<_> = choices.iter().map(|(choice, _)| *choice).collect();
-                Err(wrong(name, &format!("has to be one of: {}", names.join(", "))))
+                Err(invalid(name, &format!("has to be one of: {}", names.join(", "))))
             }
         }
     }
@@ -112,7 +112,7 @@ impl Arguments {
             .filter(|number| number.fract() == 0.0)
             .filter(|number| (f64::from(min)..=f64::from(max)).contains(number))
             .map(|number| Some(number as u32))
-            .ok_or_else(|| wrong(name, &format!("has to be a whole number from {min} to {max}")))
+            .ok_or_else(|| invalid(name, &format!("has to be a whole number from {min} to {max}")))
     }
 
     /// A boolean.
@@ -120,7 +120,7 @@ impl Arguments {
         match self.value(name) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(_) => Err(wrong(name, "has to be true or false")),
+            Some(_) => Err(invalid(name, "has to be true or false")),
         }
     }
 
@@ -136,7 +136,7 @@ impl Arguments {
             .about(name)
             .with("max", max)
             .with("length", items.len())),
-            Some(_) => Err(wrong(name, "has to be a list")),
+            Some(_) => Err(invalid(name, "has to be a list")),
         }
     }
 
@@ -145,7 +145,7 @@ impl Arguments {
         match self.value(name) {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),
-            Some(_) => Err(wrong(name, "has to be an object")),
+            Some(_) => Err(invalid(name, "has to be an object")),
         }
     }
 
@@ -160,6 +160,6 @@ pub fn missing(name: &str) -> ToolError {
 }
 
 /// The error for an argument that breaks a rule, which is given without its name: "has to be a text".
-pub fn wrong(name: &str, rule: &str) -> ToolError {
+pub fn invalid(name: &str, rule: &str) -> ToolError {
     ToolError::new(Code::InvalidArgument, format!("`{name}` {rule}.")).about(name)
 }

@@ -24,7 +24,7 @@ pub mod text;
 mod user_id;
 
 pub use answer::Answer;
-pub use arguments::{Arguments, missing, wrong};
+pub use arguments::{Arguments, invalid, missing};
 pub use digest::digest;
 pub use error::{Class, Code, ToolError, key_reused};
 pub use moment::Moment;

@@ -20,7 +20,7 @@ impl Budget {
         }
     }
 
-    pub(crate) fn is_spent(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.cancelled.is_cancelled() || Instant::now() >= self.deadline
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct Bounded<'a, R> {
 
 impl<R: Read> Read for Bounded<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.budget.is_spent() {
+        if self.budget.is_exhausted() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.inner.read(buffer)

@@ -27,13 +27,13 @@ struct Level {
 }
 
 impl Ignores {
-    /// Adds the rules of `folder`, whose path is `path`.
-    pub(crate) fn enter(&mut self, folder: &Dir, path: &Path) {
+    /// Adds the rules of `directory`, whose path is `path`.
+    pub(crate) fn enter(&mut self, directory: &Dir, path: &Path) {
         self.0.push(Level {
-            own: rules(folder, path, &[".ignore"]),
+            own: rules(directory, path, &[".ignore"]),
             // Of two rules, the later one wins.
-            git: rules(folder, path, &[".git/info/exclude", ".gitignore"]),
-            is_repository: folder.symlink_metadata(".git").is_ok(),
+            git: rules(directory, path, &[".git/info/exclude", ".gitignore"]),
+            is_repository: directory.symlink_metadata(".git").is_ok(),
         });
     }
 
@@ -41,23 +41,23 @@ impl Ignores {
         self.0.pop();
     }
 
-    pub(crate) fn leaves_out(&self, path: &Path, is_folder: bool) -> bool {
+    pub(crate) fn leaves_out(&self, path: &Path, is_directory: bool) -> bool {
         let inner_first = || self.0.iter().rev();
-        let own = inner_first().map(|level| level.own.matched(path, is_folder));
+        let own = inner_first().map(|level| level.own.matched(path, is_directory));
         let repository = inner_first().position(|level| level.is_repository);
         let git = inner_first()
             .take(repository.map_or(usize::MAX, |last| last + 1))
-            .map(|level| level.git.matched(path, is_folder));
+            .map(|level| level.git.matched(path, is_directory));
         own.chain(git)
             .find(|found| !found.is_none())
             .is_some_and(|found| matches!(found, Match::Ignore(_)))
     }
 }
 
-fn rules(folder: &Dir, path: &Path, names: &[&str]) -> Gitignore {
+fn rules(directory: &Dir, path: &Path, names: &[&str]) -> Gitignore {
     let mut builder = GitignoreBuilder::new(path);
     for name in names {
-        for line in text(folder, name).lines() {
+        for line in text(directory, name).lines() {
             if let Err(error) = builder.add_line(None, line) {
                 // As in git, a rule that cannot be parsed matches nothing.
                 tracing::debug!(%error, name, "a rule to ignore files cannot be read");
@@ -71,9 +71,9 @@ fn rules(folder: &Dir, path: &Path, names: &[&str]) -> Gitignore {
 }
 
 /// The text of a list of rules; empty if there is none.
-fn text(folder: &Dir, name: &str) -> String {
+fn text(directory: &Dir, name: &str) -> String {
     let mut bytes = Vec::new();
-    let read = open_file(folder, Path::new(name)).and_then(|opened| match opened {
+    let read = open_file(directory, Path::new(name)).and_then(|opened| match opened {
         Some((file, _)) => file.take(MAX_BYTES).read_to_end(&mut bytes),
         None => Ok(0),
     });

@@ -23,7 +23,7 @@ pub(crate) struct Root(Arc<Dir>);
 /// What a path names.
 #[derive(Debug)]
 pub(crate) enum Node {
-    Folder(Dir),
+    Directory(Dir),
     File(File, Metadata),
 }
 
@@ -38,7 +38,7 @@ impl Root {
     pub(crate) fn node(&self, path: &InnerPath) -> Result<Node, ToolError> {
         let refuse = |error: io::Error| error::of(&error, &path.to_string());
         if self.0.metadata(path.to_open()).map_err(refuse)?.is_dir() {
-            return self.0.open_dir(path.to_open()).map(Node::Folder).map_err(refuse);
+            return self.0.open_dir(path.to_open()).map(Node::Directory).map_err(refuse);
         }
         match open_file(&self.0, path.to_open()).map_err(refuse)? {
             Some((file, metadata)) => Ok(Node::File(file, metadata)),
@@ -49,9 +49,9 @@ impl Root {
         }
     }
 
-    pub(crate) fn folder(&self, path: &InnerPath) -> Result<Dir, ToolError> {
+    pub(crate) fn directory(&self, path: &InnerPath) -> Result<Dir, ToolError> {
         match self.node(path)? {
-            Node::Folder(folder) => Ok(folder),
+            Node::Directory(directory) => Ok(directory),
             Node::File(..) => Err(ToolError::new(
                 Code::NotAFolder,
                 format!("`{path}` is a file, not a folder. read_file reads it."),
@@ -60,16 +60,16 @@ impl Root {
     }
 }
 
-/// Opens a file below `folder`; `None` if it is not a regular file. Devices, pipes and sockets are not opened, since
+/// Opens a file below `directory`; `None` if it is not a regular file. Devices, pipes and sockets are not opened, since
 /// opening can have effects. If one replaces the file in between, it is opened without blocking and closed unread.
-pub(crate) fn open_file(folder: &Dir, path: &Path) -> io::Result<Option<(File, Metadata)>> {
-    if !folder.metadata(path)?.is_file() {
+pub(crate) fn open_file(directory: &Dir, path: &Path) -> io::Result<Option<(File, Metadata)>> {
+    if !directory.metadata(path)?.is_file() {
         return Ok(None);
     }
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(flags.bits().cast_signed());
-    let file = folder.open_with(path, &options)?;
+    let file = directory.open_with(path, &options)?;
     let metadata = file.metadata()?;
     Ok(metadata.is_file().then_some((file, metadata)))
 }

@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 500_000;
 /// A file found by the walk.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
-    pub(crate) folder: &'a Dir,
+    pub(crate) directory: &'a Dir,
     pub(crate) name: &'a Path,
     /// Relative to the root.
     pub(crate) path: &'a Path,
@@ -47,7 +47,7 @@ pub(crate) fn walk(
     budget: &Budget,
     visit: &mut dyn FnMut(Found<'_>) -> Enough,
 ) -> Result<Walked, ToolError> {
-    let folder = root.folder(start)?;
+    let directory = root.directory(start)?;
     let mut walk = Walk {
         hidden,
         budget,
@@ -57,13 +57,13 @@ pub(crate) fn walk(
         visit,
     };
     for above in above(start) {
-        walk.ignores.enter(&root.folder(&above)?, above.as_path());
+        walk.ignores.enter(&root.directory(&above)?, above.as_path());
     }
     // A caller gets an error if the requested directory itself cannot be read.
-    folder
+    directory
         .entries()
         .map_err(|error| error::of(&error, &start.to_string()))?;
-    if let ControlFlow::Break(why) = walk.folder(&folder, start.as_path(), 0) {
+    if let ControlFlow::Break(why) = walk.directory(&directory, start.as_path(), 0) {
         walk.walked.incomplete = Some(why);
     }
     Ok(walk.walked)
@@ -88,43 +88,43 @@ struct Walk<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
-    Folder,
+    Directory,
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, folder: &Dir, path: &Path, depth: usize) -> Enough {
-        self.ignores.enter(folder, path);
-        let walked = self.entries_of(folder, path, depth);
+    fn directory(&mut self, directory: &Dir, path: &Path, depth: usize) -> Enough {
+        self.ignores.enter(directory, path);
+        let walked = self.entries_of(directory, path, depth);
         self.ignores.leave();
         walked
     }
 
-    fn entries_of(&mut self, folder: &Dir, path: &Path, depth: usize) -> Enough {
-        let Some(names) = self.names(folder)? else {
+    fn entries_of(&mut self, directory: &Dir, path: &Path, depth: usize) -> Enough {
+        let Some(names) = self.names(directory)? else {
             self.walked.unreadable += 1;
             return ControlFlow::Continue(());
         };
         for name in names {
             self.check()?;
-            let Some(kind) = kind(folder, &name) else {
+            let Some(kind) = kind(directory, &name) else {
                 continue;
             };
             let path = path.join(&name);
-            if self.ignores.leaves_out(&path, kind == Kind::Folder) {
+            if self.ignores.leaves_out(&path, kind == Kind::Directory) {
                 continue;
             }
             let name = Path::new(&name);
             match kind {
                 Kind::File => (self.visit)(Found {
-                    folder,
+                    directory,
                     name,
                     path: &path,
                 })?,
-                Kind::Folder if depth == MAX_DEPTH => {
+                Kind::Directory if depth == MAX_DEPTH => {
                     self.walked.incomplete = Some(format!("Folders more than {MAX_DEPTH} deep were left out."));
                 }
-                Kind::Folder => match folder.open_dir(name) {
-                    Ok(inner) => self.folder(&inner, &path, depth + 1)?,
+                Kind::Directory => match directory.open_dir(name) {
+                    Ok(inner) => self.directory(&inner, &path, depth + 1)?,
                     Err(error) => self.count(&error),
                 },
             }
@@ -133,8 +133,8 @@ impl Walk<'_> {
     }
 
     /// The names in a directory, sorted; `None` if it cannot be read.
-    fn names(&mut self, folder: &Dir) -> ControlFlow<String, Option<Vec<OsString>>> {
-        let Ok(entries) = folder.entries() else {
+    fn names(&mut self, directory: &Dir) -> ControlFlow<String, Option<Vec<OsString>>> {
+        let Ok(entries) = directory.entries() else {
             return ControlFlow::Continue(None);
         };
         let mut names = Vec::new();
@@ -160,7 +160,7 @@ impl Walk<'_> {
     }
 
     fn check(&self) -> Enough {
-        if self.budget.is_spent() {
+        if self.budget.is_exhausted() {
             return ControlFlow::Break("Stopped since it took too long. Give path, to look at less.".to_owned());
         }
         ControlFlow::Continue(())
@@ -175,11 +175,11 @@ impl Walk<'_> {
 }
 
 /// `None` for links, for other kinds, and for removed entries.
-fn kind(folder: &Dir, name: &OsString) -> Option<Kind> {
-    let metadata = folder.symlink_metadata(name).ok()?;
+fn kind(directory: &Dir, name: &OsString) -> Option<Kind> {
+    let metadata = directory.symlink_metadata(name).ok()?;
     if metadata.is_file() {
         Some(Kind::File)
     } else {
-        metadata.is_dir().then_some(Kind::Folder)
+        metadata.is_dir().then_some(Kind::Directory)
     }
 }

@@ -1,7 +1,7 @@
 //! Files attached to an e-mail. They are text, since models write text and approvers can read it; the file name's
 //! ending gives the type.
 
-use gavel_mcp_base::{Arguments, ToolError, missing, wrong};
+use gavel_mcp_base::{Arguments, ToolError, invalid, missing};
 use serde_json::{Value, json};
 
 use crate::address::is_unsafe;
@@ -61,7 +61,7 @@ pub(crate) fn attachments(arguments: &Arguments) -> Result<Vec<Attachment>, Tool
 
 fn attachment(at: usize, item: &Value) -> Result<Attachment, ToolError> {
     let place = format!("attachments/{at}");
-    let item = item.as_object().ok_or_else(|| wrong(&place, "has to be an object"))?;
+    let item = item.as_object().ok_or_else(|| invalid(&place, "has to be an object"))?;
     let item = Arguments::new(Some(item.clone()), &["filename", "text"]).map_err(|error| error.about(&place))?;
     let name_at = format!("{place}/filename");
     let filename = item
@@ -75,14 +75,14 @@ fn attachment(at: usize, item: &Value) -> Result<Attachment, ToolError> {
     // The ending must be visible next to the rest: no invisible character or gap may push it out of sight.
     let is_seen = |c: char| plain(c) && !is_unsafe(c);
     if filename.starts_with('.') || !filename.chars().all(is_seen) || filename.contains("  ") {
-        return Err(wrong(
+        return Err(invalid(
             &name_at,
             "has to be the plain name of a file: letters, digits, single spaces and ._-+()[]&,'!#=@",
         ));
     }
     let lower = filename.to_lowercase();
     let kind = KINDS.iter().find(|(end, _)| lower.ends_with(end));
-    let (_, media_type) = kind.ok_or_else(|| wrong(&name_at, &format!("has to end in {}", endings())))?;
+    let (_, media_type) = kind.ok_or_else(|| invalid(&name_at, &format!("has to end in {}", endings())))?;
     Ok(Attachment {
         filename,
         media_type,

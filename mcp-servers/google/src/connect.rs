@@ -308,8 +308,8 @@ impl Connector {
     /// All connected accounts, sorted by user id.
     pub async fn connected(&self) -> Result<Vec<Account>, ConnectError> {
         let connections = self.store.connections().await?;
-        let told = |connection| account(connection, &self.scopes);
-        Ok(connections.into_iter().map(told).collect())
+        let reported = |connection| account(connection, &self.scopes);
+        Ok(connections.into_iter().map(reported).collect())
     }
 
     /// Closes the database.

@@ -36,7 +36,7 @@ pub(crate) enum Earlier {
     /// It was begun, and its outcome is unknown.
     Begun(Open),
     /// The caller says that there was one, but nothing is stored about it.
-    Told {
+    Claimed {
         /// When it was begun.
         at: Moment,
         /// If it had reached this server, it would be stored here.
@@ -50,7 +50,7 @@ impl Earlier {
         match self {
             Self::None => false,
             Self::Begun(_) => true,
-            Self::Told { never_came, .. } => !never_came,
+            Self::Claimed { never_came, .. } => !never_came,
         }
     }
 }
@@ -86,7 +86,7 @@ impl<'a> Effect<'a> {
         Ok(match self.store.kept(claim, now).await.map_err(unreadable)? {
             None => Begin::After(match self.first_attempt {
                 None => Earlier::None,
-                Some(at) => Earlier::Told {
+                Some(at) => Earlier::Claimed {
                     at,
                     never_came: self.store.keeps(at, now).await.map_err(unreadable)?,
                 },
@@ -112,7 +112,7 @@ impl<'a> Effect<'a> {
     pub(crate) async fn claim(&self, earlier: &Earlier, mailbox: &str) -> Result<bool, Fault> {
         match earlier {
             Earlier::Begun(open) => self.try_again(open).await,
-            Earlier::None | Earlier::Told { .. } => self.claim_first(mailbox).await,
+            Earlier::None | Earlier::Claimed { .. } => self.claim_first(mailbox).await,
         }
     }
 

@@ -214,8 +214,8 @@ mod tests {
             sealer.open(Kind::RefreshToken, &anna(), &forged),
             Err(SealError::Forged)
         ));
-        for wrong in ["", " , ", "c2hvcnQ=", "0101", "canary"] {
-            let error = Sealer::parse(wrong).expect_err(wrong);
+        for invalid in ["", " , ", "c2hvcnQ=", "0101", "canary"] {
+            let error = Sealer::parse(invalid).expect_err(invalid);
             assert!(!format!("{error:?}").contains("canary"));
         }
     }

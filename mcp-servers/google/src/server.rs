@@ -198,8 +198,8 @@ impl Tools for GoogleTools {
         if call.name == google_account::NAME {
             return Ok(match self.user(meta) {
                 Ok(user) => {
-                    let told = self.account(&user, call.arguments).await;
-                    told.unwrap_or_else(|error| self.refused(error, &user))
+                    let reported = self.account(&user, call.arguments).await;
+                    reported.unwrap_or_else(|error| self.refused(error, &user))
                 }
                 Err(error) => error.into(),
             });

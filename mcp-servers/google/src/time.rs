@@ -100,11 +100,11 @@ impl Span {
 }
 
 fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolError> {
-    let wrong = |rule: &str| ToolError::new(Code::InvalidTime, format!("`{argument}` {rule}.")).about(argument);
+    let invalid = |rule: &str| ToolError::new(Code::InvalidTime, format!("`{argument}` {rule}.")).about(argument);
     if let Some(date) = date(text) {
         return Ok(Point::Day(date));
     }
-    let leap = || wrong("has a second of 60, which calendars do not have: give the second before or after");
+    let leap = || invalid("has a second of 60, which calendars do not have: give the second before or after");
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         if is_leap(&time) {
             return Err(leap());
@@ -114,7 +114,7 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
         let local = zone.map(|zone| time.with_timezone(&zone));
         let own = local.map(|local| local.offset().fix());
         return match own {
-            Some(own) if own != *time.offset() && time.offset().local_minus_utc() != 0 => Err(wrong(&format!(
+            Some(own) if own != *time.offset() && time.offset().local_minus_utc() != 0 => Err(invalid(&format!(
                 "has the offset {}, but `time_zone` has {own} at that time; leave the offset out to mean the local time",
                 time.offset()
             ))),
@@ -128,21 +128,21 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
         (Some(local), _) if is_leap(&local) => Err(leap()),
         (Some(local), Some(zone)) => match zone.from_local_datetime(&local) {
             MappedLocalTime::Single(time) => Ok(Point::Time(time.fixed_offset())),
-            MappedLocalTime::None => Err(wrong(&format!(
+            MappedLocalTime::None => Err(invalid(&format!(
                 "does not exist in {}: the clocks are set forward over it",
                 zone.name()
             ))),
-            MappedLocalTime::Ambiguous(first, second) => Err(wrong(&format!(
+            MappedLocalTime::Ambiguous(first, second) => Err(invalid(&format!(
                 "happens twice in {}, as the clocks are set back: give {} or {}",
                 zone.name(),
                 first.to_rfc3339(),
                 second.to_rfc3339()
             ))),
         },
-        (Some(_), None) => Err(wrong(
+        (Some(_), None) => Err(invalid(
             "has neither an offset nor a `time_zone`, so its time is not certain",
         )),
-        (None, _) => Err(wrong(
+        (None, _) => Err(invalid(
             "is not an existing date (YYYY-MM-DD, all day) or a date-time such as 2026-03-31T09:00:00+02:00",
         )),
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_uncertain_or_wrong_is_refused() {
+    fn what_is_uncertain_or_invalid_is_refused() {
         assert!(refused("2026-07-01T10:00:00", "2026-07-01T11:00:00", None).contains("neither an offset"));
         assert!(refused("2026-07-01T10:00:00+01:00", "2026-07-01T11:00:00+01:00", berlin()).contains("+02:00"));
         for (start, end) in [

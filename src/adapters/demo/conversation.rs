@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_message_is_read_apart_from_what_stands_with_it() {
+    fn the_message_is_read_apart_from_its_context() {
         let text = "Today is Friday, 2026-11-20 (time zone UTC).\nUnavailable right now: x. Say so.\n\nhi\n\nthere";
         let contents = [
             Content::Text(Speaker::User, "before"),

@@ -122,7 +122,7 @@ pub(super) struct Phrases {
     /// `${reason}`
     pub(super) failed: &'static str,
     pub(super) reason_refused: &'static str,
-    pub(super) reason_no_leave: &'static str,
+    pub(super) reason_not_approved: &'static str,
     pub(super) reason_down: &'static str,
     /// `${choices}`
     pub(super) which: &'static str,

@@ -239,7 +239,7 @@ impl Plan<'_> {
             FailureCode::Unavailable | FailureCode::Timeout | FailureCode::InDoubt | FailureCode::NotRecorded => {
                 phrases.reason_down
             }
-            FailureCode::Denied | FailureCode::Rejected | FailureCode::Expired => phrases.reason_no_leave,
+            FailureCode::Denied | FailureCode::Rejected | FailureCode::Expired => phrases.reason_not_approved,
             _ => phrases.reason_refused,
         };
         fill(phrases.failed, &[("reason", reason)])

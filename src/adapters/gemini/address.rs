@@ -86,7 +86,7 @@ fn origin(setting: &str, text: &str) -> Result<Url, ConfigError> {
     let allowed = "allowed is scheme, host and port, as in https://generativelanguage.googleapis.com";
     // The error does not repeat an invalid value, because it may be a misplaced key.
     let url = Url::parse(text.trim()).map_err(|error| invalid(setting, format!("{error}; {allowed}")))?;
-    let wrong = match url.scheme() {
+    let found = match url.scheme() {
         "http" | "https" => {
             if url.host_str().is_none_or(str::is_empty) {
                 Some("it has no host")
@@ -100,8 +100,8 @@ fn origin(setting: &str, text: &str) -> Result<Url, ConfigError> {
         }
         _ => Some("its scheme is neither http nor https"),
     };
-    match wrong {
-        Some(wrong) => Err(invalid(setting, format!("{wrong}; {allowed}"))),
+    match found {
+        Some(found) => Err(invalid(setting, format!("{found}; {allowed}"))),
         None => Ok(url),
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_base_is_refused_with_what_is_allowed_and_is_not_repeated() {
+    fn an_invalid_base_is_refused_with_what_is_allowed_and_is_not_repeated() {
         for base in [
             "",
             "host",

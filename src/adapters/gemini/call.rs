@@ -13,7 +13,7 @@ use super::client::{Target, Waiting, too_large};
 use super::content::Pieces;
 use super::delivery::Delivery;
 use super::failure::{Failure, Health};
-use super::meters::Meters;
+use super::metrics::Metrics;
 use super::reply::{Hop, Reply};
 use super::retry::{Retry, backoff};
 use super::sse::{Frame, Framer};
@@ -32,7 +32,7 @@ const SERVER_TIMEOUT: HeaderName = HeaderName::from_static("x-server-timeout");
 /// A call in progress.
 pub(super) struct Call<'a, 'd> {
     pub(super) gemini: &'a Gemini,
-    pub(super) meters: &'a Meters,
+    pub(super) metrics: &'a Metrics,
     pub(super) model: &'a str,
     pub(super) target: Arc<Target>,
     pub(super) stream: bool,
@@ -51,7 +51,7 @@ impl Call<'_, '_> {
         match self.turn(body).await {
             Ok(turn) => Ok(turn),
             Err(failure) => {
-                self.meters.fault(failure.kind);
+                self.metrics.fault(failure.kind);
                 Err(ModelFault {
                     kind: failure.kind,
                     detail: self.gemini.auth.redact(failure.detail),
@@ -121,9 +121,9 @@ impl Call<'_, '_> {
             }
             let health = answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well);
             health.report(permit);
-            self.meters.breaker(self.gemini.state());
+            self.metrics.breaker(self.gemini.state());
             let fault = answer.as_ref().err().map(|failure| failure.kind);
-            self.meters.attempt(fault, begun.elapsed(), since(spent, self.usage));
+            self.metrics.attempt(fault, begun.elapsed(), since(spent, self.usage));
             let failure = match answer {
                 Ok(hop) => return Ok(hop),
                 Err(failure) => failure,
@@ -134,7 +134,7 @@ impl Call<'_, '_> {
                 Retry::No | Retry::Once | Retry::Reauthenticate => return Err(failure),
                 Retry::Backoff => backoff(&self.gemini.retry, attempt),
                 // Jitter is added so that callers with the same delay do not retry at the same moment.
-                Retry::After(told) => told.saturating_add(backoff(&self.gemini.retry, 1)),
+                Retry::After(reported) => reported.saturating_add(backoff(&self.gemini.retry, 1)),
             };
             self.may_repeat(attempt, wait, &failure)?;
             tracing::warn!(
@@ -144,7 +144,7 @@ impl Call<'_, '_> {
                 wait_ms = wait.as_millis(),
                 "a request to Gemini failed; retrying"
             );
-            self.meters.retry(failure.kind);
+            self.metrics.retry(failure.kind);
             self.delivery.take_back();
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_heard_is_taken_back_and_finished_hops_are_said_again() {
+    fn only_delivered_text_is_withdrawn_and_finished_hops_are_delivered_again() {
         let mut heard = Vec::new();
         let mut listener = |event: ModelEvent<'_>| heard.push(format!("{event:?}"));
         let mut delivery = Delivery::new(Some(&mut listener), true);

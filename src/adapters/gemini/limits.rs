@@ -78,7 +78,7 @@ mod tests {
         };
         let text = |bytes: usize| call(format!("{{\"x\":\"{}\"}}", "x".repeat(bytes)));
         let values = |many: usize| call(format!("{{\"x\":[{}1]}}", "1,".repeat(many)));
-        for (parts, told) in [
+        for (parts, reported) in [
             (vec![text(1_000_000)], None),
             (vec![values(60_000)], None),
             (vec![Part::Text("x".repeat(2_000_000))], None),
@@ -87,9 +87,9 @@ mod tests {
             (vec![values(70_000)], Some("65536 values")),
         ] {
             let checked = check(&parts).map_err(|failure| failure.detail);
-            match told {
+            match reported {
                 None => assert_eq!(checked, Ok(())),
-                Some(told) => assert!(checked.unwrap_err().contains(told)),
+                Some(reported) => assert!(checked.unwrap_err().contains(reported)),
             }
         }
     }

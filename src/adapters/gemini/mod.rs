@@ -34,7 +34,7 @@ mod finish;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod limits;
-mod meters;
+mod metrics;
 mod no_answer;
 mod reply;
 mod request;
@@ -57,7 +57,7 @@ use self::config::invalid;
 pub use self::config::{BreakerSettings, ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
 use self::delivery::Delivery;
 use self::family::Family;
-use self::meters::{DefaultMeters, Meters};
+use self::metrics::{DefaultMetrics, Metrics};
 use self::request::SystemCache;
 use self::retry::Budget;
 pub use self::retry::RetrySettings;
@@ -86,7 +86,7 @@ pub struct Gemini {
     breaker: Breaker,
     system: SystemCache,
     warned: Warned,
-    meters: DefaultMeters,
+    metrics: DefaultMetrics,
 }
 
 impl Gemini {
@@ -130,7 +130,7 @@ impl Gemini {
             auth,
             endpoint,
             default_targets,
-            meters: DefaultMeters::of(&default_model),
+            metrics: DefaultMetrics::of(&default_model),
             default_model,
             address,
             timeouts: config.timeouts,
@@ -179,14 +179,14 @@ impl Gemini {
                     attempts: 0,
                 })?,
         };
-        let meters = match named == self.default_model {
-            true => Cow::Borrowed(self.meters.get(self.endpoint, named)),
-            false => Cow::Owned(Meters::of(self.endpoint, named)),
+        let metrics = match named == self.default_model {
+            true => Cow::Borrowed(self.metrics.get(self.endpoint, named)),
+            false => Cow::Owned(Metrics::of(self.endpoint, named)),
         };
         let body = request::body(&request, &generation, &self.system);
         let call = Call {
             gemini: self,
-            meters: &meters,
+            metrics: &metrics,
             model: named,
             target,
             stream,

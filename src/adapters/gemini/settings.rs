@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_generation_is_told_in_its_own_words() {
+    fn each_generation_gets_its_own_settings() {
         for (model, budget, expected, warnings) in [
             (
                 "gemini-2.5-flash",

@@ -191,14 +191,6 @@ async fn open_http(
             Err(error) => Err((error, tap)),
         }
     };
-    // This side's first fault is preferred, because rmcp may only report that there was no answer.
-    let fault = |error: &ClientInitializeError, tap: &Tap| match tap.fault() {
-        Some(fault) => Fault {
-            words: source.words(&fault.words, MAX_WORDS),
-            ..fault
-        },
-        None => Fault::passing(words(error, source)),
-    };
     let auto = ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
@@ -209,9 +201,9 @@ async fn open_http(
         Ok(Err((error, tap)))
             if is_refused_connection(&error) || tap.has_initialized() || unsolicited.background.rests().is_some() =>
         {
-            return Err(fault(&error, &tap));
+            return Err(fault(&error, &tap, source));
         }
-        Ok(Err((error, tap))) => Err(Some(fault(&error, &tap).words)),
+        Ok(Err((error, tap))) => Err(Some(fault(&error, &tap, source).words)),
         Err(_) => Err(None),
     };
     let (running, tap) = match first {
@@ -219,7 +211,7 @@ async fn open_http(
         // An unexpected answer to an unknown method says nothing about `initialize`, but may explain why that fails as
         // well.
         Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|(error, tap)| {
-            let then = fault(&error, &tap);
+            let then = fault(&error, &tap, source);
             match first.filter(|first| *first != then.words) {
                 Some(first) => Fault {
                     words: format!("{first}, and then: {}", then.words),
@@ -259,6 +251,17 @@ async fn open_http(
         unsolicited: unsolicited.clone(),
         list,
     })
+}
+
+/// This side's first fault is preferred, because rmcp may only report that there was no answer.
+fn fault(error: &ClientInitializeError, tap: &Tap, source: &Source) -> Fault {
+    match tap.fault() {
+        Some(fault) => Fault {
+            words: source.words(&fault.words, MAX_WORDS),
+            ..fault
+        },
+        None => Fault::passing(words(error, source)),
+    }
 }
 
 fn discover() -> ClientLifecycleMode {

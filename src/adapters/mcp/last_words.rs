@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_line_is_found_that_tells_what_went_wrong() {
+    async fn the_line_that_tells_the_error_is_found() {
         for (stderr, expected) in [
             (
                 "npm warn deprecated x@1: no longer supported\nnpm error code E404\nnpm error 404 Not Found - GET x\n\

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_accept_at_once_nobody_undoes_another() {
+    fn operators_who_accept_at_once_do_not_undo_each_other() {
         let dir = tempfile::tempdir().unwrap();
         let path = Some(dir.path().join("pins.json"));
         std::thread::scope(|scope| {

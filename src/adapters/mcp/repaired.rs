@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_whose_meaning_is_not_certain_is_told_of_by_its_member() {
+    fn an_answer_whose_meaning_is_uncertain_is_reported_by_its_member() {
         for (text, word) in [
             (
                 r#"{"id":7,"result":{},"error":{"code":1,"message":"no"}}"#,

@@ -1,5 +1,7 @@
 //! One configured server: its connections, its concurrency limit, and the outcome of a call.
 
+mod send;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,16 +10,16 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::send::{Compare, not_sent, send, tells_of_the_server, unavailable, unknown};
 use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::integers;
 use super::link::Link;
 use super::meta::IdentitySigner;
 use super::outputs::Outputs;
-use super::peer;
 use super::pins::Pins;
 use super::registry::Registry;
-use super::result::{self, ERROR_BYTES, Said};
+use super::result::{self, Said};
 use super::session::{Session, State};
 use super::source::Source;
 use super::status::{ServerState, ServerStatus};
@@ -30,8 +32,6 @@ use crate::ports::tools::{CallReply, CallRequest};
 
 /// How long a call waits for a connection that is being opened.
 const WAIT: Duration = Duration::from_secs(2);
-/// A server that has not answered a call within this time is slow or hangs, however long the call may take.
-const FAIR: Duration = Duration::from_secs(5);
 
 /// Shared by all servers.
 pub(super) struct Common {
@@ -61,10 +61,10 @@ pub(super) struct Server {
     /// Closed at the shutdown.
     permits: Semaphore,
     outputs: Outputs,
-    meters: Meters,
+    metrics: Metrics,
 }
 
-struct Meters {
+struct Metrics {
     answered: Counter,
     not_sent: Counter,
     failed: Counter,
@@ -97,7 +97,7 @@ impl Server {
         }
         let calls = |outcome| metrics::counter!("gavel_mcp_calls_total", "server" => config.name.to_string(), "outcome" => outcome);
         Self {
-            meters: Meters {
+            metrics: Metrics {
                 answered: calls("answered"),
                 not_sent: calls("not_sent"),
                 failed: calls("failed"),
@@ -145,14 +145,14 @@ impl Server {
         let started = Instant::now();
         let reply = self.attempt(&request, started).await;
         let (counter, outcome) = match &reply {
-            CallReply::Data(_) => (&self.meters.answered, "answered"),
-            CallReply::NotSent(_) => (&self.meters.not_sent, "not_sent"),
-            CallReply::Failed(_) => (&self.meters.failed, "failed"),
-            CallReply::Unknown(_) => (&self.meters.unknown, "unknown"),
+            CallReply::Data(_) => (&self.metrics.answered, "answered"),
+            CallReply::NotSent(_) => (&self.metrics.not_sent, "not_sent"),
+            CallReply::Failed(_) => (&self.metrics.failed, "failed"),
+            CallReply::Unknown(_) => (&self.metrics.unknown, "unknown"),
         };
         counter.increment(1);
         let took = started.elapsed();
-        self.meters.seconds.record(took.as_secs_f64());
+        self.metrics.seconds.record(took.as_secs_f64());
         if let CallReply::NotSent(failure) | CallReply::Failed(failure) | CallReply::Unknown(failure) = &reply {
             tracing::debug!(
                 server = &*self.config.name,
@@ -338,115 +338,4 @@ impl Server {
             },
         }
     }
-}
-
-/// Is the tool compared with the server's list over the connection?
-#[derive(Clone, Copy)]
-struct Compare {
-    at_all: bool,
-    /// After the server was asked over this connection.
-    refresh: bool,
-}
-
-/// Sends the call, and once more if the session was not usable and nothing can have been started.
-async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: Compare) -> Attempt {
-    let wait = outgoing.deadline.min(started + WAIT);
-    let mut again = true;
-    let mut is_read = false;
-    loop {
-        let session = tokio::select! {
-            session = link.session(wait) => session,
-            () = outgoing.cancel().cancelled() => {
-                return Attempt::NotSent(Lost::Cancelled, "cancelled before it could be sent".to_owned());
-            }
-        };
-        let session = match session {
-            Ok(session) => session,
-            // The call's deadline passed before a connection was available.
-            Err(reason) if Instant::now() >= outgoing.deadline => {
-                return Attempt::NotSent(Lost::Timeout, reason.to_owned());
-            }
-            Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
-        };
-        // Checked before each attempt, because reaching this point may have taken long.
-        if !outgoing.may_be_sent() {
-            return outgoing.lease_lost();
-        }
-        // This may be another session than the one over which the server was last asked, or one that missed a change.
-        let differs = compare.at_all && !session.offers(outgoing.request.tool);
-        if (differs || compare.refresh) && !is_read {
-            is_read = true;
-            let _ = link.refresh(outgoing.deadline.min(Instant::now() + WAIT)).await;
-            continue;
-        }
-        if differs {
-            return Attempt::NotSent(Lost::Changed, Lost::Changed.words(outgoing.request.timeout));
-        }
-        let attempt = send_over(&session, outgoing).await;
-        match &attempt {
-            Attempt::Stale(why) if again => link.renew(&session, why),
-            Attempt::NotSent(Lost::Connection, why) if again && session.direct.is_none() => link.renew(&session, why),
-            Attempt::Stale(why) | Attempt::Lost(Lost::Session, why) => {
-                link.renew(&session, why);
-                return attempt;
-            }
-            Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection, _) => {
-                link.suspect();
-                return attempt;
-            }
-            _ => return attempt,
-        }
-        again = false;
-    }
-}
-
-/// Does the loss of a call that had this much time count against its server? A cancelled call does not count, nor does
-/// a call whose run had little time left.
-fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
-    match lost {
-        Lost::Connection | Lost::Session => true,
-        Lost::Cancelled | Lost::Lease | Lost::Changed | Lost::NoRoom => false,
-        // A small part of the time may have been used before the call was sent.
-        Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
-    }
-}
-
-async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
-    let attempt = match &session.direct {
-        Some(direct) => direct.call(outgoing).await,
-        None => peer::call(&session.peer, &session.background, &session.source, outgoing).await,
-    };
-    let hidden = |words: String| session.source.said(&words, ERROR_BYTES).into_owned();
-    match attempt {
-        Attempt::Refused(words) => Attempt::Refused(hidden(words)),
-        Attempt::NotSent(lost, words) => Attempt::NotSent(lost, hidden(words)),
-        Attempt::Lost(lost, words) => Attempt::Lost(lost, hidden(words)),
-        // These are already free of secrets.
-        attempt @ (Attempt::Result(..) | Attempt::Error { .. } | Attempt::Stale(_)) => attempt,
-    }
-}
-
-fn unavailable(message: String) -> CallReply {
-    CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, message))
-}
-
-fn not_sent(lost: Lost, message: String) -> CallReply {
-    let code = match lost {
-        // The run itself had ended.
-        Lost::Cancelled => FailureCode::LimitReached,
-        Lost::Timeout | Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed | Lost::NoRoom => {
-            FailureCode::Unavailable
-        }
-    };
-    CallReply::NotSent(CallFailure::new(code, message))
-}
-
-fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
-    let code = match lost {
-        _ if tool.side_effect => FailureCode::InDoubt,
-        Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
-        Lost::NoRoom => FailureCode::Overloaded,
-        Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
-    };
-    CallReply::Unknown(CallFailure::new(code, message))
 }

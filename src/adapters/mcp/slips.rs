@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 /// Maximum repairs of one schema that are reported.
-const MOST_TOLD: usize = 8;
+const MOST_REPORTED: usize = 8;
 /// Deeper parts are left to the schema compiler.
 const MAX_DEPTH: usize = 100;
 
@@ -65,29 +65,29 @@ pub(super) struct Slip {
 /// Repairs a schema, and returns the repairs, the first few in full.
 pub(super) fn repair(schema: &mut Value) -> Vec<Slip> {
     let mut slips = Slips {
-        told: Vec::new(),
+        reported: Vec::new(),
         more: 0,
     };
     slips.schema(schema, "", 0);
     if slips.more > 0 {
-        slips.told.push(Slip {
+        slips.reported.push(Slip {
             pointer: String::new(),
             message: format!("has {} more repairs like these", slips.more),
         });
     }
-    slips.told
+    slips.reported
 }
 
 struct Slips {
-    told: Vec<Slip>,
+    reported: Vec<Slip>,
     more: usize,
 }
 
 impl Slips {
     fn tell(&mut self, pointer: String, message: impl Into<String>) {
-        if self.told.len() < MOST_TOLD {
+        if self.reported.len() < MOST_REPORTED {
             let message = message.into();
-            self.told.push(Slip { pointer, message });
+            self.reported.push(Slip { pointer, message });
         } else {
             self.more += 1;
         }
@@ -147,19 +147,19 @@ impl Slips {
                 return false;
             }
             let annotation = ANNOTATIONS.iter().find(|(annotation, _)| annotation == name);
-            let wrong = annotation.and_then(|(_, is)| match (is, &*value) {
+            let invalid = annotation.and_then(|(_, is)| match (is, &*value) {
                 (Is::Text, Value::String(_)) | (Is::Boolean, Value::Bool(_)) | (Is::List, Value::Array(_)) => None,
                 (Is::Text, _) => Some("text"),
                 (Is::Boolean, _) => Some("true or false"),
                 (Is::List, _) => Some("a list"),
             });
-            if let Some(wanted) = wrong {
+            if let Some(wanted) = invalid {
                 self.tell(
                     pointer(),
                     format!("is {} instead of {wanted}; it is left out", kind(value)),
                 );
             }
-            wrong.is_none()
+            invalid.is_none()
         });
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_mended_where_they_say_nothing_and_nowhere_else() {
+    fn slips_are_repaired_where_they_say_nothing_and_nowhere_else() {
         for (slip, repaired, pointer) in [
             (json!({"description": 12}), json!({}), "/description"),
             (
@@ -243,7 +243,7 @@ mod tests {
     fn many_slips_are_counted() {
         let properties: Map<String, Value> = (0..1000).map(|n| (format!("p{n}"), json!({"title": n}))).collect();
         let slips = repair(&mut json!({"properties": properties}));
-        assert_eq!(slips.len(), MOST_TOLD + 1);
-        assert_eq!(slips[MOST_TOLD].message, "has 992 more repairs like these");
+        assert_eq!(slips.len(), MOST_REPORTED + 1);
+        assert_eq!(slips[MOST_REPORTED].message, "has 992 more repairs like these");
     }
 }

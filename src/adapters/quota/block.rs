@@ -132,7 +132,7 @@ impl Block {
     }
 
     /// Whether neither its tokens nor its rejection apply any more.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    pub(super) fn has_ended(&self, now: Instant) -> bool {
         self.age(now) >= HOLD && self.none_until.is_none_or(|until| until <= now)
     }
 
@@ -179,15 +179,15 @@ mod tests {
 
     /// C-US5-3
     #[test]
-    fn a_block_is_spent_token_by_token_and_what_remains_counts_what_the_bucket_has() {
+    fn a_block_is_used_token_by_token_and_what_remains_counts_what_the_bucket_has() {
         let (rate, now) = (rate(60, 20), Instant::now());
         let mut block = Block::default();
         assert_eq!(block.spend(now, rate), None);
         block.fill(now, now, lease(2, ms(5_000)), rate);
-        let told: Vec<_> = (0..2).map(|_| block.spend(now, rate).unwrap()).collect();
-        assert!(told.iter().all(|told| told.allowed));
-        assert_eq!((told[0].remaining, told[0].reset), (16, ms(4_000)));
-        assert_eq!((told[1].remaining, told[1].reset), (15, ms(5_000)));
+        let reported: Vec<_> = (0..2).map(|_| block.spend(now, rate).unwrap()).collect();
+        assert!(reported.iter().all(|reported| reported.allowed));
+        assert_eq!((reported[0].remaining, reported[0].reset), (16, ms(4_000)));
+        assert_eq!((reported[1].remaining, reported[1].reset), (15, ms(5_000)));
         assert_eq!(block.spend(now, rate), None);
     }
 
@@ -196,15 +196,18 @@ mod tests {
         let (rate, now) = (rate(60, 20), Instant::now());
         let mut block = Block::default();
         block.fill(now, now, lease(0, ms(19_700)), rate);
-        let told = block.spend(now + ms(300), rate).unwrap();
-        assert_eq!((told.allowed, told.remaining, told.reset), (false, 0, ms(400)));
-        assert!(!block.is_over(now + ms(699)));
+        let reported = block.spend(now + ms(300), rate).unwrap();
+        assert_eq!(
+            (reported.allowed, reported.remaining, reported.reset),
+            (false, 0, ms(400))
+        );
+        assert!(!block.has_ended(now + ms(699)));
         assert_eq!(block.spend(now + ms(700), rate), None);
-        assert!(block.is_over(now + ms(1_000)));
+        assert!(block.has_ended(now + ms(1_000)));
     }
 
     #[test]
-    fn who_is_quick_gets_larger_blocks_and_who_is_not_gets_what_was_spent() {
+    fn a_quick_user_gets_larger_blocks_and_another_gets_what_was_used() {
         let (rate, start) = (rate(60, 20), Instant::now());
         let mut block = Block::default();
         assert_eq!(block.ask(start, 1, rate).block, 0);
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_spent_within_its_time_put_back_after_it_and_then_lost() {
+    fn a_token_is_used_within_its_time_put_back_after_it_and_then_lost() {
         let (rate, start) = (rate(60, 20), Instant::now());
         let mut block = Block::default();
         block.fill(start, start, lease(4, ms(0)), rate);

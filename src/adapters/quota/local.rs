@@ -99,7 +99,7 @@ mod tests {
 
     /// C-US5-3
     #[test]
-    fn a_burst_is_allowed_then_the_caller_is_told_when_to_come_back() {
+    fn a_burst_is_allowed_then_the_caller_learns_when_to_come_back() {
         let quota = quota(60, 3);
         let left: Vec<_> = (0..3).map(|_| take(&quota, "t", "u").remaining).collect();
         assert_eq!(left, [2, 1, 0]);

@@ -228,8 +228,8 @@ mod tests {
     /// Promise 3: every commit that announces a side effect waits for the disk, and no other commit does.
     #[tokio::test]
     async fn on_sqlite_intents_wait_for_the_disk_and_other_rows_do_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("t.db").display());
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("t.db").display());
         let target = Target::parse(&url, None).unwrap();
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();

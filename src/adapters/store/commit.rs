@@ -91,7 +91,7 @@ impl Batch<'_> {
         }
         self.enter(conn, run, &commit.entries).await?;
         self.intend(conn, &commit.facts).await?;
-        let is_over = commit.end().is_some();
+        let has_ended = commit.end().is_some();
         let mut committed = Committed::Written;
         for fact in &commit.facts {
             match fact {
@@ -104,7 +104,7 @@ impl Batch<'_> {
                 }
                 Fact::Spent(spent) => self.update_usage(conn, spent).await?,
                 Fact::Called(decision, calls) => self.log_calls(conn, decision, calls).await?,
-                Fact::Outcome(outcome) => self.end_action(conn, outcome, is_over).await?,
+                Fact::Outcome(outcome) => self.end_action(conn, outcome, has_ended).await?,
                 Fact::Action(action) => self.new_action(conn, run, action).await?,
                 Fact::Begun(action) => self.begin_action(conn, *action).await?,
                 Fact::Waits(wait) => {

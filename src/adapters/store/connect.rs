@@ -48,12 +48,12 @@ impl Target {
                 // A read-only database cannot store records, and other lock settings would not match those of its other
                 // users.
                 let settings = url.split_once('?').map_or("", |(_, settings)| settings);
-                if let Some(wrong) = settings
+                if let Some(invalid) = settings
                     .split('&')
                     .find(|one| !matches!(*one, "" | "mode=rw" | "mode=rwc"))
                 {
                     return Err(StoreError::Url(format!(
-                        "{wrong:?} cannot be set for a SQLite database; expected sqlite:PATH"
+                        "{invalid:?} cannot be set for a SQLite database; expected sqlite:PATH"
                     )));
                 }
                 if options.get_filename().as_os_str().is_empty() {
@@ -211,8 +211,8 @@ pub(super) fn timed_out(doing: &str) -> sqlx::Error {
 }
 
 fn create_file(path: &Path) -> std::io::Result<()> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)?;
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory)?;
     }
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(false);
@@ -253,8 +253,8 @@ mod tests {
     fn a_database_that_keeps_nothing_is_refused() {
         assert!(Target::parse("sqlite::memory:", None).is_err());
         assert!(Target::parse("sqlite:", None).is_err());
-        for wrong in ["mode=ro", "immutable=1", "vfs=unix-none", "mode=rwc&cache=shared"] {
-            let error = Target::parse(&format!("sqlite:gavel.db?{wrong}"), None).unwrap_err();
+        for invalid in ["mode=ro", "immutable=1", "vfs=unix-none", "mode=rwc&cache=shared"] {
+            let error = Target::parse(&format!("sqlite:gavel.db?{invalid}"), None).unwrap_err();
             assert!(error.to_string().contains("expected sqlite:PATH"), "{error}");
         }
         assert!(Target::parse("sqlite:mode=ro.db", None).is_ok());

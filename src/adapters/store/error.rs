@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_connection_is_away_and_a_value_that_does_not_fit_is_refused() {
+    fn a_lost_connection_is_unavailable_and_a_value_that_does_not_fit_is_refused() {
         let lost = sqlx::Error::Io(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         assert!(matches!(Fault::from(lost), Fault::Unavailable(_)));
         let unfit = sqlx::Error::Encode("does not fit".into());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::meters;
+use super::metrics;
 use super::op::{Done, Op, Ticket};
 use super::queue::Queue;
 use super::writer::Shared;
@@ -60,8 +60,8 @@ pub(super) async fn recover(queue: &Queue) {
         Ok(Done::Swept(0, 0)) => {}
         Ok(Done::Swept(decisions, calls)) => {
             tracing::warn!(decisions, calls, "closed open records of dead processes");
-            meters::recovered_decisions().increment(decisions);
-            meters::recovered_calls().increment(calls);
+            metrics::recovered_decisions().increment(decisions);
+            metrics::recovered_calls().increment(calls);
         }
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "recovery failed"),

@@ -31,7 +31,7 @@ mod definitions;
 mod error;
 mod insert;
 mod maintenance;
-mod meters;
+mod metrics;
 mod migrate;
 mod op;
 mod pending_cleanup;
@@ -160,7 +160,7 @@ impl Store {
 
     /// A store without writers, tasks and connections; those that read are opened on demand.
     fn of(config: StoreConfig, target: Target, sender: mpsc::Sender<Ticket>) -> Self {
-        meters::register();
+        metrics::register();
         let reading = ReadOnly::of(&target, config.read_limit);
         let working = ReadOnly::of(&target, config.read_limit);
         let buckets = SharedBuckets::of(&target).map(Arc::new);

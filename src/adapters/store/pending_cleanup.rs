@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::meters;
+use super::metrics;
 use super::op::Op;
 use super::runs::{Abandoned, RunOp};
 use crate::domain::ids::DecisionId;
@@ -37,12 +37,12 @@ impl PendingCleanup {
                 (Writer::Process, Some(decision)) if decision.opened => {
                     let decision = decision.open.id;
                     tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
-                    meters::lost().increment(1);
+                    metrics::lost().increment(1);
                     (decision, Left::Lose)
                 }
                 (Writer::Holder { run, .. }, Some(_)) => {
                     tracing::error!(%run, "the end of a run could not be recorded; another process continues the run when its lease expires");
-                    meters::lost().increment(1);
+                    metrics::lost().increment(1);
                     return;
                 }
                 (Writer::Process | Writer::Holder { .. }, _) => return,
@@ -83,7 +83,7 @@ mod tests {
     use crate::domain::ids::RunId;
 
     #[test]
-    fn what_nobody_heard_of_is_not_forgotten_in_a_long_outage() {
+    fn what_was_not_acknowledged_is_not_forgotten_in_a_long_outage() {
         let lost = PendingCleanup::default();
         let (open, unacknowledged) = (DecisionId::new(), DecisionId::new());
         lost.note(&Op::Abandon(open, None));
@@ -93,15 +93,15 @@ mod tests {
         lost.note(&Op::CloseLost(unacknowledged));
         lost.note(&Op::RenewLease);
         let left: Vec<_> = lost.take().collect();
-        let told = matches!(left[..], [Op::CloseLost(a), Op::CloseLost(b), Op::MarkUnanswered(c)] if (a, b, c) == (open, unacknowledged, unacknowledged));
-        assert!(told, "{}", left.len());
+        let reported = matches!(left[..], [Op::CloseLost(a), Op::CloseLost(b), Op::MarkUnanswered(c)] if (a, b, c) == (open, unacknowledged, unacknowledged));
+        assert!(reported, "{}", left.len());
         assert_eq!(lost.take().count(), 0);
     }
 
     /// Promise 1: the answer "not started" must become true. So the run is abandoned as soon as the store is
     /// available, however many records wait.
     #[test]
-    fn a_run_that_nobody_heard_of_is_abandoned_after_a_long_outage_too() {
+    fn an_unacknowledged_run_is_abandoned_after_a_long_outage_too() {
         let lost = PendingCleanup::default();
         let abandoned = Abandoned {
             run: RunId::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::meters::{self, Failure};
+use super::metrics::{self, Failure};
 use super::op::{Done, Op, Progress, Ticket};
 use super::writer::Shared;
 use crate::ports::records::RecordError;
@@ -70,7 +70,7 @@ impl Queue {
             Err(mpsc::error::TrySendError::Full(ticket)) => (ticket, "too many records wait to be written"),
             Err(mpsc::error::TrySendError::Closed(ticket)) => (ticket, "the store was shut down"),
         };
-        meters::failures(Failure::Queue).increment(1);
+        metrics::failures(Failure::Queue).increment(1);
         self.shared.pending_cleanup.note(&ticket.op);
         Err(RecordError::Unavailable(reason.into()))
     }

@@ -219,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    fn open(folder: &tempfile::TempDir) -> Sqlite {
-        let path = folder.path().join("t.db");
+    fn open(directory: &tempfile::TempDir) -> Sqlite {
+        let path = directory.path().join("t.db");
         std::fs::write(&path, b"").unwrap();
         let sqlite = Sqlite::open(&path, Duration::ZERO, "PRAGMA synchronous = NORMAL").unwrap();
         sqlite
@@ -243,8 +243,8 @@ mod tests {
     /// DESIGN.md section 5: intents of side effects survive a power loss.
     #[test]
     fn what_a_commit_survives_can_be_changed_again_and_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut sqlite = open(&folder);
+        let directory = tempfile::tempdir().unwrap();
+        let mut sqlite = open(&directory);
         for yes in [true, false, true, true, false, true] {
             sqlite.survive_power_loss(yes).unwrap();
             assert_eq!(ints(&sqlite, "PRAGMA synchronous"), [if yes { 2 } else { 1 }]);
@@ -252,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn a_numbered_parameter_takes_its_value_wherever_it_stands() {
-        let folder = tempfile::tempdir().unwrap();
-        let sqlite = open(&folder);
+    fn a_numbered_parameter_takes_its_value_in_every_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let sqlite = open(&directory);
         let values = [Value::Bool(true), Value::text("x"), Value::Int(Some(7))];
         let changed = sqlite.execute("INSERT INTO t (a, b, c) VALUES ($2, $3, $1)", &values);
         assert_eq!(changed.unwrap(), 1);

@@ -136,8 +136,8 @@ mod tests {
     const NUMBERS: &str =
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) SELECT i FROM n";
 
-    fn readers(folder: &tempfile::TempDir, limit: Duration) -> Arc<SqliteReaders> {
-        let path = folder.path().join("t.db");
+    fn readers(directory: &tempfile::TempDir, limit: Duration) -> Arc<SqliteReaders> {
+        let path = directory.path().join("t.db");
         std::fs::write(&path, b"").unwrap();
         SqliteReaders::new(path, 1, Duration::from_secs(20), limit)
     }
@@ -161,8 +161,8 @@ mod tests {
     /// With one connection, each statement gets it from the one before, wherever that one ended.
     #[tokio::test]
     async fn rows_arrive_in_order_and_a_caller_that_has_enough_frees_its_connection() {
-        let folder = tempfile::tempdir().unwrap();
-        let readers = readers(&folder, Duration::from_secs(20));
+        let directory = tempfile::tempdir().unwrap();
+        let readers = readers(&directory, Duration::from_secs(20));
         assert_eq!(
             numbers(&readers, 1000, 1000).await.unwrap(),
             (1..=1000).collect::<Vec<_>>()
@@ -176,8 +176,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_statement_that_takes_too_long_is_interrupted() {
-        let folder = tempfile::tempdir().unwrap();
-        let readers = readers(&folder, Duration::from_millis(20));
+        let directory = tempfile::tempdir().unwrap();
+        let readers = readers(&directory, Duration::from_millis(20));
         let sql = NUMBERS.replace("SELECT i FROM n", "SELECT count(*) FROM n");
         let values = vec![Value::Int(Some(i64::MAX))];
         let read = readers

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use super::meters;
+use super::metrics;
 
 /// Shared by all writers. Down: a caller's deadline passed without a commit. Up: a commit succeeded.
 pub(super) struct State {
@@ -16,7 +16,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn up() -> Self {
-        meters::up().set(1.0);
+        metrics::up().set(1.0);
         Self {
             down: ArcSwapOption::empty(),
             last_fault: ArcSwapOption::empty(),
@@ -34,7 +34,7 @@ impl State {
         }
         if self.down.swap_if_set() {
             tracing::info!("the record store is available again");
-            meters::up().set(1.0);
+            metrics::up().set(1.0);
         }
     }
 
@@ -57,7 +57,7 @@ impl State {
         let before = self.down.swap(Some(Arc::new(Arc::clone(reason))));
         if before.is_none() {
             tracing::error!(%reason, "the record store is unavailable");
-            meters::up().set(0.0);
+            metrics::up().set(0.0);
         }
     }
 }

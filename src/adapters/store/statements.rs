@@ -91,6 +91,7 @@ const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
 pub(super) const PRUNED_AT_ONCE: u64 = 1000;
 
 impl Statements {
+    /// Longer than a screen: a table, with one row for each statement.
     pub(super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
         Self {

@@ -1,26 +1,22 @@
 //! The group-commit writer: everything that is queued goes into one transaction immediately; there is no timer. At low
 //! load that is one decision per commit, under load as many as arrived during the last commit.
 
+mod shared;
+
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::audit::{self, AuditSecrets, Signer, Trail};
-use super::batch::{Attempt, Batch};
-use super::connect::{Target, timed_out};
+pub(super) use self::shared::Shared;
+use super::batch::Attempt;
+use super::connect::timed_out;
 use super::db::{Conn, Dialect};
-use super::error::{Fault, StoreError};
-use super::meters::{self, Failure};
-use super::migrate;
-use super::op::{Done, Op, Ticket};
-use super::pending_cleanup::PendingCleanup;
-use super::rows::Writing;
-use super::state::State;
-use super::statements::Statements;
+use super::error::Fault;
+use super::metrics::{self, Failure};
+use super::op::{Done, Ticket};
 use crate::ports::claims::Claimed;
 use crate::ports::records::RecordError;
 
@@ -39,99 +35,6 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY: (usize, Duration) = (64, Duration::from_millis(20));
 /// How long a stopping writer retries ops that must be written.
 const LAST_TRIES: Duration = Duration::from_secs(5);
-
-/// State shared by all writers of a store.
-pub(super) struct Shared {
-    pub(super) target: Target,
-    pub(super) statements: Statements,
-    pub(super) writing: Writing,
-    /// The configured audit keys …
-    pub(super) secrets: AuditSecrets,
-    /// … and the key in use, set by the first connection.
-    pub(super) signer: OnceLock<Signer>,
-    pub(super) lease: Duration,
-    pub(super) run_lease: Duration,
-    pub(super) runs_kept: Option<Duration>,
-    /// How long to wait for a process that is migrating.
-    pub(super) migrating: Duration,
-    pub(super) state: State,
-    pub(super) pending_cleanup: PendingCleanup,
-    pub(super) migrated: AtomicBool,
-    /// Whether the audit triggers were checked.
-    pub(super) audit_guarded: AtomicBool,
-    /// Set before the lease is ended, so that a late connection does not take it again.
-    pub(super) leaving: AtomicBool,
-}
-
-impl Shared {
-    /// A connection to a migrated database on which this process holds its lease.
-    pub(super) async fn connect(&self) -> Result<Conn, StoreError> {
-        self.target.create()?;
-        let mut conn = self.target.writer().await?;
-        if !self.migrated.load(Ordering::Acquire) {
-            migrate::migrate(&mut conn, self.migrating).await?;
-            self.migrated.store(true, Ordering::Release);
-        }
-        if self.signer.get().is_none() {
-            let signer = audit::signer(&self.target, &mut conn, &self.secrets, &self.statements.audit).await?;
-            // Another writer may have set it first, to the same key.
-            let _ = self.signer.set(signer);
-        }
-        self.guard_audit(&mut conn).await;
-        if self.leaving.load(Ordering::Acquire) {
-            return Ok(conn);
-        }
-        // Before any row of this process: an owner without a lease counts as dead.
-        let beat = [Ticket::silent(Op::RenewLease)];
-        match tokio::time::timeout(ATTEMPT_TIMEOUT, self.batch().run(&mut conn, &beat)).await {
-            Ok(Attempt::Committed(_)) => Ok(conn),
-            Ok(Attempt::Failed(fault) | Attempt::Uncertain(fault)) => {
-                conn.close().await;
-                Err(StoreError::Unavailable(fault.reason().clone()))
-            }
-            Err(_) => Err(timed_out("taking the lease").into()),
-        }
-    }
-
-    /// Restores missing or changed audit triggers, once per process. gavel continues if that fails: a record of future
-    /// events is worth more than a service that does not start.
-    async fn guard_audit(&self, conn: &mut Conn) {
-        if self.audit_guarded.load(Ordering::Acquire) {
-            return;
-        }
-        match audit::restore_triggers(conn, &self.batch(), self.migrating).await {
-            Ok(found) => {
-                self.audit_guarded.store(true, Ordering::Release);
-                for damage in found {
-                    tracing::error!(
-                        trigger = damage.trigger,
-                        table = damage.table,
-                        was = %damage.state,
-                        "audit: gavel restored a trigger that keeps the audit log append-only; find out who changed the \
-                         database and run `gavel audit verify`"
-                    );
-                }
-            }
-            Err(error) => tracing::error!(
-                %error,
-                "audit: triggers that keep the audit log append-only are missing or changed, and gavel could not restore \
-                 them; until it can, the database does not reject changes of entries"
-            ),
-        }
-    }
-
-    fn batch(&self) -> Batch<'_> {
-        Batch {
-            statements: &self.statements,
-            writing: &self.writing,
-            lease: self.lease,
-            run_lease: self.run_lease,
-            runs_kept: self.runs_kept,
-            signer: self.signer.get(),
-            trail: Trail::default(),
-        }
-    }
-}
 
 /// The result of a ROLLBACK after a fault, with the connection if it can be used again.
 enum RolledBack {
@@ -230,7 +133,7 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        meters::queue_depth().set(depth(queue.len()));
+        metrics::queue_depth().set(depth(queue.len()));
         drop(queue);
         self.pending.extend(batch);
         true
@@ -305,7 +208,7 @@ impl Writer {
 
     /// Gives each op its own transaction, after a batch was rejected because of one row.
     async fn one_by_one(&mut self, batch: Vec<Ticket>) -> Result<(), ()> {
-        meters::batches_redone().increment(1);
+        metrics::batches_redone().increment(1);
         let mut rest: VecDeque<Ticket> = batch.into();
         while let Some(ticket) = rest.pop_front() {
             let one = vec![ticket];
@@ -335,7 +238,7 @@ impl Writer {
                 Err(error) => {
                     let reason: Arc<str> = error.to_string().into();
                     self.shared.state.faulted(&reason);
-                    meters::failures(Failure::Connect).increment(1);
+                    metrics::failures(Failure::Connect).increment(1);
                     return Attempt::Failed(Fault::Unavailable(reason));
                 }
             },
@@ -366,8 +269,8 @@ impl Writer {
                 }
                 self.conn = Some(conn);
                 self.shared.state.committed();
-                meters::commit_seconds().record(start.elapsed().as_secs_f64());
-                meters::batch_ops().record(depth(batch.len()));
+                metrics::commit_seconds().record(start.elapsed().as_secs_f64());
+                metrics::batch_ops().record(depth(batch.len()));
                 return attempt;
             }
             Attempt::Failed(fault) | Attempt::Uncertain(fault) => fault,
@@ -377,7 +280,7 @@ impl Writer {
             Fault::Unavailable(_) => Failure::Unavailable,
             Fault::Refused(_) => Failure::Refused,
         };
-        meters::failures(kind).increment(1);
+        metrics::failures(kind).increment(1);
         match Self::roll_back(&self.shared, conn).await {
             // SQLite had an open transaction, so the COMMIT had not succeeded.
             RolledBack::Open(conn @ Conn::Sqlite(_)) => {

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_this_machine_are_told_apart() {
+    fn addresses_of_this_machine_are_distinguished() {
         for (base, local) in [
             ("http://127.0.0.2:1", true),
             ("http://[::1]:1", true),

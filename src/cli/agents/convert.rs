@@ -69,11 +69,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let is_standard_input = args.file == Path::new("-");
     let Some(from) = args.from.map(FormName::form).or_else(|| Form::of_path(&args.file)) else {
         output::note("error: the file name does not show the form; give it with --from");
-        return Ok(Exit::Wrong);
+        return Ok(Exit::Invalid);
     };
-    if let Some(wrong) = args.output.as_deref().and_then(|file| unfit(file, args.to.form())) {
-        output::note(&format!("error: {wrong}"));
-        return Ok(Exit::Wrong);
+    if let Some(invalid) = args.output.as_deref().and_then(|file| unfit(file, args.to.form())) {
+        output::note(&format!("error: {invalid}"));
+        return Ok(Exit::Invalid);
     }
     let place = args.file.display().to_string();
     let bytes = read_some(&args.file).with_context(|| format!("{place} cannot be read"))?;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
                 "error: {place} is not converted: {}",
                 count(errors.len(), "error")
             ));
-            return Ok(Exit::Wrong);
+            return Ok(Exit::Invalid);
         }
     };
     let written = definition.write(args.to.form());
@@ -101,13 +101,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let file = file.display();
                 output::note(&format!("error: {file} already exists; --force overwrites it"));
-                return Ok(Exit::Wrong);
+                return Ok(Exit::Invalid);
             }
             done => done.with_context(|| format!("{} cannot be written", file.display()))?,
         },
         None if args.to.form() == Form::Proto && output::answers_are_shown() => {
             output::note("error: protobuf is binary and cannot be shown on a terminal; name a file with -o");
-            return Ok(Exit::Wrong);
+            return Ok(Exit::Invalid);
         }
         None => output::file(&written)?,
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::cli::eval::{Scratch, Tasks, bar};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::interrupt::{told_to_stop, unless_stopped};
+use crate::cli::interrupt::{unless_stopped, until_interrupted};
 use crate::cli::{output, runs};
 use crate::config::{Config, Resolved};
 use crate::domain::agent_run::AgentRun;
@@ -73,7 +73,7 @@ const SERVERS: Duration = Duration::from_secs(15);
 struct Judged {
     agent: String,
     case: String,
-    wrong: Vec<String>,
+    invalid: Vec<String>,
     run: Option<AgentRun>,
 }
 
@@ -89,7 +89,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, one: &Judged) -> anyhow::Result<()> {
         self.judged += 1;
-        self.right += usize::from(one.wrong.is_empty());
+        self.right += usize::from(one.invalid.is_empty());
         self.bar.inc(1);
         self.bar.suspend(|| tell(one, self.json))
     }
@@ -106,7 +106,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
         json: args.json,
     };
     // Listens from here on, so that a signal between two cases is received as well.
-    let mut stopped = Box::pin(told_to_stop());
+    let mut stopped = Box::pin(until_interrupted());
     for file in &files {
         let scratch = Scratch::make()?;
         let config = scratch.apply_with_files(resolved.config.clone(), file.root.as_deref())?;
@@ -169,14 +169,14 @@ async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: 
     };
     for case in &file.cases {
         tally.bar.set_message(format!("{} {}", file.agent, case.id));
-        let (wrong, run) = match one(app, &file.agent, case, most).await {
+        let (invalid, run) = match one(app, &file.agent, case, most).await {
             Ok((run, calls)) => (judge(&case.expect, &run, &calls), Some(run)),
             Err(error) => (vec![format!("{error:#}")], None),
         };
         tally.add(&Judged {
             agent: file.agent.clone(),
             case: case.id.clone(),
-            wrong,
+            invalid,
             run,
         })?;
     }
@@ -277,19 +277,19 @@ fn tell(judged: &Judged, json: bool) -> anyhow::Result<()> {
     if json {
         let run = judged.run.as_ref().map(serde_json::to_value).transpose()?;
         let line = json!({
-            "agent": judged.agent, "case": judged.case, "as_expected": judged.wrong.is_empty(), "wrong": judged.wrong,
+            "agent": judged.agent, "case": judged.case, "as_expected": judged.invalid.is_empty(), "wrong": judged.invalid,
             "run": run,
         });
         return output::line(&line.to_string());
     }
-    let mark = if judged.wrong.is_empty() { "ok  " } else { "FAIL" };
+    let mark = if judged.invalid.is_empty() { "ok  " } else { "FAIL" };
     let about = judged.run.as_ref().map_or_else(String::new, |run| {
         let seconds = run.duration_ms.unwrap_or_default() as f64 / 1e3;
         format!("  {} steps, {} tokens, {seconds:.1} s", run.steps, run.usage.total())
     });
     output::line(&format!("{mark} {} {}{about}", judged.agent, judged.case))?;
-    for wrong in &judged.wrong {
-        output::line(&format!("       {wrong}"))?;
+    for invalid in &judged.invalid {
+        output::line(&format!("       {invalid}"))?;
     }
     Ok(())
 }

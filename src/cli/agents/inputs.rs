@@ -23,7 +23,7 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
     let mut errors = Vec::new();
     let mut inputs = object(given, &mut errors);
     // A name whose value is invalid is not also reported as missing.
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     let mut add = |name: &str, value: Value, place: &str, errors: &mut Vec<String>| {
         if inputs.insert(name.to_owned(), value).is_some() {
             errors.push(format!("{place}: {name} is already given"));
@@ -49,7 +49,7 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
         match typed(kind, &values) {
             Ok(value) => add(name, value, &place, &mut errors),
             Err(problem) => {
-                wrong.push(name);
+                invalid.push(name);
                 errors.push(format!("{place}: {problem}; allowed: {}", kind.as_str()));
             }
         }
@@ -67,7 +67,7 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
         Ok(inputs) if errors.is_empty() => Ok(inputs),
         Ok(_) => Err(errors),
         Err(found) => {
-            let others = found.iter().filter(|error| !wrong.contains(&error.name.as_str()));
+            let others = found.iter().filter(|error| !invalid.contains(&error.name.as_str()));
             errors.extend(others.map(ToString::to_string));
             Err(errors)
         }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_at_once() {
+    fn every_error_is_reported_at_once() {
         let given = pairs(&["i=1.5", "b=yes", "n=1", "n=2", "sss=x", "nothing", "ii=1,x"]);
         let given = Given {
             pairs: &given,

@@ -68,7 +68,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     Ok(if loaded.checked.errors.is_empty() {
         Exit::Done
     } else {
-        Exit::Wrong
+        Exit::Invalid
     })
 }
 

@@ -28,7 +28,7 @@ pub(super) use self::validate::run_with_tools as validate_with_tools;
 
 /// The commands of `gavel agents`.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// Run an agent, with live progress
     Run(run::Args),
     /// Check definitions: reports every error at once, each with file, line, what was found and what is allowed
@@ -45,13 +45,13 @@ pub(super) enum Verb {
     Schema(schema::Args),
 }
 
-pub(super) fn run(verb: Verb, flags: &Flags) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::Validate(args) => validate::run(&args, flags),
-        Verb::Show(args) => show::run(&args, flags),
-        Verb::Convert(args) => convert::run(&args),
-        Verb::Schema(args) => schema::run(&args),
-        Verb::List(_) | Verb::Run(_) | Verb::Eval(_) => {
+pub(super) fn run(command: Command, flags: &Flags) -> anyhow::Result<Exit> {
+    match command {
+        Command::Validate(args) => validate::run(&args, flags),
+        Command::Show(args) => show::run(&args, flags),
+        Command::Convert(args) => convert::run(&args),
+        Command::Schema(args) => schema::run(&args),
+        Command::List(_) | Command::Run(_) | Command::Eval(_) => {
             unreachable!("these need the MCP servers, and `cli::run` starts them")
         }
     }
@@ -68,8 +68,8 @@ fn configured(flags: &Flags) -> anyhow::Result<Loaded> {
 
 pub(super) fn load(config: &Config) -> anyhow::Result<Loaded> {
     app::agents(config).map_err(|error| {
-        let folder = config.agents.as_deref().unwrap_or(std::path::Path::new("agents"));
-        anyhow::anyhow!("the agents directory {} cannot be listed: {error}", folder.display())
+        let directory = config.agents.as_deref().unwrap_or(std::path::Path::new("agents"));
+        anyhow::anyhow!("the agents directory {} cannot be listed: {error}", directory.display())
     })
 }
 

@@ -195,10 +195,10 @@ fn takes(definition: &Definition) -> String {
 }
 
 fn read(file: &str) -> anyhow::Result<String> {
-    let wrong = |problem: String| Usage(format!("--input-json {file}: {problem}"));
-    let bytes = read_some(Path::new(file)).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let invalid = |problem: String| Usage(format!("--input-json {file}: {problem}"));
+    let bytes = read_some(Path::new(file)).map_err(|error| invalid(format!("cannot be read: {error}")))?;
     if bytes.len() > MAX_BYTES {
-        return Err(wrong("is longer than 1 MiB".to_owned()).into());
+        return Err(invalid("is longer than 1 MiB".to_owned()).into());
     }
-    String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text".to_owned()).into())
+    String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8 text".to_owned()).into())
 }

@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
             loaded.place,
             others(&args.name, &known)
         ));
-        return Ok(Exit::Wrong);
+        return Ok(Exit::Invalid);
     };
     if args.definition {
         let mut whole = Definition::clone(&agent.definition);

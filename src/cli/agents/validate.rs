@@ -91,11 +91,11 @@ impl Findings {
         let mut known: BTreeSet<&str> = catalog.tools.iter().map(|tool| &*tool.name).collect();
         known.extend(self.agents.iter().map(|(_, name)| name.as_str()));
         let known: Vec<_> = known.into_iter().collect();
-        let mut wrong = BTreeSet::new();
+        let mut invalid = BTreeSet::new();
         for tool in &self.tools {
             if tool.is_agent {
                 if let Some(found) = named_twice(catalog, &tool.name) {
-                    wrong.insert(tool.file.clone());
+                    invalid.insert(tool.file.clone());
                     self.errors.push(DefinitionError {
                         file: tool.file.clone(),
                         line: tool.line,
@@ -108,7 +108,7 @@ impl Findings {
             }
             let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
             let Some(missing) = missing.first() else { continue };
-            wrong.insert(tool.file.clone());
+            invalid.insert(tool.file.clone());
             let allowed = well_known_tool(&tool.name).unwrap_or_else(|| {
                 format!(
                     "a tool that a server offers: {}",
@@ -123,11 +123,11 @@ impl Findings {
                 allowed,
             });
         }
-        self.agents.retain(|(file, _)| !wrong.contains(file));
+        self.agents.retain(|(file, _)| !invalid.contains(file));
         self.errors.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     }
 
-    fn place_is_wrong(&mut self, path: &Path, found: String, allowed: String) {
+    fn place_is_invalid(&mut self, path: &Path, found: String, allowed: String) {
         self.errors.push(DefinitionError {
             file: path.display().to_string(),
             line: None,
@@ -146,7 +146,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
     for path in &args.paths {
         look_at(path, &mut findings);
     }
-    told_of(args, &findings)
+    reported(args, &findings)
 }
 
 /// Like [`run`], but also queries the servers.
@@ -162,10 +162,10 @@ pub(in crate::cli) async fn run_with_tools(args: Args, resolved: Resolved) -> an
         return Ok(Exit::Interrupted);
     };
     findings.look_for_tools(&catalog);
-    told_of(&args, &findings)
+    reported(&args, &findings)
 }
 
-fn told_of(args: &Args, findings: &Findings) -> anyhow::Result<Exit> {
+fn reported(args: &Args, findings: &Findings) -> anyhow::Result<Exit> {
     if args.json {
         let agents: Vec<_> = findings.agents.iter().map(|(_, name)| name).collect();
         output::json(&json!({
@@ -177,7 +177,7 @@ fn told_of(args: &Args, findings: &Findings) -> anyhow::Result<Exit> {
     Ok(if findings.errors.is_empty() {
         Exit::Done
     } else {
-        Exit::Wrong
+        Exit::Invalid
     })
 }
 
@@ -187,28 +187,28 @@ fn look_at(path: &Path, findings: &mut Findings) {
             Ok(loaded) => findings.add(loaded, None),
             Err(error) => {
                 let allowed = "a directory that gavel can list".to_owned();
-                findings.place_is_wrong(path, format!("a directory that cannot be listed: {error}"), allowed);
+                findings.place_is_invalid(path, format!("a directory that cannot be listed: {error}"), allowed);
             }
         }
         return;
     }
     if !path.exists() {
-        return findings.place_is_wrong(path, "nothing".to_owned(), "an existing directory or file".to_owned());
+        return findings.place_is_invalid(path, "nothing".to_owned(), "an existing directory or file".to_owned());
     }
     if Form::of_path(path).is_none() {
         let allowed = format!("a name that ends in one of {}", Form::ENDINGS);
-        return findings.place_is_wrong(path, "a file of another kind".to_owned(), allowed);
+        return findings.place_is_invalid(path, "a file of another kind".to_owned(), allowed);
     }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    match app::agents_in(folder, Some(path)) {
+    let directory = path.parent().unwrap_or(Path::new(""));
+    match app::agents_in(directory, Some(path)) {
         // The path as the directory's list names it: `agents//x.md` is the file `agents/x.md`.
         Ok(loaded) => {
-            let listed = folder.join(path.file_name().unwrap_or_default());
+            let listed = directory.join(path.file_name().unwrap_or_default());
             findings.add(loaded, Some(&listed.display().to_string()));
         }
         Err(error) => {
             let allowed = "a file in a directory that gavel can list".to_owned();
-            findings.place_is_wrong(
+            findings.place_is_invalid(
                 path,
                 format!("a file whose directory cannot be listed: {error}"),
                 allowed,

@@ -139,9 +139,9 @@ fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
                 output::count(found, "finding")
             )),
         }
-        let untold = found.saturating_sub(findings.len() as u64);
-        if untold > 0 {
-            output::note(&format!("{untold} more are not shown"));
+        let unreported = found.saturating_sub(findings.len() as u64);
+        if unreported > 0 {
+            output::note(&format!("{unreported} more are not shown"));
         }
     }
     Ok(match found {

@@ -245,8 +245,8 @@ mod tests {
             assert_eq!(client.to_string(), "http://h:1/gavel");
             assert_eq!(client.url(&["a", "b c/d"]).as_str(), "http://h:1/gavel/a/b%20c%2Fd");
         }
-        for wrong in ["localhost:8080", "", "ftp://h", "http://"] {
-            assert!(Client::new(wrong, None).is_err(), "{wrong}");
+        for invalid in ["localhost:8080", "", "ftp://h", "http://"] {
+            assert!(Client::new(invalid, None).is_err(), "{invalid}");
         }
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_told_with_every_field() {
+    fn a_problem_is_shown_with_every_field() {
         let body = json!({"title": "t", "detail": "the request is not valid", "errors": [{"pointer": "/message", "detail": "must not be empty"}]});
         assert_eq!(
             problem(&body).unwrap(),

@@ -237,10 +237,10 @@ impl Client {
         ];
         given.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
         let mut page: Value = self.get(path, &given).await?;
-        let wrong = || format!("{self} gave another answer than this gavel reads");
-        let items = page.get_mut(list).map(Value::take).with_context(wrong)?;
+        let invalid = || format!("{self} gave another answer than this gavel reads");
+        let items = page.get_mut(list).map(Value::take).with_context(invalid)?;
         Ok(Page {
-            items: serde_json::from_value(items).with_context(wrong)?,
+            items: serde_json::from_value(items).with_context(invalid)?,
             next_page_token: page[next].as_str().map(str::to_owned),
         })
     }

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_told_once_and_not_kept_for_ever() {
+    fn a_row_is_shown_once_and_not_kept_for_ever() {
         let mut seen = Seen::default();
         let row = Decision {
             decision_id: "a".to_owned(),

@@ -11,14 +11,14 @@ use crate::domain::ids::InstanceId;
 
 /// The directory; removed when dropped.
 pub(in crate::cli) struct Scratch {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Scratch {
     pub(in crate::cli) fn make() -> anyhow::Result<Self> {
-        let folder = env::temp_dir().join(format!("gavel-eval-{}", InstanceId::new()));
-        make(&folder).with_context(|| format!("{} cannot be created", folder.display()))?;
-        Ok(Self { folder })
+        let directory = env::temp_dir().join(format!("gavel-eval-{}", InstanceId::new()));
+        make(&directory).with_context(|| format!("{} cannot be created", directory.display()))?;
+        Ok(Self { directory })
     }
 
     /// The configuration with its database in this directory. Unless other servers are configured, it uses the bundled
@@ -45,7 +45,7 @@ impl Scratch {
                     "gavel": { "trustHints": true },
                 });
             }
-            let path = self.folder.join("mcp.json");
+            let path = self.directory.join("mcp.json");
             fs::write(&path, servers.to_string()).with_context(|| format!("{} cannot be written", path.display()))?;
             config.mcp_config = Some(path);
         }
@@ -53,26 +53,26 @@ impl Scratch {
     }
 
     fn sqlite(&self, name: &str) -> String {
-        format!("sqlite://{}", self.folder.join(name).display())
+        format!("sqlite://{}", self.directory.join(name).display())
     }
 }
 
 /// The directory contains an evaluation's messages, and its parent is open to all users, so only this user may read it.
 /// Creation fails if it exists, so that no other user can provide it.
-fn make(folder: &Path) -> std::io::Result<()> {
+fn make(directory: &Path) -> std::io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     {
         use std::os::unix::fs::DirBuilderExt;
         builder.mode(0o700);
     }
-    builder.create(folder)
+    builder.create(directory)
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(%error, folder = %self.folder.display(), "the scratch directory could not be removed");
+        if let Err(error) = fs::remove_dir_all(&self.directory) {
+            tracing::warn!(%error, directory = %self.directory.display(), "the scratch directory could not be removed");
         }
     }
 }
@@ -84,11 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_can_look_into_it_and_it_is_gone_in_the_end() {
+    fn no_other_user_can_read_it_and_it_is_deleted_at_the_end() {
         let scratch = Scratch::make().unwrap();
-        let folder = scratch.folder.clone();
-        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        let directory = scratch.directory.clone();
+        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
         drop(scratch);
-        assert!(!folder.exists());
+        assert!(!directory.exists());
     }
 }

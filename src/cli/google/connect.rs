@@ -49,8 +49,8 @@ pub(super) async fn run(args: Args, connector: &Connector) -> anyhow::Result<Exi
     };
     let lacks = account.lacks().map(|lacks| format!(", but without {lacks}"));
     let lacks = lacks.unwrap_or_default();
-    let told = format!("{} is connected for {}{lacks}", address(&account), account.user);
-    output::line(&told)?;
+    let line = format!("{} is connected for {}{lacks}", address(&account), account.user);
+    output::line(&line)?;
     if !lacks.is_empty() {
         output::note(TICKED);
     }

@@ -17,7 +17,7 @@ use crate::config::Resolved;
 
 /// The commands of `gavel google`.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// Connect a user's Google account: prints the address where the user consents, and waits
     Connect(connect::Args),
     /// List the connected accounts
@@ -41,14 +41,14 @@ pub(super) struct Disconnect {
     user: String,
 }
 
-pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
+pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
     let settings = app::google(&resolved.config)?;
     let connector = Connector::open(&settings).await?;
     let done = unless_stopped(async {
-        match verb {
-            Verb::Connect(args) => connect::run(args, &connector).await,
-            Verb::List(args) => list(&args, &connector).await,
-            Verb::Disconnect(args) => disconnect(&args, &connector).await,
+        match command {
+            Command::Connect(args) => connect::run(args, &connector).await,
+            Command::List(args) => list(&args, &connector).await,
+            Command::Disconnect(args) => disconnect(&args, &connector).await,
         }
     });
     let done = done.await;

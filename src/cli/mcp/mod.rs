@@ -19,7 +19,7 @@ pub(super) use self::list::headline;
 
 /// The commands of `gavel mcp`.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// List the servers and their tools
     List(list::Args),
     /// Show complete tools: what a call does, and how Gemini gets each schema
@@ -30,15 +30,15 @@ pub(super) enum Verb {
     Call(call::Args),
 }
 
-pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
+pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
     let mcp = app::mcp(&resolved.config)?;
     let done = unless_stopped(async {
         settled(&mcp).await;
-        match verb {
-            Verb::List(args) => list::run(&args, &mcp),
-            Verb::Inspect(args) => inspect::run(&args, &mcp),
-            Verb::Accept(args) => accept::run(&args, &mcp),
-            Verb::Call(args) => call::run(args, &mcp).await,
+        match command {
+            Command::List(args) => list::run(&args, &mcp),
+            Command::Inspect(args) => inspect::run(&args, &mcp),
+            Command::Accept(args) => accept::run(&args, &mcp),
+            Command::Call(args) => call::run(args, &mcp).await,
         }
     });
     let done = done.await;

@@ -91,7 +91,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             }
         },
     };
-    let judged = |surface: &str, agent: Option<&str>| {
+    let decided = |surface: &str, agent: Option<&str>| {
         let mut call = Proposed::of(tool, arguments.clone());
         // An agent created through the API is unknown here, and so are its tools.
         let not_granted = modes.offers(surface, agent).filter(|(_, granted)| {
@@ -119,10 +119,10 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         (Some(THREAD), None) => (THREAD, in_threads),
         (Some(surface), agent) => (surface, agent),
     };
-    let decision = judged(surface, agent);
+    let decision = decided(surface, agent);
     let exit = print(args, &decision, &policy, surface)?;
     if args.surface.is_none() && args.agent.is_none() {
-        let there = word(&judged(THREAD, in_threads));
+        let there = word(&decided(THREAD, in_threads));
         if there != word(&decision) {
             output::note(&format!(
                 "this is the answer for the chat surface; in a thread it is {there} (--surface thread shows why)"

@@ -18,7 +18,7 @@ use crate::surfaces;
 
 /// The commands of `gavel policy`.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum Command {
     /// Check one call: the answer, what decided it, and the result of every check
     Check(check::Args),
     /// Run the tests in the policy file
@@ -27,11 +27,11 @@ pub(super) enum Verb {
     Simulate(simulate::Args),
 }
 
-pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::Check(args) => check::run(&args, &resolved.config).await,
-        Verb::Test(args) => test::run(&args, &resolved.config),
-        Verb::Simulate(args) => simulate::run(&args, &resolved.config).await,
+pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
+    match command {
+        Command::Check(args) => check::run(&args, &resolved.config).await,
+        Command::Test(args) => test::run(&args, &resolved.config),
+        Command::Simulate(args) => simulate::run(&args, &resolved.config).await,
     }
 }
 

@@ -96,7 +96,7 @@ impl Difference {
 
 pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     needs_file(config)?;
-    let mut judge = Judge {
+    let mut decider = Decider {
         policy: app::policy(config)?,
         tenant: args.tenant.clone(),
         modes: Modes::read(config)?,
@@ -107,7 +107,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let record = ReadOnly::open(config.database_url.expose_secret())
         .await
         .context("the database cannot be read")?;
-    let gone_through = unless_stopped(go_through(args, &mut judge, &record, from)).await;
+    let gone_through = unless_stopped(go_through(args, &mut decider, &record, from)).await;
     record.close().await;
     match gone_through? {
         None => Ok(Exit::Interrupted),
@@ -125,7 +125,7 @@ struct Counts {
     shown: usize,
 }
 
-async fn go_through(args: &Args, judge: &mut Judge, record: &ReadOnly, from: i64) -> anyhow::Result<Counts> {
+async fn go_through(args: &Args, decider: &mut Decider, record: &ReadOnly, from: i64) -> anyhow::Result<Counts> {
     let mut counts = Counts::default();
     let mut place = (from, String::new());
     let mut rows = Vec::new();
@@ -134,7 +134,7 @@ async fn go_through(args: &Args, judge: &mut Judge, record: &ReadOnly, from: i64
         let Some(last) = calls.last() else { break };
         place = last.place.clone();
         for call in &calls {
-            let (difference, why) = judge.look_at(call)?;
+            let (difference, why) = decider.look_at(call)?;
             *counts.each.entry(difference).or_default() += 1;
             if !difference.is_change() {
                 continue;
@@ -223,7 +223,7 @@ fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
 }
 
 /// Everything that calls are checked against.
-struct Judge {
+struct Decider {
     tenant: TenantId,
     policy: Arc<Policy>,
     modes: Modes,
@@ -232,7 +232,7 @@ struct Judge {
     tools: HashMap<(String, String, bool), Arc<Tool>>,
 }
 
-impl Judge {
+impl Decider {
     fn look_at(&mut self, call: &PastCall) -> anyhow::Result<(Difference, String)> {
         let happened = match (call.status.as_str(), call.error_code.as_deref()) {
             ("not_sent", Some(code)) if code == FailureCode::Denied.as_str() => DENIED,

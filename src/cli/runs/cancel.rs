@@ -50,7 +50,7 @@ impl Talk for Args {
         }
         output::line(&match RunStatus::parse(&run.status) {
             Some(RunStatus::Cancelled) => format!("run {} is cancelled", self.id),
-            Some(status) if status.is_over() => format!("run {} had already ended: {}", self.id, status.as_str()),
+            Some(status) if status.has_ended() => format!("run {} had already ended: {}", self.id, status.as_str()),
             _ => format!(
                 "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
                 self.id,

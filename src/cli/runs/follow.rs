@@ -6,7 +6,7 @@ use crate::cli::approvals::{answers, question};
 use crate::cli::client::{Action, Answer, Client, Heard, Refused, Run};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
-use crate::cli::interrupt::told_to_stop;
+use crate::cli::interrupt::until_interrupted;
 use crate::cli::output::{self, count};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
@@ -50,7 +50,7 @@ pub(in crate::cli) async fn follow(
 ) -> anyhow::Result<Exit> {
     let mut progress = Progress::new(!showing.quiet && !showing.events);
     let mut is_cancelled = false;
-    let followed = until_over(
+    let followed = until_ended(
         client,
         place,
         run,
@@ -106,7 +106,8 @@ enum Followed {
 }
 
 /// Follows the run until one of these.
-async fn until_over(
+// Longer than a screen: one loop over everything that can happen while a run is followed.
+async fn until_ended(
     client: &Client,
     place: &Where,
     run: RunId,
@@ -115,7 +116,7 @@ async fn until_over(
     progress: &mut Progress,
     is_cancelled: &mut bool,
 ) -> anyhow::Result<Followed> {
-    let mut interrupted = Box::pin(told_to_stop());
+    let mut interrupted = Box::pin(until_interrupted());
     let mut events = client.events(run);
     let mut has_asked = false;
     progress.note(&format!("run {run}"));
@@ -167,7 +168,7 @@ async fn until_over(
             },
             stopped = &mut interrupted => {
                 stopped?;
-                interrupted = Box::pin(told_to_stop());
+                interrupted = Box::pin(until_interrupted());
                 if has_asked || on_interrupt == OnInterrupt::Leaves {
                     return Ok(Followed::Left);
                 }
@@ -273,8 +274,8 @@ pub(super) fn action(run: &Run, action: &Action, place: &Where) -> String {
     let head = format!("action {id}  {}  {state}\n", output::printable(&action.tool));
     let status = RunStatus::parse(&run.status);
     // In a paused run, an in-doubt action is settled when the run is resumed.
-    let is_over = status.is_some_and(|status| status.is_over() && status != RunStatus::Paused);
-    match state == ActionStatus::InDoubt.as_str() && is_over {
+    let has_ended = status.is_some_and(|status| status.has_ended() && status != RunStatus::Paused);
+    match state == ActionStatus::InDoubt.as_str() && has_ended {
         true => format!(
             "{head}  it may have been done: find out, then run  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
             place.for_call_of(action.user_id.as_deref()).repeated()
@@ -309,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_says_how_it_is_settled_once_its_run_is_over() {
+    fn an_in_doubt_action_says_how_it_is_settled_once_its_run_has_ended() {
         let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
         let doubt = json!({"actionId": "0198", "tool": "gmail_send", "state": "in_doubt"});
         let doubt: Action = serde_json::from_value(doubt).unwrap();
-        let told = |status: &str| {
+        let reported = |status: &str| {
             let run = Run {
                 status: status.to_owned(),
                 ..Run::default()
@@ -322,10 +323,10 @@ mod tests {
         };
         let command = "gavel approvals settle --tenant acme 0198 'happened|did_not_happen'";
         for over in ["failed", "cancelled", "completed"] {
-            assert!(told(over).contains(command), "{}", told(over));
+            assert!(reported(over).contains(command), "{}", reported(over));
         }
         for open in ["running", "awaiting_confirmation", "paused"] {
-            assert_eq!(told(open), "action 0198  gmail_send  in_doubt\n");
+            assert_eq!(reported(open), "action 0198  gmail_send  in_doubt\n");
         }
     }
 }

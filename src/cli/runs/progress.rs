@@ -18,16 +18,16 @@ const NEWEST: usize = 50;
 
 /// Shows progress as it happens.
 pub(super) struct Progress {
-    told: bool,
+    progress: bool,
     bar: Option<ProgressBar>,
     story: Story,
 }
 
 impl Progress {
-    /// With `told` false, shows no progress.
-    pub(super) fn new(told: bool) -> Self {
+    /// With `progress` false, shows no progress.
+    pub(super) fn new(progress: bool) -> Self {
         let mut progress = Self {
-            told,
+            progress,
             bar: None,
             story: Story::default(),
         };
@@ -39,7 +39,7 @@ impl Progress {
     pub(super) fn resume_output(&mut self) {
         let bar = ProgressBar::new_spinner();
         // A terminal that supports only writing (TERM=dumb) gets lines, as a file does.
-        if self.told && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {
+        if self.progress && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
                 bar.set_style(style);
             }
@@ -61,7 +61,7 @@ impl Progress {
     pub(super) fn note(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
-            None if self.told => output::note(line),
+            None if self.progress => output::note(line),
             None => {}
         }
     }
@@ -107,6 +107,7 @@ struct Story {
 }
 
 impl Story {
+    // Longer than a screen: a table, with one branch for each type of event.
     fn event(&mut self, event: &Value) -> Vec<String> {
         let text = |field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, run) = (text("type"), text("run_id"));
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_does_that_was_called_stands_indented_under_its_caller() {
+    fn a_called_agent_is_shown_indented_under_its_caller() {
         let mut story = Story::default();
         let lines: Vec<String> = [
             json!({"type": "turn", "run_id": "a", "text": "Let me see.", "thoughts": ["hm\nhm"], "calls": [{}]}),
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_a_run_are_its_result_and_not_told_twice() {
+    fn the_last_words_of_a_run_are_its_result_and_not_shown_twice() {
         let turn = json!({"type": "turn", "run_id": "a", "text": "Done.", "thoughts": [], "calls": []});
         let end = json!({"type": "end", "run_id": "a", "run": {"summary": "Done."}});
         let notice = json!({"type": "notice", "run_id": "a", "reason": null, "text": "Hand it in."});
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_step_its_agent_and_its_output_are_told() {
+    fn of_a_step_its_agent_and_its_output_are_shown() {
         let mut story = Story::default();
         let step = |round: u32| json!({"type": "step", "run_id": "a", "step": 0, "round": round, "agent": "helper"});
         let call = json!({"type": "agent_call", "run_id": "a", "sequence": 1, "agent": "helper", "parameters": {}, "child_run_id": "b"});

@@ -17,14 +17,14 @@ pub(super) fn in_domain(ascii: &str) -> Vec<String> {
         return Vec::new();
     }
     let (read, _) = idna::domain_to_unicode(ascii);
-    let mut told = vec![format!(
+    let mut reported = vec![format!(
         "the domain {} has non-ASCII letters; its ASCII form is {ascii}",
         quoted(&read)
     )];
     for label in read.split('.') {
-        told.extend(in_word(label, "in the domain"));
+        reported.extend(in_word(label, "in the domain"));
     }
-    told
+    reported
 }
 
 /// Warnings about a display name, word by word: names in any script are common, but words in two scripts are not.
@@ -38,9 +38,9 @@ fn in_word(word: &str, place: &str) -> Vec<String> {
     if word.is_ascii() {
         return Vec::new();
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     if !word.is_single_script() {
-        told.push(format!(
+        reported.push(format!(
             "{} {place} mixes letters of {}",
             quoted(word),
             scripts(word).join(" and ")
@@ -48,13 +48,13 @@ fn in_word(word: &str, place: &str) -> Vec<String> {
     }
     let looks = looks_like(word);
     if looks.is_ascii() {
-        told.push(format!(
+        reported.push(format!(
             "{} {place} looks like {} but is another word",
             quoted(word),
             quoted(&looks)
         ));
     }
-    told
+    reported
 }
 
 /// A word of a text that looks like a different, ASCII word.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_one_script_are_told_of_only_where_they_look_latin() {
+    fn words_of_one_script_are_reported_only_where_they_look_latin() {
         for label in ["bücher", "пример", "例え", "ελλάδα", "plain", "日本の"] {
             assert_eq!(described(label), "", "{label}");
         }
@@ -192,7 +192,7 @@ mod tests {
 
     /// A word is reported if a reader would take it for another. Texts in a language that uses these letters are not.
     #[test]
-    fn look_alikes_in_texts_are_told_and_languages_are_left_alone() {
+    fn look_alikes_in_texts_are_reported_and_languages_are_left_alone() {
         for (text, words) in [
             ("Pay by p\u{430}ypal, now", &["p\u{430}ypal"][..]),
             // Cyrillic throughout, in an English sentence and in an address in a Russian one.

@@ -269,10 +269,10 @@ mod tests {
     fn a_homograph_is_an_address_with_a_warning_that_has_its_plain_letters() {
         let address = Address::parse("ann@p\u{430}ypal.com").unwrap();
         assert_eq!(address.canonical, "ann@xn--pypal-4ve.com");
-        let told = address.warnings.join("\n");
+        let reported = address.warnings.join("\n");
         assert!(
-            told.contains("xn--pypal-4ve.com") && told.contains("Cyrillic") && told.contains("\"paypal\""),
-            "{told}"
+            reported.contains("xn--pypal-4ve.com") && reported.contains("Cyrillic") && reported.contains("\"paypal\""),
+            "{reported}"
         );
         // The same in ASCII from the start.
         assert_eq!(Address::parse("ann@xn--pypal-4ve.com").unwrap(), address);

@@ -139,7 +139,7 @@ mod tests {
 
     /// the argument decides which recipients are visible to the others.
     #[test]
-    fn the_argument_that_an_address_stands_in_counts() {
+    fn the_argument_that_contains_an_address_counts() {
         let of = |arguments| recipients(&paths(), &arguments, 3, || true).unwrap().recipients;
         let open = of(json!({"to": ["ann@x.org"], "cc": [], "bcc": ["bo@x.org"]}));
         assert_eq!(open, of(json!({"bcc": "Bo <bo@X.org>", "to": "ann@x.org"})));

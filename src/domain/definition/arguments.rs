@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::error::MOST_TOLD;
+use super::error::MOST_REPORTED;
 use super::unknown::unknown_name_message;
 use super::{Definition, InputType};
 use crate::domain::text;
@@ -26,14 +26,14 @@ pub struct ArgumentError {
 /// Collects errors in arguments.
 #[derive(Default)]
 struct Errors {
-    told: Vec<ArgumentError>,
+    reported: Vec<ArgumentError>,
     more: usize,
 }
 
 impl Errors {
     fn add(&mut self, name: &str, detail: impl FnOnce() -> String) {
-        if self.told.len() < MOST_TOLD {
-            self.told.push(ArgumentError {
+        if self.reported.len() < MOST_REPORTED {
+            self.reported.push(ArgumentError {
                 name: text::capped(name, LONGEST_NAME).into_owned(),
                 detail: detail(),
             });
@@ -44,12 +44,12 @@ impl Errors {
 
     fn into_vec(mut self) -> Vec<ArgumentError> {
         if self.more > 0 {
-            self.told.push(ArgumentError {
+            self.reported.push(ArgumentError {
                 name: String::new(),
-                detail: format!("{} more are invalid; the first {MOST_TOLD} are listed", self.more),
+                detail: format!("{} more are invalid; the first {MOST_REPORTED} are listed", self.more),
             });
         }
-        self.told
+        self.reported
     }
 }
 
@@ -116,9 +116,9 @@ impl Definition {
     pub fn check_call(&self, mut given: Map<String, Value>) -> Result<Map<String, Value>, Vec<ArgumentError>> {
         let name = self.timeout_argument();
         let timeout = given.remove(&name).filter(|value| !value.is_null());
-        let is_wrong = timeout.as_ref().is_some_and(|timeout| seconds(timeout).is_none());
+        let is_invalid = timeout.as_ref().is_some_and(|timeout| seconds(timeout).is_none());
         let mut checked = self.check_arguments(given);
-        if is_wrong {
+        if is_invalid {
             let detail = format!("is not a duration; allowed: a number of seconds from 1 to {}", i32::MAX);
             let mut errors = checked.err().unwrap_or_default();
             errors.push(ArgumentError { name, detail });
@@ -209,8 +209,8 @@ impl InputType {
     /// What was found instead of a value of this type.
     fn refused(self, value: &Value) -> String {
         let element = self.element().zip(value.as_array());
-        let wrong = element.and_then(|(element, items)| items.iter().find(|item| !element.admits(item)));
-        match wrong {
+        let invalid = element.and_then(|(element, items)| items.iter().find(|item| !element.admits(item)));
+        match invalid {
             Some(item) => format!("holds {}", described(item)),
             None => format!("is {}", described(value)),
         }

@@ -30,7 +30,7 @@ impl fmt::Display for DefinitionError {
 impl std::error::Error for DefinitionError {}
 
 /// The most errors of one definition that are listed; the rest are counted.
-pub(crate) const MOST_TOLD: usize = 100;
+pub(crate) const MOST_REPORTED: usize = 100;
 
 /// The field of the entry that counts the rest.
 const REST: &str = "the definition";
@@ -69,7 +69,7 @@ impl DefinitionError {
             line: None,
             field: REST.to_owned(),
             found: format!("{more} more errors"),
-            allowed: format!("none; the first {MOST_TOLD} are listed"),
+            allowed: format!("none; the first {MOST_REPORTED} are listed"),
         }
     }
 }
@@ -77,7 +77,7 @@ impl DefinitionError {
 /// Collects the errors of one definition.
 #[derive(Debug, Default)]
 pub(super) struct DefinitionErrors {
-    told: Vec<DefinitionError>,
+    reported: Vec<DefinitionError>,
     more: usize,
 }
 
@@ -85,11 +85,11 @@ impl DefinitionErrors {
     /// Adds an error. Its texts are built only if it is listed: there may be as many errors as the definition has
     /// bytes.
     pub(super) fn add(&mut self, error: impl FnOnce() -> DefinitionError) {
-        if self.told.len() < MOST_TOLD {
+        if self.reported.len() < MOST_REPORTED {
             let mut error = error().clipped();
             // A form without lines reports line 0 for everything.
             error.line = error.line.filter(|line| *line > 0);
-            self.told.push(error);
+            self.reported.push(error);
         } else {
             self.more += 1;
         }
@@ -102,7 +102,7 @@ impl DefinitionErrors {
 
     /// The number of errors, listed or not.
     pub(super) fn count(&self) -> usize {
-        self.told.len() + self.more
+        self.reported.len() + self.more
     }
 
     /// Whether there are no errors.
@@ -112,14 +112,14 @@ impl DefinitionErrors {
 
     /// The listed errors.
     pub(super) fn listed(&self) -> &[DefinitionError] {
-        &self.told
+        &self.reported
     }
 
     /// The listed errors sorted by line, and the number of the rest.
     pub(super) fn into_vec(self, file: &str) -> Vec<DefinitionError> {
-        let mut told = self.told;
-        told.sort_by_key(|error| error.line);
-        told.extend((self.more > 0).then(|| DefinitionError::more(file, self.more)));
-        told
+        let mut reported = self.reported;
+        reported.sort_by_key(|error| error.line);
+        reported.extend((self.more > 0).then(|| DefinitionError::more(file, self.more)));
+        reported
     }
 }

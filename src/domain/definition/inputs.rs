@@ -22,7 +22,7 @@ pub(super) fn inputs(values: &mut Values<'_>) -> Option<BTreeMap<String, Input>>
     let allowed = "a map from argument to {description, type, required}";
     let part = values.part(Field::Inputs, allowed, |content| matches!(content, Content::Map(_)));
     let Some(Part { path, node }) = part else {
-        if values.line(Field::Inputs).is_some() || values.is_wrong(INPUT) {
+        if values.line(Field::Inputs).is_some() || values.is_invalid(INPUT) {
             return None;
         }
         let description = "What the agent is asked to do.".to_owned();
@@ -156,11 +156,11 @@ fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Op
         values.names.schema = Some(name.clone());
     }
     if let (Some(OutputSchema::Inline(_)), Some(given)) = (&schema, values.fields.get(&Field::OutputSchema)) {
-        let wrong = given.iter().find(|given| !given.is_null()).map(|given| {
+        let invalid = given.iter().find(|given| !given.is_null()).map(|given| {
             let read = json_text(given.node).and_then(Result::ok);
             schema::errors(read.as_ref().unwrap_or(given.node), values.file, &given.path)
         });
-        for error in wrong.into_iter().flatten() {
+        for error in invalid.into_iter().flatten() {
             values.errors.push(error);
         }
     }

@@ -43,7 +43,7 @@ pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answ
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
-pub(crate) use error::MOST_TOLD;
+pub(crate) use error::MOST_REPORTED;
 pub(crate) use fields::Field;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};

@@ -72,13 +72,13 @@ fn unknown_placeholders(
 ) {
     let (first, spelled) = (values.line(field), values.spelled(field));
     let mut lines = lines_of(values.text, first.unwrap_or_default(), text);
-    let mut told = HashSet::new();
+    let mut reported = HashSet::new();
     for (name, at) in template.places().filter(|(name, _)| !inputs.contains_key(*name)) {
         // Searches from one to the next, so that the text is scanned once.
         let line = first
             .and_then(|_| lines.find(|(mark, _)| *mark == at))
             .map(|(_, line)| line);
-        if !told.insert((name, line)) {
+        if !reported.insert((name, line)) {
             continue;
         }
         let allowed = || {

@@ -50,21 +50,21 @@ pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError
             return vec![error("/$schema", found, allowed)];
         }
     };
-    let wrong: Vec<_> = meta
+    let invalid: Vec<_> = meta
         .iter_errors(&schema)
         .take(MOST_ERRORS)
-        .map(|wrong| {
-            let pointer = wrong.instance_path().to_string();
+        .map(|invalid| {
+            let pointer = invalid.instance_path().to_string();
             let allowed = if pointer.ends_with("/type") {
                 TYPES.to_owned()
             } else {
-                format!("what JSON Schema allows there: {}", clipped(&wrong.to_string()))
+                format!("what JSON Schema allows there: {}", clipped(&invalid.to_string()))
             };
             error(&pointer, node.at(&pointer).found(), &allowed)
         })
         .collect();
-    if !wrong.is_empty() {
-        return wrong;
+    if !invalid.is_empty() {
+        return invalid;
     }
     match JsonSchema::compile(text) {
         Ok(_) => Vec::new(),

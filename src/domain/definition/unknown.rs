@@ -104,9 +104,9 @@ pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest_of(name, known) {
         return near;
     }
-    let told = known[..known.len().min(MOST_NAMES)].join(", ");
+    let reported = known[..known.len().min(MOST_NAMES)].join(", ");
     match known.len().saturating_sub(MOST_NAMES) {
-        0 => told,
-        more => format!("{told} and {more} more"),
+        0 => reported,
+        more => format!("{reported} and {more} more"),
     }
 }

@@ -1,8 +1,14 @@
 //! Single values: converts a node to the type of a field, or reports an error with what is allowed.
 
+mod convert;
+mod places;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub(super) use self::convert::{choice, is_name, lines_of, text};
+use self::convert::{float, whole};
+pub(super) use self::places::Places;
 use super::duration;
 use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{Field, Fields, Given, GivenGroup};
@@ -16,32 +22,6 @@ pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
 /// The most items of a list, and the most inputs: more than a model can be offered, and few enough for pairwise
 /// comparison.
 pub(super) const MOST_ITEMS: usize = 512;
-
-/// Locations of fields and list items by their portable path, for later checks.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Places(BTreeMap<String, (String, u64)>);
-
-impl Places {
-    /// Records the location and the spelling of `path`.
-    pub(super) fn insert(&mut self, path: String, spelled: String, line: u64) {
-        self.0.entry(path).or_insert((spelled, line));
-    }
-
-    /// The line of a portable path, if it is given.
-    pub(super) fn line(&self, path: &str) -> Option<u64> {
-        self.0.get(path).map(|(_, line)| *line).filter(|line| *line > 0)
-    }
-
-    /// Whether it is given.
-    pub(super) fn has(&self, path: &str) -> bool {
-        self.0.contains_key(path)
-    }
-
-    /// The spelling of a portable path in the file.
-    pub(super) fn spelled(&self, path: &str) -> String {
-        self.0.get(path).map_or(path, |(spelled, _)| spelled).to_owned()
-    }
-}
 
 /// Reads fields and collects every error.
 pub(super) struct Values<'a> {
@@ -113,11 +93,11 @@ impl<'a> Values<'a> {
         line: Option<u64>,
         field: &str,
         (text, at): (&str, usize),
-        told: impl FnOnce() -> (String, String),
+        reported: impl FnOnce() -> (String, String),
     ) {
         let (file, whole) = (self.file, self.text);
         self.errors.add(|| {
-            let (found, allowed) = told();
+            let (found, allowed) = reported();
             DefinitionError {
                 file: file.to_owned(),
                 line: line.map(|line| {
@@ -133,7 +113,7 @@ impl<'a> Values<'a> {
 
     /// Records that a required field is absent or null. If its group is not a map, only the group has an error.
     pub(super) fn missing(&mut self, field: Field, allowed: &str) {
-        if field.row().grouped.is_some_and(|(group, _)| self.is_wrong(group)) {
+        if field.row().grouped.is_some_and(|(group, _)| self.is_invalid(group)) {
             return;
         }
         let null = self.fields.get(&field).and_then(|given| given.first());
@@ -144,7 +124,7 @@ impl<'a> Values<'a> {
     }
 
     /// Whether a group is given but not a map. Then its content is unknown.
-    pub(super) fn is_wrong(&self, group: &str) -> bool {
+    pub(super) fn is_invalid(&self, group: &str) -> bool {
         self.groups.iter().any(|given| given.name == group && !given.is_map)
     }
 
@@ -334,87 +314,5 @@ impl<'a> Values<'a> {
     pub(super) fn choice<T: Copy + PartialEq>(&mut self, field: Field, names: &[(&str, T)]) -> Option<T> {
         let allowed: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         self.get(field, &allowed.join(", "), |node| choice(node, names))
-    }
-}
-
-/// Each `${` of a text that begins on `line` of the file `whole`, with its line. The nth `${` of the text is the nth in
-/// the file from that line on. If the file spells them in another way and has fewer, the line is that of the text's
-/// start.
-pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Iterator<Item = (usize, u64)> + 't {
-    let whole = whole.as_bytes();
-    let lines_before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
-    let start = match lines_before.checked_sub(1) {
-        Some(last) => memchr::memchr_iter(b'\n', whole)
-            .nth(last)
-            .map_or(whole.len(), |end| end + 1),
-        None => 0,
-    };
-    let (mut counted, mut at_line) = (start, line);
-    let lines = memchr::memmem::find_iter(&whole[start..], "${").map(move |at| {
-        // Counts from one to the next, so that the file is scanned once.
-        at_line += memchr::memchr_iter(b'\n', &whole[counted..start + at]).count() as u64;
-        counted = start + at;
-        at_line
-    });
-    let marks = text.match_indices("${").map(|(at, _)| at);
-    marks.zip(lines.chain(std::iter::repeat(line)))
-}
-
-/// Whether the text has any non-space character. Like `\S` in the JSON Schema, for which a byte order mark is a space
-/// (ECMA-262, WhiteSpace).
-fn has_words(text: &str) -> bool {
-    text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
-}
-
-/// Text that is not blank, unchanged.
-pub(super) fn text(node: &Node) -> Option<String> {
-    match &node.content {
-        Content::Text(text) if has_words(text) => Some(text.clone()),
-        _ => None,
-    }
-}
-
-/// One of a few names.
-pub(super) fn choice<T: Copy>(node: &Node, names: &[(&str, T)]) -> Option<T> {
-    let Content::Text(text) = &node.content else {
-        return None;
-    };
-    names.iter().find(|(name, _)| name == text).map(|(_, value)| *value)
-}
-
-fn whole(node: &Node) -> Option<i32> {
-    match node.content {
-        Content::Integer(value) => i32::try_from(value).ok(),
-        // 5.0 is 5, as in JSON.
-        Content::Float(value) if value.fract() == 0.0 && value.abs() <= f64::from(i32::MAX) => Some(value as i32),
-        _ => None,
-    }
-}
-
-fn float(node: &Node) -> Option<f32> {
-    match node.content {
-        Content::Integer(value) => i16::try_from(value).ok().map(f32::from),
-        // Removes the sign of a zero, so that -0.0 equals 0.0 and has its hash.
-        Content::Float(value) => Some(value as f32 + 0.0),
-        _ => None,
-    }
-}
-
-/// Whether the text is an allowed name of an agent, an input or an output.
-pub(super) fn is_name(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_byte_order_mark_alone_is_no_text() {
-        assert!(!has_words("\u{feff} \n"));
-        assert!(has_words("\u{feff}a"));
     }
 }

@@ -21,8 +21,8 @@ fn words_stand_in_lines_as_they_are_read() {
 
 /// Promise 4: the approver sees every address that the approved text may lead a reader to.
 #[test]
-fn every_address_is_told_wherever_it_stands() {
-    for (html, told) in [
+fn every_address_is_reported_in_every_place() {
+    for (html, reported) in [
         (
             "<a href='https://evil.example/x'>https://bank.example</a>!",
             "https://bank.example [→ https://evil.example/x]!",
@@ -66,18 +66,18 @@ fn every_address_is_told_wherever_it_stands() {
         ),
     ] {
         let text = read(html);
-        assert!(text.contains(told), "{html}: {text}");
+        assert!(text.contains(reported), "{html}: {text}");
         assert!(html.contains("evil") == text.contains("evil.example"), "{html}: {text}");
     }
 }
 
 #[test]
-fn what_styles_comments_and_scripts_hide_is_told() {
+fn what_styles_comments_and_scripts_hide_is_reported() {
     let text = read(
         "<p style='display:none'>Psst</p><!-- [if mso]>Hey<![endif] --><script>alert(1)</script><style>p{}</style\
          ><textarea><b></textarea>ok<plaintext></b>",
     );
-    for told in [
+    for reported in [
         "Psst",
         "comment: [if mso]>Hey",
         "[script: alert(1)]",
@@ -85,14 +85,14 @@ fn what_styles_comments_and_scripts_hide_is_told() {
         "<b>",
         "ok",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(reported), "{reported}: {text}");
     }
     assert_eq!(read("<script>x"), "[script: x]");
 }
 
 /// Promise 4: elements whose content is raw text to mail programs hide none of it here.
 #[test]
-fn what_is_text_within_raw_elements_is_told() {
+fn text_within_raw_elements_is_reported() {
     let evil = "Pay 5000 to EVIL";
     for html in [
         format!("<noembed><b class=\"</noembed>{evil}<b class=\"></b>"),
@@ -116,7 +116,7 @@ fn what_is_text_within_raw_elements_is_told() {
 
 /// Promise 4: anything that a reader may see differently is reported, and a plain message has no warnings.
 #[test]
-fn what_may_be_seen_otherwise_is_told() {
+fn text_that_may_look_otherwise_is_reported() {
     const SIZED: &str = "small or raised text within another";
     const LINES: &str = "many empty lines";
     const BESIDE: &str = "words beside the cells of a table";
@@ -224,7 +224,7 @@ fn what_may_be_seen_otherwise_is_told() {
 
 /// Promise 4: text that readers of the message do not see is not read out as part of it.
 #[test]
-fn a_title_is_told_apart_from_the_letter() {
+fn a_title_is_distinguished_from_the_letter() {
     assert_eq!(
         read("<p>I will <title>not</title> pay you"),
         "I will\n[title: not]\npay you"
@@ -234,7 +234,7 @@ fn a_title_is_told_apart_from_the_letter() {
 }
 
 #[test]
-fn pictures_from_elsewhere_are_told() {
+fn pictures_from_elsewhere_are_reported() {
     for (html, fetches) in [
         ("<img src='https://cdn.example/x.png'>", true),
         ("<img src=//cdn.example/x.png>", true),
@@ -248,7 +248,7 @@ fn pictures_from_elsewhere_are_told() {
 
 /// Promise 4: the address that a link shows must not pass for its target.
 #[test]
-fn a_link_that_reads_as_another_address_is_told() {
+fn a_link_that_reads_as_another_address_is_reported() {
     let misleading_links = |html: &str| read_out(html).unwrap().misleading_links;
     let evil = ("bank.example".to_owned(), "https://evil.example/x".to_owned());
     assert_eq!(

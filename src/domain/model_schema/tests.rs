@@ -202,7 +202,7 @@ fn a_keyword_that_may_hold_an_unseen_reference_is_dropped() {
 }
 
 #[test]
-fn unseen_characters_leave_all_text_and_may_not_stand_in_names() {
+fn invisible_characters_are_removed_from_text_and_refused_in_names() {
     let tagged = "x\u{202e}\u{e0041}y";
     let schema = json!({"type": "object", "properties": {"a": {
         "title": tagged, "description": "x\u{0}\u{e0041}y\nz", "pattern": tagged,

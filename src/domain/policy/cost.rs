@@ -4,126 +4,17 @@
 //! expression it uses the number of evaluations and the maximum size of its values, both in one evaluation and in all
 //! of them. A loop over the lists inside a list therefore costs no more than the whole list.
 
-use std::collections::HashMap;
+mod size;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
-use serde_json::Value;
+
+pub(super) use self::size::{Size, Sizes};
 
 /// The most steps for the conditions of all rules for one call. Measured: at most 50 ms on one core.
 pub(super) const MOST_STEPS: u64 = 1_000_000;
 
 /// Bytes compared or copied in one step.
 const BYTES_A_STEP: u64 = 64;
-
-/// The size of data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Size {
-    /// Values, including those inside lists and maps.
-    pub(super) values: u64,
-    /// Bytes of texts and of map keys.
-    pub(super) bytes: u64,
-}
-
-impl Size {
-    const ONE: Self = Self { values: 1, bytes: 0 };
-
-    pub(super) const fn text(text: &str) -> Self {
-        Self {
-            values: 1,
-            bytes: text.len() as u64,
-        }
-    }
-
-    /// The size of a value with everything in it.
-    pub(super) fn of(value: &Value) -> Self {
-        match value {
-            Value::String(text) => Self::text(text),
-            Value::Array(items) => items.iter().map(Self::of).fold(Self::ONE, Self::plus),
-            // A key is a value in a loop over a map.
-            Value::Object(object) => object
-                .iter()
-                .map(|(name, value)| Self::text(name).plus(Self::of(value)))
-                .fold(Self::ONE, Self::plus),
-            _ => Self::ONE,
-        }
-    }
-
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            values: self.values.saturating_add(other.values),
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
-    }
-
-    fn times(self, times: u64) -> Self {
-        Self {
-            values: self.values.saturating_mul(times),
-            bytes: self.bytes.saturating_mul(times),
-        }
-    }
-
-    pub(super) fn most(self, other: Self) -> Self {
-        Self {
-            values: self.values.max(other.values),
-            bytes: self.bytes.max(other.bytes),
-        }
-    }
-
-    fn least(self, other: Self) -> Self {
-        Self {
-            values: self.values.min(other.values),
-            bytes: self.bytes.min(other.bytes),
-        }
-    }
-
-    /// Steps for one pass over it.
-    fn steps(self) -> u64 {
-        self.values.saturating_add(self.bytes / BYTES_A_STEP)
-    }
-}
-
-/// The sizes of the data that a condition can read.
-#[derive(Clone, Debug)]
-pub(super) struct Sizes<'a> {
-    pub(super) arguments: Size,
-    /// Of each argument, if known: a long text does not affect a loop over another argument.
-    pub(super) fields: Option<HashMap<&'a str, Size>>,
-    pub(super) recipients: Size,
-    /// The longest name: of the user, the tool and so on.
-    pub(super) name: Size,
-}
-
-impl<'a> Sizes<'a> {
-    /// The sizes of the arguments, together and each alone.
-    pub(super) fn of_arguments(arguments: &'a Value) -> (Size, Option<HashMap<&'a str, Size>>) {
-        let Value::Object(object) = arguments else {
-            return (Size::of(arguments), None);
-        };
-        let fields: HashMap<_, _> = object
-            .iter()
-            .map(|(name, value)| (name.as_str(), Size::of(value)))
-            .collect();
-        let all = fields
-            .iter()
-            .map(|(name, size)| Size::text(name).plus(*size))
-            .fold(Size::ONE, Size::plus);
-        (all, Some(fields))
-    }
-
-    /// A small call. A condition that takes too long even for this is an error in the policy.
-    pub(super) const SMALL: Self = Self {
-        arguments: Size {
-            values: 50,
-            bytes: 4096,
-        },
-        fields: None,
-        recipients: Size {
-            values: 50,
-            bytes: 2048,
-        },
-        name: Size { values: 1, bytes: 64 },
-    };
-}
 
 /// The most steps that an expression takes.
 pub(super) fn steps(expression: &IdedExpr, sizes: &Sizes<'_>, patterns: &[u64]) -> u64 {

@@ -36,7 +36,7 @@ fn doubling(combine: &str, levels: usize, last: Value) -> Value {
 
 /// Errors repeat their subject in every branch, so collecting them has a limit.
 #[test]
-fn a_value_that_is_wrong_in_very_many_places_is_refused_in_one_sentence() {
+fn a_value_with_very_many_errors_is_refused_in_one_sentence() {
     let branches: Vec<_> = (0..50)
         .map(|n| json!({"unevaluatedProperties": false, "properties": {format!("p{n}"): true}}))
         .collect();

@@ -116,10 +116,10 @@ impl Templates {
         };
         let mut texts = match toml::from_str::<BTreeMap<String, String>>(text) {
             Ok(texts) => texts,
-            Err(wrong) => {
+            Err(invalid) => {
                 error(
                     "the file",
-                    wrong.to_string(),
+                    invalid.to_string(),
                     "TOML with one text for each outcome".to_owned(),
                 );
                 return Err(errors);
@@ -134,22 +134,10 @@ impl Templates {
                 error(field, "a blank text".to_owned(), "a text for users".to_owned());
                 None
             }
-            Some(text) => match Template::parse(text.trim()) {
-                Ok(template) => {
-                    let stranger = template.names().find(|name| !names.contains(name)).map(str::to_owned);
-                    if let Some(name) = stranger {
-                        let known: Vec<_> = names.iter().map(|name| format!("${{{name}}}")).collect();
-                        let known = if known.is_empty() {
-                            "no placeholder".to_owned()
-                        } else {
-                            known.join(", ")
-                        };
-                        error(field, format!("${{{name}}}"), known);
-                    }
-                    Some(template)
-                }
-                Err(wrong) => {
-                    error(field, wrong.found, wrong.allowed);
+            Some(text) => match template(text.trim(), names) {
+                Ok(template) => Some(template),
+                Err((found, allowed)) => {
+                    error(field, found, allowed);
                     None
                 }
             },
@@ -210,6 +198,21 @@ impl Templates {
         reply.push_str(&fill(progress, args));
         reply
     }
+}
+
+/// A template with no other placeholders than `names`; otherwise what was found, and what is allowed.
+fn template(text: &str, names: &[&str]) -> Result<Template, (String, String)> {
+    let template = Template::parse(text).map_err(|error| (error.found, error.allowed))?;
+    let Some(unknown) = template.names().find(|name| !names.contains(name)) else {
+        return Ok(template);
+    };
+    let known: Vec<_> = names.iter().map(|name| format!("${{{name}}}")).collect();
+    let known = if known.is_empty() {
+        "no placeholder".to_owned()
+    } else {
+        known.join(", ")
+    };
+    Err((format!("${{{unknown}}}"), known))
 }
 
 fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_filled_and_the_rest_stands_as_it_is() {
+    fn placeholders_are_filled_and_the_rest_remains() {
         assert_eq!(render("a ${b} c ${b-2}${b}"), "a <b> c <b-2><b>");
         assert_eq!(render("5 $ or $5, {x} and $${y}"), "5 $ or $5, {x} and ${y}");
     }

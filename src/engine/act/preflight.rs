@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::super::ledger::{Call, Ledger};
 use super::super::{Engine, Run};
-use super::{Callee, Cleared, Nth, attempt, cleared, failed};
+use super::send::{Nth, attempt};
+use super::{Callee, Cleared, cleared, failed};
 use crate::domain::canonical;
 use crate::domain::journal::{Entry, PolicyDecision, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};

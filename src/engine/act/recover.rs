@@ -8,7 +8,8 @@ use tracing::Instrument;
 use super::super::ledger::{Call, Ledger};
 use super::super::log::{self, Stop};
 use super::super::{Engine, Run, agent, spans};
-use super::{Callee, Cleared, cleared, retry_call, started};
+use super::send::retry_call;
+use super::{Callee, Cleared, cleared, started};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 

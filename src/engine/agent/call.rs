@@ -37,8 +37,8 @@ pub(crate) async fn resume_child(run: &Run, call: &Proposed) -> Result<(RunId, b
     };
     let started = state.and_then(Call::last_start).map(|(at, _)| at);
     let resumed = journal.len() - current(journal).len();
-    let standing = place.agents.runs.standing(child).await.map_err(unread)?;
-    let is_paused = standing.is_some_and(|child| child.status == RunStatus::Paused);
+    let run_state = place.agents.runs.run_state(child).await.map_err(unread)?;
+    let is_paused = run_state.is_some_and(|child| child.status == RunStatus::Paused);
     Ok((child, is_paused && started.is_some_and(|started| started < resumed)))
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
             continue;
         };
-        if place.agents.runs.standing(child).await.map_err(unread)?.is_none() {
+        if place.agents.runs.run_state(child).await.map_err(unread)?.is_none() {
             continue;
         }
         let began = engine.clock.instant();
@@ -147,16 +147,16 @@ pub(crate) async fn call(
         settings.round = round(flow, &run.record.journal, call);
     }
     let again = match starts > 1 {
-        true => place.agents.runs.standing(child).await.map_err(unread)?,
+        true => place.agents.runs.run_state(child).await.map_err(unread)?,
         false => None,
     };
-    if let Some(standing) = again
-        && standing.status == RunStatus::Paused
-        && (standing.attempt as usize) + 1 < starts
+    if let Some(run_state) = again
+        && run_state.status == RunStatus::Paused
+        && (run_state.attempt as usize) + 1 < starts
     {
         // The step that made an in-doubt call receives the user's answer about it.
         settings.settled = place.settings.settled.clone();
-        reopen(engine, place, log, child, &standing, &settings).await?;
+        reopen(engine, place, log, child, &run_state, &settings).await?;
     }
     let new = NewRun {
         id: child,
@@ -200,15 +200,15 @@ async fn reopen(
     place: &AgentContext,
     log: &Log,
     child: RunId,
-    standing: &RunState,
+    run_state: &RunState,
     settings: &Settings,
 ) -> Result<(), Stop> {
     let reopen = Reopen {
         run: child,
-        attempt: standing.attempt,
+        attempt: run_state.attempt,
         place: ReopenedFor::Parent(log.hold.lease()),
         settings: settings.to_raw(),
-        entry: log::resumed(standing.steps, standing.usage),
+        entry: log::resumed(run_state.steps, run_state.usage),
         at_us: engine.clock.now_us(),
     };
     match place.agents.runs.reopen(reopen).await? {

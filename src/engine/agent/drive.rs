@@ -151,7 +151,7 @@ impl Agents {
         known: Option<&Arc<DefinitionSnapshot>>,
     ) -> Result<Ended, Stop> {
         let (stored, history) = self.read(&mut log).await?;
-        if stored.status.is_over() {
+        if stored.status.has_ended() {
             return Ok(ended(
                 &stored,
                 history.as_ref().map_or(&[], |history| &history.journal),
@@ -259,7 +259,7 @@ impl Agents {
         if stored.id == root {
             return Ok(stored.origin.thread().is_some());
         }
-        let root = self.runs.standing(root).await.map_err(unread)?;
+        let root = self.runs.run_state(root).await.map_err(unread)?;
         Ok(root.is_some_and(|root| root.origin.thread().is_some()))
     }
 
@@ -313,7 +313,7 @@ impl Agents {
         tracing::error!(run_id = %log.run, "the execution of a run panicked");
         log.is_fresh = false;
         let (stored, history) = self.read(&mut log).await?;
-        if stored.status.is_over() {
+        if stored.status.has_ended() {
             return Ok(ended(
                 &stored,
                 history.as_ref().map_or(&[], |history| &history.journal),
@@ -389,6 +389,7 @@ impl Agents {
     /// Writes the run's row, the rest of its journal and its decision, in one commit.
     ///
     /// `context` is absent if the run could not be prepared.
+    // Longer than a screen: every fact of the one commit that ends a run, each derived once.
     async fn finish(
         &self,
         stored: &StoredRun,
@@ -533,7 +534,7 @@ impl Agents {
         let ledger = Ledger::of(journal);
         for call in ledger.calls().filter(|call| call.is_in_doubt()) {
             let called = match call.child() {
-                Some(child) => self.runs.standing(child).await.map_err(unread)?,
+                Some(child) => self.runs.run_state(child).await.map_err(unread)?,
                 None => None,
             };
             match called.map(|called| called.in_doubt) {
@@ -552,7 +553,7 @@ impl Agents {
     async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<RunState>, Stop> {
         let begun = flow::unfinished(journal).and_then(|call| Ledger::of(journal).call(call).and_then(Call::child));
         match begun {
-            Some(child) => self.runs.standing(child).await.map_err(unread),
+            Some(child) => self.runs.run_state(child).await.map_err(unread),
             None => Ok(None),
         }
     }

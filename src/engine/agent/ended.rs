@@ -93,6 +93,7 @@ impl RunSummary {
 }
 
 /// `formatted`: the final text, if the definition formats the output.
+// Longer than a screen: a table, with one branch for each ending.
 pub(super) fn summarize(
     record: &Record,
     strategy: &Strategy,

@@ -49,7 +49,7 @@ impl Fresh {
             prepare::task(&member.definition, &strategy, &given.settings, &given.input).ok()?
         });
         let journal: Vec<_> = task
-            .map(|task| prepare::told(&task, at_us, given.settings.zone))
+            .map(|task| prepare::to_message(&task, at_us, given.settings.zone))
             .into_iter()
             .collect();
         new.entries = journal.iter().map(|entry| first(entry, at_us)).collect();

@@ -202,7 +202,7 @@ impl Parts {
     /// The first entry of a new run's journal.
     pub(super) fn first_entry(&self, now_us: i64) -> Result<Option<Entry>, Ending> {
         let task = task(&self.definition, &self.strategy, &self.settings, &self.input)?;
-        Ok(task.map(|task| told(&task, now_us, self.settings.zone)))
+        Ok(task.map(|task| to_message(&task, now_us, self.settings.zone)))
     }
 
     /// Builds the run. The tools in `journal` that earlier processes used are looked up again.
@@ -268,7 +268,7 @@ pub(super) fn task(
 }
 
 /// The task as the first entry of a journal.
-pub(super) fn told(task: &str, now_us: i64, zone: Option<Tz>) -> Entry {
+pub(super) fn to_message(task: &str, now_us: i64, zone: Option<Tz>) -> Entry {
     Entry::User(context::message(task, now_us, zone, &[]))
 }
 

@@ -68,12 +68,12 @@ fn floor<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Approval>, 
     #[serde(untagged)]
     enum Stored {
         Approval(Approval),
-        NeedsLeave(bool),
+        RequiresApproval(bool),
     }
     Ok(match Stored::deserialize(from)? {
         Stored::Approval(floor) => Some(floor),
-        Stored::NeedsLeave(true) => Some(Approval::SideEffects),
-        Stored::NeedsLeave(false) => None,
+        Stored::RequiresApproval(true) => Some(Approval::SideEffects),
+        Stored::RequiresApproval(false) => None,
     })
 }
 

@@ -77,7 +77,7 @@ const FAILED: Option<FailureCode> = Some(FailureCode::ToolError);
 
 /// C-US4-1, C-US2-1
 #[test]
-fn a_tool_that_did_the_job_and_an_answer_without_tools_are_told_apart() {
+fn a_tool_that_did_the_job_and_an_answer_without_tools_are_distinguished() {
     let tool = shape(&[&[("add_task", None)]], &said());
     assert_eq!(
         tool,

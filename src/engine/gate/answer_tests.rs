@@ -293,7 +293,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
 
 /// "all recipients are ours" holds for an empty set, but must not allow a call without recipients.
 #[test]
-fn a_rule_about_recipients_allows_nothing_that_reaches_nobody() {
+fn a_rule_about_recipients_allows_no_call_without_recipients() {
     let rule = |when: &str, then: &str| {
         let text =
             format!("rules:\n- {{name: r, tools: google__gmail_send, when: '{when}', then: {then}, reason: r}}\n");

@@ -47,7 +47,7 @@ pub(super) fn check(
                 findings.recipients = Some(checked.recipients);
                 findings.warnings = checked.warnings;
             }
-            Err(wrong) => errors = wrong,
+            Err(invalid) => errors = invalid,
         }
         let schema = undeclared::search(&tool.input.value(), arguments);
         errors.extend(schema.errors);
@@ -62,7 +62,7 @@ pub(super) fn check(
     if let Some(times) = &tool.times {
         match times.check(arguments, zone, now_us) {
             Ok(warnings) => findings.warnings.extend(warnings),
-            Err(wrong) => errors.extend(wrong),
+            Err(invalid) => errors.extend(invalid),
         }
     }
     if errors.is_empty() { Ok(findings) } else { Err(errors) }
@@ -118,10 +118,10 @@ fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
         }
         _ => None,
     };
-    let wrong = texts
+    let invalid = texts
         .into_iter()
         .filter_map(|(place, text)| Some((place, text, why(text)?)));
-    wrong
+    invalid
         .map(|(place, text, why)| format!("{place}: {} contains {why}; allowed: one line of text", quoted(text)))
         .collect()
 }

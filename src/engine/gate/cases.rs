@@ -143,7 +143,7 @@ tests:
     }
 
     #[test]
-    fn tests_that_hold_are_no_mistakes() {
+    fn tests_that_hold_are_no_errors() {
         let policy = Arc::new(Policy::read(POLICY, "policy.yaml").unwrap());
         assert_eq!(failures(&policy, floor), []);
         assert_eq!(results(&policy, floor).len(), 3);
@@ -165,17 +165,17 @@ tests:
 
     #[test]
     fn a_test_that_fails_names_file_line_test_and_what_came_out() {
-        let wrong = POLICY
+        let invalid = POLICY
             .replace("expect: allow\n    rule: colleagues", "expect: deny")
             .replace(
                 "expect: require_approval",
                 "expect: require_approval\n    rule: colleagues",
             )
             .replace("expect: deny\n\"", "expect: allow\n\"");
-        let policy = Arc::new(Policy::read(&wrong, "policy.yaml").unwrap());
-        let told: Vec<_> = failures(&policy, floor).iter().map(ToString::to_string).collect();
+        let policy = Arc::new(Policy::read(&invalid, "policy.yaml").unwrap());
+        let reported: Vec<_> = failures(&policy, floor).iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "policy.yaml:9: test \"a colleague\": found allow by rule colleagues; allowed: deny",
                 "policy.yaml:12: test \"another recipient in cc\": found require_approval by side_effects (\"gmail_send\" has side \

@@ -75,7 +75,7 @@ pub(super) fn tool_call(
     }
     tool.input.check(&arguments, effort).map_err(|error| match error {
         CheckError::TooCostly => Unread::TooCostly,
-        wrong @ CheckError::Invalid(_) => invalid(wrong.to_string()).into(),
+        error @ CheckError::Invalid(_) => invalid(error.to_string()).into(),
     })?;
     let now_us = match attempt {
         Attempt::First => facts.now_us,

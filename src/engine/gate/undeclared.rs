@@ -190,7 +190,7 @@ mod tests {
             },
             "$defs": {"person": {"properties": {"email": {}, "name": {}, "boss": {"$ref": "#/$defs/person"}}}},
         });
-        for (arguments, wrong) in [
+        for (arguments, invalid) in [
             (json!({"to": ["a@x.org"], "To": ["eve@x.org"]}), &["/To"][..]),
             (json!({"to": [{"email": "a@x.org", "name": "A", "vip": true}]}), &[]),
             (json!({"people": [{"email": "a@x.org", "name": "A"}]}), &[]),
@@ -205,7 +205,7 @@ mod tests {
             (json!({"labels": {"any": {"thing": 1}}, "headers": {"any": "x"}}), &[]),
             (json!({"more": {"a": 1, "b": 2, "c~/d": 3}}), &["/more/c~0~1d"]),
         ] {
-            assert_eq!(places(schema, &arguments), wrong, "{arguments}");
+            assert_eq!(places(schema, &arguments), invalid, "{arguments}");
         }
         assert_eq!(places(&json!({"type": "object"}), &json!({"anything": 1})), [""; 0]);
         let itself = json!({"properties": {"to": {}}, "$ref": "#", "allOf": [{"$ref": "#"}]});

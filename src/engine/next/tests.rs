@@ -224,7 +224,7 @@ fn a_verdict_alone_ends_the_run() {
 }
 
 #[test]
-fn time_spent_ends_the_run() {
+fn an_exceeded_time_limit_ends_the_run() {
     let script = [Says::Turn(
         String::new(),
         vec![function_call("add_task", r#"{"description":"x"}"#)],

@@ -23,7 +23,7 @@ impl Reader<'_> {
                     .find(|(name, _)| *name == text)
                     .map(|(_, kind)| *kind);
                 if kind.is_none() {
-                    self.wrong(node, "kind", &names);
+                    self.invalid(node, "kind", &names);
                 }
                 kind
             }

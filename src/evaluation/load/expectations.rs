@@ -49,7 +49,7 @@ impl Reader<'_> {
                 Content::Text(text) if text == "all" => Forbidden::All,
                 Content::List(_) => Forbidden::Tools(self.texts(node, &at("forbidden"))),
                 _ => {
-                    self.wrong(node, &at("forbidden"), "effects, all, or a list of tools");
+                    self.invalid(node, &at("forbidden"), "effects, all, or a list of tools");
                     Forbidden::All
                 }
             },
@@ -90,7 +90,7 @@ impl Reader<'_> {
         for item in node.map(|node| Self::items(node)).unwrap_or_default() {
             match self.text(item, path).map(|text| read(&text)) {
                 Some(Some(value)) => values.push(value),
-                Some(None) => self.wrong(item, path, allowed),
+                Some(None) => self.invalid(item, path, allowed),
                 None => {}
             }
         }
@@ -117,7 +117,7 @@ impl Reader<'_> {
                         }
                     }
                 }
-                Some((node, _)) => self.wrong(node, &format!("{path}.arguments"), "a map from argument to matcher"),
+                Some((node, _)) => self.invalid(node, &format!("{path}.arguments"), "a map from argument to matcher"),
                 None => {}
             }
             match fields.get("tool").and_then(|node| self.text(node, path)) {
@@ -183,7 +183,7 @@ impl Reader<'_> {
             }
             Content::Map(_) => {}
             Content::Null | Content::List(_) => {
-                self.wrong(
+                self.invalid(
                     node,
                     path,
                     &format!("a text, `absent`, or a map of {}", KNOWN.join(", ")),

@@ -26,14 +26,14 @@ impl Reader<'_> {
         });
     }
 
-    pub(super) fn wrong(&mut self, node: &Node, path: &str, allowed: &str) {
+    pub(super) fn invalid(&mut self, node: &Node, path: &str, allowed: &str) {
         self.error(Some(node.line), path, &node.found(), allowed);
     }
 
     /// The fields of a map; a field that is not `known` is an error.
     pub(super) fn fields<'n>(&mut self, node: &'n Node, path: &str, known: &[&str]) -> Fields<'n> {
         let Content::Map(entries) = &node.content else {
-            self.wrong(node, path, &format!("a map of {}", known.join(", ")));
+            self.invalid(node, path, &format!("a map of {}", known.join(", ")));
             return Fields::new();
         };
         for (Key { line, name }, _) in entries {
@@ -50,7 +50,7 @@ impl Reader<'_> {
             Content::Text(text) => Some(text.clone()),
             Content::Integer(number) => Some(number.to_string()),
             _ => {
-                self.wrong(node, path, "text");
+                self.invalid(node, path, "text");
                 None
             }
         }
@@ -77,7 +77,7 @@ impl Reader<'_> {
             None => absent,
             Some((_, Content::Bool(flag))) => *flag,
             Some((node, _)) => {
-                self.wrong(node, path, "true or false");
+                self.invalid(node, path, "true or false");
                 absent
             }
         }
@@ -90,7 +90,7 @@ impl Reader<'_> {
             _ => None,
         };
         if day.is_none() {
-            self.wrong(node, path, day::ALLOWED);
+            self.invalid(node, path, day::ALLOWED);
         }
         day
     }

@@ -1,15 +1,17 @@
 //! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
 mod error;
+mod form;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use self::error::definition_error;
+use self::form::{Expected, asked_for, expected, form_of, tag, version_number};
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, only};
@@ -32,19 +34,6 @@ page! {
 page! {
     /// A page of an agent's versions.
     VersionPage { versions: VersionInfo }
-}
-
-/// The state in which a definition may be put; [`expected`] reads it.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "describes parameters")]
-struct Expected {
-    /// The version that must be current, in double quotes, as in `ETag`.
-    #[param(rename = "If-Match", required = false, pattern = "^\"[1-9][0-9]{0,17}\"$")]
-    version: String,
-    /// `*`: there must be no such agent yet.
-    #[param(rename = "If-None-Match", required = false, pattern = "^[*]$")]
-    none: String,
 }
 
 /// Lists the agents of a project.
@@ -334,35 +323,6 @@ fn answer(put: Put) -> HttpResponse {
     response
 }
 
-/// Sets `ETag` to the version, for use in `If-Match`.
-fn tag(response: &mut HttpResponse, agent: &AgentInfo) {
-    if let Some(version) = agent.version
-        && let Ok(value) = HeaderValue::from_str(&format!("\"{version}\""))
-    {
-        response.headers_mut().insert(header::ETAG, value);
-    }
-}
-
-/// Parses `If-Match: "3"` or `If-None-Match: *`.
-fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
-    if headers.contains_key(header::IF_NONE_MATCH) {
-        let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
-        return if any {
-            Ok(Some(0))
-        } else {
-            Err(Error::InvalidHeader("If-None-Match", "must be *"))
-        };
-    }
-    if !headers.contains_key(header::IF_MATCH) {
-        return Ok(None);
-    }
-    let version = only(headers, &header::IF_MATCH).and_then(|value| as_tagged(value.to_str().ok()?));
-    version.map(Some).ok_or(Error::InvalidHeader(
-        "If-Match",
-        "must be a version in double quotes, as in ETag",
-    ))
-}
-
 pub(super) fn project(request: &HttpRequest) -> Result<ProjectId, Error> {
     let text = request.match_info().get("project").unwrap_or_default();
     ProjectId::parse(text).map_err(|_| Error::NotFound)
@@ -376,44 +336,6 @@ pub(super) fn agent(request: &HttpRequest) -> Result<&str, Error> {
 fn number(request: &HttpRequest) -> Result<i64, Error> {
     let version = request.match_info().get("version").and_then(version_number);
     version.ok_or(Error::NotFound)
-}
-
-/// Parses the version of a tag that [`tag`] wrote.
-fn as_tagged(text: &str) -> Option<i64> {
-    version_number(text.strip_prefix('"')?.strip_suffix('"')?)
-}
-
-/// Parses 1, 2, 3 …; other spellings of a number are rejected.
-fn version_number(text: &str) -> Option<i64> {
-    query::number(text).filter(|_| !text.starts_with('0'))
-}
-
-const MEDIA: [(&str, Form); 7] = [
-    ("application/json", Form::Json),
-    ("application/yaml", Form::Yaml),
-    ("application/x-yaml", Form::Yaml),
-    ("text/yaml", Form::Yaml),
-    ("text/markdown", Form::Markdown),
-    ("application/x-protobuf", Form::Proto),
-    ("application/protobuf", Form::Proto),
-];
-
-fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
-    let media = value.to_str().ok()?.split(';').next()?.trim();
-    let found = MEDIA.iter().find(|(name, _)| name.eq_ignore_ascii_case(media))?;
-    Some((found.1, found.0))
-}
-
-/// A format other than JSON that `Accept` names first; the JSON response contains more than the definition.
-fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
-    let value = only(headers, &header::ACCEPT)?;
-    let first = value
-        .to_str()
-        .ok()?
-        .split(',')
-        .find(|range| !headers::is_refused(range))?;
-    let (form, media) = form_of(&HeaderValue::from_str(first).ok()?)?;
-    (form != Form::Json).then_some((form, media))
 }
 
 pub(super) fn response(status: StatusCode, value: &impl Serialize) -> HttpResponse {

@@ -33,7 +33,7 @@ impl From<ApprovalError> for Error {
                 ),
             )
             .about(run),
-            ApprovalError::NotOver(run) => ProblemParts::new(
+            ApprovalError::RunInProgress(run) => ProblemParts::new(
                 Code::RunInProgress,
                 format!(
                     "Run {run} of this action is still in progress; resolve its approvals or cancel it, and then settle the action."

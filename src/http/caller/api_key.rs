@@ -66,8 +66,8 @@ mod tests {
         let two = &find(&keys, b"second").unwrap().caller;
         assert_eq!(two.name(), "service:two");
         assert_eq!(two.tenant.as_str(), "tenant-of-two");
-        for wrong in [&b""[..], b"secon", b"second ", b"SECOND", &Sha256::digest("second")[..]] {
-            assert!(find(&keys, wrong).is_none());
+        for invalid in [&b""[..], b"secon", b"second ", b"SECOND", &Sha256::digest("second")[..]] {
+            assert!(find(&keys, invalid).is_none());
         }
     }
 }

@@ -195,11 +195,11 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     let resolution = form.get("decision").and_then(Resolution::parse);
     let reason = form.text("reason");
     if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        return Err(form::wrong("reason", "is too long"));
+        return Err(form::invalid("reason", "is too long"));
     }
     let answer = Answer {
         approval,
-        resolution: resolution.ok_or_else(|| form::wrong("decision", "does not match a button of the form"))?,
+        resolution: resolution.ok_or_else(|| form::invalid("decision", "does not match a button of the form"))?,
         reason,
         key: None,
     };
@@ -236,7 +236,7 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
     let happened = match form.get("happened") {
         Some("yes") => true,
         Some("no") => false,
-        _ => return Err(form::wrong("happened", "does not match a button of the form")),
+        _ => return Err(form::invalid("happened", "does not match a button of the form")),
     };
     let user = visitor.user.clone();
     let late = match state

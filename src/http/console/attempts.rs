@@ -94,12 +94,12 @@ mod tests {
     #[test]
     fn attempts_at_the_same_time_are_no_more() {
         let (attempts, now) = (Attempts::default(), Instant::now());
-        let told = std::thread::scope(|scope| {
+        let reported = std::thread::scope(|scope| {
             let tries = || (0..AT_ONCE).filter(|_| attempts.failed_at(None, now).is_none()).count();
             let all: Vec<_> = (0..8).map(|_| scope.spawn(tries)).collect();
             all.into_iter().map(|one| one.join().unwrap()).sum::<usize>()
         });
-        assert_eq!(told, AT_ONCE as usize);
+        assert_eq!(reported, AT_ONCE as usize);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Form {
 }
 
 /// The error for an invalid field.
-pub(super) fn wrong(name: &str, detail: &str) -> Turned {
+pub(super) fn invalid(name: &str, detail: &str) -> Turned {
     Turned::Error(Error::Invalid(vec![crate::surfaces::request::FieldError {
         pointer: name.to_owned(),
         detail: detail.to_owned(),

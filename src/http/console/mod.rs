@@ -164,7 +164,7 @@ pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpRes
 }
 
 /// The response for an unsupported method of a console path.
-pub(super) async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
+pub(super) async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
     let allow = route.allow();
     let answer = Err(Error::MethodNotAllowed(allow.clone()).into());

@@ -38,7 +38,7 @@ async fn chosen(state: &State, request: &HttpRequest, payload: Payload) -> Resul
     let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
     let zone: Option<Tz> = form.get("zone").and_then(|zone| zone.parse().ok());
     let zone = zone.ok_or_else(|| {
-        form::wrong(
+        form::invalid(
             "zone",
             "is not a time zone; allowed: an IANA name such as Europe/Berlin",
         )

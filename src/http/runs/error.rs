@@ -25,8 +25,8 @@ impl From<RunError> for Error {
             RunError::RateLimited(quota) => {
                 let detail = "The quota is exceeded; Retry-After says how long to wait.";
                 let retry = (header::RETRY_AFTER, headers::seconds(quota.reset_s.max(1)));
-                let told = headers::rate_limit(&quota).into_iter().chain([retry]);
-                ProblemParts::new(Code::RateLimited, detail).headers(told)
+                let lines = headers::rate_limit(&quota).into_iter().chain([retry]);
+                ProblemParts::new(Code::RateLimited, detail).headers(lines)
             }
             RunError::Overloaded => ProblemParts::overloaded(),
             RunError::ThreadBusy(run) => ProblemParts::new(

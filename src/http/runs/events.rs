@@ -58,7 +58,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
     ),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
 )]
-pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> HttpResponse {
+pub(in crate::http) async fn follow(state: Data<State>, request: HttpRequest) -> HttpResponse {
     events_response(&state, &request, Route::RunEvents).await
 }
 
@@ -103,7 +103,7 @@ async fn watch(state: &State, request: &HttpRequest) -> Result<Option<(Watch, Sh
     let share = state.room.stream(&caller, user.as_ref())?;
     let runs = &state.edge.runs;
     let watch = runs.watch(&caller, user.as_ref(), id(request)?, cursor).await?;
-    Ok((!watch.is_told().await?).then_some((watch, share)))
+    Ok((!watch.is_reported().await?).then_some((watch, share)))
 }
 
 /// `Last-Event-ID`, or `after` for clients that cannot set headers.
@@ -111,7 +111,7 @@ fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
     let mut after = None;
     for (name, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         if name != "after" {
-            return Err(query::wrong(
+            return Err(query::invalid(
                 &name,
                 "is not a known parameter; allowed is after".to_owned(),
             ));
@@ -175,9 +175,9 @@ impl Telling {
         let mut watch = self.watch.take()?;
         let mut out = BytesMut::new();
         tokio::select! {
-            told = watch.next() => match told {
-                Ok(Some(told)) => {
-                    self.tell(&told, &mut out);
+            event = watch.next() => match event {
+                Ok(Some(event)) => {
+                    self.write(&event, &mut out);
                     self.watch = Some(watch);
                 }
                 Ok(None) => {
@@ -200,11 +200,11 @@ impl Telling {
         Some((Ok(out.freeze()), self))
     }
 
-    fn tell(&self, told: &PlacedEvent, out: &mut BytesMut) {
-        let id = told.cursor.to_string();
+    fn write(&self, event: &PlacedEvent, out: &mut BytesMut) {
+        let id = event.cursor.to_string();
         let line = Line {
             id: &id,
-            event: &told.event,
+            event: &event.event,
         };
         self.form.object(&id, &line, out);
     }

@@ -316,7 +316,7 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
         .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
     let run = run.await?;
     // A run in progress ends when its worker receives the cancellation.
-    let status = if run.status.is_over() {
+    let status = if run.status.has_ended() {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
@@ -342,7 +342,7 @@ async fn wait(
     };
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.map_err(|error| runs.unreadable(begun.run, error))?;
-    let rests = run.status.is_over() || run.status == RunStatus::AwaitingConfirmation;
+    let rests = run.status.has_ended() || run.status == RunStatus::AwaitingConfirmation;
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = response(status, &run);
     locate(&mut response, run.id);
@@ -358,7 +358,7 @@ fn dress(response: &mut HttpResponse, begun: &Begun, patience: Patience, keyed: 
     if let Some(applied) = patience.applied() {
         headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static(applied));
     }
-    if !run.status.is_over() {
+    if !run.status.has_ended() {
         headers.insert(header::RETRY_AFTER, headers::seconds(1));
     }
 }
@@ -366,11 +366,11 @@ fn dress(response: &mut HttpResponse, begun: &Begun, patience: Patience, keyed: 
 /// Headers of the response to a request that created a run: the quota it used, or that it is a replay.
 pub(super) fn headers_of(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
     let quota = begun.quota.filter(|_| !begun.replayed);
-    let mut told: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
+    let mut lines: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
     if keyed && begun.replayed {
-        told.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
+        lines.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
     }
-    told
+    lines
 }
 
 fn locate(response: &mut HttpResponse, run: RunId) {

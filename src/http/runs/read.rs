@@ -131,20 +131,20 @@ impl Patience {
 /// call that is settled twice is an error, even under different spellings of its id.
 pub(super) fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
     const ALLOWED: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
-    let wrong = |pointer: String, found: &str| {
+    let invalid = |pointer: String, found: &str| {
         let detail = format!("is not valid: {found}; allowed: {ALLOWED}");
         FieldError { pointer, detail }
     };
     let refused = |error: FieldError| Err(Error::Invalid(vec![error]));
     let mut fields = match strict_json(body) {
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return refused(wrong(String::new(), "it is not an object")),
-        Err(error) => return refused(wrong(String::new(), &error)),
+        Ok(_) => return refused(invalid(String::new(), "it is not an object")),
+        Err(error) => return refused(invalid(String::new(), &error)),
     };
     let given = fields.remove("settled");
     let mut errors: Vec<_> = fields
         .keys()
-        .map(|name| wrong(format!("/{}", text::prefix(name, 64)), "an unknown field"))
+        .map(|name| invalid(format!("/{}", text::prefix(name, 64)), "an unknown field"))
         .collect();
     let mut settled = BTreeMap::new();
     match given {
@@ -153,17 +153,17 @@ pub(super) fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
             for (key, happened) in given {
                 let pointer = || format!("/settled/{}", text::prefix(&key, 64));
                 match (ActionId::parse(&key), happened) {
-                    (None, _) => errors.push(wrong(pointer(), "not the id of a call")),
+                    (None, _) => errors.push(invalid(pointer(), "not the id of a call")),
                     (Some(id), Value::Bool(happened)) => {
                         if settled.insert(id, happened).is_some() {
-                            errors.push(wrong(pointer(), "a call that is given more than once"));
+                            errors.push(invalid(pointer(), "a call that is given more than once"));
                         }
                     }
-                    (Some(_), _) => errors.push(wrong(pointer(), "neither true nor false")),
+                    (Some(_), _) => errors.push(invalid(pointer(), "neither true nor false")),
                 }
             }
         }
-        Some(_) => errors.push(wrong("/settled".to_owned(), "it is not an object")),
+        Some(_) => errors.push(invalid("/settled".to_owned(), "it is not an object")),
     }
     if errors.is_empty() {
         Ok(settled)

@@ -327,7 +327,7 @@ fn before(text: &str) -> Result<Option<u64>, Error> {
     let mut before = None;
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
         if name != "before" {
-            return Err(query::wrong(
+            return Err(query::invalid(
                 &name,
                 "is not a known parameter; allowed is before".to_owned(),
             ));

@@ -195,7 +195,7 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
         watch: Some(begun.watch),
         heartbeat,
         first: Some(first.freeze()),
-        told: 0,
+        sent: 0,
         _share: begun.stream,
     };
     response.streaming(stream::unfold(telling, Telling::next))
@@ -225,7 +225,7 @@ struct Telling {
     heartbeat: Interval,
     first: Option<Bytes>,
     /// Bytes of this turn's text that were already sent as deltas.
-    told: usize,
+    sent: usize,
     _share: Option<Share>,
 }
 
@@ -238,23 +238,23 @@ impl Telling {
         let mut out = BytesMut::new();
         while out.is_empty() {
             tokio::select! {
-                told = watch.next() => match told {
-                    Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
+                sent = watch.next() => match sent {
+                    Ok(Some(sent)) if sent.event.run_id == self.run => match sent.event.what {
                         RunEventKind::Delta { text } => {
-                            self.told += text.len();
+                            self.sent += text.len();
                             line(&Line::Delta { delta: &text }, &mut out);
                         }
                         // The turn failed, and the next text is another turn. If only thoughts arrived, none of them
                         // was sent here.
-                        RunEventKind::Reset | RunEventKind::ModelFault { .. } if self.told > 0 => {
-                            self.told = 0;
+                        RunEventKind::Reset | RunEventKind::ModelFault { .. } if self.sent > 0 => {
+                            self.sent = 0;
                             line(&Line::Reset, &mut out);
                         }
                         // A reader that joined late or fell behind gets the missing text. The turn begins with the text
                         // already sent.
                         RunEventKind::Turn { text, .. } => {
-                            let told = std::mem::take(&mut self.told);
-                            let missing = text.get(told..).unwrap_or_default();
+                            let sent = std::mem::take(&mut self.sent);
+                            let missing = text.get(sent..).unwrap_or_default();
                             if !missing.is_empty() {
                                 line(&Line::Delta { delta: missing }, &mut out);
                             }
@@ -294,7 +294,7 @@ impl Telling {
 
     async fn end(&mut self, out: &mut BytesMut) {
         // Text of an incomplete turn is invalid.
-        if self.told > 0 {
+        if self.sent > 0 {
             line(&Line::Reset, out);
         }
         let mut pauses = PAUSES.into_iter();
@@ -353,7 +353,7 @@ mod tests {
         let Value::Object(problem) = problem else {
             unreachable!()
         };
-        let told = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
-        assert_eq!(failed(problem), told);
+        let sent = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
+        assert_eq!(failed(problem), sent);
     }
 }

@@ -56,7 +56,7 @@ pub enum ApprovalError {
     SettledWith(RunId),
     /// The action can be settled only after its outermost run, this one, has ended.
     #[error("run {0} has not ended")]
-    NotOver(RunId),
+    RunInProgress(RunId),
 }
 
 impl From<QueryError> for ApprovalError {
@@ -243,7 +243,7 @@ impl Approvals {
         match settled.map_err(|error| settlement(found.root).after(&error))? {
             SettleDone::Done | SettleDone::Again => {}
             SettleDone::NotInDoubt(status) => return Err(ApprovalError::NotInDoubt(status)),
-            SettleDone::NotOver => return Err(ApprovalError::NotOver(found.root)),
+            SettleDone::RunInProgress => return Err(ApprovalError::RunInProgress(found.root)),
             SettleDone::WithRun => return Err(ApprovalError::SettledWith(found.root)),
         }
         Ok(Answered {

@@ -3,12 +3,14 @@
 pub mod request;
 
 mod answer;
+mod conclude;
 mod span;
+mod tools;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
@@ -16,30 +18,26 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use self::request::{ChatRequest, OverLimit};
+pub use self::conclude::retry_after;
+use self::request::ChatRequest;
 use super::caller::Caller;
 use super::request::{FieldError, RequestMeta};
 use crate::domain::budget::{self, Budget};
-use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
+use crate::domain::decision::{AgentDecision, Outcome};
 use crate::domain::definition::{Approval, Constitution};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy;
-use crate::domain::templates::{ReplyArgs, Templates};
+use crate::domain::templates::Templates;
 pub use crate::engine::EventSink;
-use crate::engine::derive::{self, Derived};
-use crate::engine::verdict::VerdictFunction;
+use crate::engine::derive;
 use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context};
 use crate::ports::claims::{Claimant, Claimed, StoredAnswer};
-use crate::ports::commit::{Commit, Fact};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{OpenDecision, RecordError};
-
-/// How long a request waits for the servers of its tools before it continues without them.
-const SERVER_WAIT: Duration = Duration::from_secs(2);
 
 /// The surface with everything it uses.
 pub struct Chat {
@@ -52,7 +50,7 @@ pub struct Chat {
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
     /// The generation of the catalog for which missing tools were logged.
-    told_missing: AtomicU64,
+    logged_missing: AtomicU64,
     admission: Arc<Budget>,
     running: TaskTracker,
     stop: CancellationToken,
@@ -127,7 +125,7 @@ impl Chat {
             limits,
             templates,
             toolset: ArcSwapOption::empty(),
-            told_missing: AtomicU64::new(u64::MAX),
+            logged_missing: AtomicU64::new(u64::MAX),
             admission: Budget::new("requests", budget::Limits::with_reserve(max_in_flight as u64)),
             running: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -135,22 +133,10 @@ impl Chat {
         })
     }
 
-    /// The tools the constitution grants, in its order.
-    #[must_use]
-    pub fn allowlist(&self) -> &[String] {
-        &self.constitution.definition.tools
-    }
-
     /// The hash of the current constitution, which every decision contains.
     #[must_use]
     pub fn definition_hash(&self) -> &str {
         &self.constitution.definition.hash
-    }
-
-    /// The granted tools that no server offers now, with the reason.
-    #[must_use]
-    pub fn unavailable_tools(&self) -> Vec<crate::engine::toolset::Missing> {
-        self.whole_toolset().missing.clone()
     }
 
     /// Waits until all decisions in progress are made, recorded and answered. New requests are rejected.
@@ -194,26 +180,6 @@ impl Chat {
                 tracing::error!(decision_id = %id, %error, "a chat request ended without an answer");
                 Err(self.lost(id))
             }
-        }
-    }
-
-    fn check_subset(&self, request: &ChatRequest) -> Result<(), ChatError> {
-        let names = request.tools.as_deref().unwrap_or_default();
-        let wrong = |(n, name): (usize, &String)| {
-            let detail = if !self.allowlist().contains(name) {
-                format!("{name:?} is not granted; allowed are {}", self.allowlist().join(", "))
-            } else if names[..n].contains(name) {
-                format!("{name:?} is given twice; allowed is each name once")
-            } else {
-                return None;
-            };
-            Some(FieldError::new(format!("/tools/{n}"), detail))
-        };
-        let errors: Vec<_> = names.iter().enumerate().filter_map(wrong).collect();
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(ChatError::Invalid(errors))
         }
     }
 
@@ -389,187 +355,11 @@ impl Chat {
             .await
     }
 
-    /// The tools for this request. Waits briefly for servers that are still being connected.
-    async fn toolset_for(&self, subset: Option<&[String]>, began: Instant) -> Arc<Toolset> {
-        let grant = |names: &[String]| {
-            Arc::new(Toolset::build(
-                &self.engine.tools.catalog(),
-                names,
-                &VerdictFunction::CHAT,
-            ))
-        };
-        let find = || match subset {
-            None => self.whole_toolset(),
-            Some(names) => grant(names),
-        };
-        let toolset = find();
-        if toolset.missing.is_empty() {
-            return toolset;
-        }
-        let names: Vec<String> = toolset.missing.iter().map(|one| one.name.clone()).collect();
-        self.engine.tools.ready(&names, began + SERVER_WAIT).await;
-        let toolset = find();
-        // Logged once for each generation of the catalog, however many messages arrive.
-        if self.told_missing.swap(toolset.generation, Ordering::Relaxed) != toolset.generation {
-            for one in &toolset.missing {
-                tracing::warn!(tool = %one.name, reason = %one.reason, "a granted tool is unavailable; deciding without it");
-            }
-        }
-        toolset
-    }
-
-    fn whole_toolset(&self) -> Arc<Toolset> {
-        let catalog = self.engine.tools.catalog();
-        if let Some(toolset) = self.toolset.load_full()
-            && toolset.generation == catalog.generation
-        {
-            return toolset;
-        }
-        let toolset = Arc::new(Toolset::build(&catalog, self.allowlist(), &VerdictFunction::CHAT));
-        self.toolset.store(Some(Arc::clone(&toolset)));
-        toolset
-    }
-
-    /// The fixed reply to the user, used when the model gave no final text.
-    fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
-        let args = ReplyArgs {
-            seconds: self.constitution.limits.deadline.as_secs(),
-            iterations: self.constitution.limits.iterations,
-            // Requests that are too long are answered by the surface, which names the field.
-            subject: "work on one message",
-            limit: "16 MiB",
-            progress: derive::progress(journal),
-        };
-        self.templates.render(outcome, &args)
-    }
-
-    /// Answers a request without asking the model.
-    async fn refused(
-        &self,
-        accepted: &Accepted,
-        outcome: Outcome,
-        over: Option<OverLimit>,
-    ) -> Result<Answer, ChatError> {
-        let decision_type = match outcome {
-            Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
-            _ => DecisionType::RespondOnly,
-        };
-        let args = ReplyArgs {
-            seconds: retry_after(outcome, accepted.quota).into(),
-            subject: over.map_or("", |over| over.subject),
-            limit: over.map_or("", |over| over.limit),
-            ..ReplyArgs::default()
-        };
-        let response = self.templates.render(outcome, &args);
-        let derived = Derived {
-            decision_type,
-            outcome,
-            intent: Arc::from("none"),
-            words: None,
-        };
-        self.conclude(
-            record(accepted),
-            derived,
-            response,
-            accepted.meta.clone(),
-            accepted.quota,
-        )
-        .await
-    }
-
-    /// Commit 2, then the answer.
-    async fn conclude(
-        &self,
-        record: Record,
-        derived: Derived,
-        response: String,
-        meta: RequestMeta,
-        quota: Option<QuotaState>,
-    ) -> Result<Answer, ChatError> {
-        let duration = self.engine.clock.instant().saturating_duration_since(record.began);
-        let model = derive::model(&record.journal)
-            .unwrap_or_else(|| self.model_name())
-            .to_owned();
-        let decision = answer::decision(&record, &derived, response, model, duration);
-        let status = match derived.outcome {
-            Outcome::RateLimited => 429,
-            Outcome::Overloaded => 503,
-            _ => 200,
-        };
-        let body: Arc<str> = answer::body(&decision).into();
-        let answer = meta.idempotency.map(|key| StoredAnswer {
-            scope: key.scope,
-            status,
-            body: Arc::clone(&body),
-        });
-        let closed = record.closed(&derived, &decision.response, &decision.model, duration, answer);
-        let commit = Commit::of_process(vec![Fact::Closed(closed)]);
-        match self.engine.recorder.commit(commit).await {
-            Ok(_) => Ok(Answer {
-                status,
-                body,
-                decision: Some(decision),
-                quota,
-            }),
-            Err(error) => Err(unrecorded(&record, &error)),
-        }
-    }
-
     fn model_name(&self) -> &str {
         self.settings
             .model
             .as_deref()
             .unwrap_or_else(|| self.engine.model.default_model())
-    }
-
-    /// Abandons a run whose intents could not be made durable. A row that commit 1 may have written is closed, now or
-    /// when the store is available again. The idempotency claim is released unless a call was sent.
-    fn abandon(&self, record: Record, meta: RequestMeta, error: RecordError) -> ChatError {
-        let failure = unrecorded(&record, &error);
-        if record.is_opened() {
-            let derived = derive::derive(&record.journal, &Ending::Broken);
-            let response = self.fixed_reply(derived.outcome, &record.journal);
-            let duration = self.engine.clock.instant().saturating_duration_since(record.began);
-            let decision = answer::decision(&record, &derived, response, self.model_name().to_owned(), duration);
-            let released = (failure == ChatError::RecordUnavailable)
-                .then_some(meta.idempotency)
-                .flatten();
-            let answer = released.map(|key| StoredAnswer {
-                scope: key.scope,
-                status: 503,
-                body: Arc::from(""),
-            });
-            let closed = record.closed(&derived, &decision.response, &decision.model, duration, answer);
-            // The caller has already waited for the unavailable store, and the answer does not depend on this.
-            let (recorder, id) = (Arc::clone(&self.engine.recorder), record.decision.id);
-            let closing = async move {
-                let commit = Commit::of_process(vec![Fact::Closed(closed)]);
-                match AssertUnwindSafe(recorder.commit(commit)).catch_unwind().await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(error)) => {
-                        tracing::warn!(decision_id = %id, %error, "an abandoned decision is closed later")
-                    }
-                    Err(_) => recorder.lose(id),
-                }
-            };
-            self.running.spawn(closing.in_current_span());
-        }
-        failure
-    }
-}
-
-/// The error when recording failed; it depends on whether a call was sent.
-fn unrecorded(record: &Record, error: &RecordError) -> ChatError {
-    let id = record.decision.id;
-    let acted = record.journal.iter().any(|entry| match entry {
-        Entry::Started { call, .. } => intended(record).contains(call),
-        _ => false,
-    });
-    tracing::error!(decision_id = %id, %error, acted, "a decision could not be recorded");
-    if acted {
-        ChatError::OutcomeUnrecorded(id)
-    } else {
-        ChatError::RecordUnavailable
     }
 }
 
@@ -587,15 +377,6 @@ fn intended(record: &Record) -> &[ActionId] {
     match &record.durability {
         Durability::Commits { intended, .. } => intended,
         Durability::Log(_) => &[],
-    }
-}
-
-/// Seconds that a rejected caller should wait (`Retry-After`).
-#[must_use]
-pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
-    match outcome {
-        Outcome::RateLimited => quota.map_or(1, |quota| quota.reset_s.max(1)),
-        _ => 1,
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::PutError;
 use super::directory::FileAgents;
-use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_TOLD, Source, check};
+use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_REPORTED, Source, check};
 use crate::domain::text;
 use crate::engine::Toolset;
 use crate::engine::agent::{DefinitionSnapshot, Models};
@@ -198,8 +198,8 @@ pub(super) fn checked_beside(
             *counts.entry(&error.file).or_default() += 1;
         }
         // An agent with more errors than are reported may have other ones reported now; it was invalid before.
-        let untold = |file: &str| counts.get(file).is_some_and(|count| *count > MOST_TOLD);
-        errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
+        let unreported = |file: &str| counts.get(file).is_some_and(|count| *count > MOST_REPORTED);
+        errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || unreported(&error.file)));
     }
     if !errors.is_empty() {
         return Err(PutError::InvalidDefinition(errors));
@@ -237,17 +237,17 @@ fn lacking(
     right: &Agents,
     is_agent: impl Fn(&str) -> bool,
 ) -> Option<DefinitionError> {
-    let wrong: BTreeSet<_> = definition
+    let invalid: BTreeSet<_> = definition
         .calls(is_agent)
         .into_iter()
         .filter(|name| !right.contains_key(*name))
         .collect();
-    let wrong: Vec<_> = wrong.into_iter().collect();
-    (!wrong.is_empty()).then(|| DefinitionError {
+    let invalid: Vec<_> = invalid.into_iter().collect();
+    (!invalid.is_empty()).then(|| DefinitionError {
         file: file.to_owned(),
         line: None,
         field: "the agents that it calls".to_owned(),
-        found: format!("{}, invalid or calling an invalid agent", wrong.join(", ")),
+        found: format!("{}, invalid or calling an invalid agent", invalid.join(", ")),
         allowed: "valid agents".to_owned(),
     })
 }
@@ -279,11 +279,11 @@ fn own_reason(definition: &Definition, agents: &Agents, catalog: &Catalog, model
         return Some(clash);
     }
     let missing = Toolset::build(catalog, &definition.server_tools(is_agent), &[]).missing;
-    let told = by_reason(&missing).into_iter();
-    let told: Vec<_> = told
+    let reported = by_reason(&missing).into_iter();
+    let reported: Vec<_> = reported
         .map(|(reason, names)| format!("{}: {reason}", names.join(", ")))
         .collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    (!reported.is_empty()).then(|| reported.join("; "))
 }
 
 /// Every agent that an agent can call, directly or indirectly, once.

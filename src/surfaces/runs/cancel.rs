@@ -23,7 +23,7 @@ impl Runs {
     ) -> Result<AgentRun, StoreFailure> {
         let found = self.get(caller, user, run).await?;
         self.claim(key, run, cancellation(run)).await?;
-        if found.status.is_over() {
+        if found.status.has_ended() {
             return Ok(found);
         }
         let asked = self.agents.runs.cancel(run, &caller.name_for(user)).await;

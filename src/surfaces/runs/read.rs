@@ -50,7 +50,7 @@ impl Runs {
         &self,
         run: RunId,
     ) -> Result<(Option<ThreadId>, Vec<CallState>), StoreFailure> {
-        let state = self.agents.runs.standing(run).await?.ok_or(StoreFailure::NotFound)?;
+        let state = self.agents.runs.run_state(run).await?.ok_or(StoreFailure::NotFound)?;
         let mut calls = Calls::default();
         let mut after = 0;
         loop {

@@ -110,7 +110,7 @@ impl Runs {
 
     /// The outermost run above this one.
     async fn outermost(&self, mut run: RunId) -> Result<RunId, StoreFailure> {
-        while let Some(state) = self.agents.runs.standing(run).await? {
+        while let Some(state) = self.agents.runs.run_state(run).await? {
             match state.origin {
                 Origin::Called((parent, _)) => run = parent,
                 Origin::Trigger | Origin::Thread(_) => break,

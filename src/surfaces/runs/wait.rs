@@ -37,13 +37,13 @@ impl Runs {
     /// # Errors
     /// See [`Runs::wait`].
     pub async fn rests(&self, caller: &Caller, run: RunId) -> Result<AgentRun, RunError> {
-        let rests = |status: RunStatus| status.is_over() || status == RunStatus::AwaitingConfirmation;
+        let rests = |status: RunStatus| status.has_ended() || status == RunStatus::AwaitingConfirmation;
         self.until(caller, run, rests).await
     }
 
     /// Waits a moment for a cancelled run to end. The run ends by itself, even if it takes longer.
     pub(in crate::surfaces) async fn ends(&self, caller: &Caller, run: RunId) {
-        let over = self.until(caller, run, RunStatus::is_over);
+        let over = self.until(caller, run, RunStatus::has_ended);
         match tokio::time::timeout(TO_END, over).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(run_id = %run, %error, "waiting for a cancelled run failed"),

@@ -256,7 +256,7 @@ const fn wire(state: ActionStatus) -> &'static str {
 /// ended, an unfinished call never finishes.
 fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
     let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
-    let cut = over && !call.status.is_over();
+    let cut = over && !call.status.has_ended();
     let state = if cut { ActionStatus::Failed } else { call.status };
     let failure = call.error.as_ref();
     let code = failure

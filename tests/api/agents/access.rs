@@ -91,7 +91,7 @@ async fn a_service_must_name_the_user() {
 
 /// DESIGN.md section 9: a token stands for one user and cannot name another.
 #[tokio::test]
-async fn a_token_stands_for_one_user_and_naming_another_is_403() {
+async fn a_token_identifies_one_user_and_naming_another_is_403() {
     let app = spawn_app(by_token(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
     let ann = token("ann", "a");
     let auth = ("authorization", ann.as_str());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sqlx::Connection;
 
-use super::{HELPER, asks, both, id, is_over, path_of, said, words_and_call};
+use super::{HELPER, asks, both, has_ended, id, path_of, said, words_and_call};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 use crate::raw::{Answer as ToolAnswer, RawServer};
@@ -25,15 +25,15 @@ async fn a_run_cancelled_while_the_model_answers_keeps_its_text() {
         let answer = app.cancel(&run).await;
         assert!([200, 202].contains(&answer.status), "{}", answer.body);
         assert_eq!(answer.header("location"), format!("/api/runs/{run}"));
-        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(
-            (&told["status"], &told["summary"]),
+            (&reported["status"], &reported["summary"]),
             (&json!("cancelled"), &json!("Looking first.")),
-            "{told}"
+            "{reported}"
         );
-        assert_eq!(app.run(&run).await, told);
-        assert_eq!(app.cancel(&run).await.expect(200), told);
-        let decision = app.decision(&told["id"]).await;
+        assert_eq!(app.run(&run).await, reported);
+        assert_eq!(app.cancel(&run).await.expect(200), reported);
+        let decision = app.decision(&reported["id"]).await;
         assert_eq!(decision["status"], "closed", "{decision}");
         let problem = app.resume(&run, json!({})).await.problem(409, "not_paused");
         assert!(problem["detail"].as_str().unwrap().contains("cancelled"), "{problem}");
@@ -144,21 +144,21 @@ async fn a_run_that_waits_for_approval_is_cancelled_with_its_request() {
         let question = pending().await.remove(0);
         let run = question["runId"].as_str().unwrap();
         let by_ann_at = async |method: &str, path: String| Answer::of(app.request(method, &path, &by_ann)).await;
-        let as_it_stands = async || by_ann_at("GET", format!("/api/runs/{run}")).await.expect(200);
-        assert_eq!(as_it_stands().await["status"], "awaiting_confirmation");
+        let now = async || by_ann_at("GET", format!("/api/runs/{run}")).await.expect(200);
+        assert_eq!(now().await["status"], "awaiting_confirmation");
 
         let answer = by_ann_at("POST", format!("/api/runs/{run}/cancel")).await;
         assert!([200, 202].contains(&answer.status), "{}", answer.body);
-        until("the run to end", async || is_over(&as_it_stands().await)).await;
-        let over = as_it_stands().await;
+        until("the run to end", async || has_ended(&now().await)).await;
+        let over = now().await;
         assert_eq!(
             (&over["status"], &over["in_doubt"]),
             (&json!("cancelled"), &json!([])),
             "{over}"
         );
         // A waiting client was answered at the latest when approval was requested, so it does not hang.
-        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
-        assert_eq!(told["id"], over["id"], "{told}");
+        let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(reported["id"], over["id"], "{reported}");
         assert_eq!(pending().await.len(), 0);
         let yes = json!({"approvalId": question["approvalId"], "decision": "approve_once"});
         let late = app.request("POST", "/api/agent/approvals/resolve", &by_ann).json(&yes);
@@ -278,14 +278,14 @@ async fn a_run_cancelled_within_a_turn_keeps_its_text() {
             .send()
             .await
             .unwrap();
-        let mut told = String::new();
-        while !told.contains(r#""type":"delta""#) {
+        let mut reported = String::new();
+        while !reported.contains(r#""type":"delta""#) {
             let chunk = events
                 .chunk()
                 .await
                 .unwrap()
-                .unwrap_or_else(|| panic!("no words: {told}"));
-            told.push_str(std::str::from_utf8(&chunk).unwrap());
+                .unwrap_or_else(|| panic!("no words: {reported}"));
+            reported.push_str(std::str::from_utf8(&chunk).unwrap());
         }
         app.cancel(&run).await;
         let run = app.over(&run).await;

@@ -98,8 +98,8 @@ async fn a_definition_is_put_and_read_in_every_format() {
             let again = put(&app, PATH, media, &[], bytes).await.expect(200);
             assert_eq!(again, first, "{media}");
         }
-        for wrong in ["text/plain", "application/xml", ""] {
-            put(&app, PATH, wrong, &[], SELLER)
+        for invalid in ["text/plain", "application/xml", ""] {
+            put(&app, PATH, invalid, &[], SELLER)
                 .await
                 .problem(415, "unsupported_media_type");
         }
@@ -132,7 +132,7 @@ async fn versions_are_kept_restored_and_protected_by_if_match() {
         let page = get(&app, &format!("{PATH}/versions")).await.expect(200);
         assert_eq!(page["next_page_token"], Value::Null, "{page}");
         let versions = page["versions"].as_array().unwrap();
-        let told: Vec<_> = versions
+        let reported: Vec<_> = versions
             .iter()
             .map(|version| {
                 (
@@ -141,7 +141,7 @@ async fn versions_are_kept_restored_and_protected_by_if_match() {
                 )
             })
             .collect();
-        assert_eq!(told, [(2, true), (1, false)]);
+        assert_eq!(reported, [(2, true), (1, false)]);
         // Each version returns its own content.
         for (listed, words) in versions.iter().zip(["Two.", "One."]) {
             assert_eq!(listed.get("definition"), None, "{listed}");
@@ -171,8 +171,8 @@ async fn versions_are_kept_restored_and_protected_by_if_match() {
         assert_eq!(now, restored);
         for missing in ["9", "0", "x"] {
             let problem = restore(missing).await.problem(404, "not_found");
-            let told = format!("There is no version \"{missing}\" of an agent \"seller\" in the project \"shop\"");
-            assert!(problem["detail"].as_str().unwrap().starts_with(&told), "{problem}");
+            let reported = format!("There is no version \"{missing}\" of an agent \"seller\" in the project \"shop\"");
+            assert!(problem["detail"].as_str().unwrap().starts_with(&reported), "{problem}");
         }
     }
 }
@@ -185,14 +185,14 @@ async fn versions_come_in_pages() {
         for words in ["One.", "Two.", "Three."] {
             put_seller(&app, words, &[]).await;
         }
-        let (mut told, mut token) = (Vec::new(), String::new());
+        let (mut reported, mut token) = (Vec::new(), String::new());
         loop {
             let page = get(&app, &format!("{PATH}/versions?page_size=2{token}"))
                 .await
                 .expect(200);
             let versions = page["versions"].as_array().unwrap();
             assert!((1..=2).contains(&versions.len()), "{page}");
-            told.extend(
+            reported.extend(
                 versions
                     .iter()
                     .map(|one| (one["version"].clone(), one["current"].clone())),
@@ -203,26 +203,26 @@ async fn versions_come_in_pages() {
             }
         }
         assert_eq!(
-            told,
+            reported,
             [
                 (json!(3), json!(true)),
                 (json!(2), json!(false)),
                 (json!(1), json!(false))
             ]
         );
-        for wrong in [
+        for invalid in [
             "page_size=0",
             "page_token=x",
             "filter=x",
             "order_by=created_at",
             "before=1",
         ] {
-            let problem = get(&app, &format!("{PATH}/versions?{wrong}"))
+            let problem = get(&app, &format!("{PATH}/versions?{invalid}"))
                 .await
                 .problem(400, "invalid_request");
             assert_eq!(
                 problem["errors"][0]["pointer"],
-                wrong.split('=').next().unwrap(),
+                invalid.split('=').next().unwrap(),
                 "{problem}"
             );
         }
@@ -353,7 +353,7 @@ async fn a_version_embeds_the_schema_that_it_names() {
         put(&app, path, "application/yaml", &[], JUDGE.replace("Judges", "Rules"))
             .await
             .expect(200);
-        std::fs::remove_file(app.folder.path().join("agents/schemas/verdict.json")).unwrap();
+        std::fs::remove_file(app.directory.path().join("agents/schemas/verdict.json")).unwrap();
         // The files are reread once a second. After that no new definition can name the schema.
         until("the schema to be removed", || async {
             let other = JUDGE.replace("Judges", "Decides").replace("name: judge", "name: other");
@@ -389,19 +389,22 @@ async fn a_required_field_without_a_valid_value_is_named_in_the_errors() {
     let right = json!({"name": "seller", "description": "Sells.", "promptConfig": {"systemPrompt": "Sell it."}});
     for pointer in ["/name", "/description", "/promptConfig/systemPrompt"] {
         for value in [json!(null), json!(""), json!("  "), json!(5), json!([]), json!({})] {
-            let mut wrong = right.clone();
-            *wrong.pointer_mut(pointer).unwrap() = value.clone();
+            let mut invalid = right.clone();
+            *invalid.pointer_mut(pointer).unwrap() = value.clone();
             for media in ["application/json", "application/yaml"] {
-                let problem = put(&app, PATH, media, &[], wrong.to_string())
+                let problem = put(&app, PATH, media, &[], invalid.to_string())
                     .await
                     .problem(422, "invalid_definition");
                 let errors = problem["errors"]
                     .as_array()
                     .unwrap_or_else(|| panic!("{pointer} = {value}: {problem}"));
-                let told = |error: &Value| {
+                let reported = |error: &Value| {
                     error["pointer"] == pointer && error["detail"].as_str().unwrap().starts_with("line 1: found ")
                 };
-                assert!(errors.len() == 1 && told(&errors[0]), "{pointer} = {value}: {problem}");
+                assert!(
+                    errors.len() == 1 && reported(&errors[0]),
+                    "{pointer} = {value}: {problem}"
+                );
             }
         }
     }
@@ -466,9 +469,9 @@ async fn an_agent_named_in_tools_is_shown_and_run_as_a_called_agent() {
 async fn an_invalid_definition_is_refused_with_every_error() {
     for setup in both() {
         let app = spawn_app(setup).await;
-        let wrong =
+        let invalid =
             "---\nname: seller\ncolour: red\ntemp: hot\nquery: \"${nothing}\"\nsub_agents: [stranger]\n---\n\nSell.\n";
-        let problem = put(&app, PATH, "text/markdown", &[], wrong)
+        let problem = put(&app, PATH, "text/markdown", &[], invalid)
             .await
             .problem(422, "invalid_definition");
         let errors = problem["errors"].as_array().unwrap();
@@ -484,15 +487,15 @@ async fn an_invalid_definition_is_refused_with_every_error() {
         );
         // As in `gavel agents validate`, missing references and a name that differs from the path are among the errors.
         assert!(fields.contains(&"/sub_agents/0"), "{problem}");
-        let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], wrong).await;
+        let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], invalid).await;
         let problem = problem.problem(422, "invalid_definition");
         assert_eq!(
             problem["errors"].as_array().unwrap().len(),
             errors.len() + 1,
             "{problem}"
         );
-        let wrong = "---\nname: seller\ndescription: d\nsub_agents: [stranger]\n---\n\nSell.\n";
-        let problem = put(&app, PATH, "text/markdown", &[], wrong)
+        let invalid = "---\nname: seller\ndescription: d\nsub_agents: [stranger]\n---\n\nSell.\n";
+        let problem = put(&app, PATH, "text/markdown", &[], invalid)
             .await
             .problem(422, "invalid_definition");
         assert_eq!(problem["errors"][0]["pointer"], "/sub_agents/0", "{problem}");
@@ -532,7 +535,7 @@ async fn a_body_full_of_errors_is_answered_fast_and_briefly() {
             "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n{inputs}query: \"{named}\"\n---\n\nGo.\n{prompt}"
         )
     };
-    let told = |problem: Value| {
+    let reported = |problem: Value| {
         let bytes = problem.to_string().len();
         assert!(bytes <= 64 << 10, "{bytes} bytes");
         let errors = problem["errors"].as_array().unwrap();
@@ -547,12 +550,12 @@ async fn a_body_full_of_errors_is_answered_fast_and_briefly() {
     let trigger = format!("{PATH}/trigger");
     let unknown = Value::Object(unknown);
     let begun = std::time::Instant::now();
-    told(
+    reported(
         app.trigger_with(&trigger, &[], &unknown)
             .await
             .problem(400, "invalid_request"),
     );
-    for wrong in [
+    for invalid in [
         // Placeholders that name no inputs, each one separate; one of 500 KiB of lines; fields; a field of an input
         // under a long name.
         agent(&many("\n", &|n| format!("${{p{n}}}"))),
@@ -568,8 +571,8 @@ async fn a_body_full_of_errors_is_answered_fast_and_briefly() {
             many(" ", &|n| format!("${{p{n}}}"))
         ),
     ] {
-        told(
-            put(&app, PATH, "text/markdown", &[], wrong)
+        reported(
+            put(&app, PATH, "text/markdown", &[], invalid)
                 .await
                 .problem(422, "invalid_definition"),
         );
@@ -614,13 +617,13 @@ async fn ambiguous_requests_are_refused() {
     let [setup, _] = both();
     let app = spawn_app(setup).await;
     put_seller(&app, "Sell it.", &[]).await.expect(201);
-    for wrong in ["\"+1\"", "\"01\"", "\"0\""] {
-        put_seller(&app, "Sell.", &[("if-match", wrong)])
+    for invalid in ["\"+1\"", "\"01\"", "\"0\""] {
+        put_seller(&app, "Sell.", &[("if-match", invalid)])
             .await
             .problem(400, "invalid_request");
     }
-    for wrong in ["+1", "01"] {
-        get(&app, &format!("{PATH}/versions/{wrong}"))
+    for invalid in ["+1", "01"] {
+        get(&app, &format!("{PATH}/versions/{invalid}"))
             .await
             .problem(404, "not_found");
     }
@@ -759,8 +762,8 @@ async fn an_agent_from_a_file_is_read_only() {
             }
         }
         assert_eq!(names, ["chief", "helper", "seller"]);
-        for wrong in ["x", "c2hvcC9zZWxsZXI"] {
-            let path = format!("/api/projects/default/agents?page_token={wrong}");
+        for invalid in ["x", "c2hvcC9zZWxsZXI"] {
+            let path = format!("/api/projects/default/agents?page_token={invalid}");
             get(&app, &path).await.problem(400, "invalid_request");
         }
         // Another project has none of the agents from files.
@@ -829,7 +832,7 @@ async fn of_many_concurrent_puts_over_one_version_exactly_one_succeeds() {
 }
 
 fn file(app: &App, name: &str) -> std::path::PathBuf {
-    app.folder.path().join("agents").join(name)
+    app.directory.path().join("agents").join(name)
 }
 
 async fn prompt(app: &App) -> Value {
@@ -864,11 +867,11 @@ async fn files_are_reread_and_an_invalid_change_leaves_agents_unchanged() {
     .await;
     assert_eq!(app.get("/api/projects/default/agents/new").await.0, 404);
     // A missing directory is not an empty one: the agents stay. An empty directory removes them.
-    let folder = app.folder.path().join("agents");
-    std::fs::rename(&folder, app.folder.path().join("away")).unwrap();
+    let directory = app.directory.path().join("agents");
+    std::fs::rename(&directory, app.directory.path().join("away")).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
     assert_eq!(prompt(&app).await, "You are a third helper.");
-    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir(&directory).unwrap();
     until("the empty directory to be read", || async {
         app.get("/api/projects/default/agents/helper").await.0 == 404
     })

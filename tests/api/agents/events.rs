@@ -101,8 +101,8 @@ async fn a_reader_can_resume_after_every_event_and_receives_exactly_the_rest() {
                 assert_eq!(data, *event);
             }
         }
-        for wrong in ["x", "1.", "-1", "1.2.x"] {
-            let request = app.request("GET", &path, &[("last-event-id", wrong)]);
+        for invalid in ["x", "1.", "-1", "1.2.x"] {
+            let request = app.request("GET", &path, &[("last-event-id", invalid)]);
             Answer::of(request).await.problem(400, "invalid_request");
         }
         let request = app.request("GET", &format!("{path}?before=1"), &[]);
@@ -210,9 +210,9 @@ async fn every_reader_receives_all_events_whenever_it_connects() {
         let (at_once, in_its_middle) = tokio::join!(at_once, in_its_middle);
         let all = app.events(&run).await;
         assert_eq!(all.len(), 11, "{all:?}");
-        for mut told in [at_once, in_its_middle] {
-            told.retain(|event| event["type"] != "delta");
-            assert_eq!(told, all);
+        for mut reported in [at_once, in_its_middle] {
+            reported.retain(|event| event["type"] != "delta");
+            assert_eq!(reported, all);
         }
     }
 }
@@ -284,8 +284,8 @@ async fn a_shutdown_ends_the_streams_of_its_readers() {
             .await
             .unwrap();
         let stopped = app.begin_stop();
-        let told = tokio::time::timeout(Duration::from_secs(10), stream.text()).await;
-        let events = lines(&told.expect("the stream to end").unwrap());
+        let reported = tokio::time::timeout(Duration::from_secs(10), stream.text()).await;
+        let events = lines(&reported.expect("the stream to end").unwrap());
         assert!(!types(&events).contains(&"end"), "{events:?}");
         stopped.await.unwrap();
     }
@@ -303,7 +303,7 @@ async fn a_reader_that_joins_within_a_turn_receives_the_whole_turn() {
         let events = app.events(&run).await;
         let kept: Vec<_> = events.iter().filter(|event| event["type"] != "delta").collect();
         assert_eq!(kept[1]["text"], "One two three four.", "{events:?}");
-        until("the run to end", || async { super::is_over(&app.run(&run).await) }).await;
+        until("the run to end", || async { super::has_ended(&app.run(&run).await) }).await;
     }
 }
 
@@ -332,14 +332,14 @@ async fn deltas_never_arrive_after_their_turn() {
         let nothing = tokio::time::timeout(Duration::from_millis(100), watch.next()).await;
         assert!(nothing.is_err(), "{nothing:?}");
         app.asked(3).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Ok(next) = tokio::time::timeout(Duration::from_secs(1), watch.next()).await {
-            told.push(serde_json::to_value(&next.unwrap().unwrap().event).unwrap());
+            reported.push(serde_json::to_value(&next.unwrap().unwrap().event).unwrap());
         }
         assert_eq!(
-            types(&told),
+            types(&reported),
             ["turn", "agent_call", "input", "turn", "tool_result"],
-            "{told:?}"
+            "{reported:?}"
         );
         app.cancel(&run).await;
         app.over(&run).await;
@@ -373,7 +373,11 @@ async fn a_reader_on_the_driving_process_does_not_poll_the_store() {
         assert_eq!(app.cancel(&run).await.status / 100, 2);
         let text = format!("{}{}", String::from_utf8_lossy(&first), stream.text().await.unwrap());
         let events = lines(&text);
-        let told = types(&events);
-        assert_eq!((told.first(), told.last()), (Some(&"input"), Some(&"end")), "{text}");
+        let reported = types(&events);
+        assert_eq!(
+            (reported.first(), reported.last()),
+            (Some(&"input"), Some(&"end")),
+            "{text}"
+        );
     }
 }

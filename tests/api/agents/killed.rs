@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::processes::{Place, adds_two, all_runs, is_whole, over};
-use super::{id, is_over, path_of};
+use super::{has_ended, id, path_of};
 use crate::audit::{audit_is_whole, rows};
 use crate::brake::{Brake, Write};
 use crate::crash::Process;
@@ -106,8 +106,8 @@ async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, set
     }
     let writes = brake.writes().await;
     let process = place.start_with(&gemini, &settings).await;
-    let told = tokio::time::timeout(Duration::from_secs(30), queued(&process.url, agent));
-    let run = told
+    let reported = tokio::time::timeout(Duration::from_secs(30), queued(&process.url, agent));
+    let run = reported
         .await
         .expect("the run is reported")
         .expect("the process stays alive");
@@ -202,7 +202,7 @@ async fn ends_or_waits_for_a_settlement(at: i64, outcome: Outcome) -> bool {
     let times = |name: &str| tasks.iter().filter(|task| *task == name).count();
     assert!(times("one") <= 1 && times("two") <= 1, "killed at {at}: {tasks:?}");
     for run in all_runs(&process).await {
-        assert!(is_over(&run), "killed at {at}: {run}");
+        assert!(has_ended(&run), "killed at {at}: {run}");
     }
     in_doubt
 }
@@ -231,5 +231,5 @@ macro_rules! killed_within_every_write {
 killed_within_every_write! {
     on_sqlite: false, Lost;
     on_postgres: true, Lost;
-    on_postgres_unheard: true, OutcomeUnknown;
+    on_postgres_unacknowledged: true, OutcomeUnknown;
 }

@@ -81,7 +81,7 @@ impl App {
 
     /// A run after its end.
     async fn over(&self, id: &str) -> Value {
-        until("the run to end", || async { is_over(&self.run(id).await) }).await;
+        until("the run to end", || async { has_ended(&self.run(id).await) }).await;
         self.run(id).await
     }
 
@@ -132,7 +132,7 @@ pub fn id(run: &Value) -> String {
     run["id"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned()
 }
 
-pub fn is_over(run: &Value) -> bool {
+pub fn has_ended(run: &Value) -> bool {
     let status = run["status"].as_str().unwrap_or_else(|| panic!("{run}"));
     ["completed", "failed", "cancelled", "paused"].contains(&status)
 }

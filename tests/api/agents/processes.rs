@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
+use super::{CHIEF, HELPER, asks, has_ended, id, lines, said};
 use crate::crash::{Process, TASKS, child_of, living, signal, start_beside, start_by, start_with};
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{binary, tasks_in, until};
@@ -19,7 +19,7 @@ use crate::postgres::{self, Wire};
 
 /// What the processes share: a directory with agents, a database for gavel and one for the tasks.
 pub struct Place {
-    folder: TempDir,
+    directory: TempDir,
     pub record: String,
     tasks: String,
 }
@@ -37,18 +37,22 @@ impl Drop for Place {
 
 impl Place {
     pub async fn on(postgres: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let agents = folder.path().join("agents");
+        let directory = tempfile::tempdir().unwrap();
+        let agents = directory.path().join("agents");
         std::fs::create_dir(&agents).unwrap();
         std::fs::write(agents.join("helper.md"), HELPER).unwrap();
         std::fs::write(agents.join("chief.md"), CHIEF).unwrap();
         let (record, tasks) = if postgres {
             (postgres::database().await, postgres::database().await)
         } else {
-            let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+            let url = |name: &str| format!("sqlite://{}", directory.path().join(name).display());
             (url("gavel.db"), url("tasks.db"))
         };
-        Self { folder, record, tasks }
+        Self {
+            directory,
+            record,
+            tasks,
+        }
     }
 
     async fn start(&self, gemini: &Gemini) -> Process {
@@ -65,19 +69,19 @@ impl Place {
         let mut command = self.command();
         command.envs(settings.iter().copied());
         let hints = json!({"trustHints": true});
-        start_with(command, &gemini.url, &self.record, self.folder.path(), &hints).await
+        start_with(command, &gemini.url, &self.record, self.directory.path(), &hints).await
     }
 
     /// With its own connection to the database.
     async fn start_at(&self, gemini: &Gemini, settings: &Value, record: &str) -> Process {
-        start_with(self.command(), &gemini.url, record, self.folder.path(), settings).await
+        start_with(self.command(), &gemini.url, record, self.directory.path(), settings).await
     }
 
     /// With these tool servers instead of the tasks, and these settings.
     pub async fn start_beside(&self, gemini: &Gemini, mcp: &Value, settings: &[(&str, &str)]) -> Process {
         let mut command = self.command();
         command.envs(settings.iter().copied());
-        start_beside(command, &gemini.url, &self.record, self.folder.path(), mcp).await
+        start_beside(command, &gemini.url, &self.record, self.directory.path(), mcp).await
     }
 
     fn command(&self) -> Command {
@@ -91,7 +95,7 @@ impl Place {
 
     /// Adds an agent.
     pub fn agent(&self, name: &str, text: &str) {
-        std::fs::write(self.folder.path().join("agents").join(name), text).unwrap();
+        std::fs::write(self.directory.path().join("agents").join(name), text).unwrap();
     }
 
     /// The names of all tasks.
@@ -120,7 +124,7 @@ async fn run(process: &Process, id: &str) -> Value {
 }
 
 pub async fn over(process: &Process, id: &str) -> Value {
-    until("the run to end", || async { is_over(&run(process, id).await) }).await;
+    until("the run to end", || async { has_ended(&run(process, id).await) }).await;
     run(process, id).await
 }
 
@@ -182,9 +186,9 @@ async fn a_run_of_one_process_is_watched_on_another() {
     let chief = id(&get(&two, "/api/projects/default/runs").await["runs"][0]);
     let (here, there) = tokio::join!(events(&one, &chief), events(&two, &chief));
     assert_eq!(here, there);
-    let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
-    assert_eq!(there.last().unwrap()["run"], told);
-    assert_eq!(told["status"], "completed", "{told}");
+    let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(there.last().unwrap()["run"], reported);
+    assert_eq!(reported["status"], "completed", "{reported}");
     assert_eq!(there.iter().filter(|event| event["type"] == "tool_call").count(), 2);
 }
 
@@ -207,11 +211,11 @@ async fn a_run_is_cancelled_from_either_process() {
         let chief = id(&get(from, "/api/projects/default/runs").await["runs"][0]);
         let answer = reqwest::Client::new().post(format!("{}/api/runs/{chief}/cancel", from.url));
         assert!(answer.send().await.unwrap().status().is_success());
-        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(
-            (&told["id"], &told["status"]),
+            (&reported["id"], &reported["status"]),
             (&json!(chief), &json!("cancelled")),
-            "{told}"
+            "{reported}"
         );
         for run in all_runs(from).await {
             assert_eq!(run["status"], "cancelled", "{run}");
@@ -241,8 +245,8 @@ async fn a_run_cancelled_on_one_process_starts_no_call_on_another() {
     let cancel = reqwest::Client::new().post(format!("{}/api/runs/{run}/cancel", two.url));
     assert!(cancel.send().await.unwrap().status().is_success());
     go.notify_one();
-    let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
-    assert_eq!(told["status"], "cancelled", "{told}");
+    let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(reported["status"], "cancelled", "{reported}");
     assert_eq!(place.tasks().await, Vec::<String>::new());
     assert_eq!(gemini.requests().len(), 1);
 }
@@ -274,11 +278,11 @@ async fn killed_at_every_model_call(postgres: bool) {
             Some(other) => other,
             None => place.start(&gemini).await,
         };
-        let told = over(&other, &chief).await;
+        let reported = over(&other, &chief).await;
         assert_eq!(
-            (&told["status"], &told["summary"]),
+            (&reported["status"], &reported["summary"]),
             (&json!("completed"), &json!("Both are there.")),
-            "killed at question {at}: {told}"
+            "killed at question {at}: {reported}"
         );
         assert_eq!(place.tasks().await, ["one", "two"], "killed at question {at}");
         is_whole(&other, &format!("question {at}")).await;
@@ -351,13 +355,17 @@ async fn a_run_that_kills_three_processes_is_failed() {
             process.child.0.wait().unwrap();
         }
         let next = place.start(&gemini).await;
-        let told = over(&next, &run.unwrap()).await;
+        let reported = over(&next, &run.unwrap()).await;
         assert_eq!(
-            (&told["status"], &told["stop_reason"], &told["outcome_category"]),
+            (
+                &reported["status"],
+                &reported["stop_reason"],
+                &reported["outcome_category"]
+            ),
             (&json!("failed"), &json!("process_lost"), &json!("ERROR:INTERNAL")),
-            "{told}"
+            "{reported}"
         );
-        let why = told["error_message"].as_str().unwrap();
+        let why = reported["error_message"].as_str().unwrap();
         assert!(why.contains("3 processes in a row were lost"), "{why}");
         let decisions = get(&next, "/v1/decisions").await;
         assert_eq!(decisions["decisions"][0]["status"], "closed", "{decisions}");
@@ -397,18 +405,18 @@ async fn a_call_killed_in_flight_is_sent_again_under_its_key() {
         signal("-CONT", tasks_server);
         until("the tasks server to end", || async { living(tasks_server).is_none() }).await;
         let again = place.start(&gemini).await;
-        let told = over(&again, &helper).await;
+        let reported = over(&again, &helper).await;
         assert_eq!(
-            (&told["status"], &told["recovered_from"], &told["in_doubt"]),
+            (&reported["status"], &reported["recovered_from"], &reported["in_doubt"]),
             (&json!("completed"), &json!("crash"), &json!([])),
-            "{told}"
+            "{reported}"
         );
         assert_eq!(place.tasks().await, ["one", "two"]);
-        let told: Vec<_> = events(&again, &helper).await;
+        let reported: Vec<_> = events(&again, &helper).await;
         assert_eq!(
-            told.iter().filter(|event| event["type"] == "recovered").count(),
+            reported.iter().filter(|event| event["type"] == "recovered").count(),
             1,
-            "{told:?}"
+            "{reported:?}"
         );
     }
 }
@@ -429,11 +437,11 @@ async fn sigterm_finishes_runs_with_waiting_clients_and_hands_over_the_others() 
         let waiting = tokio::spawn(trigger(&one, "helper", None).send());
         until("the other run to start", || async { gemini.requests().len() == 2 }).await;
         assert!(signal("-TERM", one.child.0.id()));
-        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(
-            (&told["status"], &told["recovered_from"]),
+            (&reported["status"], &reported["recovered_from"]),
             (&json!("completed"), &Value::Null),
-            "{told}"
+            "{reported}"
         );
         assert!(one.child.0.wait().unwrap().success());
         let asked = gemini.requests().len();
@@ -442,11 +450,11 @@ async fn sigterm_finishes_runs_with_waiting_clients_and_hands_over_the_others() 
             "the background run stopped between two steps: {asked}"
         );
         let again = place.start(&gemini).await;
-        let told = over(&again, &id(&queued)).await;
+        let reported = over(&again, &id(&queued)).await;
         assert_eq!(
-            (&told["status"], &told["summary"]),
+            (&reported["status"], &reported["summary"]),
             (&json!("completed"), &json!("Added.")),
-            "{told}"
+            "{reported}"
         );
         let mut tasks = place.tasks().await;
         tasks.sort_unstable();
@@ -468,22 +476,22 @@ async fn a_run_that_outlasts_the_drain_is_answered_as_running_and_continues_else
             .env("GAVEL_RUNS_LEASE_SECONDS", "1")
             .env("GAVEL_DRAIN_SECONDS", "1")
             .env(TASKS, &place.tasks);
-        let mut one = start_by(command, &gemini.url, &place.record, place.folder.path()).await;
+        let mut one = start_by(command, &gemini.url, &place.record, place.directory.path()).await;
         let waiting = tokio::spawn(trigger(&one, "helper", None).send());
         until("the model call", || async { model.asked.load(Ordering::SeqCst) == 2 }).await;
         assert!(signal("-TERM", one.child.0.id()));
         let answer = waiting.await.unwrap().unwrap();
         assert_eq!(answer.status(), 202);
-        let told: Value = answer.json().await.unwrap();
-        assert_eq!(told["status"], "running", "{told}");
+        let reported: Value = answer.json().await.unwrap();
+        assert_eq!(reported["status"], "running", "{reported}");
         assert!(one.child.0.wait().unwrap().success());
         hangs.store(0, Ordering::SeqCst);
         let again = place.start(&gemini).await;
-        let told = over(&again, &id(&told)).await;
+        let reported = over(&again, &id(&reported)).await;
         assert_eq!(
-            (&told["status"], &told["recovered_from"]),
+            (&reported["status"], &reported["recovered_from"]),
             (&json!("completed"), &Value::Null),
-            "no process crashed: {told}"
+            "no process crashed: {reported}"
         );
         assert_eq!(place.tasks().await, ["one", "two"]);
     }

@@ -95,14 +95,14 @@ async fn runs_are_listed_by_page_and_filter() {
             .await
             .expect(200);
         assert_eq!(ids(&second), [made[0].clone()]);
-        for wrong in [
+        for invalid in [
             "page_size=0",
             "filter=colour%20%3D%201",
             "order_by=mood",
             "colour=1",
             "page_token=x",
         ] {
-            list("ann", wrong).await.problem(400, "invalid_request");
+            list("ann", invalid).await.problem(400, "invalid_request");
         }
         let failed = &list("bob", "").await.expect(200)["runs"][0];
         assert!(

@@ -196,14 +196,14 @@ async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
             let unknown = json!({"settled": {"018f0000-0000-7000-8000-000000000000": true, &call: true}});
             let problem = app.resume(&id(&paused), unknown).await.problem(400, "invalid_request");
             assert_eq!(problem["errors"].as_array().unwrap().len(), 1, "{problem}");
-            let wrong = json!({"settled": {&call: "yes"}});
-            app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
-            let wrong = json!({"happened": {&call: true}});
-            app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
+            let invalid = json!({"settled": {&call: "yes"}});
+            app.resume(&id(&paused), invalid).await.problem(400, "invalid_request");
+            let invalid = json!({"happened": {&call: true}});
+            app.resume(&id(&paused), invalid).await.problem(400, "invalid_request");
 
             // Both outcomes for one call are invalid. A list is not an object without fields either.
             let upper = call.to_uppercase();
-            for (wrong, pointer) in [
+            for (invalid, pointer) in [
                 (
                     format!(r#"{{"settled": {{"{call}": true, "{call}": false}}}}"#),
                     String::new(),
@@ -221,13 +221,13 @@ async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
             ] {
                 let json = [("content-type", "application/json")];
                 let resume = app.request("POST", &format!("/api/runs/{}/resume", id(&paused)), &json);
-                let problem = Answer::of(resume.body(wrong.clone()))
+                let problem = Answer::of(resume.body(invalid.clone()))
                     .await
                     .problem(400, "invalid_request");
                 assert_eq!(
                     problem["errors"][0]["pointer"].as_str(),
                     Some(&*pointer),
-                    "{wrong}: {problem}"
+                    "{invalid}: {problem}"
                 );
             }
 
@@ -239,12 +239,12 @@ async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
                 "{resumed}"
             );
             assert_eq!(resumed["in_doubt"], json!([]), "{resumed}");
-            let told = app.gemini.requests().pop().unwrap().to_string();
+            let reported = app.gemini.requests().pop().unwrap().to_string();
             let words = match happened {
                 true => "the user says that this call had its effect",
                 false => "the user says that this call did not have its effect",
             };
-            assert!(told.contains(words), "{told}");
+            assert!(reported.contains(words), "{reported}");
             let events = app.events(&id(&resumed)).await;
             let resumed = types(&events).iter().position(|kind| *kind == "resumed").unwrap();
             let events = &events[resumed..];
@@ -318,7 +318,7 @@ async fn a_resumed_run_keeps_the_definition_it_began_with() {
     for setup in both() {
         let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_continues())).await;
         let paused = app.triggered("short", "x").await;
-        let file = app.folder.path().join("agents/short.md");
+        let file = app.directory.path().join("agents/short.md");
         std::fs::write(file, SHORT.replace("the short one", "another agent")).unwrap();
         crate::harness::until("the file to be read again", || async {
             app.get("/api/projects/default/agents/short").await.1["definition_hash"] != paused["definition_hash"]

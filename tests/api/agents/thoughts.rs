@@ -162,16 +162,16 @@ async fn a_chats_thoughts_are_streamed_where_its_constitution_asks_for_them() {
             let constitution = format!("---\nname: tester\ndescription: Greets.\n{model}---\n\nGreet.\n");
             let reply = thinks_and_says("Greet.", "Hello.");
             let app = spawn_app(setup.constitution(&constitution).script(vec![reply])).await;
-            let told = lines(&app.stream(&json!({"message": "hi", "user_id": "ann"})).await);
+            let reported = lines(&app.stream(&json!({"message": "hi", "user_id": "ann"})).await);
             match asked {
                 true => {
-                    assert_eq!(types(&told), ["started", "thought", "delta", "turn", "decision"]);
-                    assert_eq!(what(&told[1]), ("thought", "Greet."));
+                    assert_eq!(types(&reported), ["started", "thought", "delta", "turn", "decision"]);
+                    assert_eq!(what(&reported[1]), ("thought", "Greet."));
                 }
-                false => assert_eq!(types(&told), ["started", "delta", "turn", "decision"]),
+                false => assert_eq!(types(&reported), ["started", "delta", "turn", "decision"]),
             }
             assert_eq!(thinking(&app.gemini)["includeThoughts"] == true, asked, "{word}");
-            let decision = told.last().unwrap();
+            let decision = reported.last().unwrap();
             assert_eq!(decision["response"], "Hello.", "{decision}");
             assert!(!decision.to_string().contains("Greet."), "{decision}");
         }
@@ -185,8 +185,8 @@ async fn a_stream_of_a_thread_shows_no_thoughts_and_the_events_of_its_run_do() {
     for setup in threads::both() {
         let [(first, a), (second, b)] = [(); 2].map(|()| Mouth::new());
         let app = spawn_app(setup.script(vec![a, b])).await;
-        let mut told = PlacedEvent::by(&app, "Hello.").await;
-        let begun = told.line().await;
+        let mut reported = PlacedEvent::by(&app, "Hello.").await;
+        let begun = reported.line().await;
         app.asked(1).await;
         let path = format!("{}/events?after=1", run_path(&begun));
         let mut events = PlacedEvent::of(app.request("GET", &path, &[("x-gavel-user", "ann")])).await;
@@ -197,9 +197,13 @@ async fn a_stream_of_a_thread_shows_no_thoughts_and_the_events_of_its_run_do() {
         second.thinks("It is Ann.");
         assert_eq!(events.line().await["text"], "It is Ann.");
         second.says("Hello, ");
-        assert_eq!(told.line().await, delta("Hello, "), "the first line after the thread's");
+        assert_eq!(
+            reported.line().await,
+            delta("Hello, "),
+            "the first line after the thread's"
+        );
         second.ends("Ann.");
-        let rest = told.rest().await;
+        let rest = reported.rest().await;
         assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
         assert_eq!(rest[1]["result"]["summary"], "Hello, Ann.");
         let rest = events.rest().await;

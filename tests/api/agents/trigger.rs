@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{HELPER, both, id, is_over, path_of};
+use super::{HELPER, both, has_ended, id, path_of};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
@@ -141,8 +141,8 @@ async fn a_client_that_does_not_wait_receives_the_location_of_the_run() {
         assert_eq!(answer.header("retry-after"), "1");
         let location = answer.header("location").to_owned();
         let run = answer.expect(202);
-        assert!(!is_over(&run), "{run}");
-        until("the run to end", || async { is_over(&app.get(&location).await.1) }).await;
+        assert!(!has_ended(&run), "{run}");
+        until("the run to end", || async { has_ended(&app.get(&location).await.1) }).await;
         let run = app.get(&location).await.1;
         assert_eq!(
             (&run["status"], &run["summary"]),

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
-use super::{HELPER, id, is_over, path_of};
+use super::{HELPER, has_ended, id, path_of};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
@@ -59,7 +59,7 @@ async fn completed(app: &App, tenant: &str, user: &str, run: &str) {
             .await
             .expect(200)
     };
-    until("the run to end", || async { is_over(&found().await) }).await;
+    until("the run to end", || async { has_ended(&found().await) }).await;
     assert_eq!(found().await["status"], "completed");
 }
 

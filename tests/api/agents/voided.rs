@@ -152,7 +152,7 @@ async fn taken_over(postgres: bool) {
         let other = place.start_with(&gemini, &json!({"trustHints": true})).await;
         until("the other process to have ended the run", || async {
             let all = super::processes::all_runs(&other).await;
-            all.iter().all(super::is_over)
+            all.iter().all(super::has_ended)
         })
         .await;
         assert_eq!(gemini.requests().len(), 2, "the model was asked again");

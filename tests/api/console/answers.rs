@@ -123,13 +123,13 @@ async fn the_page_of_a_large_call_is_bounded_and_names_what_is_omitted() {
             assert!(page.len() < MOST_PAGE, "{path}: {}", page.len());
         }
         let page = ann.get("/console/approvals").await.is(200);
-        for told in [
+        for reported in [
             "Not all of the arguments are shown here",
             "more characters",
             "ann@example.org",
             "Approve once",
         ] {
-            assert!(page.contains(told), "{told}");
+            assert!(page.contains(reported), "{reported}");
         }
         let thread = format!("/console/threads/{}", run["threadId"].as_str().unwrap());
         let page = ann.get(&thread).await.is(200);
@@ -140,8 +140,8 @@ async fn the_page_of_a_large_call_is_bounded_and_names_what_is_omitted() {
 /// Data that an approver must see is never cut off silently: if it does not fit, nothing can be approved on that page.
 #[tokio::test]
 async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let policy = folder.path().join("policy.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.yaml");
     std::fs::write(&policy, "max_recipients: 10000\n").unwrap();
     for (many, on_list, on_own) in [(10, true, true), (2000, false, true), (9000, false, false)] {
         let to: Vec<_> = (0..many).map(|n| format!("a{n}@example.org")).collect();
@@ -198,8 +198,8 @@ async fn the_text_of_an_approval_request_shows_invisible_characters_at_any_depth
         // Each is shown by its number; a character that JSON writes as an escape is visible as it is.
         let numbered = |c: &char| format!("a<U+{:04X}>z", u32::from(*c));
         let seen: String = hidden[1..].iter().map(numbered).collect();
-        let told = format!("\"keya\\u001bz{}", &seen[..40]);
-        assert!(words.contains(&told), "{told}: {words}");
+        let reported = format!("\"keya\\u001bz{}", &seen[..40]);
+        assert!(words.contains(&reported), "{reported}: {words}");
         assert_eq!(
             run["actions"][0]["arguments"], call,
             "the arguments to be sent are unchanged"
@@ -247,19 +247,19 @@ async fn users_see_and_answer_only_their_own_approval_requests() {
         Browser::of(&app, "chief", "").await.get(&thread).await.is(404);
         let landed = boss.answers(&question, "approve_once", "").await;
         landed.leads_to(&format!("/console/approvals?about={question}"));
-        let told = boss.get(landed.location()).await.is(200);
+        let reported = boss.get(landed.location()).await.is(200);
         assert!(
-            told.contains("Approved by <b><bdi>service:chief for user:boss</bdi></b>, and done."),
-            "{told}"
+            reported.contains("Approved by <b><bdi>service:chief for user:boss</bdi></b>, and done."),
+            "{reported}"
         );
         assert_eq!(office.names(), ["gmail_send"]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let late = ann.answers(&question, "reject", "").await;
         late.leads_to(&format!("/console/approvals?about={question}&late=1"));
-        let told = ann.get(late.location()).await.is(200);
+        let reported = ann.get(late.location()).await.is(200);
         assert!(
-            told.contains("your decision came too late.") && told.contains("service:chief"),
-            "{told}"
+            reported.contains("your decision came too late.") && reported.contains("service:chief"),
+            "{reported}"
         );
         let read = ann.get(&thread).await.is(200);
         for said in [
@@ -362,9 +362,9 @@ async fn of_fifty_concurrent_answers_one_counts() {
             in_time, [winner; 25],
             "the winner's presses are one answer, all of the other's are late"
         );
-        let told = ann.get(&path).await.is(200);
+        let reported = ann.get(&path).await.is(200);
         let (by, effects) = [("Approved by", 1), ("Rejected by", 0)][winner];
-        assert!(told.contains(by), "{told}");
+        assert!(reported.contains(by), "{reported}");
         assert_eq!(office.names().len(), effects);
     }
 }
@@ -382,8 +382,8 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
             .await
             .is(200);
         assert!(page.contains("<q>Not\ntoday</q>. It was not executed."), "{page}");
-        let told = app.gemini.requests().last().unwrap().to_string();
-        assert!(told.contains("Not\\ntoday"), "{told}");
+        let reported = app.gemini.requests().last().unwrap().to_string();
+        assert!(reported.contains("Not\\ntoday"), "{reported}");
 
         let second = app.says("ann").await;
         let page = ann.get("/console/approvals").await.is(200);
@@ -423,10 +423,10 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
         eve.post(&path, &[("form_token", &evil)]).await.is(404);
         ann.post(&path, &[("form_token", "x")]).await.is(403);
         let landed = ann.post(&path, &[("form_token", &token)]).await;
-        let told = ann.get(landed.location()).await.is(200);
+        let reported = ann.get(landed.location()).await.is(200);
         assert!(
-            told.contains("revoked. From now on it requires approval again."),
-            "{told}"
+            reported.contains("revoked. From now on it requires approval again."),
+            "{reported}"
         );
         assert_eq!(app.says("ann").await["status"], "awaiting_confirmation");
     }
@@ -479,8 +479,11 @@ async fn an_in_doubt_action_is_explained_and_settled_by_a_user() {
                 .is(400);
             ann.post(&path, &[("happened", happened)]).await.is(403);
             let landed = ann.post(&path, &[("form_token", &token), ("happened", happened)]).await;
-            let told = ann.get(landed.location()).await.is(200);
-            assert!(told.contains(becomes) && !told.contains("It happened…"), "{told}");
+            let reported = ann.get(landed.location()).await.is(200);
+            assert!(
+                reported.contains(becomes) && !reported.contains("It happened…"),
+                "{reported}"
+            );
             assert_eq!(office.names().len(), before + 1, "it is not sent again");
         }
     }
@@ -507,19 +510,19 @@ async fn an_approver_is_shown_the_status_of_the_run_they_answered_for() {
         let yes = json!({"approvalId": approval(&run, 0), "decision": "approve_once"});
         for _ in ["the answer", "the same once more"] {
             let path = "/api/agent/approvals/resolve";
-            let told = send("boss", &["approver"], "POST", path, yes.clone()).await.expect(200);
+            let reported = send("boss", &["approver"], "POST", path, yes.clone()).await.expect(200);
             assert_eq!(
-                (&told["runId"], &told["state"]),
+                (&reported["runId"], &reported["state"]),
                 (&run["runId"], &json!("in_doubt")),
-                "{told}"
+                "{reported}"
             );
         }
         let path = format!(
             "/api/agent/actions/{}/settle",
             run["actions"][0]["actionId"].as_str().unwrap()
         );
-        let told = send("boss", &["approver"], "POST", &path, json!({"happened": true})).await;
-        assert_eq!(told.expect(200)["actions"][0]["state"], "completed");
+        let reported = send("boss", &["approver"], "POST", &path, json!({"happened": true})).await;
+        assert_eq!(reported.expect(200)["actions"][0]["state"], "completed");
         let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
         let read = send("boss", &["approver"], "GET", &path, json!({})).await;
         read.problem(404, "not_found");
@@ -577,12 +580,12 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
         let mut in_doubt = Vec::new();
         for _ in ["the API's", "the console's"] {
             let run = app.says("ann").await;
-            let told = send("POST", resolve.to_owned(), yes(&run)).await.expect(200);
-            assert_eq!(told["state"], "in_doubt", "{told}");
+            let reported = send("POST", resolve.to_owned(), yes(&run)).await.expect(200);
+            assert_eq!(reported["state"], "in_doubt", "{reported}");
             in_doubt.push(run);
         }
         let (answered, cancelled) = (app.says("ann").await, app.says("ann").await);
-        let told = |problem: Value, run: &Value| {
+        let reported = |problem: Value, run: &Value| {
             assert_eq!(problem["runId"], run["runId"], "{problem}");
             let detail = problem["detail"].as_str().unwrap();
             assert!(
@@ -603,7 +606,7 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
         spoil_at(&app, "settle").await;
         let path = format!("/api/agent/actions/{}/settle", action(&in_doubt[0]));
         let settled = send("POST", path, json!({"happened": true})).await;
-        told(settled.problem(503, "run_unreadable"), &in_doubt[0]);
+        reported(settled.problem(503, "run_unreadable"), &in_doubt[0]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let token = ann.get("/console/approvals").await.form_token();
         let path = format!("/console/actions/{}", action(&in_doubt[1]));
@@ -613,11 +616,11 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
         spoil_at(&app, "run").await;
         let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));
         let stopped = send("POST", path, json!({})).await;
-        told(either(&stopped), &cancelled);
+        reported(either(&stopped), &cancelled);
         // The continued run does not end here, so it is not waited for.
         let headers = [&headers[..], &[("prefer", "respond-async")]].concat();
         let answer = Answer::of(app.request("POST", resolve, &headers).json(&yes(&answered))).await;
-        told(either(&answer), &answered);
+        reported(either(&answer), &answered);
         assert!(office.names().len() >= 2);
     }
 }

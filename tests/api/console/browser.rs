@@ -70,7 +70,7 @@ async fn plays(app: &App, name: &str, run: &Value, user: Option<&str>, credentia
 async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>, credential: &str, script: bool) {
     let shots = target().join("console-shots");
     std::fs::create_dir_all(&shots).unwrap();
-    let told = json!({
+    let reported = json!({
         "modules": modules(), "chromium": chromium(), "shots": shots, "name": name, "script": script, "url": app.url,
         "user": user, "credential": credential, "approval": approval(run, 0),
     });
@@ -80,7 +80,7 @@ async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>
     let mut node = tokio::process::Command::new("node");
     let ran = node
         .arg(play)
-        .arg(told.to_string())
+        .arg(reported.to_string())
         .kill_on_drop(true)
         .output()
         .await

@@ -36,10 +36,10 @@ impl App {
     async fn in_doubt(&self, user: &str) -> Value {
         let run = self.says(user).await;
         let yes = json!({"approvalId": approval(&run, 0), "decision": "approve_once"});
-        let told = self.by("web", user, "POST", "/api/agent/approvals/resolve", Some(yes));
-        let told = told.await.expect(200);
-        assert_eq!(told["state"], "in_doubt", "{told}");
-        told
+        let reported = self.by("web", user, "POST", "/api/agent/approvals/resolve", Some(yes));
+        let reported = reported.await.expect(200);
+        assert_eq!(reported["state"], "in_doubt", "{reported}");
+        reported
     }
 }
 
@@ -99,13 +99,13 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
                 "{query}"
             );
         }
-        for wrong in [
+        for invalid in [
             "orderBy=updated_at",
             "filter=user_id",
             "filter=body%20%3D%20%22x%22",
             "colour=1",
         ] {
-            let answer = app.by("chief", "", "GET", &format!("{DOUBTS}?{wrong}"), None).await;
+            let answer = app.by("chief", "", "GET", &format!("{DOUBTS}?{invalid}"), None).await;
             answer.problem(400, "invalid_request");
         }
         let path = format!("{DOUBTS}?pageSize=1");
@@ -144,15 +144,15 @@ async fn an_in_doubt_call_without_an_approval_request_names_its_recipients() {
         );
         action["actionId"].clone()
     };
-    let is_told = async |app: &App, action: &Value| {
+    let is_reported = async |app: &App, action: &Value| {
         for (name, user) in [("desk", "ann"), ("chief", "")] {
             let doubts = app.doubts(name, user).await;
-            let told = doubts.iter().find(|one| one["actionId"] == *action);
-            let told = told.unwrap_or_else(|| panic!("{name}: {doubts:?}"));
+            let reported = doubts.iter().find(|one| one["actionId"] == *action);
+            let reported = reported.unwrap_or_else(|| panic!("{name}: {doubts:?}"));
             assert_eq!(
-                (&told["recipients"], &told["arguments"]),
+                (&reported["recipients"], &reported["arguments"]),
                 (&reached, &lost),
-                "{name}: {told}"
+                "{name}: {reported}"
             );
         }
     };
@@ -164,16 +164,16 @@ async fn an_in_doubt_call_without_an_approval_request_names_its_recipients() {
     for (office, app) in offices_with(calls(), |setup| setup.env("GAVEL_POLICY", path.clone())).await {
         let by_rule = unasked(&app).await;
         assert_eq!(office.names(), ["gmail_send"]);
-        is_told(&app, &by_rule).await;
+        is_reported(&app, &by_rule).await;
     }
     for (office, app) in offices(calls()).await {
         let asked = app.says("ann").await;
         let always = json!({"approvalId": approval(&asked, 0), "decision": "approve_and_always_allow_recipient"});
-        let told = app.by("web", "ann", "POST", "/api/agent/approvals/resolve", Some(always));
-        assert_eq!(told.await.expect(200)["state"], "in_doubt");
-        let by_leave = unasked(&app).await;
+        let reported = app.by("web", "ann", "POST", "/api/agent/approvals/resolve", Some(always));
+        assert_eq!(reported.await.expect(200)["state"], "in_doubt");
+        let by_approval = unasked(&app).await;
         assert_eq!(office.names(), ["gmail_send", "gmail_send"]);
-        is_told(&app, &by_leave).await;
+        is_reported(&app, &by_approval).await;
     }
 }
 

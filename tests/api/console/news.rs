@@ -122,8 +122,8 @@ async fn times_are_in_the_approvers_time_zone() {
         );
         assert!(!page.contains("UTC</time>"), "{page}");
 
-        let told = chooses("Mars/Base").await.is(400);
-        assert!(told.contains("such as Europe/Berlin"), "{told}");
+        let reported = chooses("Mars/Base").await.is(400);
+        assert!(reported.contains("such as Europe/Berlin"), "{reported}");
         let foreign = ann.post("/console/zone", &[("zone", "Asia/Tokyo")]).await;
         assert_eq!(foreign.status, 403, "{}", foreign.text);
         // A time zone cookie that a neighbor planted is ignored.

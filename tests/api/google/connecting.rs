@@ -41,15 +41,15 @@ async fn the_callback_completes_a_connection_once_and_only_for_its_user() {
         let consent = |url: &str, user: &str| desk.google.consent(url, &account(user), &ALL_SCOPES.join(" "));
         let begun = connector.begin("ann", &callback).await.unwrap();
         let code = consent(&begun.url, "ann");
-        for wrong in [
+        for invalid in [
             String::new(),
             "error=access_denied".to_owned(),
             format!("code={code}"),
             format!("code={code}&state=made-up"),
             format!("code={code}&state={0}&state={0}", begun.state),
         ] {
-            let (status, page) = come_back(&desk, &wrong).await;
-            assert_eq!(status, 400, "{wrong}: {page}");
+            let (status, page) = come_back(&desk, &invalid).await;
+            assert_eq!(status, 400, "{invalid}: {page}");
             assert!(!page.contains(&code));
         }
         // A user named in the request is ignored.
@@ -141,17 +141,17 @@ async fn an_impossible_state_is_rejected_without_a_database_query() {
                 let (status, _) = come_back(&desk, &format!("code={code}&state={}", "A".repeat(43))).await;
                 assert_eq!(status, 503, "a possible state is looked up");
             }
-            for wrong in &impossible {
-                let (status, page) = come_back(&desk, &format!("code={code}&state={wrong}")).await;
-                assert_eq!(status, 400, "{wrong}: {page}");
+            for invalid in &impossible {
+                let (status, page) = come_back(&desk, &format!("code={code}&state={invalid}")).await;
+                assert_eq!(status, 400, "{invalid}: {page}");
                 assert!(
                     page.contains("No account was connected") && page.contains("begin again"),
                     "{page}"
                 );
                 assert!(!page.contains(&code) && !page.contains(short), "{page}");
                 // Declined: no connection is affected.
-                let (status, page) = come_back(&desk, &format!("error=access_denied&state={wrong}")).await;
-                assert_eq!(status, 200, "{wrong}: {page}");
+                let (status, page) = come_back(&desk, &format!("error=access_denied&state={invalid}")).await;
+                assert_eq!(status, 200, "{invalid}: {page}");
             }
         }
         execute(&database, "ALTER TABLE elsewhere RENAME TO google_authorizations").await;
@@ -171,8 +171,8 @@ fn command(desk: &Desk, args: &[&str]) -> Command {
         .args(["google"])
         .args(args)
         .arg("--mcp-config")
-        .arg(desk.app.folder.path().join("mcp.json"))
-        .current_dir(desk.app.folder.path())
+        .arg(desk.app.directory.path().join("mcp.json"))
+        .current_dir(desk.app.directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -326,10 +326,10 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
             "the consent is revoked at Google"
         );
         desk.google.trouble("revoke", [Trouble::Refuse(503, "backendError")]);
-        let (status, told, said) = run(&["disconnect", "bob"]).await;
+        let (status, reported, said) = run(&["disconnect", "bob"]).await;
         assert!(
-            status == Some(1) && told.is_empty() && said.contains("https://myaccount.google.com/permissions"),
-            "{told}{said}"
+            status == Some(1) && reported.is_empty() && said.contains("https://myaccount.google.com/permissions"),
+            "{reported}{said}"
         );
         assert!(!run(&["list"]).await.1.contains("bob"), "the account is removed here");
         let waiting = desk.mails("ann", mail()).await;

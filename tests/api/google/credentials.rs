@@ -11,8 +11,8 @@ use serde_json::json;
 #[tokio::test]
 async fn a_run_of_a_user_without_consent_says_what_to_do_next() {
     for kind in BOTH {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let desk = Desk::with(kind, puppet_that_tells(&told), |setup| setup).await;
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let desk = Desk::with(kind, puppet_that_tells(&reported), |setup| setup).await;
         desk.connect_with("cut", &[EVENTS]).await;
         desk.connect("gone").await;
         desk.google.take_back(&account("gone"));
@@ -29,7 +29,7 @@ async fn a_run_of_a_user_without_consent_says_what_to_do_next() {
                 "{user}: {run}"
             );
             assert_eq!(run["actions"][0]["errorCode"], "auth_required", "{user}: {run}");
-            let said = told.lock().unwrap().pop().unwrap();
+            let said = reported.lock().unwrap().pop().unwrap();
             assert!(
                 said.contains(words) && said.contains(&format!("gavel google connect {user}")),
                 "{user}: {said}"

@@ -128,21 +128,21 @@ async fn a_call_that_cannot_be_found_is_in_doubt_until_a_person_settles_it() {
             "{row}"
         );
         let thread = desk.thread("ann", &run).await;
-        let told = "ann says that gmail_send was not executed";
-        assert_eq!(thread.last().unwrap(), &("settlement".to_owned(), told.to_owned()));
+        let reported = "ann says that gmail_send was not executed";
+        assert_eq!(thread.last().unwrap(), &("settlement".to_owned(), reported.to_owned()));
         assert_eq!(desk.google.seen("send").len(), 1);
         // The thread is not blocked: it accepts another message.
         let more = json!({"prompt": super::puppets(&json!([["gmail_send", mail()]])), "threadId": run["threadId"]});
         let request = desk.app.request("POST", "/api/agent/run", &[("x-gavel-user", "ann")]);
         let next = crate::harness::Answer::of(request.json(&more)).await.expect(200);
         assert_eq!(next["status"], "awaiting_confirmation", "{next}");
-        let told = asked
+        let reported = asked
             .lock()
             .unwrap()
             .last()
             .unwrap()
             .contains("says that gmail_send was not executed");
-        assert!(told, "the model receives it too");
+        assert!(reported, "the model receives it too");
         desk.app.stop().await;
     }
 }
@@ -200,8 +200,11 @@ async fn a_tool_that_changed_after_the_approval_request_does_not_run() {
             0,
             "the approved call is not the one that would have run"
         );
-        let told = app.gemini.requests().last().unwrap()["contents"].to_string();
-        assert!(told.contains("was changed or removed since it was called"), "{told}");
+        let reported = app.gemini.requests().last().unwrap()["contents"].to_string();
+        assert!(
+            reported.contains("was changed or removed since it was called"),
+            "{reported}"
+        );
         app.stop().await;
     }
 }

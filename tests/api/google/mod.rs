@@ -34,7 +34,7 @@ pub(crate) struct Desk {
     pub(crate) app: App,
     pub(crate) google: Google,
     variables: HashMap<&'static str, String>,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 /// The database that everything uses.
@@ -80,11 +80,11 @@ impl Desk {
 
     async fn begin(kind: Kind, script: Vec<Reply>, without: &[&str], more: impl FnOnce(Setup) -> Setup) -> Self {
         let google = Google::start().await;
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (setup, database) = match kind {
             Kind::Sqlite => (
                 Setup::stdio_sqlite(),
-                format!("sqlite://{}", folder.path().join("google.db").display()),
+                format!("sqlite://{}", directory.path().join("google.db").display()),
             ),
             Kind::Postgres => (Setup::stdio_postgres(), postgres::database().await),
         };
@@ -116,7 +116,7 @@ impl Desk {
             app: spawn_app(more(setup)).await,
             google,
             variables,
-            _folder: folder,
+            _directory: directory,
         };
         desk.up().await;
         desk
@@ -225,13 +225,13 @@ pub(crate) fn puppet() -> Vec<Reply> {
 }
 
 /// As `puppet`; stores the results it received.
-pub(crate) fn puppet_that_tells(told: &Arc<Mutex<Vec<String>>>) -> Vec<Reply> {
-    let told = Arc::clone(told);
+pub(crate) fn puppet_that_tells(reported: &Arc<Mutex<Vec<String>>>) -> Vec<Reply> {
+    let reported = Arc::clone(reported);
     vec![Reply::from(move |request| {
         let last = request["contents"].as_array().unwrap().last().unwrap();
         let parts = last["parts"].as_array().unwrap();
         if parts.iter().any(|part| part.get("functionResponse").is_some()) {
-            told.lock().unwrap().push(last.to_string());
+            reported.lock().unwrap().push(last.to_string());
             return Reply::Text("That is all.");
         }
         let text: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();

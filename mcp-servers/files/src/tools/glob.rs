@@ -36,7 +36,7 @@ pub(super) fn tool() -> Tool {
                     "maxLength": pattern::MAX_CHARS,
                     "description": "The glob, compared with paths relative to path."
                 },
-                "path": schema::folder("The folder to look in")
+                "path": schema::directory("The folder to look in")
             }),
             &["pattern"],
         ),

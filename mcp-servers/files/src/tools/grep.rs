@@ -52,7 +52,7 @@ pub(super) fn tool() -> Tool {
                     "maxLength": pattern::MAX_CHARS,
                     "description": "The regular expression, such as fn \\w+_total."
                 },
-                "path": schema::folder("The folder or file to search"),
+                "path": schema::directory("The folder or file to search"),
                 "include": {
                     "type": "string",
                     "minLength": 1,
@@ -131,14 +131,14 @@ impl Request {
         };
         let incomplete = match root.node(&start)? {
             Node::File(file, _) => search.only(file, &start),
-            Node::Folder(_) => {
+            Node::Directory(_) => {
                 let hidden = self.include.as_deref().is_some_and(pattern::names_hidden);
                 let walked = walk(root, &start, hidden, budget, &mut |found| {
                     let below = found.path.strip_prefix(start.as_path()).unwrap_or(found.path);
                     if include.as_ref().is_some_and(|include| !include.takes(below)) {
                         return ControlFlow::Continue(());
                     }
-                    match open_file(found.folder, found.name) {
+                    match open_file(found.directory, found.name) {
                         Ok(Some((file, _))) => search.file(file, found.path),
                         Ok(None) => ControlFlow::Continue(()),
                         Err(error) => {

@@ -29,7 +29,7 @@ pub(super) fn tool() -> Tool {
         NAME,
         "List a folder",
         DESCRIPTION,
-        schema::input(json!({ "path": schema::folder("The folder to list") }), &[]),
+        schema::input(json!({ "path": schema::directory("The folder to list") }), &[]),
         schema::output(
             json!({
                 "path": { "type": "string", "description": "The folder; `.` is the one that is served." },
@@ -84,7 +84,8 @@ struct Entry {
 #[serde(rename_all = "lowercase")]
 enum Kind {
     File,
-    Folder,
+    #[serde(rename = "folder")]
+    Directory,
     Link,
     Other,
 }
@@ -92,13 +93,13 @@ enum Kind {
 impl Request {
     pub(super) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Listing, ToolError> {
         let path = self.path.map(|path| path.parse()).transpose()?.unwrap_or_default();
-        let folder = root.folder(&path)?;
+        let directory = root.directory(&path)?;
         let refuse = |error| error::of(&error, &path.to_string());
         // Only the names to show are kept, so that a huge directory takes time but no memory.
         let mut names = BTreeSet::new();
         let mut left_out = 0;
-        for entry in folder.entries().map_err(refuse)? {
-            if budget.is_spent() {
+        for entry in directory.entries().map_err(refuse)? {
+            if budget.is_exhausted() {
                 return Err(error::too_slow());
             }
             names.insert(entry.map_err(refuse)?.file_name());
@@ -109,19 +110,19 @@ impl Request {
         }
         Ok(Listing {
             path: path.to_string(),
-            entries: names.iter().filter_map(|name| entry(&folder, name)).collect(),
+            entries: names.iter().filter_map(|name| entry(&directory, name)).collect(),
             left_out,
         })
     }
 }
 
 /// `None` for an entry that was removed in the meantime.
-fn entry(folder: &Dir, name: &OsString) -> Option<Entry> {
-    let metadata = folder.symlink_metadata(name).ok()?;
+fn entry(directory: &Dir, name: &OsString) -> Option<Entry> {
+    let metadata = directory.symlink_metadata(name).ok()?;
     let kind = if metadata.is_file() {
         Kind::File
     } else if metadata.is_dir() {
-        Kind::Folder
+        Kind::Directory
     } else if metadata.is_symlink() {
         Kind::Link
     } else {

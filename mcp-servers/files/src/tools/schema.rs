@@ -41,7 +41,7 @@ pub(super) fn output(mut properties: Value, required: &[&str]) -> Value {
     })
 }
 
-pub(super) fn folder(what: &str) -> Value {
+pub(super) fn directory(what: &str) -> Value {
     json!({ "type": "string", "description": format!(
         "{what}, relative to the folder that is served, without `..`. That folder itself when left out."
     ) })

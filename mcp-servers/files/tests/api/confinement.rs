@@ -282,7 +282,7 @@ async fn pipes_sockets_and_devices_are_refused_at_once() {
 
 /// D-E: the server runs as an unprivileged user here, since root may read everything.
 #[tokio::test]
-async fn what_may_not_be_read_is_told_of_and_does_not_stop_a_search() {
+async fn what_may_not_be_read_is_reported_and_does_not_stop_a_search() {
     let world = World::new();
     world.file("a/locked.txt", "word");
     world.file("b/inside.txt", "word");
@@ -353,10 +353,10 @@ async fn nothing_is_changed() {
     );
 }
 
-/// Every path below `folder` with everything that a change would affect: kind and mode, size, time of change, content.
-fn state(folder: &Path) -> BTreeMap<PathBuf, (u32, u64, i64, i64, Vec<u8>)> {
+/// Every path below `directory` with everything that a change would affect: kind and mode, size, time of change, content.
+fn state(directory: &Path) -> BTreeMap<PathBuf, (u32, u64, i64, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder).expect("entries") {
+    for entry in fs::read_dir(directory).expect("entries") {
         let path = entry.expect("an entry").path();
         let metadata = fs::symlink_metadata(&path).expect("metadata");
         let content = if metadata.is_file() {

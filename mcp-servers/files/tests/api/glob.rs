@@ -103,7 +103,7 @@ async fn what_is_ignored_is_left_out_as_ripgrep_does() {
 
 /// D-E
 #[tokio::test]
-async fn more_than_a_thousand_files_are_told_of() {
+async fn more_than_a_thousand_files_are_reported() {
     let world = World::new();
     for number in 0..1001 {
         world.file(&format!("{number:04}.txt"), "");
@@ -118,7 +118,7 @@ async fn more_than_a_thousand_files_are_told_of() {
 
 /// D-E
 #[tokio::test]
-async fn folders_deeper_than_the_limit_are_told_of() {
+async fn directories_deeper_than_the_limit_are_reported() {
     let world = World::new();
     world.file(&format!("{}in", "d/".repeat(64)), "");
     let caller = world.caller().await;

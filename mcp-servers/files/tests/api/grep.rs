@@ -78,7 +78,7 @@ async fn binary_files_are_skipped_and_counted_even_if_a_match_comes_before_the_n
 
 /// D-E
 #[tokio::test]
-async fn long_lines_are_cut_and_told_of_and_endless_ones_skipped() {
+async fn long_lines_are_cut_and_reported_and_endless_ones_skipped() {
     let world = World::new();
     world.file("cut", format!("{}\n", "ü".repeat(501)));
     world.file("endless", "ü".repeat(6 * 1024 * 1024));
@@ -97,7 +97,7 @@ async fn long_lines_are_cut_and_told_of_and_endless_ones_skipped() {
 
 /// D-E
 #[tokio::test]
-async fn more_than_200_matches_are_told_of() {
+async fn more_than_200_matches_are_reported() {
     let world = World::new();
     world.file("a", "x\n".repeat(150));
     world.file("b", "x\n".repeat(50));
@@ -113,7 +113,7 @@ async fn more_than_200_matches_are_told_of() {
 
 /// D-E
 #[tokio::test]
-async fn a_pattern_that_is_wrong_is_refused_and_the_place_shown() {
+async fn an_invalid_pattern_is_refused_and_the_place_shown() {
     let world = World::new();
     let caller = world.caller().await;
     let reply = caller.call("grep", json!({ "pattern": "ab(cd" })).await;

@@ -7,7 +7,7 @@ use crate::harness::World;
 
 /// D-E
 #[tokio::test]
-async fn a_folder_is_listed_by_name_with_kinds_and_sizes_hidden_entries_included() {
+async fn a_directory_is_listed_by_name_with_kinds_and_sizes_hidden_entries_included() {
     let world = World::new();
     world.file("b.txt", "12345");
     world.file("a/inner.txt", "");
@@ -43,7 +43,7 @@ async fn a_folder_is_listed_by_name_with_kinds_and_sizes_hidden_entries_included
 
 /// D-E
 #[tokio::test]
-async fn of_a_huge_folder_the_first_thousand_names_are_shown_and_the_others_counted() {
+async fn of_a_huge_directory_the_first_thousand_names_are_shown_and_the_others_counted() {
     let world = World::new();
     for number in 0..1003 {
         world.file(&format!("{number:04}"), "");

@@ -84,11 +84,11 @@ async fn schemas_and_the_server_agree_on_which_arguments_there_are() {
 
 /// D-E
 #[tokio::test]
-async fn arguments_of_the_wrong_kind_are_refused_and_the_server_goes_on() {
+async fn arguments_of_another_type_are_refused_and_the_server_continues() {
     let world = World::new();
     world.file("a", "text");
     let caller = world.caller().await;
-    let wrong = [
+    let invalid = [
         ("ls", json!({ "path": 1 })),
         ("ls", json!({ "path": ["a"] })),
         ("ls", json!({ "path": "a\0b" })),
@@ -104,7 +104,7 @@ async fn arguments_of_the_wrong_kind_are_refused_and_the_server_goes_on() {
         ("glob", json!({ "pattern": {} })),
         ("grep", json!({ "pattern": "x", "ignore_case": "yes" })),
     ];
-    for (tool, arguments) in wrong {
+    for (tool, arguments) in invalid {
         let reply = caller.call(tool, arguments.clone()).await;
         assert_eq!(reply.code(), "invalid_argument", "{tool} {arguments}");
         assert!(reply.message().len() < 600, "{}", reply.message());

@@ -98,7 +98,7 @@ async fn a_huge_file_comes_in_pages_of_at_most_2000_lines_and_192_kib() {
 
 /// D-E
 #[tokio::test]
-async fn a_line_that_fits_into_no_call_is_cut_between_characters_and_told_of() {
+async fn a_line_that_fits_into_no_call_is_cut_between_characters_and_reported() {
     let world = World::new();
     // An ü has two bytes, and the cap falls between them.
     world.file("long", format!("first\nx{}\nlast\n", "ü".repeat(200_000)));
@@ -148,7 +148,7 @@ async fn a_binary_file_is_named_as_such_wherever_its_first_nul_is() {
 
 /// D-E
 #[tokio::test]
-async fn bytes_that_are_no_utf8_are_replaced_and_told_of() {
+async fn bytes_that_are_no_utf8_are_replaced_and_reported() {
     let world = World::new();
     world.file("latin1", b"caf\xe9\n");
     let answer = read(&world.caller().await, "latin1").await;

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_consented_to_is_told_but_for_what_others_allow() {
+    fn missing_consent_is_reported_unless_another_scope_allows_it() {
         let scope = |name: &str| format!("https://www.googleapis.com/auth/{name}");
         let asked = [
             "gmail.send",

@@ -2,7 +2,7 @@
 
 use chrono::Utc;
 use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, ToolError, digest, key_reused, missing, wrong};
+use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, ToolError, digest, invalid, key_reused, missing};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -236,7 +236,7 @@ fn calendar_id(arguments: &Arguments) -> Result<String, ToolError> {
     let fits = |character: char| character.is_ascii_alphanumeric() || "@._-+#".contains(character);
     // A segment of dots would lead to another URL.
     if !id.chars().all(fits) || id.chars().all(|character| character == '.') {
-        return Err(wrong("calendar_id", "is not an id that Google Calendar gave"));
+        return Err(invalid("calendar_id", "is not an id that Google Calendar gave"));
     }
     Ok(id)
 }
@@ -256,7 +256,7 @@ fn reminders(arguments: &Arguments) -> Result<Option<Value>, ToolError> {
                 .is_some_and(|minutes| minutes <= MAX_REMINDER_MINUTES)
     };
     if !items.iter().all(|item| fits(&item)) {
-        return Err(wrong("reminders", rule));
+        return Err(invalid("reminders", rule));
     }
     Ok(Some(json!({ "useDefault": false, "overrides": items })))
 }
@@ -288,10 +288,10 @@ pub(crate) async fn carry_out(
             return Err(effect.unsettled(CREATED, why));
         }
         Earlier::Begun(_) => (true, past),
-        Earlier::Told { never_came: false, .. } => (true, Some(NOT_KEPT)),
-        Earlier::Told { .. } | Earlier::None if request.is_past => return Err(in_the_past().into()),
+        Earlier::Claimed { never_came: false, .. } => (true, Some(NOT_KEPT)),
+        Earlier::Claimed { .. } | Earlier::None if request.is_past => return Err(in_the_past().into()),
         // If another call is faster, the id prevents a second event.
-        Earlier::Told { .. } | Earlier::None => (!effect.claim(&earlier, &access.mailbox).await?, None),
+        Earlier::Claimed { .. } | Earlier::None => (!effect.claim(&earlier, &access.mailbox).await?, None),
     };
     let id = match &effect.claim {
         Some(claim) => reference(NAME, who.user, &claim.key),

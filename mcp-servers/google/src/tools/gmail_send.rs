@@ -1,7 +1,7 @@
 //! `gmail_send`
 
 use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, Moment, ToolError, missing, wrong};
+use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, Moment, ToolError, invalid, missing};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 use uuid::Uuid;
@@ -159,7 +159,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
     let attachments = attachment::attachments(&arguments)?;
     let says_nothing = |text: &str| text.chars().all(|c| c.is_whitespace() || address::is_unsafe(c));
     if says_nothing(text) && html.is_none_or(says_nothing) && attachments.is_empty() {
-        return Err(wrong(
+        return Err(invalid(
             "body",
             "is empty, and the e-mail has no HTML and no attachment either: it would have no content",
         ));
@@ -186,7 +186,7 @@ fn id(arguments: &Arguments, name: &str) -> Result<Option<String>, ToolError> {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     match id {
-        Some(id) if !plain(&id) => Err(wrong(name, "is not an id that Gmail gave")),
+        Some(id) if !plain(&id) => Err(invalid(name, "is not an id that Gmail gave")),
         id => Ok(id),
     }
 }
@@ -228,7 +228,7 @@ pub(crate) async fn carry_out(
             return Err(effect.unsettled(SENT, why));
         }
         Earlier::Begun(open) => Some(open.attempted_at),
-        Earlier::Told { at, .. } => Some(*at),
+        Earlier::Claimed { at, .. } => Some(*at),
     };
     if let Some(since) = since {
         match (google.find_mail(who, &access, &key, &message_id, since).await, &earlier) {
@@ -236,8 +236,8 @@ pub(crate) async fn carry_out(
                 tracing::info!("an in-doubt e-mail was found to be sent");
                 return Ok(effect.done(answer(&request.email, &mail, true)).await);
             }
-            (_, Earlier::Told { never_came: true, .. }) => {}
-            (_, Earlier::Told { .. }) => return Err(effect.unsettled(SENT, NOT_KEPT)),
+            (_, Earlier::Claimed { never_came: true, .. }) => {}
+            (_, Earlier::Claimed { .. }) => return Err(effect.unsettled(SENT, NOT_KEPT)),
             (Lookup::Unclear(why), _) => return Err(effect.unsettled(SENT, why)),
             (Lookup::NotThere, _) if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
                 let why = "it is not in the mailbox yet, and the attempt was made only recently";
@@ -289,7 +289,7 @@ async fn original(google: &Google, who: As<'_>, request: &Request) -> Result<Opt
     if let Some(thread_id) = &request.thread_id
         && *thread_id != original.thread_id
     {
-        return Err(wrong("thread_id", "is not the thread of `reply_to_message_id`"));
+        return Err(invalid("thread_id", "is not the thread of `reply_to_message_id`"));
     }
     // With another subject, Google would silently begin a new thread.
     if !original.goes_with(&request.email.subject) {
@@ -309,7 +309,7 @@ fn another_subject(original: &str, given: &str) -> ToolError {
          with another subject to no thread. Give the subject of the thread after `Re: `, or leave `thread_id` and \
          `reply_to_message_id` out to begin a new one"
     );
-    wrong("subject", &rule).with("subject_of_thread", original)
+    invalid("subject", &rule).with("subject_of_thread", original)
 }
 
 fn written(

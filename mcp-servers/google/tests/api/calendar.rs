@@ -48,8 +48,8 @@ on_both! {
             event["reminders"],
             json!({ "useDefault": false, "overrides": [{ "method": "popup", "minutes": 10 }] })
         );
-        let told: Vec<_> = world.google.invitations().into_iter().map(|(who, _)| who).collect();
-        assert_eq!(told, ["ann@example.com", "ben@example.com"]);
+        let reported: Vec<_> = world.google.invitations().into_iter().map(|(who, _)| who).collect();
+        assert_eq!(reported, ["ann@example.com", "ben@example.com"]);
         let insert = &world.google.seen("insert")[0];
         assert_eq!(insert.parameter("sendUpdates"), Some("all"));
         assert_eq!(insert.parameter("conferenceDataVersion"), Some("1"));
@@ -209,7 +209,7 @@ on_both! {
     }
 
     /// DESIGN promise 3
-    async fn a_google_that_stays_away_leaves_the_event_in_doubt_or_says_that_nothing_was_done(world: World) {
+    async fn a_google_that_stays_unavailable_leaves_the_event_in_doubt_or_says_that_nothing_was_done(world: World) {
         let mut world = world;
         world.environment.insert("GOOGLE_TIMEOUT_SECONDS", "2".to_owned());
         world.connect("anna").await;

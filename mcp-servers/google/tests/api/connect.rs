@@ -95,7 +95,7 @@ on_both! {
     }
 
     /// a failed revocation at Google is not reported as a success.
-    async fn a_consent_that_google_did_not_take_back_is_told(world: World) {
+    async fn a_consent_that_google_did_not_withdraw_is_reported(world: World) {
         let connector = world.connector().await;
         for trouble in [Trouble::Refuse(503, "backendError"), Trouble::CutBefore, Trouble::CutAfter] {
             world.connect("anna").await;
@@ -165,8 +165,8 @@ on_both! {
         let kept = world.text("SELECT refresh_token FROM google_connections").await;
         assert!(!kept.contains(&token) && !kept.contains("canary"));
         if world.database == crate::harness::Database::Sqlite {
-            let folder = world.directory().join("new");
-            for file in std::fs::read_dir(folder).expect("a folder") {
+            let directory = world.directory().join("new");
+            for file in std::fs::read_dir(directory).expect("a folder") {
                 let bytes = std::fs::read(file.expect("a file").path()).expect("bytes");
                 let holds = |secret: &str| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
                 assert!(!holds(&token) && !holds(&begun.state) && !holds("canary"));

@@ -41,7 +41,7 @@ on_both! {
     }
 
     /// the different reasons are distinguished.
-    async fn a_consent_that_was_taken_back_or_never_given_is_told_apart(world: World) {
+    async fn a_withdrawn_consent_is_distinguished_from_a_missing_one(world: World) {
         world.connect_with("anna", &format!("{SEND} {READ}")).await;
         let server = world.server().await;
         let reply = server.call("anna", "calendar_event_create", meeting()).await;
@@ -79,7 +79,7 @@ on_both! {
     }
 
     ///
-    async fn a_token_endpoint_that_is_away_does_no_harm(world: World) {
+    async fn a_token_endpoint_that_is_unavailable_does_no_harm(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
         world.google.trouble("token", [Trouble::Refuse(503, "x"), Trouble::CutBefore]);
@@ -96,7 +96,7 @@ on_both! {
     }
 
     /// domain-wide delegation.
-    async fn a_service_account_acts_as_the_user_and_as_nobody_else(world: World) {
+    async fn a_service_account_acts_only_as_the_user(world: World) {
         let mut world = world;
         let key = json!({
             "type": "service_account", "client_email": SERVICE_ACCOUNT, "private_key": PRIVATE_KEY,

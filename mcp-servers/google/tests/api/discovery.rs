@@ -24,8 +24,8 @@ pub(crate) struct Method<'a> {
 }
 
 impl Api {
-    fn read(folder: &Path, name: &str) -> Self {
-        let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("a description");
+    fn read(directory: &Path, name: &str) -> Self {
+        let text = std::fs::read_to_string(directory.join(format!("{name}.json"))).expect("a description");
         let document: Value = serde_json::from_str(&text).expect("JSON");
         let base = format!("/{}", document["servicePath"].as_str().expect("a path"));
         Self { document, base }
@@ -45,7 +45,7 @@ impl Api {
 
     /// The errors in a request for a method.
     pub(crate) fn check_request(&self, method: &Method<'_>, query: &[(String, String)], body: &[u8]) -> Vec<String> {
-        let mut wrong = Vec::new();
+        let mut invalid = Vec::new();
         let parameters = &method.description["parameters"];
         let mut seen = BTreeMap::<&str, usize>::new();
         for (name, value) in query {
@@ -64,18 +64,18 @@ impl Api {
             };
             let repeated = seen[name.as_str()] > 1 && parameter["repeated"] != true;
             if !known || !typed || repeated || enumerated.is_some_and(|all| !all.contains(&json!(value))) {
-                wrong.push(format!("{}: parameter {name}={value}", method.id));
+                invalid.push(format!("{}: parameter {name}={value}", method.id));
             }
             if parameter["deprecated"] == true {
-                wrong.push(format!("{}: parameter {name} is deprecated", method.id));
+                invalid.push(format!("{}: parameter {name} is deprecated", method.id));
             }
         }
         match method.description["request"]["$ref"].as_str() {
-            None if !body.is_empty() => wrong.push(format!("{}: takes no body", method.id)),
+            None if !body.is_empty() => invalid.push(format!("{}: takes no body", method.id)),
             None => {}
-            Some(schema) => wrong.extend(self.check(schema, body).map(|error| format!("{}: {error}", method.id))),
+            Some(schema) => invalid.extend(self.check(schema, body).map(|error| format!("{}: {error}", method.id))),
         }
-        wrong
+        invalid
     }
 
     /// The error in an answer of a method, so that the stand-in answers only what Google could answer.
@@ -174,7 +174,7 @@ fn fits(template: &str, path: &str) -> bool {
 pub(crate) fn apis() -> Option<&'static [Api; 2]> {
     static APIS: OnceLock<Option<[Api; 2]>> = OnceLock::new();
     let apis = APIS.get_or_init(|| match installed() {
-        Ok(folder) => Some(["gmail.v1", "calendar.v3"].map(|name| Api::read(&folder, name))),
+        Ok(directory) => Some(["gmail.v1", "calendar.v3"].map(|name| Api::read(&directory, name))),
         Err(why) if std::env::var_os("CI").is_some() => panic!("{PACKAGE} is not available: {why}"),
         Err(why) => {
             eprintln!("not checked, since {PACKAGE} is not available ({why}): requests by Google's API descriptions");
@@ -193,8 +193,8 @@ fn installed() -> Result<PathBuf, String> {
         .expect("a target directory");
     let tools = target.join("google-api");
     let name = PACKAGE.replace("==", "-");
-    let folder = tools.join(&name);
-    let documents = folder.join("googleapiclient/discovery_cache/documents");
+    let directory = tools.join(&name);
+    let documents = directory.join("googleapiclient/discovery_cache/documents");
     if documents.join("gmail.v1.json").exists() {
         return Ok(documents);
     }
@@ -213,7 +213,7 @@ fn installed() -> Result<PathBuf, String> {
         .arg("--target")
         .arg(scratch.path().join("package"))
         .arg(PACKAGE))?;
-    match std::fs::rename(scratch.path().join("package"), &folder) {
+    match std::fs::rename(scratch.path().join("package"), &directory) {
         Err(error) if !documents.exists() => Err(error.to_string()),
         _ => Ok(documents),
     }
@@ -229,7 +229,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 }
 
 #[test]
-fn the_checks_see_what_is_wrong() {
+fn the_checks_find_every_error() {
     let Some([gmail, calendar]) = apis() else {
         return;
     };

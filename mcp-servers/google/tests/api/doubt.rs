@@ -199,7 +199,7 @@ on_both! {
     }
 
     /// DESIGN promise 3: a message that a search misses and that nothing explains stays in doubt.
-    async fn an_unexplained_e_mail_in_the_folder_keeps_the_doubt(world: World) {
+    async fn an_unexplained_e_mail_in_the_mailbox_keeps_the_call_in_doubt(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
         world.google.trouble("send", [Trouble::CutBefore]);
@@ -214,7 +214,7 @@ on_both! {
     }
 
     /// DESIGN promise 3
-    async fn a_lookup_that_fails_or_is_not_allowed_is_no_leave_to_send(world: World) {
+    async fn a_lookup_that_fails_or_is_not_allowed_permits_no_sending(world: World) {
         world.connect("anna").await;
         world.connect_with("ben", &format!("{SEND} {EVENTS}")).await;
         let server = world.server().await;

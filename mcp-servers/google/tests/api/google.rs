@@ -125,7 +125,7 @@ struct State {
     invitations: Vec<(String, String)>,
     troubles: HashMap<&'static str, VecDeque<Trouble>>,
     seen: Vec<Seen>,
-    wrong: Vec<String>,
+    invalid: Vec<String>,
     count: u64,
     keeps_message_ids: bool,
     search_lags: bool,
@@ -188,8 +188,8 @@ impl Google {
 
     /// Fails the test if a request did not match Google's descriptions.
     pub(crate) fn finish(&self) {
-        let wrong = std::mem::take(&mut self.state().wrong);
-        assert!(wrong.is_empty(), "{wrong:#?}");
+        let invalid = std::mem::take(&mut self.state().invalid);
+        assert!(invalid.is_empty(), "{invalid:#?}");
     }
 
     /// The next requests of a kind (send, list, get, thread, insert, event, token, revoke) fail like this.
@@ -327,7 +327,7 @@ impl Google {
             ("POST", ["calendar", "v3", "calendars", _, "events"]) => "insert",
             ("GET", ["calendar", "v3", "calendars", _, "events", _]) => "event",
             other => {
-                self.state().wrong.push(format!("an unknown request: {other:?}"));
+                self.state().invalid.push(format!("an unknown request: {other:?}"));
                 return Ok(refuse(404, "notFound"));
             }
         };
@@ -400,16 +400,17 @@ impl State {
         let api = discovery::apis().map(|[gmail, calendar]| if segments[0] == "gmail" { gmail } else { calendar });
         let method = api.and_then(|api| api.method(verb, &seen.path).map(|method| (api, method)));
         if let Some((api, method)) = &method {
-            let wrong = api.check_request(method, &seen.query, &seen.body);
-            if !wrong.is_empty() {
-                self.wrong.extend(wrong);
+            let invalid = api.check_request(method, &seen.query, &seen.body);
+            if !invalid.is_empty() {
+                self.invalid.extend(invalid);
                 return refuse(400, "invalid");
             }
             if !api.allows(method, &owner.scopes) {
                 return refuse(403, "insufficientPermissions");
             }
         } else if api.is_some() {
-            self.wrong.push(format!("no method of Google's: {verb} {}", seen.path));
+            self.invalid
+                .push(format!("no method of Google's: {verb} {}", seen.path));
         }
         let reply = match seen.what {
             "send" => self.send(&owner.account, seen),
@@ -422,7 +423,7 @@ impl State {
         let (status, body) = reply;
         let text = body.to_string();
         if let (Some((api, method)), 200) = (&method, status) {
-            self.wrong.extend(api.check_response(method, text.as_bytes()));
+            self.invalid.extend(api.check_response(method, text.as_bytes()));
         }
         json_reply(status, &body)
     }
@@ -512,12 +513,12 @@ impl State {
             return refusal(400, "invalidArgument");
         }
         if message.header_values("To").count() != 1 || raw.contains(&0) {
-            self.wrong
+            self.invalid
                 .push("an e-mail with two To headers, or with a NUL".to_owned());
         }
         let lone = |pair: &[u8]| pair[1] == b'\n' && pair[0] != b'\r';
         if raw.windows(2).any(lone) || raw.split(|byte| *byte == b'\n').any(|line| line.len() > 999) {
-            self.wrong
+            self.invalid
                 .push("an e-mail with a bare line feed, or with a line that is too long".to_owned());
         }
         let thread_id = match body["threadId"].as_str() {

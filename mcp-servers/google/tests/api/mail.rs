@@ -75,22 +75,22 @@ on_both! {
         assert_eq!(message.body_text(0).expect("a text").trim_end(), "I am late.");
         assert_eq!(message.body_html(0).expect("HTML"), "<p>Late.</p>");
         let files: Vec<_> = message.attachments().collect();
-        let told = |n: usize| {
+        let reported = |n: usize| {
             let kind = files[n].content_type().expect("a type");
             let kind = (kind.ctype(), kind.subtype().expect("a subtype"), kind.attribute("charset"));
             (files[n].attachment_name().expect("a name"), kind, files[n].contents())
         };
         assert_eq!(files.len(), 2);
-        assert_eq!(told(0), ("Zahlen für Änn.CSV", ("text", "csv", Some("utf-8")), csv.as_bytes()));
-        assert_eq!(told(1), ("notes.txt", ("text", "plain", Some("utf-8")), &b""[..]));
+        assert_eq!(reported(0), ("Zahlen für Änn.CSV", ("text", "csv", Some("utf-8")), csv.as_bytes()));
+        assert_eq!(reported(1), ("notes.txt", ("text", "plain", Some("utf-8")), &b""[..]));
         assert!(sent[0].raw.is_ascii());
     }
 
     /// a file that is not text, or whose name is a path, is not sent.
-    async fn a_file_that_nobody_could_read_before_it_goes_out_does_not(world: World) {
+    async fn an_unreadable_file_is_not_sent(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
-        for (wrong, code, place) in [
+        for (invalid, code, place) in [
             (json!([{ "filename": "run.exe", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": "page.html", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": "../a.txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
@@ -108,16 +108,16 @@ on_both! {
             (json!(["a.txt"]), "invalid_argument", "attachments/0"),
         ] {
             let mut arguments = email();
-            arguments["attachments"] = wrong.clone();
+            arguments["attachments"] = invalid.clone();
             let reply = server.call("anna", "gmail_send", arguments).await;
             let error = reply.error();
-            assert_eq!((&error["code"], &error["argument"]), (&json!(code), &json!(place)), "{wrong}: {error}");
+            assert_eq!((&error["code"], &error["argument"]), (&json!(code), &json!(place)), "{invalid}: {error}");
         }
         assert!(world.google.sent(&account("anna")).is_empty());
     }
 
     /// Gmail reads Bcc from the message, and removes it from the recipients' copies.
-    async fn a_blind_copy_is_delivered_and_nobody_else_sees_it(world: World) {
+    async fn a_blind_copy_is_delivered_and_no_other_recipient_sees_it(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
         let mut arguments = email();
@@ -172,8 +172,8 @@ on_both! {
         let nowhere = reply(json!({ "reply_to_message_id": "m000099" }));
         assert_eq!(server.call("anna", "gmail_send", nowhere).await.code(), "not_found");
         // The approver sees what is sent: nothing comes from the original unseen.
-        let untold = json!({ "to": ["ben@example.com"], "body": "Yes.", "reply_to_message_id": id });
-        assert_eq!(server.call("anna", "gmail_send", untold).await.code(), "missing_argument");
+        let unreported = json!({ "to": ["ben@example.com"], "body": "Yes.", "reply_to_message_id": id });
+        assert_eq!(server.call("anna", "gmail_send", unreported).await.code(), "missing_argument");
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 

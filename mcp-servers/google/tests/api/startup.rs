@@ -20,7 +20,7 @@ async fn refused(command: &mut Command) -> String {
 
 /// DESIGN.md section 10: an invalid value prevents the start, and the error names it.
 #[tokio::test]
-async fn a_wrong_setting_stops_the_start_and_names_itself() {
+async fn an_invalid_setting_stops_the_start_and_is_named() {
     let world = World::new(Database::Sqlite).await;
     let count = std::cell::Cell::new(0);
     let account = |text: &str| {

@@ -65,7 +65,7 @@ everywhere! {
     }
 
     /// C-FR-012
-    async fn bad_arguments_are_answered_with_what_is_wrong_and_add_nothing(world: World) {
+    async fn invalid_arguments_are_answered_with_their_error_and_add_nothing(world: World) {
         let anna = world.caller("anna").await;
         let long = "a".repeat(501);
         let long_notes = "n".repeat(4001);
@@ -96,10 +96,10 @@ everywhere! {
             assert_eq!(reply.code(), *code, "{arguments}");
             assert_eq!(reply.error()["argument"], *argument, "{arguments}");
         }
-        let wrong_date = anna
+        let invalid_date = anna
             .call("add_task", json!({ "description": "x", "due": "next week" }))
             .await;
-        let message = wrong_date.error()["message"].as_str().expect("a message").to_owned();
+        let message = invalid_date.error()["message"].as_str().expect("a message").to_owned();
         assert!(message.contains("YYYY-MM-DD") && message.contains("RFC 3339"), "{message}");
         assert!(anna.descriptions(json!({ "status": "all" })).await.is_empty());
     }

@@ -192,7 +192,7 @@ everywhere! {
     }
 
     /// C-FR-012
-    async fn bad_arguments_to_a_change_are_answered_with_what_is_wrong(world: World) {
+    async fn invalid_arguments_to_a_change_are_answered_with_their_error(world: World) {
         let anna = world.caller("anna").await;
         let id = anna.add("call mom").await["id"].clone();
         let before = anna.call("list_tasks", json!({})).await;

@@ -40,8 +40,8 @@ everywhere! {
             let reply = anna.call(tool, arguments).await;
             assert_eq!(reply.code(), "store_unavailable");
             assert_eq!(reply.error()["retryable"], true);
-            let told = reply.body.to_string().to_lowercase();
-            assert!(!told.contains("sql") && !told.contains("relation"), "{told}");
+            let reported = reply.body.to_string().to_lowercase();
+            assert!(!reported.contains("sql") && !reported.contains("relation"), "{reported}");
         }
         world.sql("ALTER TABLE elsewhere RENAME TO tasks").await;
         assert_eq!(anna.descriptions(json!({})).await, ["call mom"]);

@@ -80,8 +80,8 @@ everywhere! {
     /// C-FR-012
     async fn arguments_that_are_refused_do_not_use_up_the_key(world: World) {
         let anna = world.caller("anna").await;
-        let wrong = json!({ "description": "" });
-        assert_eq!(anna.with_key("k", "add_task", wrong).await.code(), "empty_description");
+        let invalid = json!({ "description": "" });
+        assert_eq!(anna.with_key("k", "add_task", invalid).await.code(), "empty_description");
         anna.with_key("k", "add_task", json!({ "description": "x" })).await.ok();
     }
 

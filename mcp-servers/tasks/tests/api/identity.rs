@@ -8,7 +8,7 @@ use crate::harness::{Caller, Credentials, Database, SECRET, Wire, World, claims,
 
 everywhere! {
     /// C-FR-009
-    async fn a_caller_without_identity_is_told_so_by_every_tool(world: World) {
+    async fn every_tool_refuses_a_caller_without_identity_and_says_why(world: World) {
         let stranger = world.stranger().await;
         let calls = [
             ("add_task", json!({ "description": "x" })),
@@ -114,8 +114,8 @@ async fn forged_expired_and_misdirected_tokens_are_refused() {
         mallory.credentials = Credentials::Token(token);
         let reply = mallory.call("list_tasks", json!({})).await;
         assert_eq!(reply.code(), "invalid_identity", "{what}");
-        let told = reply.body.to_string();
-        assert!(!told.contains(SECRET) && !told.contains("anna"), "{told}");
+        let reported = reply.body.to_string();
+        assert!(!reported.contains(SECRET) && !reported.contains("anna"), "{reported}");
     }
     mallory.credentials = Credentials::None;
     for token in [json!(7), json!({ "sub": "anna" })] {

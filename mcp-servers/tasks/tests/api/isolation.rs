@@ -24,7 +24,7 @@ everywhere! {
     }
 
     /// C-FR-002
-    async fn nobody_finds_another_users_task_by_list_search_title_or_cursor(world: World) {
+    async fn no_user_finds_another_users_task_by_list_search_title_or_cursor(world: World) {
         let anna = world.caller("anna").await;
         let bob = world.caller("bob").await;
         for number in 0..3 {

@@ -128,7 +128,7 @@ everywhere! {
     }
 
     /// C-FR-012
-    async fn bad_arguments_to_a_list_are_answered_with_what_is_wrong(world: World) {
+    async fn invalid_arguments_to_a_list_are_answered_with_their_error(world: World) {
         let anna = world.caller("anna").await;
         anna.add("one").await;
         anna.add("two").await;

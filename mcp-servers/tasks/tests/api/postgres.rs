@@ -14,7 +14,7 @@ struct Server {
     directory: PathBuf,
     psql: PathBuf,
     /// The keeper stops the server when this program's end of its standard input closes, however the program ends.
-    _keeper: Child,
+    _holder: Child,
 }
 
 /// The URL of a new, empty database. Panics, and so fails the test, if PostgreSQL cannot be started.
@@ -28,7 +28,7 @@ pub(crate) fn new_database() -> String {
     format!("postgres://tester@localhost/{name}?host={}", server.directory.display())
 }
 
-const KEEPER: &str = r#"
+const HOLDER: &str = r#"
 "$@" >"$DIRECTORY/log" 2>&1 &
 server=$!
 cat >/dev/null
@@ -56,8 +56,8 @@ fn start() -> Server {
         .arg(&data)
         .current_dir(&directory));
     let server = as_postgres(root, &programs.join("postgres"));
-    let keeper = Command::new("sh")
-        .args(["-c", KEEPER, "keeper"])
+    let holder = Command::new("sh")
+        .args(["-c", HOLDER, "keeper"])
         .arg(server.get_program())
         .args(server.get_args())
         .arg("-D")
@@ -78,7 +78,7 @@ fn start() -> Server {
     let server = Server {
         psql: programs.join("psql"),
         directory,
-        _keeper: keeper,
+        _holder: holder,
     };
     for _ in 0..300 {
         if psql(&server, "SELECT 1") {

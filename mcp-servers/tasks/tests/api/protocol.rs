@@ -235,7 +235,7 @@ async fn other_paths_and_methods_are_not_served() {
 
 /// C-FR-012
 #[tokio::test]
-async fn bad_http_requests_are_refused_and_the_server_goes_on() {
+async fn invalid_http_requests_are_refused_and_the_server_continues() {
     let world = World::new(Wire::Http, Database::Sqlite).await;
     let cases = [
         (String::new(), 400..=415),

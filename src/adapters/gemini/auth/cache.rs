@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_a_renewal_fails_the_old_token_goes_on_and_the_next_renewal_waits() {
+    async fn when_a_renewal_fails_the_old_token_remains_and_the_next_renewal_waits() {
         let (cache, deadline) = (cache(100, 3600), Instant::now() + Duration::from_secs(10));
         assert_eq!(cache.get(deadline).await.unwrap(), "Bearer old");
         let failed = cache.fetching.lock().await.as_ref().map(|(when, _)| *when);

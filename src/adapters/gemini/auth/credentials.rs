@@ -84,7 +84,7 @@ impl Credentials {
             r#type: Option<String>,
         }
         // The parser's message could quote a secret. Only the position or the name of the missing field is reported.
-        let told = |error: &serde_json::Error| {
+        let reported = |error: &serde_json::Error| {
             let words = error.to_string();
             if words.starts_with("missing field") {
                 words
@@ -96,7 +96,7 @@ impl Credentials {
                 )
             }
         };
-        let kind: Kind = serde_json::from_str(json).map_err(|error| invalid(place, told(&error)))?;
+        let kind: Kind = serde_json::from_str(json).map_err(|error| invalid(place, reported(&error)))?;
         let read = match kind.r#type.as_deref() {
             Some("service_account") => serde_json::from_str(json).map(Self::ServiceAccount),
             Some("authorized_user") => serde_json::from_str(json).map(Self::AuthorizedUser),
@@ -108,7 +108,7 @@ impl Credentials {
                 ));
             }
         };
-        read.map_err(|error| invalid(place, told(&error)))
+        read.map_err(|error| invalid(place, reported(&error)))
     }
 
     /// The billing project.
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_apart_by_their_type() {
+    fn files_are_distinguished_by_their_type() {
         let user = r#"{"type":"authorized_user","client_id":"c","client_secret":"s","refresh_token":"r","quota_project_id":"q"}"#;
         let read = Credentials::from_json(user, "adc").unwrap();
         assert_eq!(read.quota_project(), Some("q"));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_named_with_what_is_wrong_and_no_secret() {
+    fn an_invalid_file_is_named_with_its_error_and_no_secret() {
         for (json, words) in [
             (r#"{"type":"external_account"}"#, "external_account"),
             (r#"{}"#, "type none"),

@@ -94,16 +94,19 @@ impl Fetcher {
                 .map_or(deadline, |limit| limit.min(deadline)),
             begun,
         };
-        let told = |failure: Failure| Failure {
+        let reported = |failure: Failure| Failure {
             detail: format!("no access token: {}", failure.detail),
             ..failure
         };
-        let response = waiting.send(&self.client, request).await.map_err(told)?;
+        let response = waiting.send(&self.client, request).await.map_err(reported)?;
         let status = response.status();
         let mut held = limits::held(("", ""));
-        let body = waiting.body(response, MAX_TOKEN_BODY, &mut held).await.map_err(told)?;
+        let body = waiting
+            .body(response, MAX_TOKEN_BODY, &mut held)
+            .await
+            .map_err(reported)?;
         if !status.is_success() {
-            return Err(told(refusal(status.as_u16(), &body)));
+            return Err(reported(refusal(status.as_u16(), &body)));
         }
         #[derive(Deserialize)]
         struct Granted {
@@ -111,9 +114,9 @@ impl Fetcher {
             #[serde(default)]
             expires_in: Option<wire::Count>,
         }
-        let granted: Granted = wire::read(&body).map_err(|error| told(Failure::unavailable(error)))?;
+        let granted: Granted = wire::read(&body).map_err(|error| reported(Failure::unavailable(error)))?;
         let mut header = HeaderValue::from_str(&format!("Bearer {}", granted.access_token))
-            .map_err(|_| told(Failure::unavailable("the token is not a valid header value")))?;
+            .map_err(|_| reported(Failure::unavailable("the token is not a valid header value")))?;
         header.set_sensitive(true);
         // The default lifetime is 300 s, the maximum one day.
         let lifetime = Duration::from_secs(granted.expires_in.map_or(300, |seconds| seconds.0.min(86_400)));

@@ -120,10 +120,10 @@ mod tests {
             assert_eq!(serde_json::from_str::<Value>(&plain).unwrap(), expected, "{plain}");
             assert_eq!(plain.lines().count(), text.lines().count());
         }
-        for wrong in ["{,}", "[1,,2]", "{\"a\": /}", "/* without end"] {
+        for invalid in ["{,}", "[1,,2]", "{\"a\": /}", "/* without end"] {
             assert!(
-                serde_json::from_str::<Value>(&plain(wrong)).is_err() || wrong == "{,}",
-                "{wrong}"
+                serde_json::from_str::<Value>(&plain(invalid)).is_err() || invalid == "{,}",
+                "{invalid}"
             );
         }
     }

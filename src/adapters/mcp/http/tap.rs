@@ -4,35 +4,27 @@
 //! also records the session id. The server's unsolicited messages end here (`unsolicited`). Redirects on the same
 //! origin are followed, because nothing that rmcp sends has an effect.
 
-use std::collections::HashMap;
+mod client;
+mod events;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
-use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use reqwest::StatusCode;
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::HeaderValue;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId};
-use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
-};
-use sse_stream::{Sse, SseStream};
+use rmcp::transport::streamable_http_client::{SseError, StreamableHttpError, StreamableHttpPostResponse};
+use sse_stream::Sse;
 use url::Url;
 
 use super::answer::MAX_ANSWER;
-use super::body::{Body, BodyFault, bounded, whole};
-use super::media::{self, Kind};
+use super::body::{Body, BodyFault, whole};
 use super::refusal::{MAX_ERROR, is_auth, retry_after};
-use super::{IDENTITY, redirect};
-use crate::adapters::mcp::answers::Reading;
 use crate::adapters::mcp::connect::Fault;
-use crate::adapters::mcp::log;
-use crate::adapters::mcp::message::{self, Envelope, Message};
+use crate::adapters::mcp::message::{self, Message};
 use crate::adapters::mcp::repaired::{self, Read};
-use crate::adapters::mcp::secrets::place;
-use crate::adapters::mcp::unsolicited::{Answer, Flood, MAX_ID, Unsolicited, Verdict};
-use crate::adapters::upstream::{Response, why};
+use crate::adapters::mcp::unsolicited::Unsolicited;
 
 /// Maximum bytes of an invalid answer shown to an operator.
 const SHOWN: usize = 256;
@@ -181,114 +173,6 @@ impl Tap {
         }
         Err(self.failed(words, false))
     }
-
-    /// The events of a response for rmcp: answers, and what its subscriptions need. `id` is the id of the answered
-    /// request, if any. `post` is a request to the server under the same session.
-    fn events(&self, body: Body, max: usize, id: Option<RequestId>, post: reqwest::RequestBuilder) -> Events {
-        let unsolicited = self.unsolicited.clone();
-        let tap = self.clone();
-        let ended = self.clone();
-        // A stream that does not belong to a request does not need to contain an answer.
-        let answered = Arc::new(AtomicBool::new(id.is_none()));
-        let is_answered = answered.clone();
-        let reading = Reading::new(unsolicited.source.held());
-        let events = SseStream::from_bytes_stream(bounded(body, reading.clone(), max));
-        let events = events.map(move |event| {
-            let mut event = event.inspect_err(|error| {
-                if let SseError::Body(fault) = error
-                    && let Some(fault) = fault.downcast_ref()
-                {
-                    tap.unreadable(fault);
-                }
-            })?;
-            // Data that arrived in the same piece is counted with the event.
-            let mut held = reading.lock();
-            // rmcp skips events with other names. Here they are distinguished by their content.
-            event.event = None;
-            // rmcp keeps the id, so its length is limited.
-            event.id = event.id.filter(|id| id.len() <= MAX_ID);
-            let data = event.data.take().unwrap_or_default();
-            let mut for_rmcp = own(&unsolicited, data, &post).map_err(broken)?;
-            if let Some(data) = &for_rmcp {
-                let tree = message::tree_bytes(data.as_bytes()).map_err(broken)?;
-                held.add(tree).map_err(broken)?;
-                unsolicited.keep(&mut held);
-            }
-            for_rmcp = match (for_rmcp, &id) {
-                (Some(data), Some(id)) => match repaired::answer(data.as_bytes(), id) {
-                    Ok(Read::Answer(message)) => {
-                        answered.store(true, Ordering::Relaxed);
-                        serde_json::to_string(&message).ok()
-                    }
-                    Ok(Read::Foreign(_)) => None,
-                    Ok(Read::Other) => readable(data),
-                    Err(words) => return Err(broken(tap.failed(words, true))),
-                },
-                (data, _) => data.and_then(readable),
-            };
-            drop(held.take());
-            event.data = for_rmcp;
-            Ok(event)
-        });
-        let end = stream::poll_fn(move |_| {
-            if !is_answered.swap(true, Ordering::Relaxed) {
-                ended.failed("the event stream ended before the answer", false);
-            }
-            Poll::Ready(None)
-        });
-        events.chain(end).boxed()
-    }
-}
-
-/// The data of an event, if it is for rmcp. The server's own messages are handled here.
-fn own(unsolicited: &Arc<Unsolicited>, data: String, post: &reqwest::RequestBuilder) -> Result<Option<String>, Flood> {
-    let envelope = serde_json::from_str::<Envelope<'_>>(&data).ok();
-    let envelope = envelope.filter(|envelope| !envelope.is_answer());
-    let Some((id, method)) = envelope.and_then(|envelope| Some((envelope.id, envelope.method?))) else {
-        unsolicited.noise(data.len())?;
-        return Ok((!data.trim().is_empty()).then_some(data));
-    };
-    match unsolicited.heard(&method, id, data.len())? {
-        Verdict::Dropped => return Ok(None),
-        Verdict::Passed => {}
-        Verdict::Answer(answer) => {
-            send(unsolicited, answer, post);
-            return Ok(None);
-        }
-    }
-    Ok(Some(data))
-}
-
-/// The data in a form that rmcp can read; usually unchanged. A message that turns out to be a request once it can be
-/// read is dropped.
-fn readable(data: String) -> Option<String> {
-    match serde_json::from_str::<Message>(&data) {
-        Ok(Message::Request(_)) => None,
-        Ok(_) => Some(data),
-        Err(_) => match message::read(data.as_bytes()) {
-            Ok(Message::Request(_)) | Err(_) => None,
-            Ok(message) => serde_json::to_string(&message).ok(),
-        },
-    }
-}
-
-/// Posts an answer to a request of the server.
-fn send(unsolicited: &Arc<Unsolicited>, answer: Answer, post: &reqwest::RequestBuilder) {
-    let Some(post) = post.try_clone() else { return };
-    let request = post.body(answer.body.clone());
-    unsolicited.answer(answer, async move {
-        if let Err(error) = request.send().await {
-            tracing::debug!(error = why(&error), "an answer to the server was not delivered");
-        }
-    });
-}
-
-/// rmcp logs errors with all their content, and a URL may contain a secret.
-fn bare<T>(result: Result<T, Failure>) -> Result<T, Failure> {
-    result.map_err(|error| match error {
-        StreamableHttpError::Client(error) => StreamableHttpError::Client(error.without_url()),
-        other => other,
-    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -299,191 +183,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A stream that is not read any further.
 fn broken(why: impl std::error::Error + Send + Sync + 'static) -> SseError {
     SseError::Body(Box::new(why))
-}
-
-impl StreamableHttpClient for Tap {
-    type Error = reqwest::Error;
-
-    async fn post_message(
-        &self,
-        uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        let limits = StreamableHttpResponseLimits::default();
-        self.post_message_with_response_limits(uri, message, session_id, auth_header, custom_headers, limits)
-            .await
-    }
-
-    /// gavel gives rmcp no `auth_header`; credentials are among the configured headers. gavel's own body limits are no
-    /// wider than rmcp's.
-    async fn post_message_with_response_limits(
-        &self,
-        _: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        _: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-        limits: StreamableHttpResponseLimits,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        self.note(session_id.as_ref());
-        *lock(&self.fault) = None;
-        if let ClientJsonRpcMessage::Request(request) = &message
-            && matches!(request.request, ClientRequest::InitializeRequest(_))
-        {
-            self.initializes.store(true, Ordering::Relaxed);
-        }
-        let post = |url: Url, session: Option<&str>| {
-            let mut headers: HeaderMap = custom_headers.clone().into_iter().collect();
-            headers.insert(ACCEPT, EVENTS);
-            headers.insert(ACCEPT_ENCODING, IDENTITY);
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            if let Some(session) = session.and_then(|session| HeaderValue::from_str(session).ok()) {
-                headers.insert(SESSION, session);
-            }
-            self.client.post(url).headers(headers)
-        };
-        let mut redirects = 0;
-        let response = loop {
-            let from = self.url();
-            let request = post(from.clone(), session_id.as_deref());
-            let response = bare(request.json(&message).send().await.map_err(Failure::from))?;
-            let status = response.status();
-            if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
-                break Response::from(response);
-            }
-            let to = redirect::target(&from, status, response.headers());
-            let to = to.map_err(|words| self.failed(words, true))?;
-            redirects += 1;
-            if redirects > redirect::MOST || status == StatusCode::SEE_OTHER {
-                let words = format!("the server answered HTTP {status}, which leads to `{}`", place(&to));
-                return Err(self.failed(words, true));
-            }
-            *lock(&self.url) = to;
-        };
-        let status = response.status();
-        // A message that is not a request has no answer, whatever the server sends.
-        let ClientJsonRpcMessage::Request(asked) = &message else {
-            return match status.is_success() {
-                true => Ok(StreamableHttpPostResponse::Accepted),
-                false if status == StatusCode::NOT_FOUND && session_id.is_some() => {
-                    Err(StreamableHttpError::SessionExpired)
-                }
-                false => Err(self.failed(format!("HTTP {status}"), false)),
-            };
-        };
-        if status == StatusCode::NOT_FOUND && session_id.is_some() {
-            return Err(StreamableHttpError::SessionExpired);
-        }
-        let label = media::labelled(response.headers());
-        let given = response.headers().get(SESSION);
-        let given = given.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let mut body = Body::of(response, MAX_ANSWER).map_err(|fault| self.unreadable(&fault))?;
-        if !status.is_success() {
-            return self.refusal(body, status, &message, session_id.is_some()).await;
-        }
-        // A subscription may be silent for a long time.
-        let kind = match (&asked.request, label) {
-            (ClientRequest::SubscriptionsListenRequest(_), Kind::Events) => Kind::Events,
-            _ => body.kind(label).await.map_err(|fault| self.unreadable(&fault))?,
-        };
-        match kind {
-            Kind::Json => Ok(StreamableHttpPostResponse::Json(
-                self.json(body, &asked.id).await?,
-                given,
-            )),
-            Kind::Events => {
-                let answers = post(self.url(), given.as_deref().or(session_id.as_deref()));
-                let events = self.events(body, limits.max_sse_event_size, Some(asked.id.clone()), answers);
-                Ok(StreamableHttpPostResponse::Sse(events, given))
-            }
-            Kind::Empty => Err(self.failed(format!("the server answered HTTP {status} without a body"), true)),
-            Kind::Other => {
-                let label = media::described(body.headers());
-                let words =
-                    format!("the server answered HTTP {status} {label}, and with neither JSON nor an event stream");
-                Err(self.failed(words, true))
-            }
-        }
-    }
-
-    async fn delete_session(
-        &self,
-        _: Arc<str>,
-        session_id: Arc<str>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Failure> {
-        let url = Arc::from(self.url().as_str());
-        bare(
-            self.client
-                .delete_session(url, session_id, auth_header, custom_headers)
-                .await,
-        )
-    }
-
-    async fn get_stream(
-        &self,
-        uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Events, Failure> {
-        self.get_stream_with_max_sse_event_size(uri, session_id, last_event_id, auth_header, custom_headers, MAX_ANSWER)
-            .await
-    }
-
-    async fn get_stream_with_max_sse_event_size(
-        &self,
-        _: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        _: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-        max_sse_event_size: usize,
-    ) -> Result<Events, Failure> {
-        // rmcp requests a stream that ends at once again, as soon as the server allows.
-        let asked = self.unsolicited.asked_again();
-        asked.map_err(|flood| self.failed(flood.to_string(), false))?;
-        let mut headers: HeaderMap = custom_headers.into_iter().collect();
-        headers.insert(ACCEPT, EVENTS);
-        headers.insert(ACCEPT_ENCODING, IDENTITY);
-        let text = |text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| self.failed("its session or event id is not a valid header value", true))
-        };
-        if let Some(session) = &session_id {
-            headers.insert(SESSION, text(session)?);
-        }
-        let mut get = headers.clone();
-        if let Some(last) = &last_event_id {
-            get.insert("last-event-id", text(last)?);
-        }
-        let response = self.client.get(self.url()).headers(get).send().await;
-        let response = Response::from(bare(response.map_err(Failure::from))?);
-        let status = response.status();
-        match (status, media::labelled(response.headers())) {
-            (StatusCode::METHOD_NOT_ALLOWED, _) => Err(StreamableHttpError::ServerDoesNotSupportSse),
-            (status, Kind::Events) if status.is_success() => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                let answers = self.client.post(self.url()).headers(headers);
-                let body = Body::of(response, MAX_ANSWER).map_err(|fault| self.unreadable(&fault))?;
-                Ok(self.events(body, max_sse_event_size, None, answers))
-            }
-            _ => {
-                let log = &self.unsolicited.source.log;
-                log::line!(
-                    *log,
-                    warn,
-                    "no stream",
-                    "the stream for the server's messages was answered with HTTP {status}; changes to its tools may be \
-                     noticed late"
-                );
-                Err(self.failed(format!("HTTP {status} without events"), false))
-            }
-        }
-    }
 }

@@ -78,7 +78,7 @@ async fn a_line_that_tells_nothing_or_has_no_end_ends_the_connection() {
 
 /// Promise 5: no answer is dropped silently.
 #[tokio::test]
-async fn an_answer_that_cannot_be_read_is_mended_or_told() {
+async fn an_answer_that_cannot_be_read_is_repaired_or_reported() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for (line, pointer, expected) in [
         (
@@ -172,7 +172,7 @@ async fn an_answer_that_finds_no_room_ends_its_own_call_alone() {
 
 /// Abandoned calls leave nothing behind.
 #[test]
-fn calls_that_nobody_waits_for_are_forgotten() {
+fn calls_without_a_waiting_caller_are_forgotten() {
     let mut lines = Lines::new(&b""[..], unsolicited());
     let waiting = Slot::default();
     lines.expect(-1, waiting.clone());

@@ -32,7 +32,7 @@ pub(super) fn says(blocks: &[Block<'_>], structured: &RawValue) -> bool {
     let wrapped = structured.as_object().filter(|members| members.len() == 1);
     let wrapped = wrapped.and_then(|members| members.get("result"));
     let is = |text: &str, value: &Value| {
-        value.as_str() == Some(text) || serde_json::from_str(text).is_ok_and(|told: Value| equal(&told, value))
+        value.as_str() == Some(text) || serde_json::from_str(text).is_ok_and(|reported: Value| equal(&reported, value))
     };
     let whole = |value: &Value| match (&texts[..], value) {
         ([text], value) if is(text, value) => true,

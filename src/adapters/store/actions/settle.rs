@@ -34,8 +34,8 @@ impl Batch<'_> {
         }
         let root = parse(&row.text(2)?, RunStatus::parse)?;
         // The end of the root run would overwrite the settlement with the outcome in its journal.
-        if !root.is_over() {
-            return Ok(SettleDone::NotOver);
+        if !root.has_ended() {
+            return Ok(SettleDone::RunInProgress);
         }
         if root == RunStatus::Paused
             && row.opt_text(3)?.is_none()

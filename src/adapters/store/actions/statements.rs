@@ -93,6 +93,7 @@ pub(in super::super) struct ActionStatements {
 const TO_BEGIN_US: i64 = 60_000_000;
 
 impl ActionStatements {
+    /// Longer than a screen: a table, with one row for each statement.
     pub(in super::super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
         let lock = match dialect {

@@ -9,8 +9,9 @@ use sha2::{Digest, Sha256};
 use super::super::db::{Conn, Dialect, Row, Value};
 use super::super::error::StoreError;
 use super::entry::field;
+use super::finding::Finding;
 use super::log::{PAGE, bytes, read_text};
-use super::verify::{Finding, Verifier};
+use super::verify::Verifier;
 
 /// When the audit log began: older events have no entries.
 const BEGAN: &str = "(SELECT MAX(applied_at) FROM gavel_schema WHERE name = 'audit')";
@@ -79,37 +80,12 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
                     action_id,
                     status,
                 });
-            } else {
-                let [
-                    tool,
-                    of_tool,
-                    tenant,
-                    of_tenant,
-                    user,
-                    server,
-                    digest,
-                    arguments,
-                    detail,
-                ] = texts.read(&row, 8)?;
-                let mut differs = Differs::default();
-                if let Some(detail) = detail {
-                    differs.entered("tool", tool, of_tool);
-                    differs.entered("tenant", tenant, of_tenant);
-                    differs.entered("user", user, field(&detail, "user"));
-                    differs.entered("server", server, field(&detail, "server"));
-                    differs.entered("definition", digest, field(&detail, "tool_digest"));
-                    // Both rows were written in the same transaction, with the same `records.content`, and neither is
-                    // reduced later.
-                    differs.entered("arguments", arguments, field(&detail, "arguments"));
-                    differs.unless("side-effect flag", row.bool(7)?);
-                }
-                if let Some(differs) = differs.found() {
-                    verifier.find(Finding::EffectDiffers {
-                        decision_id,
-                        action_id,
-                        differs,
-                    });
-                }
+            } else if let Some(differs) = effect_differs(&texts, &row)? {
+                verifier.find(Finding::EffectDiffers {
+                    decision_id,
+                    action_id,
+                    differs,
+                });
             }
             Ok(ControlFlow::Continue(()))
         })
@@ -118,6 +94,19 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
             return Ok(());
         }
     }
+}
+
+/// The facts in which a side effect and its entry differ.
+fn effect_differs(texts: &Texts, row: &Row) -> Result<Option<Vec<&'static str>>, sqlx::Error> {
+    let [call @ .., arguments, detail] = texts.read::<9>(row, 8)?;
+    let mut differs = Differs::default();
+    if let Some(detail) = detail {
+        differs.call(call, &detail);
+        // Both rows were written in the same transaction, with the same `records.content`, and neither is reduced later.
+        differs.entered("arguments", arguments, field(&detail, "arguments"));
+        differs.unless("side-effect flag", row.bool(7)?);
+    }
+    Ok(differs.found())
 }
 
 /// Approval requests and resolutions, as the console and the surfaces show them.
@@ -162,43 +151,9 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
         conn.fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
             read += 1;
             after = row.text(0)?;
-            let [
-                tool,
-                of_tool,
-                tenant,
-                of_tenant,
-                user,
-                server,
-                digest,
-                arguments,
-                shown,
-                asked,
-                said,
-                answer,
-                by,
-                of_by,
-            ] = texts.read(&row, 3)?;
-            let mut differs = Differs::default();
-            differs.unless("whether approval was requested", row.bool(1)?);
-            if let Some(asked) = asked {
-                let hash = |arguments: String| hex::encode(Sha256::digest(arguments));
-                differs.entered("tool", tool, of_tool);
-                differs.entered("tenant", tenant, of_tenant);
-                differs.entered("user", user, field(&asked, "user"));
-                differs.entered("server", server, field(&asked, "server"));
-                differs.entered("definition", digest, field(&asked, "tool_digest"));
-                differs.entered("arguments", arguments.map(hash), field(&asked, "arguments_sha256"));
-                differs.entered("details shown", shown.map(hash), field(&asked, "question_sha256"));
-            }
-            let entered = answer.and_then(|answer| field(&answer, "decision"));
-            differs.unless("resolution", said == entered);
-            differs.unless("approver", by == of_by);
-            differs.unless("outcome", row.bool(2)?);
-            if let Some(differs) = differs.found() {
-                verifier.find(Finding::ApprovalDiffers {
-                    action_id: after.clone(),
-                    differs,
-                });
+            if let Some(differs) = approval_differs(&texts, &row)? {
+                let action_id = after.clone();
+                verifier.find(Finding::ApprovalDiffers { action_id, differs });
             }
             Ok(ControlFlow::Continue(()))
         })
@@ -207,6 +162,24 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
             return Ok(());
         }
     }
+}
+
+/// The facts in which an approval request, or its resolution, and their entries differ.
+fn approval_differs(texts: &Texts, row: &Row) -> Result<Option<Vec<&'static str>>, sqlx::Error> {
+    let [call @ .., arguments, shown, requested, resolution, resolved, by, of_by] = texts.read::<14>(row, 3)?;
+    let mut differs = Differs::default();
+    differs.unless("whether approval was requested", row.bool(1)?);
+    if let Some(requested) = requested {
+        let hash = |text: String| hex::encode(Sha256::digest(text));
+        differs.call(call, &requested);
+        differs.entered("arguments", arguments.map(hash), field(&requested, "arguments_sha256"));
+        differs.entered("details shown", shown.map(hash), field(&requested, "question_sha256"));
+    }
+    let entered = resolved.and_then(|detail| field(&detail, "decision"));
+    differs.unless("resolution", resolution == entered);
+    differs.unless("approver", by == of_by);
+    differs.unless("outcome", row.bool(2)?);
+    Ok(differs.found())
 }
 
 /// Grants that are not revoked. Recipients that were stored as a keyed hash cannot be compared.
@@ -345,9 +318,19 @@ impl Differs {
     }
 
     /// An entry for a decision that had already been deleted is empty.
-    fn entered(&mut self, what: &'static str, told: Option<String>, entered: Option<String>) {
+    fn entered(&mut self, what: &'static str, stored: Option<String>, entered: Option<String>) {
         let unknown = entered.as_deref().is_none_or(str::is_empty);
-        self.unless(what, unknown || told == entered);
+        self.unless(what, unknown || stored == entered);
+    }
+
+    /// The facts that the row of a call and the entry about it share.
+    fn call(&mut self, call: [Option<String>; 7], entry: &str) {
+        let [tool, of_tool, tenant, of_tenant, user, server, digest] = call;
+        self.entered("tool", tool, of_tool);
+        self.entered("tenant", tenant, of_tenant);
+        self.entered("user", user, field(entry, "user"));
+        self.entered("server", server, field(entry, "server"));
+        self.entered("definition", digest, field(entry, "tool_digest"));
     }
 
     fn found(self) -> Option<Vec<&'static str>> {

@@ -202,9 +202,9 @@ fn make_file(path: &Path) -> io::Result<String> {
     made?;
     // Rows hashed with the key are durable, so the file's name must be durable too.
     #[cfg(unix)]
-    if let Some(folder) = path.parent() {
-        let here = folder.as_os_str().is_empty();
-        std::fs::File::open(if here { Path::new(".") } else { folder })?.sync_all()?;
+    if let Some(directory) = path.parent() {
+        let here = directory.as_os_str().is_empty();
+        std::fs::File::open(if here { Path::new(".") } else { directory })?.sync_all()?;
     }
     read_file(path)
 }

@@ -7,12 +7,15 @@
 //! lock. A transaction without entries does not touch it.
 //!
 //! `chain` defines what is hashed and with which key, `keys` where the key comes from. `verify` checks the chain
-//! without trusting it, `compare` checks it against other tables, and `log` provides read-only access. `triggers` makes
+//! without trusting it and lists each `finding`, `compare` checks it against other tables, and `log` provides read-only access. `triggers` makes
 //! the database reject changes, and detects when it no longer does.
 
 mod chain;
 mod compare;
 mod entry;
+mod export;
+mod finding;
+mod head;
 mod keys;
 mod log;
 mod statements;
@@ -22,10 +25,12 @@ mod verify;
 
 pub use chain::AuditRow;
 pub use entry::AuditKind;
+pub use finding::Finding;
+pub use head::Head;
 pub use keys::{AuditSecrets, KEY_IN_DATABASE, KeyPlace};
 pub use log::{AuditFilter, AuditKeys, AuditLog};
 pub use triggers::{TriggerDamage, TriggerState};
-pub use verify::{Finding, Head, Verifier};
+pub use verify::Verifier;
 
 pub(super) use chain::Signer;
 pub(super) use entry::{Entry, Whose, field};

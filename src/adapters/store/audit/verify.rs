@@ -1,297 +1,20 @@
 //! Verifies the chain without trusting its contents.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
-use std::str::FromStr;
+mod approval;
+mod moved;
 
-use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use uuid::Uuid;
 
-use super::AuditKind;
-use super::chain::{AuditRow, BEGINNING, FORMAT, Signer};
-use super::entry::field;
-use super::triggers::TriggerDamage;
-use crate::domain::action::Resolution;
+use self::approval::GrantScope;
+use self::moved::TRIES;
+use super::chain::{AuditRow, BEGINNING, Signer};
+use super::finding::Finding;
+use super::head::Head;
 
-/// Total number of positions tried for misplaced rows: about one second of work.
-const TRIES: i64 = 1 << 20;
 /// Maximum number of reported findings; there may be as many as rows.
-const TOLD: usize = 1000;
-
-/// The last row of the chain, to be kept elsewhere. Its text form is `NUMBER:HASH`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
-    /// The number of rows.
-    pub number: i64,
-    /// The hash of the last row.
-    pub hash: String,
-}
-
-impl fmt::Display for Head {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.number, self.hash)
-    }
-}
-
-impl FromStr for Head {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected NUMBER:HASH, as printed by `gavel audit head`".to_owned();
-        let (number, hash) = text.trim().split_once(':').ok_or_else(wrong)?;
-        let number = number.parse().ok().filter(|number| *number >= 0).ok_or_else(wrong)?;
-        let is_hash = hash.len() == BEGINNING.len() && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let hash = is_hash.then(|| hash.to_ascii_lowercase()).ok_or_else(wrong)?;
-        Ok(Self { number, hash })
-    }
-}
-
-/// A problem in the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "finding", rename_all = "snake_case")]
-pub enum Finding {
-    /// Rows between others are missing.
-    Missing {
-        /// The first of them.
-        from: i64,
-        /// The last of them.
-        to: i64,
-    },
-    /// In an export, a row follows one with a higher number, or follows itself: the export was assembled from several.
-    OutOfOrder {
-        /// The row.
-        number: i64,
-        /// The row before it.
-        after: i64,
-    },
-    /// Rows at the end are missing: the head, or a head that was kept elsewhere, names them.
-    CutOff {
-        /// The first of them.
-        from: i64,
-        /// The last of them.
-        to: i64,
-    },
-    /// The row is not what was written, though the next one follows it.
-    Changed {
-        /// The row.
-        number: i64,
-    },
-    /// A row was written at another position.
-    Reordered {
-        /// Its position now.
-        number: i64,
-        /// Its position when it was written.
-        written_as: i64,
-    },
-    /// The row was not written by gavel: no known key made its hash, and no row follows it.
-    AddedOutside {
-        /// The row.
-        number: i64,
-    },
-    /// The last row is not what gavel wrote, and only the head in the same database names it. It was changed, or it was
-    /// added together with that head. A head that was kept elsewhere decides which.
-    ChangedOrAdded {
-        /// The row.
-        number: i64,
-    },
-    /// The row is genuine, but follows another row than the previous one: the previous one was replaced.
-    DoesNotFollow {
-        /// The row.
-        number: i64,
-    },
-    /// The key that rows refer to is missing, so they cannot be verified.
-    UnknownKey {
-        /// The first of these rows.
-        from: i64,
-        /// The last of them.
-        to: i64,
-        /// Their number; other rows may be between them.
-        rows: u64,
-        /// The id of their key.
-        key_id: String,
-    },
-    /// The head in the database does not match the last row.
-    HeadMismatch {
-        /// The head in the database.
-        head: Head,
-        /// The expected head.
-        expected: Head,
-    },
-    /// The database has no head.
-    NoHead,
-    /// The row of a head that was kept elsewhere has another hash now: the chain was rewritten.
-    Rewritten {
-        /// The kept head.
-        kept: Head,
-        /// The hash of the row now.
-        hash: String,
-    },
-    /// A side effect in the tool-call log has no audit entry.
-    NotEntered {
-        /// Its decision.
-        decision_id: String,
-        /// The tool call.
-        action_id: String,
-        /// Its status in the log.
-        status: String,
-    },
-    /// The tool-call log and the audit log have different outcomes of a side effect.
-    OutcomeMismatch {
-        /// Its decision.
-        decision_id: String,
-        /// The tool call.
-        action_id: String,
-        /// Its status in the log.
-        status: String,
-    },
-    /// The tool-call log and the audit log differ in other facts about a side effect.
-    EffectDiffers {
-        /// Its decision.
-        decision_id: String,
-        /// The tool call.
-        action_id: String,
-        /// The facts that differ.
-        differs: Vec<&'static str>,
-    },
-    /// An approval request, or its resolution, differs from the audit log.
-    ApprovalDiffers {
-        /// The tool call.
-        action_id: String,
-        /// The facts that differ.
-        differs: Vec<&'static str>,
-    },
-    /// A side effect started without a required approval, or under a grant that did not exist then or had been revoked.
-    Unapproved {
-        /// The row of its start.
-        number: i64,
-        /// The tool call.
-        action_id: String,
-    },
-    /// A grant that was not created as its row says.
-    GrantUnrecorded {
-        /// The grant.
-        grant_id: String,
-    },
-    /// A trigger that keeps the audit log append-only differs from the migration.
-    Trigger(TriggerDamage),
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = |from: &i64, to: &i64| match from == to {
-            true => format!("row {from}"),
-            false => format!("rows {from} to {to}"),
-        };
-        match self {
-            Self::Missing { from, to } => write!(f, "missing: {}", rows(from, to)),
-            Self::OutOfOrder { number, after } => {
-                write!(
-                    f,
-                    "out of order: row {number} follows row {after}; verify each export separately"
-                )
-            }
-            Self::CutOff { from, to } => write!(f, "cut off at the end: {}", rows(from, to)),
-            Self::Changed { number } => write!(f, "changed: row {number} is not what was written"),
-            Self::Reordered { number, written_as } => {
-                write!(f, "reordered: row {number} was written as row {written_as}")
-            }
-            Self::AddedOutside { number } if *number < 1 => {
-                f.write_str("added outside: a row with a number that gavel never uses")
-            }
-            Self::AddedOutside { number } => write!(f, "added outside: row {number} was not written by gavel"),
-            Self::ChangedOrAdded { number } => write!(
-                f,
-                "changed, or added outside: the last row, {number}, is not what gavel wrote; the head in the same database \
-                 is no proof"
-            ),
-            Self::DoesNotFollow { number } => {
-                write!(f, "replaced: row {number} follows another row than the one before it")
-            }
-            Self::UnknownKey { from, to, key_id, .. } => write!(
-                f,
-                "cannot be verified: {} with the key {key_id}, which is missing; set it in audit.key or audit.old_keys. \
-                 If gavel never had this key, gavel did not write these rows",
-                rows(from, to)
-            ),
-            Self::HeadMismatch { head, expected } => {
-                write!(
-                    f,
-                    "head mismatch: the head in the database is {head}, the last row is {expected}"
-                )
-            }
-            Self::NoHead => write!(
-                f,
-                "head mismatch: there is no head; the table audit_head has lost its row, or the export its last line"
-            ),
-            Self::Rewritten { kept, hash } => write!(
-                f,
-                "rewritten: row {} had the hash {} when its head was kept, and has {hash} now",
-                kept.number, kept.hash
-            ),
-            Self::NotEntered {
-                decision_id,
-                action_id,
-                status,
-            } => write!(
-                f,
-                "not entered: the side effect {action_id} of decision {decision_id} ({status}) has no entry"
-            ),
-            Self::OutcomeMismatch {
-                decision_id,
-                action_id,
-                status,
-            } => write!(
-                f,
-                "mismatch: in the tool-call log the side effect {action_id} of decision {decision_id} is {status}, but \
-                 not in the audit log"
-            ),
-            Self::EffectDiffers {
-                decision_id,
-                action_id,
-                differs,
-            } => write!(
-                f,
-                "mismatch: the tool-call log and the audit log differ in {} of the side effect {action_id} of \
-                 decision {decision_id}",
-                differs.join(", ")
-            ),
-            Self::ApprovalDiffers { action_id, differs } => write!(
-                f,
-                "mismatch: the approval request for the call {action_id} and the audit log differ in {}",
-                differs.join(", ")
-            ),
-            Self::Unapproved { number, action_id } => write!(
-                f,
-                "unapproved: row {number} starts the side effect {action_id}, which was neither approved nor covered by \
-                 a valid grant"
-            ),
-            Self::GrantUnrecorded { grant_id } => write!(
-                f,
-                "grant unrecorded: the grant {grant_id} does not match its audit entries; revoke it: gavel approvals revoke \
-                 {grant_id}"
-            ),
-            Self::Trigger(damage) => damage.fmt(f),
-        }
-    }
-}
-
-/// The calls that a grant covers, without their recipients; from the entry of a grant, or of a call that uses one.
-#[derive(PartialEq, Eq)]
-struct GrantScope {
-    tenant: String,
-    tool: Option<String>,
-    rest: [Option<String>; 3],
-}
-
-impl GrantScope {
-    fn of(row: &AuditRow) -> Self {
-        Self {
-            tenant: row.tenant.clone(),
-            tool: row.tool.clone(),
-            rest: ["user", "server", "tool_digest"].map(|name| field(&row.detail, name)),
-        }
-    }
-}
+const MOST_REPORTED: usize = 1000;
 
 /// Reads rows in order, one by one, and remembers the last.
 pub struct Verifier {
@@ -304,7 +27,7 @@ pub struct Verifier {
     /// What the next row follows.
     last: Head,
     /// Whether the last row is known to be invalid.
-    wrong: bool,
+    invalid: bool,
     /// For each missing key: its first row, its last row, and their number.
     unknown: BTreeMap<String, (i64, i64, u64)>,
     /// The first row with a valid hash of a known key.
@@ -338,7 +61,7 @@ impl Verifier {
             kept,
             after: beginning.clone(),
             last: beginning,
-            wrong: false,
+            invalid: false,
             unknown: BTreeMap::new(),
             first_genuine: None,
             in_doubt: None,
@@ -417,53 +140,12 @@ impl Verifier {
         self.compare();
     }
 
-    /// Whether a side effect that starts is approved, or covered by a grant that was created and not revoked. For a
-    /// part of the chain, earlier grants are unknown.
-    fn check_approval(&mut self, row: &AuditRow) {
-        let Ok(action) = Uuid::parse_str(&row.subject) else {
-            return;
-        };
-        let approves =
-            || field(&row.detail, "decision").is_some_and(|decision| decision != Resolution::Reject.as_str());
-        match AuditKind::parse(&row.kind) {
-            Some(AuditKind::ApprovalRequested | AuditKind::ApprovalExpired) => {
-                self.unapproved.insert(action);
-            }
-            Some(AuditKind::ApprovalResolved) if approves() => {
-                self.unapproved.remove(&action);
-            }
-            Some(AuditKind::GrantCreated) => {
-                self.grants.insert(action, Some(GrantScope::of(row)));
-            }
-            Some(AuditKind::GrantRevoked) => {
-                self.grants.insert(action, None);
-            }
-            Some(AuditKind::EffectIntended) => {
-                let asked = self.unapproved.remove(&action);
-                let without = match field(&row.detail, "grant_id") {
-                    Some(grant) => match Uuid::parse_str(&grant).ok().and_then(|grant| self.grants.get(&grant)) {
-                        Some(given) => given.as_ref() != Some(&GrantScope::of(row)),
-                        None => self.after.number == 0,
-                    },
-                    None => asked,
-                };
-                if without {
-                    self.find(Finding::Unapproved {
-                        number: row.number,
-                        action_id: row.subject.clone(),
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Checks that the row follows the previous one. If the previous row is invalid, that row is already reported.
     fn join(&mut self, row: &AuditRow, gap: bool) {
-        if row.previous_hash != self.last.hash && !gap && !self.wrong {
+        if row.previous_hash != self.last.hash && !gap && !self.invalid {
             self.find(Finding::DoesNotFollow { number: row.number });
         }
-        self.wrong = false;
+        self.invalid = false;
     }
 
     /// Compares the last row with the heads in the database and elsewhere.
@@ -521,7 +203,7 @@ impl Verifier {
     /// Adds a finding.
     pub(super) fn find(&mut self, finding: Finding) {
         self.found += 1;
-        if self.findings.len() < TOLD {
+        if self.findings.len() < MOST_REPORTED {
             self.findings.push(finding);
         }
     }
@@ -565,41 +247,5 @@ impl Verifier {
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
-    }
-
-    /// Whether the key that the row names made its hash. `None` if that key is missing.
-    fn genuine(&self, row: &AuditRow) -> Option<bool> {
-        let key = self.keys.get(&row.key_id)?;
-        Some(row.format == FORMAT && key.sign(row) == row.hash)
-    }
-
-    /// Reports an invalid row: it was moved, or `unless_moved` applies. A genuine row that follows its hash shows that
-    /// gavel wrote it.
-    fn decide(&mut self, row: &AuditRow, unless_moved: Finding) {
-        self.wrong = true;
-        let number = row.number;
-        let moved = self.written_as(row);
-        self.find(moved.map_or(unless_moved, |written_as| Finding::Reordered { number, written_as }));
-    }
-
-    /// The position at which the row is genuine, if there is one; near positions first.
-    fn written_as(&mut self, row: &AuditRow) -> Option<i64> {
-        let key = self.keys.get(&row.key_id)?;
-        let mut moved = row.clone();
-        // A row cannot have been written much further away than the number of rows.
-        for distance in 1..row.number.saturating_mul(2).max(4096) {
-            let places = [row.number.saturating_sub(distance), row.number.saturating_add(distance)];
-            for place in places.into_iter().filter(|place| *place >= 1) {
-                if self.tries == 0 {
-                    return None;
-                }
-                self.tries -= 1;
-                moved.number = place;
-                if key.sign(&moved) == row.hash {
-                    return Some(place);
-                }
-            }
-        }
-        None
     }
 }

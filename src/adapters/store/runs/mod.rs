@@ -119,8 +119,8 @@ impl Runs for Store {
         Box::pin(self.stored_run(run))
     }
 
-    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
-        Box::pin(self.standing_of(run))
+    fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
+        Box::pin(self.run_state_of(run))
     }
 
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {

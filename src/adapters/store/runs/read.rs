@@ -31,7 +31,7 @@ const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
 
-const STANDING: &str = "SELECT status, parent_run_id, parent_action_id, attempt, in_doubt, steps, input_tokens, \
+const RUN_STATE: &str = "SELECT status, parent_run_id, parent_action_id, attempt, in_doubt, steps, input_tokens, \
      output_tokens, thought_tokens, cached_tokens, thread_id FROM agent_run WHERE id = $1";
 
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
@@ -105,10 +105,10 @@ impl Store {
         Ok(found)
     }
 
-    pub(super) async fn standing_of(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
+    pub(super) async fn run_state_of(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
         let mut found = None;
         self.working
-            .rows(STANDING.into(), vec![Value::text(&run.to_string())], &mut |row| {
+            .rows(RUN_STATE.into(), vec![Value::text(&run.to_string())], &mut |row| {
                 found = Some(RunState {
                     status: parsed(&row, 0, RunStatus::parse)?,
                     origin: origin(&row, 1, 10)?,
@@ -397,8 +397,8 @@ mod tests {
     /// DESIGN.md 8: the checks for due work, which every process repeats all the time, read only due rows.
     #[tokio::test]
     async fn an_index_answers_what_is_asked_all_the_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("plan.db").display());
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("plan.db").display());
         let target = Target::parse(&url, None).unwrap();
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();

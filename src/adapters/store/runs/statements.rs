@@ -154,7 +154,7 @@ pub(super) fn taken_too_often(dialect: Dialect, holder: &str) -> String {
     )
 }
 
-const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
+const IN_PROGRESS: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
 /// Condition on a claim: the run that it created has not ended.
 pub(in super::super) const RUN_ACTIVE: &str = "EXISTS (SELECT 1 FROM agent_run \
@@ -168,6 +168,7 @@ pub(super) const FIRST_OF_THREAD: &str = "(thread_id IS NULL OR NOT EXISTS (SELE
      AND (other.created_at, other.id) < (agent_run.created_at, agent_run.id)))))";
 
 impl RunStatements {
+    /// Longer than a screen: a table, with one row for each statement.
     pub(in super::super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
         let many = vec!["?"; MANY].join(", ");
@@ -261,12 +262,12 @@ impl RunStatements {
             .into(),
             finished: format!("{HELD} AND run.status = $5 AND run.completed_at = $6").into(),
             lock_called: on_postgres(format!(
-                "SELECT id FROM agent_run WHERE root_id = ? AND parent_run_id IS NOT NULL AND {NOT_OVER} ORDER BY id \
+                "SELECT id FROM agent_run WHERE root_id = ? AND parent_run_id IS NOT NULL AND {IN_PROGRESS} ORDER BY id \
                  FOR UPDATE"
             )),
             end_called: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = $2, \
-                 error_message = 'the run that called it ended first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
+                 error_message = 'the run that called it ended first' WHERE root_id = $1 AND id <> $1 AND {IN_PROGRESS}"
             )
             .into(),
             close_called: format!(
@@ -322,7 +323,7 @@ impl RunStatements {
                  WHERE id = $1 AND status = 'open'"
             )
             .into(),
-            cancel: format!("UPDATE agent_run SET cancel_requested = TRUE WHERE id = $1 AND {NOT_OVER}").into(),
+            cancel: format!("UPDATE agent_run SET cancel_requested = TRUE WHERE id = $1 AND {IN_PROGRESS}").into(),
             wake_cancelled: format!(
                 "UPDATE agent_run SET status = 'running', \
                  lease_until = CASE WHEN parent_run_id IS NULL THEN {now} ELSE NULL END \

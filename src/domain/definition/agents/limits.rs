@@ -2,14 +2,14 @@
 
 use super::super::error::DefinitionError;
 use super::super::fields::Field;
+use super::directory::{Directory, Read};
 use super::links::called;
-use super::{Folder, Read};
 
 /// The most steps of one run, over all its resumes.
 const MOST_STEPS: u32 = 500;
 
 /// Checks one agent's limits, and those of the agents that it calls.
-pub(super) fn check(agent: &Read, folder: &Folder, warnings: &mut Vec<DefinitionError>) {
+pub(super) fn check(agent: &Read, directory: &Directory, warnings: &mut Vec<DefinitionError>) {
     let definition = &agent.definition;
     let turns = Field::MaxTurns.portable();
     match definition.limits.max_turns {
@@ -49,8 +49,8 @@ pub(super) fn check(agent: &Read, folder: &Folder, warnings: &mut Vec<Definition
         .map(|sub_agent| (sub_agent.agent.as_str(), sub_agent.timeout))
         .chain(steps)
         .collect();
-    for (path, name) in called(definition, folder) {
-        let own = || folder.agents.get(name)?.definition.limits.max_time;
+    for (path, name) in called(definition, directory) {
+        let own = || directory.agents.get(name)?.definition.limits.max_time;
         let given = given
             .iter()
             .find(|(agent, _)| *agent == name)

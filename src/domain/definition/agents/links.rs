@@ -4,18 +4,18 @@ use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
 use super::super::node::quoted;
 use super::super::unknown::unknown_name_message;
-use super::{Agents, Folder, Place};
+use super::{Agents, Directory, Place};
 use crate::domain::definition::Definition;
 
 /// The agents that an agent calls, each with the portable path of the reference.
-pub(super) fn called<'a>(definition: &'a Definition, folder: &Folder) -> Vec<(String, &'a str)> {
+pub(super) fn called<'a>(definition: &'a Definition, directory: &Directory) -> Vec<(String, &'a str)> {
     let sub_agents = definition.sub_agents.iter().enumerate();
     let sub_agents = sub_agents.map(|(n, one)| (format!("{}[{n}]", Field::SubAgents.portable()), one.agent.as_str()));
     let tools = definition
         .tools
         .iter()
         .enumerate()
-        .filter(|(_, name)| folder.is_agent(name));
+        .filter(|(_, name)| directory.is_agent(name));
     let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.as_str()));
     let steps = definition.flow.steps().iter().enumerate();
     let steps = steps.map(|(n, step)| (format!("steps[{n}]"), step.agent.as_str()));
@@ -27,15 +27,15 @@ pub(super) fn check(
     called: &[(String, &str)],
     own: &str,
     place: &Place,
-    folder: &Folder,
+    directory: &Directory,
     errors: &mut DefinitionErrors,
 ) {
-    for (path, name) in called.iter().filter(|(_, name)| !folder.has(name)) {
+    for (path, name) in called.iter().filter(|(_, name)| !directory.has(name)) {
         errors.add(|| {
-            let known = folder
+            let known = directory
                 .agents
                 .keys()
-                .chain(folder.broken_names.keys())
+                .chain(directory.broken_names.keys())
                 .map(String::as_str);
             let others: Vec<_> = known.filter(|other| *other != own).collect();
             let allowed = if others.is_empty() {
@@ -49,22 +49,22 @@ pub(super) fn check(
 }
 
 /// Reports each cycle once, at the call from its alphabetically first agent to the next. None of its agents is valid.
-pub(super) fn cycles(folder: &Folder, errors: &mut Vec<DefinitionError>, agents: &mut Agents) {
-    let mut told: Vec<Vec<&str>> = Vec::new();
-    for name in folder.agents.keys() {
-        let Some(way) = way_back(name, folder) else { continue };
+pub(super) fn cycles(directory: &Directory, errors: &mut Vec<DefinitionError>, agents: &mut Agents) {
+    let mut reported: Vec<Vec<&str>> = Vec::new();
+    for name in directory.agents.keys() {
+        let Some(way) = way_back(name, directory) else { continue };
         for name in &way {
             agents.remove(*name);
         }
         let mut members = way.clone();
         members.sort_unstable();
-        if told.contains(&members) {
+        if reported.contains(&members) {
             continue;
         }
-        told.push(members);
-        let agent = &folder.agents[name];
+        reported.push(members);
+        let agent = &directory.agents[name];
         let next = way.get(1).copied().unwrap_or(name);
-        let place = called(&agent.definition, folder)
+        let place = called(&agent.definition, directory)
             .into_iter()
             .find(|(_, called)| *called == next);
         let found = format!("the cycle {} → {name}", way.join(" → "));
@@ -78,12 +78,12 @@ pub(super) fn cycles(folder: &Folder, errors: &mut Vec<DefinitionError>, agents:
 }
 
 /// The shortest chain of calls from an agent to itself.
-fn way_back<'a>(name: &'a str, folder: &'a Folder) -> Option<Vec<&'a str>> {
+fn way_back<'a>(name: &'a str, directory: &'a Directory) -> Option<Vec<&'a str>> {
     let mut ways = std::collections::VecDeque::from([vec![name]]);
     let mut seen = std::collections::BTreeSet::new();
     while let Some(way) = ways.pop_front() {
-        let last = way.last().and_then(|last| folder.agents.get(*last));
-        for (_, next) in last.map(|last| called(&last.definition, folder)).unwrap_or_default() {
+        let last = way.last().and_then(|last| directory.agents.get(*last));
+        for (_, next) in last.map(|last| called(&last.definition, directory)).unwrap_or_default() {
             if next == name {
                 return Some(way);
             }
@@ -96,12 +96,12 @@ fn way_back<'a>(name: &'a str, folder: &'a Folder) -> Option<Vec<&'a str>> {
 }
 
 /// Removes agents that call an invalid agent, because they cannot work.
-pub(super) fn drop_those_without_all(folder: &Folder, agents: &mut Agents) {
+pub(super) fn drop_those_without_all(directory: &Directory, agents: &mut Agents) {
     loop {
         let lacking: Vec<String> = agents
             .iter()
             .filter(|(_, agent)| {
-                let called = agent.definition.calls(|name| folder.is_agent(name));
+                let called = agent.definition.calls(|name| directory.is_agent(name));
                 called.iter().any(|name| !agents.contains_key(*name))
             })
             .map(|(name, _)| name.clone())

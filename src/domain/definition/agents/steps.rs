@@ -8,7 +8,7 @@ use super::super::inputs::type_name;
 use super::super::node::quoted;
 use super::super::unknown::unknown_name_message;
 use super::super::{Flow, Input, InputType, Step};
-use super::{Folder, Place};
+use super::{Directory, Place};
 use crate::domain::templates::Template;
 
 /// Checks that each step passes every required argument of its agent, with matching types and no others. Returns a
@@ -17,7 +17,7 @@ pub(super) fn check(
     flow: &Flow,
     inputs: &BTreeMap<String, Input>,
     place: &Place,
-    folder: &Folder,
+    directory: &Directory,
     errors: &mut DefinitionErrors,
 ) -> Vec<DefinitionError> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
@@ -28,19 +28,12 @@ pub(super) fn check(
         }
         // A blank template, which already has an error, might have used any input.
         all_known &= step.input.values().all(|text| !text.is_empty());
-        let Some(takes) = folder.takes(&step.agent) else {
+        let Some(takes) = directory.takes(&step.agent) else {
             // The agent is unknown or invalid and already has an error, so its inputs are unknown.
             all_known = false;
             continue;
         };
-        for argument in step.input.keys().filter(|argument| !takes.contains_key(*argument)) {
-            errors.add(|| {
-                let known: Vec<_> = takes.keys().map(String::as_str).collect();
-                let found = format!("an argument that {} does not take", step.agent);
-                let path = format!("steps[{n}].input.{argument}");
-                place.error(&path, found, unknown_name_message(argument, &known))
-            });
-        }
+        unknown_arguments(step, n, takes, place, errors);
         let earlier = flow.known_to(n).iter().rev();
         let earlier: BTreeMap<&str, &Step> = earlier.map(|other| (other.name.as_str(), other)).collect();
         for (argument, input) in takes {
@@ -63,7 +56,7 @@ pub(super) fn check(
             match (earlier, given, template) {
                 // A step's output takes precedence over an input of the flow; both having the same name is an error.
                 (Some(earlier), ..) => {
-                    let text = input.kind != InputType::String && gives_text(&earlier.agent, folder);
+                    let text = input.kind != InputType::String && gives_text(&earlier.agent, directory);
                     if text {
                         let found = format!("the output of {}, which is text", earlier.name);
                         errors.push(place.error(&path, found, takes_it));
@@ -94,6 +87,28 @@ pub(super) fn check(
     if flow.steps().is_empty() || !all_known {
         return Vec::new();
     }
+    unused(inputs, &used, place)
+}
+
+fn unknown_arguments(
+    step: &Step,
+    n: usize,
+    takes: &BTreeMap<String, Input>,
+    place: &Place,
+    errors: &mut DefinitionErrors,
+) {
+    for argument in step.input.keys().filter(|argument| !takes.contains_key(*argument)) {
+        errors.add(|| {
+            let known: Vec<_> = takes.keys().map(String::as_str).collect();
+            let found = format!("an argument that {} does not take", step.agent);
+            let path = format!("steps[{n}].input.{argument}");
+            place.error(&path, found, unknown_name_message(argument, &known))
+        });
+    }
+}
+
+/// A warning for each input of the flow that no step takes.
+fn unused(inputs: &BTreeMap<String, Input>, used: &BTreeSet<&str>, place: &Place) -> Vec<DefinitionError> {
     let unused = inputs.keys().filter(|name| !used.contains(name.as_str()));
     let warning = |name: &String| {
         let path = format!("{}.{name}", Field::Inputs.portable());
@@ -107,8 +122,8 @@ pub(super) fn check(
 
 /// Whether an agent always returns text: without an output it answers with text, and `processOutput` formats the output
 /// as text. A flow returns the result of its last step, which is not checked here.
-fn gives_text(agent: &str, folder: &Folder) -> bool {
-    folder.agents.get(agent).is_some_and(|agent| {
+fn gives_text(agent: &str, directory: &Directory) -> bool {
+    directory.agents.get(agent).is_some_and(|agent| {
         let definition = &agent.definition;
         definition.flow.steps().is_empty() && (definition.output.is_none() || definition.process_output.is_some())
     })

@@ -1,13 +1,16 @@
 //! One action: the approval request, the possible decisions, and the outcome.
 
+mod answers;
+
 use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde_json::Value;
 
+use self::answers::{answers, settle};
 use super::super::session::Visitor;
 use super::room::{self, ALONE, IN_LIST, Room};
-use super::{arguments, token, words};
+use super::{arguments, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::address::Recipients;
 use crate::domain::tool::{FailureCode, Tool};
@@ -199,98 +202,6 @@ pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
             @if n > 0 { "; " }
             (words::text(&words::name(&argument.replace("[]", "")))) ": "
             @for (n, one) in addresses.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
-        }
-    }
-}
-
-fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
-    let action = card.action;
-    let path = format!("{}/{approval}", Route::ConsoleApprovals.path());
-    let back = if place == Place::Own { "own" } else { "list" };
-    let form = |decision: Resolution, inner: Markup| {
-        html! {
-            form method="post" action=(path) {
-                (token(card.visitor))
-                input type="hidden" name="decision" value=(decision.as_str());
-                input type="hidden" name="back" value=(back);
-                (inner)
-            }
-        }
-    };
-    let grantable = action
-        .details
-        .recipients
-        .as_ref()
-        .filter(|_| action.details.is_grantable());
-    let what = format!("a-{}", action.id);
-    let fits = room::must_see_fits(&action.details, place.room());
-    html! {
-        div.answers {
-            @if fits {
-                (form(Resolution::ApproveOnce, html! {
-                    button.yes type="submit" aria-describedby=(what) { "Approve once" }
-                }))
-            }
-            @if let Some(recipients) = grantable.filter(|_| fits) {
-                details {
-                    summary.button { "Always for these recipients…" }
-                    (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
-                        p {
-                            "Approves this action. From now on, " (words::code(&action.tool)) " for "
-                            b { bdi { (words::text(&action.user)) } } " needs no approval, whatever its content, if it goes to exactly "
-                            (people(recipients, card.tool.as_deref())) ". One recipient more or less, or a recipient in another field, requires approval again. You can revoke this under Always allowed."
-                        }
-                        button.yes type="submit" aria-describedby=(what) { "Approve and always allow" }
-                    }))
-                }
-            }
-            details {
-                summary.button { "Reject…" }
-                (form(Resolution::Reject, html! {
-                    label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
-                    textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
-                    button.no type="submit" aria-describedby=(what) { "Reject" }
-                }))
-            }
-        }
-    }
-}
-
-/// The forms that settle an in-doubt action: two steps, because gavel does not ask for confirmation.
-fn settle(card: &Card<'_>) -> Markup {
-    let action = card.action;
-    let path = format!("/console/actions/{}", action.id);
-    let form = |happened: &str, inner: Markup| {
-        html! {
-            form method="post" action=(path) {
-                (token(card.visitor))
-                input type="hidden" name="happened" value=(happened);
-                (inner)
-            }
-        }
-    };
-    html! {
-        @if action.thread.is_none() {
-            p {
-                "If its run " (words::code(&action.root.to_string())) " is paused, report what happened when you resume it: "
-                code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If the run has ended, report it here."
-            }
-        }
-        div.answers {
-            details {
-                summary.button { "It happened…" }
-                (form("yes", html! {
-                    p { "You have checked that the action had its effect. It will count as done." }
-                    button.yes type="submit" { "Yes, it happened" }
-                }))
-            }
-            details {
-                summary.button { "It did not happen…" }
-                (form("no", html! {
-                    p { "You have checked that nothing was done. The action will count as failed and is not sent again." }
-                    button.no type="submit" { "No, it did not happen" }
-                }))
-            }
         }
     }
 }

@@ -133,11 +133,11 @@ pub(in crate::http::console) fn news(news: &News, filter: &Filter) -> Markup {
         Route::ConsoleApprovals.path(),
         &[("user", filter.user.as_deref()), ("tool", filter.tool.as_deref())],
     );
-    let is_over = matches!(news, News::Changed | News::LoggedOut);
+    let has_ended = matches!(news, News::Changed | News::LoggedOut);
     html! {
         (DOCTYPE)
         html.news lang="en" {
-            (head("Changes", &STYLE_HASH, (!is_over).then(|| LOOK.to_string()).as_deref()))
+            (head("Changes", &STYLE_HASH, (!has_ended).then(|| LOOK.to_string()).as_deref()))
             body {
                 p role="status" {
                     @match news {

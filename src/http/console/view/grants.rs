@@ -18,9 +18,9 @@ pub(in crate::http::console) fn grants(
     about: Option<GrantId>,
     more: Option<&str>,
 ) -> Markup {
-    let told = about.and_then(|about| grants.iter().find(|grant| grant.grant_id == about));
+    let shown = about.and_then(|about| grants.iter().find(|grant| grant.grant_id == about));
     html! {
-        @if let Some(grant) = told {
+        @if let Some(grant) = shown {
             div.flash.bad[grant.revoked_at.is_none()] role="status" {
                 p {
                     b { (words::text(&words::name(&grant.tool))) ": " }

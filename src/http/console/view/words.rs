@@ -271,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_with_their_zone_and_from_now() {
+    fn times_are_shown_with_their_zone_and_from_now() {
         let us = 1_795_356_000_000_000;
         for (zone, shown) in [(Tz::UTC, "UTC</time>"), (Tz::Europe__Berlin, "CET</time>")] {
-            let told = at(us, zone).into_string();
-            assert!(told.contains(shown) && told.contains("Z\">"), "{told}");
+            let reported = at(us, zone).into_string();
+            assert!(reported.contains(shown) && reported.contains("Z\">"), "{reported}");
         }
         for (seconds, words) in [
             (0, "in less than a minute"),

@@ -14,7 +14,7 @@ use crate::engine::live::{LiveEvent, Said};
 
 /// Interval between reads for a run that this process executes. It announces new entries, so the reads only catch lost
 /// announcements.
-const TOLD: Duration = Duration::from_secs(5);
+const MOST_REPORTED: Duration = Duration::from_secs(5);
 /// Interval between reads without announcements: at first, and after a while without new entries.
 pub(in super::super) const LOOK: Duration = Duration::from_millis(300);
 const SELDOM: Duration = Duration::from_secs(1);
@@ -52,16 +52,16 @@ impl Watch {
             return None;
         };
         if let Some(what) = said_before(&mut self.said) {
-            let told = self.under_way.entry(self.root).or_default();
+            let reported = self.under_way.entry(self.root).or_default();
             match &what {
-                RunEventKind::Thought { text } => told.add_thought(text),
-                RunEventKind::Delta { text } => told.add(text),
+                RunEventKind::Thought { text } => reported.add_thought(text),
+                RunEventKind::Delta { text } => reported.add(text),
                 _ => {}
             }
             return Some(PlacedEvent::new(cursor, self.root, what));
         }
         let heard = tokio::select! {
-            heard = timeout(TOLD, live.recv()) => heard,
+            heard = timeout(MOST_REPORTED, live.recv()) => heard,
             () = stop.cancelled() => return None,
         };
         let (run_id, what) = match heard {
@@ -130,7 +130,7 @@ pub(in super::super) async fn pause(
             }
         }
     };
-    if let Ok(false) = timeout(TOLD, written).await {
+    if let Ok(false) = timeout(MOST_REPORTED, written).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -4,7 +4,7 @@
 mod event;
 mod level;
 mod live;
-mod told_turn;
+mod sent_turn;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub use event::{Cursor, PlacedEvent, RunEvent, RunEventKind};
 use level::Level;
 use live::reset;
 pub(super) use live::{LOOK, pause};
-use told_turn::ToldTurn;
+use sent_turn::SentTurn;
 
 use super::RunError;
 use super::work::Unrecorded;
@@ -53,7 +53,7 @@ pub struct Watch {
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
     /// The text already sent of turns that are not in the journal yet, by run.
-    under_way: HashMap<RunId, ToldTurn>,
+    under_way: HashMap<RunId, SentTurn>,
     /// True if the execution stopped before these turns were recorded. The text already sent is then void.
     void: bool,
     /// The text of the current turn from before `live` was subscribed, until it is sent.
@@ -105,14 +105,14 @@ impl Watch {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn is_told(&self) -> Result<bool, StoreFailure> {
+    pub async fn is_reported(&self) -> Result<bool, StoreFailure> {
         // The end comes after the last entry.
         let Some(last) = self.ahead.front().and_then(|had| had.checked_sub(1)) else {
             return Ok(false);
         };
         let _look = self.looks.acquire().await;
         let run = self.agents.runs.get(&self.tenant, None, self.root).await?;
-        if !run.is_some_and(|run| run.status.is_over()) {
+        if !run.is_some_and(|run| run.status.has_ended()) {
             return Ok(false);
         }
         Ok(self.agents.runs.journal(self.root, last, 1).await?.is_empty())
@@ -130,9 +130,9 @@ impl Watch {
                 self.caught_up = false;
             }
             match self.step().await {
-                Ok(Some(told)) => {
+                Ok(Some(reported)) => {
                     self.faults = 0;
-                    return Ok(Some(told));
+                    return Ok(Some(reported));
                 }
                 Ok(None) => self.faults = 0,
                 Err(RunError::Store(StoreFailure::Unavailable)) if self.faults < ASKED_AGAIN => {
@@ -213,9 +213,9 @@ impl Watch {
             return Ok(event.map(|what| PlacedEvent::new(cursor, run, what)));
         }
         if !self.caught_up
-            && let Some(told) = self.look_up(&cursor).await?
+            && let Some(reported) = self.look_up(&cursor).await?
         {
-            return Ok(Some(told));
+            return Ok(Some(reported));
         }
         // Entries that `look_up` found come first.
         if self.caught_up {
@@ -252,7 +252,7 @@ impl Watch {
         let looks = Arc::clone(&self.looks);
         let _look = looks.acquire().await;
         let row = self.agents.runs.get(&self.tenant, None, run).await?;
-        let is_over = row.as_ref().is_some_and(|row| row.status.is_over());
+        let has_ended = row.as_ref().is_some_and(|row| row.status.has_ended());
         let waits = row
             .as_ref()
             .is_some_and(|row| row.status == RunStatus::AwaitingConfirmation);
@@ -262,7 +262,7 @@ impl Watch {
             return Ok(None);
         }
         match (row, self.levels.len()) {
-            (Some(row), 1) if is_over => {
+            (Some(row), 1) if has_ended => {
                 self.ended = true;
                 let last = cursor.last().copied().unwrap_or_default() + 1;
                 // A reader that has already received the end has everything.
@@ -270,11 +270,11 @@ impl Watch {
                 let what = RunEventKind::End { run: Box::new(row) };
                 return Ok((!had).then(|| PlacedEvent::new(vec![last], run, what)));
             }
-            (_, 2..) if is_over || self.caller_went_on().await? => {
+            (_, 2..) if has_ended || self.caller_continued().await? => {
                 self.levels.pop();
                 self.ahead.clear();
             }
-            _ if !is_over && !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.root) => {
+            _ if !has_ended && !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.root) => {
                 return Err(RunError::Unrecorded(self.root));
             }
             _ => self.caught_up = true,
@@ -283,7 +283,7 @@ impl Watch {
     }
 
     /// Has the parent run continued? Then this run has no further events, or was never created.
-    async fn caller_went_on(&self) -> Result<bool, StoreFailure> {
+    async fn caller_continued(&self) -> Result<bool, StoreFailure> {
         let Some(above) = self.levels.iter().rev().nth(1) else {
             return Ok(false);
         };

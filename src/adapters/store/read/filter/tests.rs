@@ -1,0 +1,73 @@
+//! Which filters parse.
+
+use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
+use super::*;
+
+fn detail(table: &'static Table, text: &str) -> String {
+    match Filter::parse(table, text).unwrap_err() {
+        QueryError::Invalid {
+            field: "filter",
+            detail,
+        } => detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn conditions_are_read_with_their_kinds() {
+    let filter = Filter::parse(
+        &DECISIONS,
+        r#" outcome_category = "ERROR:*" AND user_id!="a\"b\*" AND duration_ms >= 10 AND created_at<"1970-01-01T00:00:01+00:00" "#,
+    )
+    .unwrap();
+    let texts: Vec<_> = filter.terms.iter().map(|term| format!("{term:?}")).collect();
+    assert!(
+        texts[0].starts_with(r#"outcome_category Eq OneOf(["ERROR:USER_INPUT""#),
+        "{texts:?}"
+    );
+    assert_eq!(texts[1], r#"user_id Ne Exact("a\"b*")"#);
+    assert_eq!(texts[2], "duration_ms Ge Int(10)");
+    assert_eq!(texts[3], "created_at Lt Int(1000000)");
+    assert!(Filter::parse(&DECISIONS, "  ").unwrap().terms.is_empty());
+}
+
+#[test]
+fn an_error_names_the_place_what_was_found_and_what_is_allowed() {
+    for (text, parts) in [
+        (r#"user = "ann""#, ["at character 1", "\"user = ", "conversation_id"]),
+        (
+            r#"user_id = "ann" OR intent = "x""#,
+            ["at character 17", "\"OR ", "AND"],
+        ),
+        (r#"user_id < "ann""#, ["at character 9", "\"< ", "=, !="]),
+        (r#"user_id = ann"#, ["at character 11", "\"ann\"", "double quotes"]),
+        (r#"user_id = "ann"#, ["at character 11", "closing", "double quote"]),
+        (
+            r#"decision_type = "REFUZE""#,
+            ["at character 17", "REFUZE", "REQUEST_CLARIFICATION"],
+        ),
+        (r#"iterations = "2""#, ["at character 14", "\\\"2\\\"", "whole number"]),
+        (
+            r#"created_at > "yesterday""#,
+            ["at character 14", "yesterday", "2026-11-20T00:00:00Z"],
+        ),
+        (r#"intent = "a*b""#, ["at character 12", "*", "\\*"]),
+        (
+            r#"user_id = "ü" AND"#,
+            ["at character 18", "the end", "conversation_id"],
+        ),
+    ] {
+        let detail = detail(&DECISIONS, text);
+        for part in parts {
+            assert!(detail.contains(part), "{text}: {detail} lacks {part}");
+        }
+    }
+    assert!(detail(&TOOL_INVOCATIONS, "success = yes").contains("true or false"));
+}
+
+#[test]
+fn a_filter_is_bounded() {
+    let long = vec!["iterations = 1"; 33].join(" AND ");
+    assert!(detail(&DECISIONS, &long).contains("at most 32"));
+    assert!(detail(&DECISIONS, &"x".repeat(5000)).contains("at most 4096"));
+}

@@ -1,0 +1,111 @@
+//! What writers of one store share: the database and the audit log's guard.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::super::audit::{self, AuditSecrets, Signer, Trail};
+use super::super::batch::{Attempt, Batch};
+use super::super::connect::{Target, timed_out};
+use super::super::db::Conn;
+use super::super::error::StoreError;
+use super::super::migrate;
+use super::super::op::{Op, Ticket};
+use super::super::pending_cleanup::PendingCleanup;
+use super::super::rows::Writing;
+use super::super::state::State;
+use super::super::statements::Statements;
+use super::ATTEMPT_TIMEOUT;
+
+/// State shared by all writers of a store.
+pub(in super::super) struct Shared {
+    pub(in super::super) target: Target,
+    pub(in super::super) statements: Statements,
+    pub(in super::super) writing: Writing,
+    /// The configured audit keys …
+    pub(in super::super) secrets: AuditSecrets,
+    /// … and the key in use, set by the first connection.
+    pub(in super::super) signer: OnceLock<Signer>,
+    pub(in super::super) lease: Duration,
+    pub(in super::super) run_lease: Duration,
+    pub(in super::super) runs_kept: Option<Duration>,
+    /// How long to wait for a process that is migrating.
+    pub(in super::super) migrating: Duration,
+    pub(in super::super) state: State,
+    pub(in super::super) pending_cleanup: PendingCleanup,
+    pub(in super::super) migrated: AtomicBool,
+    /// Whether the audit triggers were checked.
+    pub(in super::super) audit_guarded: AtomicBool,
+    /// Set before the lease is ended, so that a late connection does not take it again.
+    pub(in super::super) leaving: AtomicBool,
+}
+
+impl Shared {
+    /// A connection to a migrated database on which this process holds its lease.
+    pub(in super::super) async fn connect(&self) -> Result<Conn, StoreError> {
+        self.target.create()?;
+        let mut conn = self.target.writer().await?;
+        if !self.migrated.load(Ordering::Acquire) {
+            migrate::migrate(&mut conn, self.migrating).await?;
+            self.migrated.store(true, Ordering::Release);
+        }
+        if self.signer.get().is_none() {
+            let signer = audit::signer(&self.target, &mut conn, &self.secrets, &self.statements.audit).await?;
+            // Another writer may have set it first, to the same key.
+            let _ = self.signer.set(signer);
+        }
+        self.guard_audit(&mut conn).await;
+        if self.leaving.load(Ordering::Acquire) {
+            return Ok(conn);
+        }
+        // Before any row of this process: an owner without a lease counts as dead.
+        let beat = [Ticket::silent(Op::RenewLease)];
+        match tokio::time::timeout(ATTEMPT_TIMEOUT, self.batch().run(&mut conn, &beat)).await {
+            Ok(Attempt::Committed(_)) => Ok(conn),
+            Ok(Attempt::Failed(fault) | Attempt::Uncertain(fault)) => {
+                conn.close().await;
+                Err(StoreError::Unavailable(fault.reason().clone()))
+            }
+            Err(_) => Err(timed_out("taking the lease").into()),
+        }
+    }
+
+    /// Restores missing or changed audit triggers, once per process. gavel continues if that fails: a record of future
+    /// events is worth more than a service that does not start.
+    async fn guard_audit(&self, conn: &mut Conn) {
+        if self.audit_guarded.load(Ordering::Acquire) {
+            return;
+        }
+        match audit::restore_triggers(conn, &self.batch(), self.migrating).await {
+            Ok(found) => {
+                self.audit_guarded.store(true, Ordering::Release);
+                for damage in found {
+                    tracing::error!(
+                        trigger = damage.trigger,
+                        table = damage.table,
+                        was = %damage.state,
+                        "audit: gavel restored a trigger that keeps the audit log append-only; find out who changed the \
+                         database and run `gavel audit verify`"
+                    );
+                }
+            }
+            Err(error) => tracing::error!(
+                %error,
+                "audit: triggers that keep the audit log append-only are missing or changed, and gavel could not restore \
+                 them; until it can, the database does not reject changes of entries"
+            ),
+        }
+    }
+
+    pub(super) fn batch(&self) -> Batch<'_> {
+        Batch {
+            statements: &self.statements,
+            writing: &self.writing,
+            lease: self.lease,
+            run_lease: self.run_lease,
+            runs_kept: self.runs_kept,
+            signer: self.signer.get(),
+            trail: Trail::default(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Checks of the servers, and of the tools that agents and the constitution need from them.
+
+use super::super::{agents as agents_command, mcp as mcp_command};
+use super::Findings;
+use crate::adapters::mcp::{Mcp, ServerState};
+use crate::app;
+use crate::config::Config;
+use crate::domain::definition::{Agents, Constitution, answerer};
+use crate::engine::Toolset;
+use crate::http::google::path as callback_path;
+use crate::ports::tools::Tools;
+use secrecy::ExposeSecret;
+
+pub(super) async fn servers(
+    config: &Config,
+    constitution: Option<&Constitution>,
+    agents: &Agents,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let bridge = match app::mcp(config) {
+        Ok(bridge) => bridge,
+        Err(error) => return findings.error(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
+    };
+    mcp_command::settled(&bridge).await;
+    let checked = each_server(&bridge, config, findings)
+        .and_then(|()| granted(&bridge, constitution, findings))
+        .and_then(|()| able(&bridge, agents, config, findings));
+    bridge.shutdown().await;
+    checked
+}
+
+fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let servers = bridge.status();
+    if servers.is_empty() {
+        findings.warn("MCP servers: none are configured")?;
+    }
+    for warning in bridge.warnings() {
+        findings.warn(&format!("MCP servers: {warning}"))?;
+    }
+    for server in &servers {
+        let line = format!("MCP server {}", mcp_command::headline(server).trim_end());
+        match server.state {
+            ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
+            ServerState::Off => findings.warn(&line)?,
+            ServerState::Down | ServerState::Connecting => {
+                let next = match config.mcp_config {
+                    Some(_) => "check its entry in mcp.json; RUST_LOG=info shows its output",
+                    None => {
+                        "it is built in: check its settings (FILES_ROOT for files, TASKS_DATABASE_URL for \
+                             tasks, docs/google.md for google); RUST_LOG=info shows its output"
+                    }
+                };
+                findings.error(&line, next)?;
+            }
+        }
+    }
+    for left in &bridge.catalog().left_out {
+        findings.warn(&format!(
+            "MCP server {}: {} is left out: {}",
+            left.server, left.tool, left.reason
+        ))?;
+    }
+    Ok(())
+}
+
+/// Checks the google server's settings. If it is off, or cannot start, its state reports that.
+pub(super) fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let Ok(settings) = app::google(config) else {
+        return Ok(());
+    };
+    if let (Some(file), true) = (
+        settings.database_file(),
+        config.database_url.expose_secret().starts_with("postgres"),
+    ) {
+        findings.warn(&format!(
+            "google: sent actions are recorded in the file {}, but decisions in PostgreSQL; with several gavels each would have its \
+             own file and not know what the others sent: set GOOGLE_DATABASE_URL to one PostgreSQL database for all",
+            file.display()
+        ))?;
+    }
+    if let Some(callback) = settings.callback().filter(|url| url.path() != callback_path()) {
+        findings.warn(&format!(
+            "google: GOOGLE_CALLBACK_URL ends in {}, but gavel answers at {}: unless a proxy maps one to the other, browsers cannot return",
+            callback.path(),
+            callback_path()
+        ))?;
+    }
+    Ok(())
+}
+
+/// Checks that servers offer the tools that the constitution grants.
+fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(constitution) = constitution else {
+        return Ok(());
+    };
+    let tools = &constitution.definition.tools;
+    let missing = Toolset::build(&bridge.catalog(), tools, &[]).missing;
+    if missing.is_empty() {
+        return findings.good(&format!(
+            "tools: all {} granted by the constitution are offered",
+            tools.len()
+        ));
+    }
+    for one in missing {
+        let next = "connect a server that offers it, or remove it from the constitution";
+        findings.error(&format!("tool {}: {}", one.name, one.reason), next)?;
+    }
+    Ok(())
+}
+
+/// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
+fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let unavailable = agents_command::unavailable(agents, &bridge.catalog(), config);
+    for (name, reason) in &unavailable {
+        findings.warn(&format!("agent {name} is unavailable: {reason}"))?;
+    }
+    let answers = &config.runs.agent;
+    match answerer(agents, answers) {
+        Ok(_) if unavailable.iter().any(|(name, _)| *name == answers.as_str()) => findings.warn(&format!(
+            "threads: {answers} answers, but is unavailable: messages in threads fail until that is fixed"
+        )),
+        Ok(_) => findings.good(&format!("threads: {answers} answers")),
+        // It has been reported already.
+        Err(_) => Ok(()),
+    }
+}

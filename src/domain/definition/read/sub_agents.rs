@@ -1,0 +1,123 @@
+//! The tools and the sub-agents of a definition.
+
+use super::super::fields::Field;
+use super::super::node::{Content, Key, Node, quoted};
+use super::super::unknown::unknown_name_message;
+use super::super::values::{self, Part, Values};
+use super::super::{SubAgent, duration, well_known, well_known_tool};
+
+pub(super) fn tools(values: &mut Values<'_>) -> Vec<String> {
+    let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
+    let written = values.given(Field::Tools).and_then(|given| match &given.node.content {
+        Content::Text(text) => Some(as_list(text)),
+        _ => None,
+    });
+    let names = values.names(Field::Tools, item, written, |name| {
+        name.len() <= 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
+    });
+    for (n, name) in &names {
+        let path = format!("{}[{n}]", Field::Tools.portable());
+        values.names.tools.push((path, name.clone()));
+    }
+    names.into_iter().map(|(_, name)| name).collect()
+}
+
+/// The list to write for tools that are given as one text, as in Claude Code.
+fn as_list(text: &str) -> String {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let (bundled, others): (Vec<_>, Vec<_>) = names
+        .map(|name| (name, well_known::bundled(name)))
+        .partition(|(name, bundled)| bundled.is_some() || well_known_tool(name).is_none());
+    let mut tools: Vec<&str> = bundled.iter().map(|(name, bundled)| bundled.unwrap_or(name)).collect();
+    tools.dedup();
+    let mut allowed = format!("a list, here [{}]", tools.join(", "));
+    if !others.is_empty() {
+        let others: Vec<_> = others.into_iter().map(|(name, _)| name).collect();
+        allowed.push_str(&format!("; no bundled server does what {} does", others.join(", ")));
+    }
+    allowed
+}
+
+pub(super) fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<SubAgent> {
+    let allowed = "a list of agents: names, or maps of agent and timeout";
+    let Some(Part { path, node }) =
+        values.part(Field::SubAgents, allowed, |content| matches!(content, Content::List(_)))
+    else {
+        return Vec::new();
+    };
+    let Content::List(items) = &node.content else {
+        return Vec::new();
+    };
+    let mut sub_agents: Vec<SubAgent> = Vec::new();
+    for (n, node) in items.iter().enumerate() {
+        let (path, portable) = (format!("{path}[{n}]"), format!("{}[{n}]", Field::SubAgents.portable()));
+        values.places.insert(portable.clone(), path.clone(), node.line);
+        let Some(sub_agent) = sub_agent(values, &path, node) else {
+            continue;
+        };
+        let name = quoted(&sub_agent.agent);
+        if sub_agents.iter().any(|other| other.agent == sub_agent.agent) {
+            values.error(
+                Some(node.line),
+                &path,
+                &format!("{name} a second time"),
+                "each agent once",
+            );
+            continue;
+        }
+        if tools.contains(&sub_agent.agent) {
+            let allowed = "each name in one of the two: an agent that `tools` names is called as a tool too";
+            values.error(
+                Some(node.line),
+                &path,
+                &format!("{name}, which is granted as a tool too"),
+                allowed,
+            );
+        }
+        values.names.agents.push((portable, sub_agent.agent.clone()));
+        sub_agents.push(sub_agent);
+    }
+    sub_agents
+}
+
+/// A name, or a map of agent and timeout.
+fn sub_agent(values: &mut Values<'_>, path: &str, node: &Node) -> Option<SubAgent> {
+    let Content::Map(entries) = &node.content else {
+        let agent = values::text(node).filter(|text| values::is_name(text));
+        if agent.is_none() {
+            let allowed = "the name of an agent, or a map of agent and timeout";
+            values.error(Some(node.line), path, &node.found(), allowed);
+        }
+        return agent.map(|agent| SubAgent { agent, timeout: None });
+    };
+    let (mut agent, mut timeout) = (None, None);
+    for (key, node) in entries
+        .iter()
+        .filter(|(_, node)| !matches!(node.content, Content::Null))
+    {
+        let path = format!("{path}.{}", key.name);
+        let allowed = match key.name.as_str() {
+            "agent" => {
+                agent = values::text(node).filter(|text| values::is_name(text));
+                agent.is_none().then_some(values::NAME)
+            }
+            "timeout" => {
+                timeout = duration::seconds(node);
+                timeout.is_none().then_some(duration::SECONDS)
+            }
+            other => {
+                let allowed = || unknown_name_message(other, &["agent", "timeout"]);
+                values.error_with(Some(key.line), &path, "an unknown field", allowed);
+                None
+            }
+        };
+        if let Some(allowed) = allowed {
+            values.error(Some(node.line), &path, &node.found(), allowed);
+        }
+    }
+    let is_agent = |(key, node): &(Key, Node)| key.name == "agent" && !matches!(node.content, Content::Null);
+    if !entries.iter().any(is_agent) {
+        values.missing_at(Some(node.line), &[format!("{path}.agent")], "the name of an agent");
+    }
+    Some(SubAgent { agent: agent?, timeout })
+}

@@ -1,0 +1,76 @@
+//! The result of a call, and which of its text callers see.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::super::action::in_words;
+use super::super::tool::FailureCode;
+
+/// The result of a call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CallResult {
+    /// The tool's data on success (JSON), or the failure.
+    pub outcome: Result<Arc<RawValue>, CallFailure>,
+    /// Whether the call was sent, or may have been sent. A started call may remain unsent, for example if its server is
+    /// unavailable.
+    pub sent: bool,
+    /// Time from start to answer, in microseconds; 0 if the call was not started.
+    pub duration_us: i64,
+}
+
+/// A failed call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallFailure {
+    /// Why: a code from the closed list.
+    pub code: FailureCode,
+    /// Why, as text. It may come from the server and is then untrusted, except for codes whose text is always gavel's
+    /// own.
+    pub message: String,
+    /// The author of `message`.
+    #[serde(default, skip_serializing_if = "WordsOf::are_gavels")]
+    pub words_of: WordsOf,
+}
+
+/// The author of a failure's text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WordsOf {
+    /// gavel.
+    #[default]
+    Gavel,
+    /// The tool's server. The text may contain program internals, including credentials, so callers do not see it.
+    Server,
+    /// The tool's server. Callers see its first line (`exposeErrors` of `mcp.json`).
+    TrustedServer,
+}
+
+impl WordsOf {
+    fn are_gavels(&self) -> bool {
+        *self == Self::Gavel
+    }
+}
+
+impl CallFailure {
+    /// A failure with gavel's own text.
+    #[must_use]
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            words_of: WordsOf::Gavel,
+        }
+    }
+
+    /// The text for callers. The model, the tool-call log and operators get [`CallFailure::message`].
+    #[must_use]
+    pub fn for_callers(&self) -> Cow<'_, str> {
+        match self.words_of {
+            WordsOf::Gavel => Cow::Borrowed(&self.message),
+            WordsOf::Server => Cow::Borrowed(self.code.for_callers()),
+            WordsOf::TrustedServer => Cow::Owned(in_words(&self.message)),
+        }
+    }
+}

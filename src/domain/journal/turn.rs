@@ -1,0 +1,110 @@
+//! What a model said in one turn, and why there was none.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::super::decision::Usage;
+
+/// A part of a model's turn, as far as gavel reads it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Text for the user.
+    Text(String),
+    /// A summary of the model's thinking.
+    Thought(String),
+    /// A function call.
+    Call(FunctionCall),
+    /// Anything else; kept only in the verbatim content.
+    Other,
+}
+
+/// A function call as the model wrote it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// The provider's id, if it issued one. gavel returns it only in that case (WIRE.md section 4).
+    pub id: Option<String>,
+    /// The name that the model used.
+    pub name: String,
+    /// A JSON object; `{}` if the model sent none.
+    pub args: Box<RawValue>,
+}
+
+/// One complete answer of a model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModelTurn {
+    /// The provider's content object, which gavel sends back unchanged.
+    pub content: Arc<RawValue>,
+    /// The same content, parsed.
+    pub parts: Vec<Part>,
+    /// Tokens of this model call.
+    pub usage: Usage,
+    /// The model that answered, as the provider names it.
+    pub model: String,
+}
+
+impl ModelTurn {
+    /// The function calls, in order.
+    pub fn calls(&self) -> impl Iterator<Item = &FunctionCall> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// The text for the user, joined.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            if let Part::Text(piece) = part {
+                text.push_str(piece);
+            }
+        }
+        text
+    }
+}
+
+/// Why a model call returned no turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// Unreachable, or the provider returned an error, after retries.
+    Unavailable,
+    /// The provider does not accept the key or the token.
+    Credentials,
+    /// The key or account lacks the permission.
+    Permission,
+    /// The provider has no model of this name.
+    NoSuchModel,
+    /// The provider's quota is exhausted.
+    Quota,
+    /// The provider rejected the request as invalid.
+    Rejected,
+    /// The model took too long.
+    Timeout,
+    /// The answer was truncated, empty, invalid or unknown.
+    Malformed,
+    /// The provider blocked the prompt or the answer.
+    Blocked,
+}
+
+impl FaultKind {
+    /// Its name in metrics and traces.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Credentials => "credentials",
+            Self::Permission => "permission",
+            Self::NoSuchModel => "no_such_model",
+            Self::Quota => "quota",
+            Self::Rejected => "rejected",
+            Self::Timeout => "timeout",
+            Self::Malformed => "malformed",
+            Self::Blocked => "blocked",
+        }
+    }
+}
