@@ -167,6 +167,7 @@ contract! {
     runs::a_page_of_runs_is_bounded_in_bytes,
     runs::a_paused_run_is_resumed_once,
     runs::a_resumed_run_is_cancelled_by_its_worker,
+    runs::a_run_and_those_that_it_called_have_one_event_log,
     runs::a_run_is_cancelled_in_every_state,
     runs::no_call_starts_after_a_run_is_cancelled,
     runs::a_called_run_uses_its_callers_lease,

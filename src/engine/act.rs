@@ -12,12 +12,10 @@ use serde_json::value::RawValue;
 pub(super) use self::recover::recover;
 use self::send::traced;
 use super::approvals;
-use super::events::tool_name;
 use super::gate::{self, Attempt, Decision, Delegates, Facts, Offered};
 use super::ledger::{Call, Ledger, Resolution};
 use super::log::{self, Stop};
 use super::{Durability, Engine, Run, agent, checks};
-use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::Grant;
@@ -296,13 +294,6 @@ async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<
 }
 
 fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>, child: Option<RunId>) {
-    if let Some(sink) = &mut run.context.events {
-        sink.tell(Event::ToolCall {
-            sequence: one.call.sequence,
-            tool: tool_name(one.call),
-            parameters: Arc::clone(&one.arguments),
-        });
-    }
     run.push(Entry::Started {
         call: one.call.id,
         at_us: engine.clock.now_us(),

@@ -67,8 +67,8 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             match (&run.context.events, live) {
                 (Some(sink), _) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
-                        ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.to_owned() }),
-                        ModelEvent::Thought(text) => sink.delta(Event::Thought { text: text.to_owned() }),
+                        ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.into() }),
+                        ModelEvent::Thought(text) => sink.delta(Event::Thought { text: text.into() }),
                         ModelEvent::Reset => sink.reset(),
                     };
                     engine.model.generate(request, Some(&mut tell)).await

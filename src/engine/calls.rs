@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::events::tool_name;
+use super::projection::tool_name;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, Entry, PolicyDecision, Proposed, Target};

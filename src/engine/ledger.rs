@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::events::tool_name;
+use super::projection::tool_name;
 use crate::domain::action::Details;
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};

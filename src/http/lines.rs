@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::error::{AgentProblem, Problem};
 use super::headers::is_refused;
-use crate::domain::event::Numbered;
+use crate::domain::event::{Event, Numbered};
 
 /// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Form {
     }
 
     /// Appends an event.
-    pub(super) fn event(self, event: &Numbered, out: &mut BytesMut) {
+    pub(super) fn event(self, event: &Numbered<Event>, out: &mut BytesMut) {
         self.write(event.number, out, |out| json(&event.event, out));
     }
 
@@ -84,14 +84,8 @@ impl Form {
     pub(super) fn decision(self, body: &str, number: u64, out: &mut BytesMut) {
         self.write(number, out, |out| {
             out.put_slice(br#"{"type":"decision","#);
-            // The body is an object with fields. A tool result in it may contain line breaks between its tokens, which
-            // would end the line.
-            let fields = body.trim_start().trim_start_matches('{');
-            out.extend(
-                fields
-                    .bytes()
-                    .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
-            );
+            // The body is an object with fields.
+            out.put_slice(body.trim_start().trim_start_matches('{').as_bytes());
         });
     }
 
@@ -119,10 +113,10 @@ impl Form {
 
     /// Appends a heartbeat.
     pub(super) fn heartbeat(self, out: &mut BytesMut) {
-        out.put_slice(match self {
-            Self::Ndjson => b"{\"type\":\"heartbeat\"}\n".as_slice(),
-            Self::Sse => b": heartbeat\n\n",
-        });
+        match self {
+            Self::Ndjson => self.object("", &Silent::Heartbeat, out),
+            Self::Sse => out.put_slice(b": heartbeat\n\n"),
+        }
     }
 
     fn write(self, number: u64, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
@@ -130,19 +124,23 @@ impl Form {
     }
 
     fn line(self, id: &str, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
-        match self {
-            Self::Ndjson => {
-                object(out);
-                out.put_u8(b'\n');
-            }
-            Self::Sse => {
-                out.put_slice(b"id: ");
-                out.put_slice(id.as_bytes());
-                out.put_slice(b"\ndata: ");
-                object(out);
-                out.put_slice(b"\n\n");
+        if self == Self::Sse {
+            out.put_slice(b"id: ");
+            out.put_slice(id.as_bytes());
+            out.put_slice(b"\ndata: ");
+        }
+        let begins = out.len();
+        object(out);
+        // JSON that a model or a tool wrote may have line breaks between its tokens, which would end the line.
+        for byte in &mut out[begins..] {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
             }
         }
+        out.put_slice(match self {
+            Self::Ndjson => b"\n".as_slice(),
+            Self::Sse => b"\n\n",
+        });
     }
 }
 
@@ -161,7 +159,6 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
-    use crate::domain::event::Event;
 
     fn written(write: impl FnOnce(&mut BytesMut)) -> String {
         let mut out = BytesMut::new();
@@ -190,9 +187,7 @@ mod tests {
     fn an_event_is_one_line_or_one_sse_message() {
         let event = Numbered {
             number: 3,
-            event: Event::Delta {
-                text: "a\nb".to_owned(),
-            },
+            event: Event::Delta { text: "a\nb".into() },
         };
         assert_eq!(
             written(|out| Form::Ndjson.event(&event, out)),

@@ -34,6 +34,7 @@ mod runs;
 mod server;
 mod span;
 mod spelling;
+mod stream;
 mod threads;
 
 use std::sync::Arc;

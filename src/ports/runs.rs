@@ -70,19 +70,18 @@ pub trait Runs: Send + Sync {
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>>;
 
     /// A page of a journal, by number: the entries after `after`.
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        self.journal_within(run, after, most, usize::MAX)
-    }
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
 
-    /// Like [`Self::journal`], for callers that hold the page while a slow reader consumes it. The page ends with the
-    /// entry that makes it longer than `bytes`. Empty if nothing follows `after`.
-    fn journal_within(
+    /// A page of the event log: the entries of this run and of the runs that it called, in the order in which they were
+    /// committed, after the position `after`. The page ends with the entry that makes it longer than `bytes`, since a
+    /// slow reader holds it. Empty if nothing follows.
+    fn events(
         &self,
         run: RunId,
         after: u64,
         most: u32,
         bytes: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
+    ) -> BoxFuture<'_, Result<Vec<LoggedEntry>, QueryError>>;
 
     /// The public view of a run; `None` when the tenant (or the given user) has no such run.
     fn get<'a>(
@@ -388,6 +387,18 @@ pub struct StoredEntry {
     pub elapsed_us: i64,
     /// JSON, read by the engine alone.
     pub body: Arc<str>,
+}
+
+/// An entry as its place in the event log of its outermost run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedEntry {
+    /// 1, 2, 3 … in the outermost run, with all the runs that it called. The end of a run has the position after its
+    /// last entry; a resume follows after that.
+    pub position: u64,
+    /// The run of the entry.
+    pub run: RunId,
+    /// The entry in its journal.
+    pub entry: StoredEntry,
 }
 
 /// The result of renewing leases.

@@ -15,7 +15,8 @@ use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::records::{ListQuery, Page, QueryError, RecordError};
 use gavel::ports::runs::{
-    Created, Lease, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
+    Created, Lease, LoggedEntry, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn,
+    Waiting,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -173,14 +174,17 @@ impl Runs for Dying {
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
         self.read().is_cancelled(run)
     }
-    fn journal_within(
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        self.read().journal(run, after, most)
+    }
+    fn events(
         &self,
         run: RunId,
         after: u64,
         most: u32,
         bytes: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        self.read().journal_within(run, after, most, bytes)
+    ) -> BoxFuture<'_, Result<Vec<LoggedEntry>, QueryError>> {
+        self.read().events(run, after, most, bytes)
     }
     fn get<'a>(
         &'a self,

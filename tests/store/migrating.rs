@@ -6,7 +6,7 @@ use gavel::adapters::store::{Store, StoreError};
 use gavel::domain::agent_run::RunStatus;
 use gavel::ports::runs::{Reopened, Runs};
 
-use crate::commits::{Writes, entries, finished, reopen};
+use crate::commits::{Append, Writes, entries, finished, reopen};
 use crate::support::{TestDb, begin, called_run, closed, done, entry, intent, new_run, open_decision, queued_run};
 
 /// The columns of every table and view, as `table.column`.
@@ -187,6 +187,11 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
     let child = called_run(lease, first.id);
     begin(&store, &child).await;
     store.append(entries(lease, 1..=3)).await.unwrap();
+    let of_child = Append {
+        run: child.id,
+        ..entries(lease, 1..=2)
+    };
+    store.append(of_child).await.unwrap();
     for run in [&child, &first] {
         let end = finished(lease, run, RunStatus::Paused, vec![]);
         store.finish(end).await.unwrap();
@@ -207,7 +212,11 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
          UPDATE agent_run SET resumed_from = '{two}' WHERE id = '{three}'; \
          ALTER TABLE agent_run DROP COLUMN attempt; ALTER TABLE agent_run DROP COLUMN attempts; \
          ALTER TABLE agent_run DROP COLUMN reopened_by; ALTER TABLE agent_run DROP COLUMN reopened_fence; \
-         DELETE FROM gavel_schema WHERE name = 'resume'"
+         CREATE TABLE kept AS SELECT run_id, number, created_at, elapsed_us, body FROM agent_run_entry; \
+         DROP TABLE agent_run_entry; CREATE TABLE agent_run_entry (run_id TEXT NOT NULL, number BIGINT NOT NULL, \
+         created_at BIGINT NOT NULL, elapsed_us BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, number)); \
+         INSERT INTO agent_run_entry SELECT * FROM kept; DROP TABLE kept; \
+         DELETE FROM gavel_schema WHERE name IN ('resume', 'events')"
     ))
     .await;
     let store = db.open().await;
@@ -228,6 +237,15 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
     assert_eq!(journal(three).await, all);
     let row = format!("SELECT parent_run_id, root_id FROM agent_run WHERE id = '{}'", child.id);
     assert_eq!(db.line(&row).await, format!("{three} {three}"));
+    // The log has the entries of both, each run's in order.
+    let log = store.events(three, 0, 99, usize::MAX).await.unwrap();
+    let positions: Vec<_> = log.iter().map(|logged| logged.position).collect();
+    assert_eq!(positions, (1..=8).collect::<Vec<_>>());
+    for (run, length) in [(three, 6), (child.id, 2)] {
+        let of_run = log.iter().filter(|logged| logged.run == run);
+        let numbers: Vec<_> = of_run.map(|logged| logged.entry.number).collect();
+        assert_eq!(numbers, (1..=length).collect::<Vec<_>>());
+    }
     // It is resumed by the last one of them alone.
     let refused = store.reopen(reopen(one, 0)).await.unwrap();
     assert_eq!(refused, Reopened::ResumedBy(two));

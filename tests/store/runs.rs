@@ -175,7 +175,8 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     // The page is limited by bytes and includes the entry that exceeds them, so it has at least one.
     let (one, three) = (entry(1).body.len(), (1..=3).map(|n| entry(n).body.len()).sum::<usize>());
     for (bytes, pages) in [(0, 1), (one - 1, 1), (one, 2), (three - 1, 3), (three, 4)] {
-        let page = store.journal_within(run.id, 0, 10, bytes).await.unwrap();
+        let page = store.events(run.id, 0, 10, bytes).await.unwrap();
+        let page: Vec<_> = page.into_iter().map(|logged| logged.entry).collect();
         assert_eq!(page, (1..=pages).map(entry).collect::<Vec<_>>(), "{bytes}");
     }
 
@@ -648,6 +649,77 @@ pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
         db.line(DECISION).await,
         "closed agent RESPOND_ONLY SUCCESS:RESPONSE_GIVEN respond"
     );
+}
+
+/// DESIGN.md section 2: the entries of a run and of those that it called are numbered together, in the order of their
+/// commits. A reader continues after any number, and the end of each attempt has a number of its own.
+pub(crate) async fn a_run_and_those_that_it_called_have_one_event_log(db: TestDb) {
+    let store = db.open().await;
+    let root = new_run();
+    let lease = begin(&store, &root).await;
+    let (one, other) = (called_run(lease, root.id), called_run(lease, root.id));
+    let below = called_run(lease, one.id);
+    for run in [&one, &other, &below] {
+        begin(&store, run).await;
+    }
+    let append = async |run, numbers| {
+        let entries = Append {
+            run,
+            ..entries(lease, numbers)
+        };
+        assert_eq!(store.append(entries).await.unwrap(), Committed::Written);
+    };
+    append(root.id, 1..=2).await;
+    append(one.id, 1..=1).await;
+    append(other.id, 1..=2).await;
+    append(below.id, 1..=1).await;
+    // A commit whose acknowledgement was lost is repeated.
+    append(below.id, 1..=1).await;
+    append(one.id, 2..=2).await;
+    append(root.id, 3..=3).await;
+
+    let log = async |run: &NewRun, after| {
+        let log = store.events(run.id, after, 99, usize::MAX).await.unwrap();
+        let placed = log
+            .iter()
+            .map(|logged| (logged.position, logged.run, logged.entry.number));
+        placed.collect::<Vec<_>>()
+    };
+    let all = [
+        (1, root.id, 1),
+        (2, root.id, 2),
+        (3, one.id, 1),
+        (4, other.id, 1),
+        (5, other.id, 2),
+        (6, below.id, 1),
+        (7, one.id, 2),
+        (8, root.id, 3),
+    ];
+    assert_eq!(log(&root, 0).await, all);
+    for after in 0..=8 {
+        assert_eq!(log(&root, after as u64).await, all[after..]);
+    }
+    assert_eq!(log(&one, 0).await, [all[2], all[5], all[6]]);
+    assert_eq!(log(&one, 3).await, [all[5], all[6]]);
+    assert_eq!(log(&other, 4).await, [all[4]]);
+    assert_eq!(log(&new_run(), 0).await, []);
+    // The page ends with the entry that makes it too long.
+    let held = store.events(root.id, 0, 99, 1).await.unwrap();
+    assert_eq!(held.len(), 1);
+
+    store
+        .finish(finished(lease, &root, RunStatus::Paused, vec![]))
+        .await
+        .unwrap();
+    reopened(
+        &store,
+        Reopen {
+            place: by_caller(false, None, &[]),
+            ..reopen(root.id, 0)
+        },
+    )
+    .await;
+    assert_eq!(log(&root, 8).await, [(10, root.id, 4)]);
 }
 
 /// a resumed run that waits for a worker is cancelled by its worker, since it has a journal to end.

@@ -80,16 +80,16 @@ impl Batch<'_> {
         run: RunId,
         commit: &Commit,
     ) -> Result<Committed, Fault> {
-        if !self.holds(conn, lease, run).await? {
+        let Some(last) = self.holds(conn, lease, run).await? else {
             return Ok(match self.is_written(conn, lease, run, commit).await? {
                 true => Committed::Written,
                 false => Committed::LeaseLost,
             });
-        }
+        };
         if !self.may_begin(conn, lease.run, run, commit).await? {
             return Ok(Committed::ApprovalGone);
         }
-        self.enter(conn, run, &commit.entries).await?;
+        self.enter(conn, lease.run, run, last, &commit.entries).await?;
         self.intend(conn, &commit.facts).await?;
         let has_ended = commit.end().is_some();
         let mut committed = Committed::Written;

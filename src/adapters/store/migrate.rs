@@ -44,6 +44,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(9, "takes", "0009_takes"),
     migration!(10, "actions", "0010_actions"),
     migration!(11, "resume", "0011_resume"),
+    migration!(12, "events", "0012_events"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -4,30 +4,25 @@
 //! refusal by quota) is a stream with only its last line. A client that disconnects does not cancel: the surface
 //! continues, and only the stream ends.
 
-use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header;
 use actix_web::web::{Data, Payload};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
-use bytes::{Bytes, BytesMut};
-use futures_util::stream;
+use actix_web::{HttpRequest, HttpResponse};
+use bytes::BytesMut;
 use tokio::sync::mpsc::Receiver;
-use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
 use super::{Ask, PROBLEMS, Shape, ask, is_decision, wire};
-use crate::domain::budget::Share;
-use crate::domain::event::Numbered;
+use crate::domain::event::{Event, Numbered};
 use crate::http::State;
 use crate::http::error::Error;
 use crate::http::exchange::Exchange;
-use crate::http::headers::{self, ACCEL_BUFFERING};
 use crate::http::lines::Form;
 use crate::http::openapi::params::Acting;
 use crate::http::routes::Route;
+use crate::http::stream::{self, Lines, Out};
 use crate::surfaces::chat::{Answer, ChatError, EventSink};
 
 /// Lines that are ready at the same time are sent together, up to about this many bytes.
@@ -96,13 +91,22 @@ async fn begin(state: &Data<State>, exchange: Exchange, mut ask: Ask, form: Form
             return exchange.finish(ended.map(|answer| at_once(&answer, keyed, form)).map_err(Error::from));
         }
     };
-    let mut response = open(StatusCode::OK, form);
-    response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
-    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
-    response.streaming(stream::unfold(
-        Telling::new(exchange, form, events, deciding, state.edge.limits.heartbeat, &first).with(share.ok()),
-        Telling::next,
-    ))
+    let mut written = BytesMut::new();
+    form.event(&first, &mut written);
+    let lines = ChatLines {
+        events: Some(events),
+        deciding,
+        number: first.number,
+    };
+    stream::respond(
+        stream::head(StatusCode::OK, form),
+        state,
+        exchange,
+        form,
+        share.ok(),
+        written,
+        lines,
+    )
 }
 
 fn put(state: &Data<State>, exchange: &Exchange, ask: Ask, sink: EventSink) -> Deciding {
@@ -120,18 +124,10 @@ fn put(state: &Data<State>, exchange: &Exchange, ask: Ask, sink: EventSink) -> D
     Box::pin(deciding.instrument(exchange.span.clone()))
 }
 
-fn open(status: StatusCode, form: Form) -> HttpResponseBuilder {
-    let mut response = HttpResponse::build(status);
-    response.insert_header((header::CONTENT_TYPE, form.content_type()));
-    // A buffering proxy would delay the lines.
-    response.insert_header((ACCEL_BUFFERING, header::HeaderValue::from_static("no")));
-    response
-}
-
 /// The response for a decision made before the first event.
 fn at_once(answer: &Answer, keyed: bool, form: Form) -> HttpResponse {
     let shape = Shape::of(answer, keyed);
-    let mut response = open(shape.status, form);
+    let mut response = stream::head(shape.status, form);
     for header in shape.headers {
         response.insert_header(header);
     }
@@ -148,109 +144,58 @@ fn last(answer: &Answer, number: u64, form: Form, out: &mut BytesMut) {
     }
 }
 
-/// A stream in progress. If dropped before its last line, it counts as a client that left.
-struct Telling {
-    exchange: Exchange,
-    form: Form,
+/// The events of a run, and its decision.
+struct ChatLines {
     /// Absent after all events were sent.
-    events: Option<Receiver<Numbered>>,
-    /// Absent after the last line was sent.
-    deciding: Option<Deciding>,
+    events: Option<Receiver<Numbered<Event>>>,
+    deciding: Deciding,
     /// Number of the last event.
     number: u64,
-    heartbeat: Interval,
-    out: BytesMut,
-    share: Option<Share>,
 }
 
-impl Telling {
-    fn new(
-        exchange: Exchange,
-        form: Form,
-        events: Receiver<Numbered>,
-        deciding: Deciding,
-        heartbeat: Duration,
-        first: &Numbered,
-    ) -> Self {
-        let mut heartbeat = tokio::time::interval(heartbeat);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        heartbeat.reset();
-        let mut telling = Self {
-            exchange,
-            form,
-            events: Some(events),
-            deciding: Some(deciding),
-            number: 0,
-            heartbeat,
-            out: BytesMut::new(),
-            share: None,
-        };
-        telling.tell(first);
-        telling
-    }
+impl Lines for ChatLines {
+    const RESUMABLE: bool = false;
 
-    /// Holds the share while the stream is open.
-    fn with(mut self, share: Option<Share>) -> Self {
-        self.share = share;
-        self
-    }
-
-    fn tell(&mut self, event: &Numbered) {
-        self.number = event.number;
-        self.form.event(event, &mut self.out);
-    }
-
-    /// The next chunk of the stream, once there is one.
-    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        if self.out.is_empty() {
-            self.wait().await?;
-        }
-        self.heartbeat.reset();
-        let piece = self.out.split().freeze();
-        Some((Ok(piece), self))
-    }
-
-    /// Waits for events, the decision, or the heartbeat. `None` after the end.
-    async fn wait(&mut self) -> Option<()> {
-        let deciding = self.deciding.as_mut()?;
+    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        // Events first: if both are ready, the events precede the decision.
         tokio::select! {
             biased;
             event = some(&mut self.events) => match event {
-                Some(event) => self.tell_all(&event),
+                Some(event) => self.tell_all(&event, out),
                 None => self.events = None,
             },
-            ended = deciding => self.end(ended),
-            _ = self.heartbeat.tick() => self.form.heartbeat(&mut self.out),
-        }
-        Some(())
-    }
-
-    /// Writes an event and those that are already available.
-    fn tell_all(&mut self, first: &Numbered) {
-        self.tell(first);
-        while self.out.len() < BATCH
-            && let Some(Ok(event)) = self.events.as_mut().map(Receiver::try_recv)
-        {
-            self.tell(&event);
-        }
-    }
-
-    fn end(&mut self, ended: Result<Answer, ChatError>) {
-        self.deciding = None;
-        self.number += 1;
-        match ended {
-            Ok(answer) => last(&answer, self.number, self.form, &mut self.out),
-            Err(error) => {
-                let problem = self.exchange.problem(error);
-                self.form.error(&problem, self.number, &mut self.out);
+            ended = &mut self.deciding => {
+                self.number += 1;
+                match ended {
+                    Ok(answer) => last(&answer, self.number, out.form, out.bytes),
+                    Err(error) => out.form.error(&out.exchange.problem(error), self.number, out.bytes),
+                }
+                return ControlFlow::Break(());
             }
         }
-        self.exchange.answered(StatusCode::OK);
+        ControlFlow::Continue(())
+    }
+}
+
+impl ChatLines {
+    /// Writes an event and those that are already available.
+    fn tell_all(&mut self, first: &Numbered<Event>, out: &mut Out<'_>) {
+        self.tell(first, out);
+        while out.bytes.len() < BATCH
+            && let Some(Ok(event)) = self.events.as_mut().map(Receiver::try_recv)
+        {
+            self.tell(&event, out);
+        }
+    }
+
+    fn tell(&mut self, event: &Numbered<Event>, out: &mut Out<'_>) {
+        self.number = event.number;
+        out.form.event(event, out.bytes);
     }
 }
 
 /// The next event; pending forever when there are no more.
-async fn some(events: &mut Option<Receiver<Numbered>>) -> Option<Numbered> {
+async fn some(events: &mut Option<Receiver<Numbered<Event>>>) -> Option<Numbered<Event>> {
     match events {
         Some(events) => events.recv().await,
         None => std::future::pending().await,

@@ -1,9 +1,12 @@
 //! The lines of streams: unions of objects that differ by `type`. Each object is a schema with a name of its own, and
 //! the union has a discriminator, so that generators of clients name and tell them apart.
 
+use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{AllOfBuilder, Discriminator, OneOfBuilder};
 use utoipa::openapi::{Object, Ref, RefOr, Schema};
+
+use crate::http::spelling::camel_name;
 
 /// Schemas by name.
 type Named = Vec<(String, RefOr<Schema>)>;
@@ -32,6 +35,14 @@ impl Union {
         self
     }
 
+    /// Like [`Self::and`], with the names of members in camelCase, also in the objects that the lines refer to.
+    pub(in crate::http) fn and_camel<T: ToSchema>(mut self, prefix: &str) -> Self {
+        let snake = Self::default().and::<T>(prefix);
+        self.schemas.extend(camel(snake.schemas, &snake.tags, prefix));
+        self.tags.extend(snake.tags);
+        self
+    }
+
     /// The union as a schema, which refers to its variants.
     pub(in crate::http) fn schema(&self, about: &str) -> RefOr<Schema> {
         let refs = |name: &str| Ref::from_schema_name(name);
@@ -46,6 +57,74 @@ impl Union {
     /// The schemas of its variants, and those that they refer to.
     pub(in crate::http) fn schemas(self, into: &mut Named) {
         into.extend(self.schemas);
+    }
+}
+
+/// These schemas with camelCase names. One that a line refers to and that changes gets another name, with the prefix.
+fn camel(schemas: Named, lines: &[(String, String)], prefix: &str) -> Named {
+    let mut schemas: Vec<(String, Value)> = schemas
+        .into_iter()
+        .map(|(name, schema)| {
+            let schema = serde_json::to_value(schema);
+            (
+                name,
+                schema.unwrap_or_else(|error| unreachable!("a schema is JSON: {error}")),
+            )
+        })
+        .collect();
+    let mut changed: Vec<String> = Vec::new();
+    loop {
+        let more = schemas
+            .iter()
+            .find(|(name, schema)| !changed.contains(name) && renamed(schema.clone(), &changed, prefix) != *schema);
+        let Some((name, _)) = more else { break };
+        changed.push(name.clone());
+    }
+    changed.retain(|name| !lines.iter().any(|(_, line)| line == name));
+    for (name, schema) in &mut schemas {
+        *schema = renamed(schema.take(), &changed, prefix);
+        if changed.contains(name) {
+            name.insert_str(0, prefix);
+        }
+    }
+    let read = |schema| serde_json::from_value(schema).unwrap_or_else(|error| unreachable!("it was a schema: {error}"));
+    schemas.into_iter().map(|(name, schema)| (name, read(schema))).collect()
+}
+
+/// A schema as JSON with camelCase members, and with references to the other names of those in `changed`.
+fn renamed(schema: Value, changed: &[String], prefix: &str) -> Value {
+    match schema {
+        Value::Object(members) => {
+            let member = |(key, value): (String, Value)| {
+                let value = match (&*key, value) {
+                    ("properties", Value::Object(of)) => Value::Object(
+                        of.into_iter()
+                            .map(|(name, value)| (camel_name(&name), renamed(value, changed, prefix)))
+                            .collect(),
+                    ),
+                    ("required", Value::Array(names)) => names
+                        .iter()
+                        .map(|name| camel_name(name.as_str().unwrap_or_default()))
+                        .collect(),
+                    ("$ref", Value::String(to)) => {
+                        let name = to.rsplit('/').next().unwrap_or_default();
+                        match changed.iter().any(|changed| changed == name) {
+                            true => Ref::from_schema_name(format!("{prefix}{name}")).ref_location.into(),
+                            false => to.into(),
+                        }
+                    }
+                    ("enum", names) => names,
+                    (_, value) => renamed(value, changed, prefix),
+                };
+                (key, value)
+            };
+            Value::Object(members.into_iter().map(member).collect())
+        }
+        Value::Array(values) => values
+            .into_iter()
+            .map(|value| renamed(value, changed, prefix))
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => schema,
     }
 }
 

@@ -4,18 +4,17 @@
 //!
 //! A client that disconnects cancels nothing: the run continues, and can be read or watched through its events.
 
-use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::slice;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::stream;
+use bytes::BytesMut;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 use utoipa::ToSchema;
 
@@ -26,15 +25,15 @@ use crate::domain::ids::{RunId, ThreadId};
 use crate::http::State;
 use crate::http::error::{AgentProblem, Error};
 use crate::http::exchange::Exchange;
-use crate::http::headers::{self, ACCEL_BUFFERING};
-use crate::http::lines::Silent;
+use crate::http::lines::{Form, Silent};
 use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::params::{Acting, ActingUser};
 use crate::http::routes::Route;
 use crate::http::runs::headers_of;
+use crate::http::stream::{self, Lines, Out};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::runs::{Cursor, RunError, RunEventKind, Watch};
+use crate::surfaces::runs::{Event, RunError, Watch};
 use crate::surfaces::threads::RunAnswer;
 
 union! {
@@ -140,7 +139,7 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
     let threads = &state.edge.threads;
     let begun = async {
         let answer = threads.run(&caller, None, run).await?;
-        let watch = threads.watch(&caller, None, run, Cursor::default()).await?;
+        let watch = threads.watch(&caller, None, run, 0).await?;
         Ok::<_, StoreFailure>((answer, watch))
     };
     // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
@@ -163,23 +162,16 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
 }
 
 fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
-    let mut heartbeat = tokio::time::interval(state.edge.limits.heartbeat);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    heartbeat.reset();
-    let mut response = HttpResponse::build(StatusCode::OK);
-    response.insert_header((header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson")));
-    // A buffering proxy would delay the lines.
-    response.insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")));
-    response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
-    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    let mut head = stream::head(StatusCode::OK, Form::Ndjson);
     if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", begun.run)) {
-        response.insert_header((header::LOCATION, location));
+        head.insert_header((header::LOCATION, location));
     }
     for header in begun.headers {
-        response.insert_header(header);
+        head.insert_header(header);
     }
     let mut first = BytesMut::new();
-    line(
+    Form::Ndjson.object(
+        "",
         &Line::Status {
             status: begun.status,
             thread_id: begun.thread,
@@ -187,24 +179,16 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
         },
         &mut first,
     );
-    let telling = Telling {
+    let lines = ThreadLines {
         state: Data::clone(state),
-        exchange,
         caller: begun.caller,
         run: begun.run,
-        watch: Some(begun.watch),
-        heartbeat,
-        first: Some(first.freeze()),
+        watch: begun.watch,
         sent: 0,
-        _share: begun.stream,
+        ending: Ending::No,
+        pauses: PAUSES.iter(),
     };
-    response.streaming(stream::unfold(telling, Telling::next))
-}
-
-fn line(line: &impl Serialize, out: &mut BytesMut) {
-    serde_json::to_writer(out.writer(), line)
-        .unwrap_or_else(|error| unreachable!("a line serializes to JSON: {error}"));
-    out.put_u8(b'\n');
+    stream::respond(head, state, exchange, Form::Ndjson, begun.stream, first, lines)
 }
 
 /// Pauses before an ended run is read again, if the record store was unavailable.
@@ -214,119 +198,129 @@ const PAUSES: [Duration; 3] = [
     Duration::from_secs(3),
 ];
 
-/// A stream in progress. If dropped before its last line, it counts as a client that left.
-struct Telling {
-    state: Data<State>,
-    exchange: Exchange,
-    caller: Caller,
-    run: RunId,
-    /// Absent after the last line was sent.
-    watch: Option<Watch>,
-    heartbeat: Interval,
-    first: Option<Bytes>,
-    /// Bytes of this turn's text that were already sent as deltas.
-    sent: usize,
-    _share: Option<Share>,
+/// Has the run said its last?
+#[derive(Clone, Copy)]
+enum Ending {
+    No,
+    /// It waits for an approval, which may have been resolved since, for example when a request is repeated.
+    IfItWaits,
+    Yes,
 }
 
-impl Telling {
-    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        if let Some(first) = self.first.take() {
-            return Some((Ok(first), self));
-        }
-        let mut watch = self.watch.take()?;
-        let mut out = BytesMut::new();
-        while out.is_empty() {
-            tokio::select! {
-                sent = watch.next() => match sent {
-                    Ok(Some(sent)) if sent.event.run_id == self.run => match sent.event.what {
-                        RunEventKind::Delta { text } => {
-                            self.sent += text.len();
-                            line(&Line::Delta { delta: &text }, &mut out);
-                        }
-                        // The turn failed, and the next text is another turn. If only thoughts arrived, none of them
-                        // was sent here.
-                        RunEventKind::Reset | RunEventKind::ModelFault { .. } if self.sent > 0 => {
-                            self.sent = 0;
-                            line(&Line::Reset, &mut out);
-                        }
-                        // A reader that joined late or fell behind gets the missing text. The turn begins with the text
-                        // already sent.
-                        RunEventKind::Turn { text, .. } => {
-                            let sent = std::mem::take(&mut self.sent);
-                            let missing = text.get(sent..).unwrap_or_default();
-                            if !missing.is_empty() {
-                                line(&Line::Delta { delta: missing }, &mut out);
-                            }
-                        }
-                        // The approval may have been resolved since, for example when a request is repeated.
-                        RunEventKind::AwaitingConfirmation if !self.waits().await => {}
-                        RunEventKind::AwaitingConfirmation | RunEventKind::End { .. } => {
-                            self.end(&mut out).await;
-                            return Some((Ok(out.freeze()), self));
-                        }
-                        _ => {}
-                    },
-                    Ok(Some(_)) => {}
-                    // The service stops; the run continues in another process.
-                    Ok(None) => {
-                        self.end(&mut out).await;
-                        return Some((Ok(out.freeze()), self));
-                    }
-                    Err(error) => {
-                        self.fail(error, &mut out);
-                        return Some((Ok(out.freeze()), self));
-                    }
-                },
-                _ = self.heartbeat.tick() => line(&Silent::Heartbeat, &mut out),
+/// The text of a run, and its answer.
+struct ThreadLines {
+    state: Data<State>,
+    caller: Caller,
+    run: RunId,
+    watch: Watch,
+    /// Bytes of this turn's text that were already sent as deltas.
+    sent: usize,
+    ending: Ending,
+    pauses: slice::Iter<'static, Duration>,
+}
+
+impl Lines for ThreadLines {
+    const RESUMABLE: bool = false;
+
+    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        match self.ending {
+            Ending::No => match self.watch.next().await {
+                Ok(Some(sent)) if sent.event.run_id == self.run => self.tell(sent.event.what, out),
+                Ok(Some(_)) => {}
+                // The service stops; the run continues in another process.
+                Ok(None) => self.ending = Ending::Yes,
+                Err(error) => {
+                    self.fail(error, out);
+                    return ControlFlow::Break(());
+                }
+            },
+            Ending::IfItWaits => {
+                let run = self.state.edge.threads.run(&self.caller, None, self.run).await;
+                // If it cannot be read, the end reports the error.
+                let waits = run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str());
+                self.ending = if waits { Ending::Yes } else { Ending::No };
             }
+            Ending::Yes => return self.end(out).await,
         }
-        self.heartbeat.reset();
-        self.watch = Some(watch);
-        Some((Ok(out.freeze()), self))
+        ControlFlow::Continue(())
+    }
+}
+
+impl ThreadLines {
+    fn tell(&mut self, event: Event, out: &mut Out<'_>) {
+        match event {
+            Event::Delta { text } => {
+                self.sent += text.len();
+                line(&Line::Delta { delta: &text }, out);
+            }
+            // The turn failed, and the next text is another turn. If only thoughts arrived, none of them was sent here.
+            Event::Reset | Event::ModelFault { .. } if self.sent > 0 => {
+                self.sent = 0;
+                line(&Line::Reset, out);
+            }
+            // A reader that joined late or fell behind gets the missing text. The turn begins with the text already
+            // sent.
+            Event::Turn { text, .. } => {
+                let sent = std::mem::take(&mut self.sent);
+                let missing = text.get(sent..).unwrap_or_default();
+                if !missing.is_empty() {
+                    line(&Line::Delta { delta: missing }, out);
+                }
+            }
+            Event::AwaitingConfirmation => self.ending = Ending::IfItWaits,
+            Event::End { .. } => self.ending = Ending::Yes,
+            Event::Reset
+            | Event::ModelFault { .. }
+            | Event::Started { .. }
+            | Event::Input { .. }
+            | Event::Thought { .. }
+            | Event::Step { .. }
+            | Event::ToolCall { .. }
+            | Event::AgentCall { .. }
+            | Event::ToolResult { .. }
+            | Event::Notice { .. }
+            | Event::ApprovalRequired { .. }
+            | Event::ApprovalResolved { .. }
+            | Event::HandedOver
+            | Event::Recovered
+            | Event::Resumed => {}
+        }
     }
 
-    /// Whether the run waits for approval; `true` if it cannot be read, so that the end reports the error.
-    async fn waits(&self) -> bool {
-        let run = self.state.edge.threads.run(&self.caller, None, self.run).await;
-        run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str())
-    }
-
-    async fn end(&mut self, out: &mut BytesMut) {
+    async fn end(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
         // Text of an incomplete turn is invalid.
-        if self.sent > 0 {
+        if std::mem::take(&mut self.sent) > 0 {
             line(&Line::Reset, out);
         }
-        let mut pauses = PAUSES.into_iter();
-        let answer = loop {
-            let answer = self.state.edge.threads.run(&self.caller, None, self.run).await;
-            match (answer, pauses.next()) {
-                // A short unavailability of the database must not end a stream that was complete until here.
-                (Err(StoreFailure::Unavailable), Some(pause)) => tokio::time::sleep(pause).await,
-                (answer, _) => break answer,
-            }
-        };
-        match answer {
+        match self.state.edge.threads.run(&self.caller, None, self.run).await {
             Ok(answer) => {
-                line(
-                    &Line::Result {
-                        result: Box::new(answer),
-                    },
-                    out,
-                );
-                self.exchange.answered(StatusCode::OK);
+                let result = Box::new(answer);
+                line(&Line::Result { result }, out);
             }
-            Err(error) => self.fail(error, out),
+            Err(error) => {
+                // A short unavailability of the database must not end a stream that was complete until here.
+                if error == StoreFailure::Unavailable
+                    && let Some(pause) = self.pauses.next()
+                {
+                    tokio::time::sleep(*pause).await;
+                    return ControlFlow::Continue(());
+                }
+                self.fail(error, out);
+            }
         }
+        ControlFlow::Break(())
     }
 
     /// The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
-    fn fail(&mut self, error: impl Into<RunError>, out: &mut BytesMut) {
+    fn fail(&mut self, error: impl Into<RunError>, out: &mut Out<'_>) {
         let error = self.state.edge.runs.unreadable(self.run, error);
-        let problem: Map<String, Value> = serde_json::from_str(&self.exchange.problem(error)).unwrap_or_default();
+        let problem: Map<String, Value> = serde_json::from_str(&out.exchange.problem(error)).unwrap_or_default();
         line(&failed(problem), out);
-        self.exchange.answered(StatusCode::OK);
     }
+}
+
+fn line(line: &impl Serialize, out: &mut Out<'_>) {
+    out.form.object("", line, out.bytes);
 }
 
 /// The last line of a run that cannot be read: the error text, and the fields of the problem.

@@ -25,9 +25,10 @@ use tokio_util::task::TaskTracker;
 pub use begin::{Begin, Begun};
 pub use error::RunError;
 pub use resume::Resume;
-pub use watch::{Cursor, PlacedEvent, RunEvent, RunEventKind, Watch};
+pub use watch::{PlacedEvent, Watch};
 
 use crate::domain::budget::{Budget, Limits};
+pub use crate::domain::event::{Event, RunEvent};
 use crate::domain::ids::ConversationId;
 use crate::engine::agent::Agents;
 use crate::ports::quota::Quota;

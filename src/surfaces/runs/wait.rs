@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::watch::{self, Cursor, Watch};
+use super::watch::{self, Watch};
 use super::{Begun, RunError, Runs};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{RunId, UserId};
@@ -95,7 +95,7 @@ impl Runs {
         }
     }
 
-    /// Streams the events of a run, starting after `cursor`, until it has ended.
+    /// Streams the events of a run, after this number, until it has ended.
     ///
     /// # Errors
     /// There is no such run; the store is unavailable.
@@ -104,12 +104,12 @@ impl Runs {
         caller: &Caller,
         user: Option<&UserId>,
         run: RunId,
-        cursor: Cursor,
+        after: u64,
     ) -> Result<Watch, StoreFailure> {
         self.get(caller, user, run).await?;
         let (stop, looks) = (self.cut.clone(), Arc::clone(&self.looks));
         let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));
         let tenant = caller.tenant.clone();
-        Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, looks))
+        Ok(Watch::new(agents, unrecorded, tenant, run, after, stop, looks))
     }
 }

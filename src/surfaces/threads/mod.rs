@@ -18,7 +18,7 @@ use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::{Claim, FieldError, RequestMeta};
-use super::runs::{Begin, Begun, Cursor, InThread, Origin, RunError, Runs, Watch};
+use super::runs::{Begin, Begun, InThread, Origin, RunError, Runs, Watch};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::decision::Outcome;
 use crate::domain::definition::{Agent, Approval, answerer};
@@ -285,7 +285,7 @@ impl Threads {
         self.after(caller, run).await
     }
 
-    /// The events of a run, starting after `cursor`.
+    /// The events of a run, after this number.
     ///
     /// # Errors
     /// There is no such run; the store is unavailable.
@@ -294,9 +294,9 @@ impl Threads {
         caller: &Caller,
         user: Option<&UserId>,
         run: RunId,
-        cursor: Cursor,
+        after: u64,
     ) -> Result<Watch, StoreFailure> {
-        self.runs.watch(caller, user, run, cursor).await
+        self.runs.watch(caller, user, run, after).await
     }
 }
 

@@ -14,12 +14,14 @@ impl Batch<'_> {
     pub(in super::super) async fn create(&self, conn: &mut Conn, run: &NewRun) -> Result<Created, Fault> {
         let parent = run.origin.parent();
         let mut queued = run.queued && parent.is_none();
+        let mut last = 0;
         let mut lease = match parent {
             None => (!queued).then_some(Lease { run: run.id, fence: 1 }),
             Some(parent) => {
-                if !self.holds(conn, parent.lease, parent.run).await? {
+                let Some(held) = self.holds(conn, parent.lease, parent.run).await? else {
                     return Ok(Created::LeaseLost);
-                }
+                };
+                last = held;
                 let values = vec![id(parent.run), id(parent.action)];
                 if let Some(there) = conn.first(&self.texts().called, values).await? {
                     let there = parse(&there.text(0)?, RunId::parse)?;
@@ -58,9 +60,12 @@ impl Batch<'_> {
         let mut decision = Vec::new();
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
-        self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
-        if lease.is_some() {
-            self.enter(conn, run.id, &run.entries).await?;
+        let created = self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
+        // An earlier commit of the same op, whose acknowledgement was lost, has written the entries too.
+        if let Some(lease) = lease
+            && created > 0
+        {
+            self.enter(conn, lease.run, run.id, last, &run.entries).await?;
         }
         Ok(Created::New(lease))
     }

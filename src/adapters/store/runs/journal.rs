@@ -29,20 +29,25 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// Adds entries to the journal of a run, and to the event log of its outermost run, whose last position is `last`.
     pub(in super::super) async fn enter(
         &self,
         conn: &mut Conn,
+        root: RunId,
         run: RunId,
+        last: u64,
         entries: &[StoredEntry],
     ) -> Result<(), Fault> {
-        let mut rows = Vec::with_capacity(entries.len() * 5);
-        for entry in entries {
+        let mut rows = Vec::with_capacity(entries.len() * 7);
+        for (position, entry) in (last + 1..).zip(entries) {
             rows.extend([
                 id(run),
                 count(entry.number),
                 int(entry.at_us),
                 int(entry.elapsed_us),
                 Value::shared(&entry.body),
+                id(root),
+                count(position),
             ]);
         }
         self.texts().entry.run(conn, rows).await?;

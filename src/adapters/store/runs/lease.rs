@@ -13,9 +13,15 @@ use crate::ports::runs::{Lease, Renewed};
 
 impl Batch<'_> {
     /// Whether the lease is held, and the run under it is still running.
-    pub(in super::super) async fn holds(&self, conn: &mut Conn, lease: Lease, run: RunId) -> Result<bool, Fault> {
+    pub(in super::super) async fn holds(
+        &self,
+        conn: &mut Conn,
+        lease: Lease,
+        run: RunId,
+    ) -> Result<Option<u64>, Fault> {
         let values = vec![id(lease.run), int(lease.fence), self.writing.owner.clone(), id(run)];
-        Ok(conn.first(&self.texts().holds, values).await?.is_some())
+        let held = conn.first(&self.texts().holds, values).await?;
+        Ok(held.map(|row| row.int(1)).transpose()?.map(i64::unsigned_abs))
     }
 
     pub(in super::super) async fn take(

@@ -37,7 +37,8 @@ use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{
-    Created, Lease, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn, Waiting,
+    Created, Lease, LoggedEntry, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn,
+    Waiting,
 };
 
 impl Store {
@@ -127,14 +128,18 @@ impl Runs for Store {
         Box::pin(self.cancelled(run))
     }
 
-    fn journal_within(
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        Box::pin(self.entries(run, after, most))
+    }
+
+    fn events(
         &self,
         run: RunId,
         after: u64,
         most: u32,
         bytes: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        Box::pin(self.entries(run, after, most, bytes))
+    ) -> BoxFuture<'_, Result<Vec<LoggedEntry>, QueryError>> {
+        Box::pin(self.logged(run, after, most, bytes))
     }
 
     fn get<'a>(

@@ -16,7 +16,7 @@ use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Origin, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
+use crate::ports::runs::{LoggedEntry, Origin, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
 
 /// The possible surfaces of a run's decision.
 const SURFACES: [&str; 2] = ["agent", "thread"];
@@ -36,6 +36,14 @@ const RUN_STATE: &str = "SELECT status, parent_run_id, parent_action_id, attempt
 
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
      AND number > $2 ORDER BY number LIMIT $3";
+
+/// The entries of an outermost run with all below it, or of a called run with those below it.
+const EVENTS: &str = "SELECT entry.position, entry.run_id, entry.number, entry.created_at, entry.elapsed_us, entry.body \
+     FROM agent_run watched JOIN agent_run_entry entry ON entry.root_id = watched.root_id \
+     WHERE watched.id = $1 AND entry.position > $2 AND (watched.parent_run_id IS NULL OR entry.run_id IN (\
+     WITH RECURSIVE below(id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
+     SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below)) \
+     ORDER BY entry.position LIMIT $3";
 
 /// The public columns of a run, in the order of [`shown`]; `created_at` and `id` come first, as in every list.
 pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, parent_run_id, status, summary, output, \
@@ -134,33 +142,37 @@ impl Store {
         Ok(found)
     }
 
-    pub(super) async fn entries(
+    pub(super) async fn entries(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError> {
+        let mut entries = Vec::new();
+        self.working
+            .rows(JOURNAL.into(), page(run, after, most), &mut |row| {
+                entries.push(entry(&row, 0)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        Ok(entries)
+    }
+
+    pub(super) async fn logged(
         &self,
         run: RunId,
         after: u64,
         most: u32,
         bytes: usize,
-    ) -> Result<Vec<StoredEntry>, QueryError> {
-        let values = vec![
-            Value::text(&run.to_string()),
-            Value::Int(Some(i64::try_from(after).unwrap_or(i64::MAX))),
-            Value::Int(Some(i64::from(most))),
-        ];
+    ) -> Result<Vec<LoggedEntry>, QueryError> {
         let (mut entries, mut held) = (Vec::new(), 0);
         self.working
-            .rows(JOURNAL.into(), values, &mut |row| {
-                let entry = StoredEntry {
-                    number: row.int(0)?.unsigned_abs(),
-                    at_us: row.int(1)?,
-                    elapsed_us: row.int(2)?,
-                    body: row.text(3)?.into(),
+            .rows(EVENTS.into(), page(run, after, most), &mut |row| {
+                let logged = LoggedEntry {
+                    position: row.int(0)?.unsigned_abs(),
+                    run: run_id(&row, 1)?,
+                    entry: entry(&row, 2)?,
                 };
-                held += entry.body.len();
-                entries.push(entry);
-                Ok(if held > bytes {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
+                held += logged.entry.body.len();
+                entries.push(logged);
+                Ok(match held > bytes {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
                 })
             })
             .await?;
@@ -340,6 +352,25 @@ fn origin(row: &Row, parent: usize, thread: usize) -> Result<Origin, sqlx::Error
     })
 }
 
+/// The parameters of a page: run, position after which it begins, most rows.
+fn page(run: RunId, after: u64, most: u32) -> Vec<Value> {
+    vec![
+        Value::text(&run.to_string()),
+        Value::Int(Some(i64::try_from(after).unwrap_or(i64::MAX))),
+        Value::Int(Some(i64::from(most))),
+    ]
+}
+
+/// The four columns from `first` on.
+fn entry(row: &Row, first: usize) -> Result<StoredEntry, sqlx::Error> {
+    Ok(StoredEntry {
+        number: row.int(first)?.unsigned_abs(),
+        at_us: row.int(first + 1)?,
+        elapsed_us: row.int(first + 2)?,
+        body: row.text(first + 3)?.into(),
+    })
+}
+
 fn json(text: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text.to_owned()).ok()
 }
@@ -420,7 +451,23 @@ mod tests {
                 texts.prunable,
                 &["agent_run_over", "autoindex_agent_run_1", "agent_action_by_root"],
             ),
-            (texts.holds, &["autoindex_agent_run_1", "autoindex_agent_run_1"]),
+            (
+                texts.holds,
+                &[
+                    "autoindex_agent_run_1",
+                    "autoindex_agent_run_1",
+                    "agent_run_entry_position",
+                ],
+            ),
+            (
+                EVENTS.into(),
+                &[
+                    "autoindex_agent_run_1",
+                    "agent_run_entry_position",
+                    "autoindex_agent_run_1",
+                    "agent_run_by_call",
+                ],
+            ),
             (texts.called, &["agent_run_by_call"]),
             (texts.take, &["autoindex_agent_run_1", "agent_run_open_in_thread"]),
             (texts.renew, &["autoindex_agent_run_1"]),
@@ -439,7 +486,9 @@ mod tests {
             })
             .await
             .unwrap();
-            let searches: Vec<_> = plan.iter().filter(|step| reads(step)).collect();
+            // `below` are the runs that were found so far.
+            let searches = plan.iter().filter(|step| reads(step) && *step != "SCAN below");
+            let searches: Vec<_> = searches.collect();
             assert_eq!(searches.len(), indexes.len(), "{sql}: {plan:?}");
             for (step, index) in searches.into_iter().zip(indexes) {
                 assert!(step.starts_with("SEARCH") && step.contains(index), "{sql}: {plan:?}");

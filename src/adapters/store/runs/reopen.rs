@@ -17,7 +17,7 @@ impl Batch<'_> {
     /// Reopens a run. `request` identifies a repetition after an unacknowledged commit.
     pub(super) async fn reopen(&self, conn: &mut Conn, run: &Reopen, request: Uuid) -> Result<Reopened, Fault> {
         if let ReopenedFor::Parent(lease) = run.place
-            && !self.holds(conn, lease, lease.run).await?
+            && self.holds(conn, lease, lease.run).await?.is_none()
         {
             return Ok(Reopened::LeaseLost);
         }

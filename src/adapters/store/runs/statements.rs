@@ -26,7 +26,7 @@ pub(in super::super) struct RunStatements {
     /// tenant, project: keeps other writers from adding a definition to it until the transaction ends; only on
     /// PostgreSQL.
     pub(super) lock_project: Option<Sql>,
-    /// root, fence, holder, run: a row if the lease is held and the run is running.
+    /// root, fence, holder, run → run, last position in the event log; a row if the lease is held and the run is running.
     pub(super) holds: Sql,
     /// run, number of an entry: a row if the run, or one above it, was cancelled, and the entry does not exist yet.
     pub(super) cancelled_before: Sql,
@@ -42,7 +42,7 @@ pub(in super::super) struct RunStatements {
     pub(super) reopenable: Sql,
     /// run, status, holder, lease in microseconds, request, attempts, settings, fences of this reopening.
     pub(super) reopen: Sql,
-    /// run, time, entry: adds the entry to its journal.
+    /// run, time, entry: adds the entry to its journal, after the position of the run's end.
     pub(super) reopen_entry: Sql,
     /// run: its decision is open again.
     pub(super) reopen_decision: Sql,
@@ -127,12 +127,14 @@ const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, pa
 // The row exists if an earlier commit of the same op was not acknowledged.
 const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
-const ENTRY_HEAD: &str = "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body)";
+const ENTRY_HEAD: &str =
+    "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body, root_id, position)";
 const ENTRY_TAIL: &str = "ON CONFLICT (run_id, number) DO NOTHING";
 
 // After a release the last holder keeps its rights until another process takes the run. So pending writes, above all
 // the run's end, are not lost.
-const HELD: &str = "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
+const HELD: &str = "SELECT run.id, \
+     (SELECT COALESCE(MAX(position), 0) FROM agent_run_entry WHERE root_id = $1) AS last FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
      AND root.fence = $2 AND (root.holder = $3 OR root.holder IS NULL) AND run.id = $4";
 
 /// run: a row if it, or a run above it, was cancelled.
@@ -214,8 +216,12 @@ impl RunStatements {
                  WHERE id = $1 AND status = 'paused' AND resumed_by IS NULL"
             )
             .into(),
-            reopen_entry: "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body) \
-                           SELECT $1, COALESCE(MAX(number), 0) + 1, CAST($2 AS BIGINT), 0, $3 FROM agent_run_entry WHERE run_id = $1"
+            reopen_entry: "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body, root_id, position) \
+                           SELECT run.id, \
+                           (SELECT COALESCE(MAX(number), 0) + 1 FROM agent_run_entry WHERE run_id = run.id), \
+                           CAST($2 AS BIGINT), 0, $3, run.root_id, \
+                           (SELECT COALESCE(MAX(position), 0) + 2 FROM agent_run_entry WHERE root_id = run.root_id) \
+                           FROM agent_run run WHERE run.id = $1"
                 .into(),
             reopen_decision: "UPDATE decision_log SET status = 'open', recovered = FALSE, decision_type = NULL, \
                               outcome_category = NULL, intent = NULL, response = NULL, model = NULL, iterations = NULL, \
@@ -248,7 +254,7 @@ impl RunStatements {
                 .into()
             },
             taken: "SELECT fence FROM agent_run WHERE id = $1 AND lease_id = $2 AND status = 'running'".into(),
-            entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?)", ENTRY_TAIL),
+            entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?, ?, ?)", ENTRY_TAIL),
             update_usage: "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
                     cached_tokens = $6 WHERE id = $1"
                 .into(),

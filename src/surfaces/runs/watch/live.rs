@@ -6,9 +6,8 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use super::Watch;
-use super::event::{PlacedEvent, RunEventKind};
-use crate::domain::ids::RunId;
+use super::{PlacedEvent, Watch};
+use crate::domain::event::Event;
 use crate::engine::agent::Begins;
 use crate::engine::live::{LiveEvent, Said};
 
@@ -18,16 +17,17 @@ const MOST_REPORTED: Duration = Duration::from_secs(5);
 /// Interval between reads without announcements: at first, and after a while without new entries.
 pub(in super::super) const LOOK: Duration = Duration::from_millis(300);
 const SELDOM: Duration = Duration::from_secs(1);
+
 impl Watch {
     /// Subscribes to live events, with the text of the current turn so far. The text of a turn is complete before the
     /// turn is written.
     pub(super) fn join(&mut self) {
-        let joined = self.agents.running.live(self.root).map(|live| live.watch());
+        let joined = self.agents.running.live(self.run).map(|live| live.watch());
         (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
     }
 
     /// Waits for more entries, or for the model's text.
-    pub(super) async fn wait(&mut self, cursor: Vec<u64>) -> Option<PlacedEvent> {
+    pub(super) async fn wait(&mut self) -> Option<PlacedEvent> {
         // The next worker asks the model again.
         if self.void {
             let run = self.under_way.keys().next().copied();
@@ -36,12 +36,12 @@ impl Watch {
                 return None;
             };
             self.under_way.remove(&run);
-            return Some(reset(cursor, run));
+            return Some(self.placed(run, Event::Reset));
         }
         let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
-            let begins = self.agents.running.begins(self.root);
-            if self.agents.running.live(self.root).is_none() {
+            let begins = self.agents.running.begins(self.run);
+            if self.agents.running.live(self.run).is_none() {
                 tokio::select! {
                     _ = timeout(self.patience, begins.wait()) => {}
                     () = stop.cancelled() => {}
@@ -52,13 +52,13 @@ impl Watch {
             return None;
         };
         if let Some(what) = said_before(&mut self.said) {
-            let reported = self.under_way.entry(self.root).or_default();
+            let reported = self.under_way.entry(self.run).or_default();
             match &what {
-                RunEventKind::Thought { text } => reported.add_thought(text),
-                RunEventKind::Delta { text } => reported.add(text),
+                Event::Thought { text } => reported.add_thought(text),
+                Event::Delta { text } => reported.add(text),
                 _ => {}
             }
-            return Some(PlacedEvent::new(cursor, self.root, what));
+            return Some(self.placed(self.run, what));
         }
         let heard = tokio::select! {
             heard = timeout(MOST_REPORTED, live.recv()) => heard,
@@ -67,15 +67,15 @@ impl Watch {
         let (run_id, what) = match heard {
             Ok(Ok(LiveEvent::Delta(run, text))) => {
                 self.under_way.entry(run).or_default().add(&text);
-                (run, RunEventKind::Delta { text: text.to_string() })
+                (run, Event::Delta { text })
             }
             Ok(Ok(LiveEvent::Thought(run, text))) => {
                 self.under_way.entry(run).or_default().add_thought(&text);
-                (run, RunEventKind::Thought { text: text.to_string() })
+                (run, Event::Thought { text })
             }
             Ok(Ok(LiveEvent::Reset(run))) => {
                 self.under_way.remove(&run);
-                (run, RunEventKind::Reset)
+                (run, Event::Reset)
             }
             Ok(Err(RecvError::Closed)) => {
                 // This process stopped executing the run, and may claim it again.
@@ -90,23 +90,18 @@ impl Watch {
                 return None;
             }
         };
-        Some(PlacedEvent::new(cursor, run_id, what))
+        Some(self.placed(run_id, what))
     }
 }
 
 /// The text of a turn from before a watcher subscribed: its thoughts, then its text, each once.
-fn said_before(said: &mut Said) -> Option<RunEventKind> {
+fn said_before(said: &mut Said) -> Option<Event> {
     let thoughts = std::mem::take(&mut said.thoughts);
     if !thoughts.is_empty() {
-        return Some(RunEventKind::Thought { text: thoughts });
+        return Some(Event::Thought { text: thoughts.into() });
     }
     let words = std::mem::take(&mut said.words);
-    (!words.is_empty()).then_some(RunEventKind::Delta { text: words })
-}
-
-/// The text sent of the current turn is void.
-pub(super) const fn reset(cursor: Vec<u64>, run: RunId) -> PlacedEvent {
-    PlacedEvent::new(cursor, run, RunEventKind::Reset)
+    (!words.is_empty()).then(|| Event::Delta { text: words.into() })
 }
 
 /// Waits for an announcement of a run that this process executes. Otherwise waits until execution starts, or for a time

@@ -1,8 +1,6 @@
-//! Watches a run: its events, read from its journal, from the beginning or from a reader's position, on any process. The
-//! text of a turn as it arrives is available only on the process that executes the run.
+//! Watches a run: its events, read from the event log, from the beginning or from a reader's position, on any process.
+//! The text of a turn as it arrives is available only on the process that executes the run.
 
-mod event;
-mod level;
 mod live;
 mod sent_turn;
 
@@ -15,23 +13,23 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use event::{Cursor, PlacedEvent, RunEvent, RunEventKind};
-use level::Level;
-use live::reset;
 pub(super) use live::{LOOK, pause};
 use sent_turn::SentTurn;
 
 use super::RunError;
 use super::work::Unrecorded;
 use crate::domain::agent_run::RunStatus;
+use crate::domain::event::{Event, Numbered, RunEvent};
 use crate::domain::ids::{RunId, TenantId};
 use crate::domain::journal::Entry;
 use crate::engine::agent::Agents;
 use crate::engine::live::{LiveEvent, Said};
 use crate::engine::log;
+use crate::engine::projection::Projection;
+use crate::ports::runs::StoredEntry;
 use crate::surfaces::StoreFailure;
 
-/// Entries per read, and their bytes without the last one. A reader that does not read holds no more of a journal than
+/// Entries per read, and their bytes without the last one. A reader that does not read holds no more of the log than
 /// this.
 const PAGE: u32 = 32;
 const PAGE_BYTES: usize = 64 << 10;
@@ -40,17 +38,30 @@ const PAGE_BYTES: usize = 64 << 10;
 const ASKED_AGAIN: u32 = 6;
 const BREATH: Duration = Duration::from_millis(250);
 
+/// An event of a run or of one that it called, with its position in the event log.
+pub type PlacedEvent = Numbered<RunEvent>;
+
+/// An entry that was read and that the reader has not received yet.
+struct Read {
+    position: u64,
+    run: RunId,
+    /// Its number in its run.
+    number: u64,
+    entry: Entry,
+}
+
 /// A reader of one run.
 pub struct Watch {
     agents: Arc<Agents>,
     /// The runs that cannot be recorded, so that waiting for them is pointless.
     unrecorded: Arc<Unrecorded>,
     tenant: TenantId,
-    root: RunId,
-    /// The run, its child run, and so on.
-    levels: Vec<Level>,
-    /// The reader's position below the current level.
-    ahead: VecDeque<u64>,
+    run: RunId,
+    /// The position of the last entry that the reader has received.
+    after: u64,
+    read: VecDeque<Read>,
+    /// What the entries of each run refer to.
+    projections: HashMap<RunId, Projection>,
     live: Option<Receiver<LiveEvent>>,
     /// The text already sent of turns that are not in the journal yet, by run.
     under_way: HashMap<RunId, SentTurn>,
@@ -77,7 +88,7 @@ impl Watch {
         unrecorded: Arc<Unrecorded>,
         tenant: TenantId,
         run: RunId,
-        cursor: Cursor,
+        after: u64,
         stop: CancellationToken,
         looks: Arc<Semaphore>,
     ) -> Self {
@@ -85,9 +96,10 @@ impl Watch {
             agents,
             unrecorded,
             tenant,
-            root: run,
-            levels: vec![Level::new(run, None)],
-            ahead: cursor.0.into(),
+            run,
+            after,
+            read: VecDeque::new(),
+            projections: HashMap::new(),
             live: None,
             under_way: HashMap::new(),
             void: false,
@@ -107,18 +119,19 @@ impl Watch {
     /// The store is unavailable.
     pub async fn is_reported(&self) -> Result<bool, StoreFailure> {
         // The end comes after the last entry.
-        let Some(last) = self.ahead.front().and_then(|had| had.checked_sub(1)) else {
+        let Some(last) = self.after.checked_sub(1) else {
             return Ok(false);
         };
         let _look = self.looks.acquire().await;
-        let run = self.agents.runs.get(&self.tenant, None, self.root).await?;
+        let run = self.agents.runs.get(&self.tenant, None, self.run).await?;
         if !run.is_some_and(|run| run.status.has_ended()) {
             return Ok(false);
         }
-        Ok(self.agents.runs.journal(self.root, last, 1).await?.is_empty())
+        Ok(self.agents.runs.events(self.run, last, 1, PAGE_BYTES).await?.is_empty())
     }
 
-    /// The next event; `None` after the last one, and when the service stops.
+    /// The next event; `None` after the last one, and when the service stops. If the future is dropped, no event is
+    /// lost.
     ///
     /// # Errors
     /// The store remains unavailable, or contains unreadable data; [`RunError::Unrecorded`] for a run that repeatedly
@@ -147,162 +160,142 @@ impl Watch {
 
     /// Handles one entry, or waits once for more.
     async fn step(&mut self) -> Result<Option<PlacedEvent>, RunError> {
-        if !self.caught_up && self.levels.last().is_some_and(|level| level.read.is_empty()) {
+        if !self.caught_up && self.read.is_empty() {
             let looks = Arc::clone(&self.looks);
             let _look = looks.acquire().await;
-            self.read().await?;
+            self.read_on().await?;
         }
-        let skip = self.ahead.front().copied();
-        let cursor = self.levels.iter().map(|level| level.after);
-        let mut cursor: Vec<u64> = cursor.collect();
-        let Some(level) = self.levels.last_mut() else {
-            self.ended = true;
-            return Ok(None);
-        };
-        let run = level.run;
-        // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
-        // events.
-        if let Some((_, Entry::ModelTurn { turn, .. })) = level.read.front()
-            && let Some(words) = self.under_way.remove(&run)
-            && !words.begin(turn)
-        {
-            return Ok(Some(reset(cursor, run)));
-        }
-        let begins_part = matches!(level.read.front(), Some((_, Entry::Resumed { .. })));
-        if begins_part && !level.enters_part() {
-            self.levels.pop();
-            self.ahead.clear();
-            return Ok(None);
-        }
-        if let Some((number, entry)) = level.read.pop_front() {
-            self.patience = LOOK;
-            level.after = number;
-            level.learn(&entry);
-            if level.is_before_its_part() {
-                return Ok(None);
+        if let Some(next) = self.read.front() {
+            let (run, number) = (next.run, next.number);
+            if !self.projections.contains_key(&run) {
+                let known = projection(&self.agents, run, number).await?;
+                self.projections.insert(run, known);
             }
-            if matches!(entry, Entry::ModelFault { .. }) {
-                self.under_way.remove(&run);
-            }
-            let child = match &entry {
-                Entry::Started { child: Some(child), .. } => Some((*child, level.part_of(*child))),
-                _ => None,
-            };
-            let event = level.event(entry);
-            // Entries that the reader has already received only update the state. If its position is within another
-            // run, reading continues there.
-            let had = skip.is_some_and(|skip| number <= skip);
-            if skip == Some(number) {
-                self.ahead.pop_front();
-            } else if !had {
-                self.ahead.clear();
-            }
-            match child {
-                Some((child, part)) if !had || skip == Some(number) => {
-                    self.levels.push(Level::new(child, Some(part)));
-                }
-                _ if skip == Some(number) => self.ahead.clear(),
-                _ => {}
-            }
-            if had {
-                return Ok(None);
-            }
-            if let Some(last) = cursor.last_mut() {
-                *last = number;
-            }
-            return Ok(event.map(|what| PlacedEvent::new(cursor, run, what)));
+            return Ok(self.handle());
         }
         if !self.caught_up
-            && let Some(reported) = self.look_up(&cursor).await?
+            && let Some(reported) = self.look_up().await?
         {
             return Ok(Some(reported));
         }
         // Entries that `look_up` found come first.
         if self.caught_up {
-            return Ok(self.wait(cursor).await);
+            return Ok(self.wait().await);
         }
         Ok(None)
     }
 
-    /// Fills the innermost level with available entries.
-    async fn read(&mut self) -> Result<(), StoreFailure> {
-        let Some(level) = self.levels.last_mut() else {
+    /// The event of the next entry, if it has one.
+    fn handle(&mut self) -> Option<PlacedEvent> {
+        let next = self.read.front()?;
+        let run = next.run;
+        // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
+        // events.
+        if let Entry::ModelTurn { turn, .. } = &next.entry
+            && let Some(words) = self.under_way.remove(&run)
+            && !words.begin(turn)
+        {
+            return Some(self.placed(run, Event::Reset));
+        }
+        let next = self.read.pop_front()?;
+        self.patience = LOOK;
+        if matches!(next.entry, Entry::ModelFault { .. }) {
+            self.under_way.remove(&run);
+        }
+        self.after = next.position;
+        let event = self.projections.entry(run).or_default().event(&next.entry);
+        event.map(|what| self.placed(run, what))
+    }
+
+    /// An event at the reader's position.
+    const fn placed(&self, run_id: RunId, what: Event) -> PlacedEvent {
+        Numbered {
+            number: self.after,
+            event: RunEvent { run_id, what },
+        }
+    }
+
+    /// Reads the entries that follow.
+    async fn read_on(&mut self) -> Result<(), StoreFailure> {
+        if !self.read.is_empty() {
             return Ok(());
-        };
-        if level.read.is_empty() {
-            let entries = entries(&self.agents, level.run, level.after).await?;
-            // The text of these turns was sent live before they were written, and late text would come after the turn.
-            // So the received text is dropped, and the subscription is renewed.
-            let turns = entries
-                .iter()
-                .any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }));
-            level.read.extend(entries);
-            if turns && self.live.is_some() {
-                self.join();
-            }
+        }
+        let logged = self.agents.runs.events(self.run, self.after, PAGE, PAGE_BYTES).await?;
+        let read = logged.iter().map(|logged| {
+            Ok(Read {
+                position: logged.position,
+                run: logged.run,
+                number: logged.entry.number,
+                entry: parsed(logged.run, &logged.entry)?,
+            })
+        });
+        self.read = read.collect::<Result<_, StoreFailure>>()?;
+        // The text of these turns was sent live before they were written, and late text would come after the turn. So
+        // the received text is dropped, and the subscription is renewed.
+        let turns = self
+            .read
+            .iter()
+            .any(|read| matches!(read.entry, Entry::ModelTurn { .. }));
+        if turns && self.live.is_some() {
+            self.join();
         }
         Ok(())
     }
 
-    /// Nothing can be read now: has this level ended, or will more come?
-    async fn look_up(&mut self, cursor: &[u64]) -> Result<Option<PlacedEvent>, RunError> {
-        let Some(run) = self.levels.last().map(|level| level.run) else {
-            return Ok(None);
-        };
+    /// Nothing can be read now: has the run ended, or will more come?
+    async fn look_up(&mut self) -> Result<Option<PlacedEvent>, RunError> {
         let looks = Arc::clone(&self.looks);
         let _look = looks.acquire().await;
-        let row = self.agents.runs.get(&self.tenant, None, run).await?;
-        let has_ended = row.as_ref().is_some_and(|row| row.status.has_ended());
-        let waits = row
-            .as_ref()
-            .is_some_and(|row| row.status == RunStatus::AwaitingConfirmation);
+        let row = self.agents.runs.get(&self.tenant, None, self.run).await?;
         // Reads what was written between the two reads.
-        self.read().await?;
-        if self.levels.last().is_some_and(|level| !level.read.is_empty()) {
+        self.read_on().await?;
+        if !self.read.is_empty() {
             return Ok(None);
         }
-        match (row, self.levels.len()) {
-            (Some(row), 1) if has_ended => {
+        match row {
+            Some(row) if row.status.has_ended() => {
                 self.ended = true;
-                let last = cursor.last().copied().unwrap_or_default() + 1;
-                // A reader that has already received the end has everything.
-                let had = self.ahead.front().is_some_and(|ahead| *ahead >= last);
-                let what = RunEventKind::End { run: Box::new(row) };
-                return Ok((!had).then(|| PlacedEvent::new(vec![last], run, what)));
+                self.after = self.after.saturating_add(1);
+                return Ok(Some(self.placed(self.run, Event::End { run: Box::new(row) })));
             }
-            (_, 2..) if has_ended || self.caller_continued().await? => {
-                self.levels.pop();
-                self.ahead.clear();
+            // It was deleted.
+            None => self.ended = true,
+            Some(row) => {
+                let waits = row.status == RunStatus::AwaitingConfirmation;
+                if !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.run) {
+                    return Err(RunError::Unrecorded(self.run));
+                }
+                self.caught_up = true;
             }
-            _ if !has_ended && !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.root) => {
-                return Err(RunError::Unrecorded(self.root));
-            }
-            _ => self.caught_up = true,
         }
         Ok(None)
     }
+}
 
-    /// Has the parent run continued? Then this run has no further events, or was never created.
-    async fn caller_continued(&self) -> Result<bool, StoreFailure> {
-        let Some(above) = self.levels.iter().rev().nth(1) else {
-            return Ok(false);
-        };
-        if !above.read.is_empty() {
-            return Ok(true);
+/// What the entries of a run from this number on refer to.
+async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projection, StoreFailure> {
+    let (mut projection, mut after) = (Projection::default(), 0);
+    while after + 1 < number {
+        let page = entries(agents, run, after).await?;
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        for (_, entry) in page.iter().take_while(|(at, _)| *at < number) {
+            projection.learn(entry);
         }
-        Ok(!self.agents.runs.journal(above.run, above.after, 1).await?.is_empty())
     }
+    Ok(projection)
 }
 
 /// The next page of a journal.
 pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
-    let stored = agents.runs.journal_within(run, after, PAGE, PAGE_BYTES).await?;
-    let read = stored.iter().map(|stored| match log::read(stored) {
-        Ok(entry) => Ok((stored.number, entry)),
-        Err(error) => {
-            tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-            Err(StoreFailure::Unavailable)
-        }
-    });
+    let stored = agents.runs.journal(run, after, PAGE).await?;
+    let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
     read.collect()
+}
+
+fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, StoreFailure> {
+    log::read(stored).map_err(|error| {
+        tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+        StoreFailure::Unavailable
+    })
 }
