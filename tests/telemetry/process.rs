@@ -30,6 +30,8 @@ pub struct Process {
 
 /// Starts it; with `traced` its spans go to the collector.
 pub async fn start(script: Vec<Reply>, database: Database, traced: bool) -> Process {
+    // The client of the tests needs it too; another test may have installed it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let directory = tempfile::tempdir().unwrap();
     let (gemini, collector) = (Gemini::scripted(script).await, Collector::start().await);
     let meta = Arc::new(Mutex::new(Vec::new()));

@@ -312,6 +312,9 @@ impl Agents {
     ) -> Result<Ended, Stop> {
         tracing::error!(run_id = %log.run, "the execution of a run panicked");
         log.is_fresh = false;
+        // The driver may have waited for a commit that is being written. The store writes in order, so that commit is in
+        // what is read after this one.
+        self.runs.renew(vec![log.hold.lease()]).await?;
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.has_ended() {
             return Ok(ended(
