@@ -40,8 +40,9 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Watches the events of a run.
 ///
 /// From the first event, or from the one after `Last-Event-ID`, until the run ends. The last event is `end`; a later
-/// request gets 204. Events of the runs that it called follow at the place of the call, under their own `run_id`. The
-/// replica that executes the run also sends partial text (`delta`); all replicas send the whole text in `turn`.
+/// request gets 204. Events of the runs that it called are among them, in the order in which they happened, under their
+/// own `run_id`. The replica that executes the run also sends partial text (`delta`); all replicas send the whole text
+/// in `turn`.
 #[utoipa::path(
     get,
     path = "/api/runs/{id}/events",

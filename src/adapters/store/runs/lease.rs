@@ -12,7 +12,8 @@ use crate::domain::ids::RunId;
 use crate::ports::runs::{Lease, Renewed};
 
 impl Batch<'_> {
-    /// Whether the lease is held, and the run under it is still running.
+    /// The last position in the event log of the lease's run; `None` if the lease is not held, or the run under it is not
+    /// running anymore.
     pub(in super::super) async fn holds(
         &self,
         conn: &mut Conn,
