@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use regex::Regex;
 use sources::{root, rust_files};
 
 /// `src/engine/act.rs` → `engine`.
@@ -94,6 +95,28 @@ fn surfaces_do_not_know_each_other() {
             if from_top || code.contains(&format!("surfaces::{to}")) {
                 invalid.push(format!("{} names {to}", path.display()));
             }
+        }
+    }
+    assert!(invalid.is_empty(), "{invalid:#?}");
+}
+
+/// A run calls other agents through a port, so the engine has no circle: what builds and drives the runs of agents uses
+/// the engine, and not the other way around.
+#[test]
+fn the_engine_does_not_name_its_agents() {
+    let engine = root().join("src/engine");
+    let named = Regex::new(r"\bagent(::|,|;|\})").unwrap();
+    let mut invalid = Vec::new();
+    for path in rust_files(&engine) {
+        let inner = path.strip_prefix(&engine).unwrap();
+        let code = code(&path);
+        let code = code.split("\n#[cfg(test)]\n").next().unwrap_or_default();
+        let mut imports = code
+            .lines()
+            .filter(|line| line.contains("use ") || line.contains("agent::"));
+        let is_root = inner == Path::new("mod.rs");
+        if !inner.starts_with("agent") && !is_root && imports.any(|line| named.is_match(line)) {
+            invalid.push(inner.display().to_string());
         }
     }
     assert!(invalid.is_empty(), "{invalid:#?}");

@@ -20,7 +20,7 @@ pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part};
 use super::agent_run::StopReason;
 use super::decision::Usage;
 use super::ids::{ActionId, RunId};
-use super::tool::Tool;
+use super::tool::{FailureCode, Tool};
 
 /// The speaker of an earlier line of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +266,15 @@ impl Entry {
         match serde_json::from_str::<OlderPrompt>(text) {
             Ok(older) => Ok(older.into()),
             Err(_) => serde_json::from_str(text),
+        }
+    }
+
+    /// The result of a call that failed without being sent.
+    #[must_use]
+    pub fn failed(call: ActionId, code: FailureCode, message: impl Into<String>) -> Self {
+        Self::Result {
+            call,
+            result: CallResult::not_sent(code, message),
         }
     }
 

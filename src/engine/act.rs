@@ -11,13 +11,14 @@ use serde_json::value::RawValue;
 
 pub(super) use self::recover::recover;
 use self::send::traced;
-use super::approvals;
 use super::gate::{self, Attempt, Decision, Delegates, Facts, Offered};
 use super::ledger::{Call, Ledger, Resolution};
-use super::log::{self, Stop};
-use super::{Durability, Engine, Run, agent, checks};
-use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
+use super::record::Durability;
+use super::run::{Engine, Run};
+use super::stop::Stop;
+use super::{approvals, checks, write};
+use crate::domain::ids::RunId;
+use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::Grant;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::commit::{Commit, Fact};
@@ -75,15 +76,15 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         }
         if run.record.log().is_some() {
             let intents = intents(engine, run, &group);
-            if !group.iter().all(|one| one.only_reads()) || log::announces(run, &intents) {
-                log::flush(engine, run, intents).await?;
+            if !group.iter().all(|one| one.only_reads()) || write::announces(run, &intents) {
+                write::flush(engine, run, intents).await?;
             }
         }
         results(engine, run, &group).await?;
         // In a separate append: one that announces nothing is written even if no task waits for it anymore.
-        log::flush(engine, run, Vec::new()).await?;
+        write::flush(engine, run, Vec::new()).await?;
     }
-    log::flush(engine, run, Vec::new()).await
+    write::flush(engine, run, Vec::new()).await
 }
 
 /// Decides once more on the approved and granted calls of a group, with what their servers offer now: right before they
@@ -111,9 +112,9 @@ async fn as_they_were<'a, 'b>(
         match decide(one.call, &facts, resolution, Attempt::First).await.outcome {
             PolicyDecision::Allow { .. } => good.push(one),
             PolicyDecision::RequireApproval { reason, .. } => {
-                run.push(failed(one.call.id, FailureCode::Denied, reason));
+                run.push(Entry::failed(one.call.id, FailureCode::Denied, reason));
             }
-            PolicyDecision::Refuse { code, message, .. } => run.push(failed(one.call.id, code, message)),
+            PolicyDecision::Refuse { code, message, .. } => run.push(Entry::failed(one.call.id, code, message)),
         }
     }
     good
@@ -142,10 +143,10 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
     let results = join_all(group.iter().map(|one| async move {
         match &one.callee {
             Callee::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
-            Callee::Agent => agent::call(engine, shared, one.call, &one.arguments).await,
+            Callee::Agent => called(shared, one.call, &one.arguments).await,
         }
     }));
-    let (results, written) = log::meanwhile(engine, run, results).await?;
+    let (results, written) = write::meanwhile(engine, run, results).await?;
     if let Some(log) = run.record.log_mut() {
         log.written = written;
     }
@@ -159,7 +160,14 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
     Ok(())
 }
 
+/// Calls another agent.
+async fn called(run: &Run, call: &Proposed, arguments: &Arc<RawValue>) -> Result<CallResult, Stop> {
+    let children = run.context.children.as_ref().ok_or(Stop::LeaseLost)?;
+    children.call(&run.record, call, arguments).await
+}
+
 const LEASE_LOST: &str = "another process may have claimed the run; the call was not sent";
+
 fn child_of(what: &Callee<'_>) -> Option<RunId> {
     matches!(what, Callee::Agent).then(RunId::new)
 }
@@ -194,12 +202,16 @@ async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> 
                 Target::Tool(tool) => allowed.push(cleared(call, Callee::Tool(tool), arguments)),
                 Target::Agent(_) => allowed.push(cleared(call, Callee::Agent, arguments)),
                 Target::Unresolved(_) | Target::Verdict(_) | Target::Unknown => {
-                    run.push(failed(call.id, FailureCode::UnknownTool, "not a tool".to_owned()));
+                    run.push(Entry::failed(
+                        call.id,
+                        FailureCode::UnknownTool,
+                        "not a tool".to_owned(),
+                    ));
                 }
             },
             PolicyDecision::Refuse { code, message, .. } => {
                 tracing::info!(decision_id = %run.record.decision.id, code = code.as_str(), "a proposed call was not run");
-                run.push(failed(call.id, code, message));
+                run.push(Entry::failed(call.id, code, message));
             }
             // Waits for an approval; `next` suspends on it.
             PolicyDecision::RequireApproval { .. } => {}
@@ -231,24 +243,13 @@ fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
         can_wait: run.can_wait(),
         grants,
         delegates: agent.map(|place| Delegates {
-            snapshot: Arc::clone(&place.bundle),
-            depth: place.settings.depth,
+            snapshot: Arc::clone(&place.snapshot),
+            depth: place.depth,
         }),
         missing: run.context.toolset.missing.clone(),
         zone: run.context.zone,
         now_us: engine.clock.now_us(),
         ..Facts::new(tenant, user, run.record.decision.surface, Arc::clone(&engine.policy))
-    }
-}
-
-pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
-    Entry::Result {
-        call,
-        result: CallResult {
-            outcome: Err(CallFailure::new(code, message)),
-            sent: false,
-            duration_us: 0,
-        },
     }
 }
 

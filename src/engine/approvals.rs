@@ -13,9 +13,9 @@ use serde_json::value::RawValue;
 pub(super) use self::outcomes::outcomes;
 pub(super) use self::text::render_call;
 use self::text::{in_a_sentence, in_short};
-use super::act::failed;
+use super::derive;
 use super::ledger::{Call, Ledger};
-use super::{Run, derive};
+use super::run::Run;
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address;
 use crate::domain::ids::{ActionId, ApprovalId};
@@ -55,12 +55,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
             continue;
         }
         let (tenant, user) = (&run.record.decision.tenant, &run.record.decision.user);
-        match place
-            .agents
-            .actions
-            .granted(tenant, user, &tool.server, &tool.name)
-            .await
-        {
+        match place.actions.granted(tenant, user, &tool.server, &tool.name).await {
             Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::to_policy)),
             Err(error) => {
                 tracing::warn!(run_id = %run.record.decision.id, %error, "grants cannot be read, so the call needs an approval")
@@ -192,7 +187,7 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
             ActionStatus::Approved if asked == Some(false) => {
                 tracing::error!(action_id = %action.id, "the arguments of an approval request are not those of its call");
                 let message = "the approved arguments are not those of this call: the approval request was changed in the database";
-                run.push(failed(action.id, FailureCode::Denied, message.to_owned()));
+                run.push(Entry::failed(action.id, FailureCode::Denied, message.to_owned()));
                 continue;
             }
             ActionStatus::Approved => true,
@@ -220,7 +215,7 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     }
     for call in cannot_be_asked(run, actions) {
         let message = "it requires approval, and its tool was changed or removed since it was called";
-        run.push(failed(call, FailureCode::Unavailable, message.to_owned()));
+        run.push(Entry::failed(call, FailureCode::Unavailable, message.to_owned()));
     }
 }
 
@@ -242,7 +237,7 @@ fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
     match &call.proposed.target {
         Target::Tool(tool) => Some(ToolRef::from(&**tool)),
         Target::Agent(name) => {
-            let member = run.context.agent.as_ref()?.bundle.get(name)?;
+            let member = run.context.agent.as_ref()?.snapshot.get(name)?;
             Some(ToolRef {
                 server: AGENTS.into(),
                 name: Arc::clone(name),

@@ -7,7 +7,8 @@ use tracing::Instrument;
 
 use super::ledger::{Call, Ledger};
 use super::limits::AtLimit;
-use super::{Engine, Run, checks, next, spans};
+use super::run::{Engine, Run};
+use super::{attempt, checks, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
@@ -15,7 +16,7 @@ use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, Model
 
 /// The mode in force: that of the last prompt since the last resume.
 fn mode(journal: &[Entry]) -> &CallMode {
-    let prompts = next::current(journal).iter().rev().filter_map(|entry| match entry {
+    let prompts = attempt::current(journal).iter().rev().filter_map(|entry| match entry {
         Entry::Prompted { mode, .. } => Some(mode),
         _ => None,
     });
@@ -36,7 +37,7 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
     let now = engine.clock.instant();
     let elapsed = run.record.elapsed(now);
     let left = match (
-        next::soft_stop(next::current(&run.record.journal)),
+        next::soft_stop(attempt::current(&run.record.journal)),
         run.context.limits.at_limit,
     ) {
         (Some((_, since)), AtLimit::SumUp { grace }) => Some((since + grace).saturating_sub(elapsed)),
@@ -93,7 +94,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     match outcome {
         Ok(turn) => {
             let mut calls = Vec::new();
-            for (sequence, call) in (calls_so_far(&run.record.journal) + 1..).zip(turn.calls()) {
+            for (sequence, call) in (attempt::proposed(&run.record.journal) + 1..).zip(turn.calls()) {
                 calls.push(Proposed {
                     id: ActionId::new(),
                     sequence,
@@ -136,12 +137,6 @@ async fn route(run: &Run, call: &FunctionCall) -> Target {
             Target::Verdict(read.unwrap_or_else(Err))
         }
     }
-}
-
-/// The number of calls proposed so far.
-pub(super) fn calls_so_far(journal: &[Entry]) -> u32 {
-    let calls = journal.iter().map(|entry| entry.calls().len());
-    u32::try_from(calls.sum::<usize>()).unwrap_or(u32::MAX)
 }
 
 /// For every turn with calls, in order, the responses to its calls in the order of the calls.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Ending;
 use super::ledger::{Call, Ledger};
+use super::next::Ending;
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};

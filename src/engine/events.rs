@@ -2,7 +2,6 @@
 
 use tokio::sync::mpsc;
 
-use super::Run;
 use super::projection::Projection;
 use crate::domain::event::{Event, Numbered};
 use crate::domain::ids::ActionId;
@@ -49,6 +48,21 @@ impl EventSink {
         });
     }
 
+    /// Sends the event of an entry that is appended to this journal.
+    pub(super) fn entry(&mut self, journal: &[Entry], entry: &Entry) {
+        let is_refused = |id: &ActionId| {
+            let started = |entry: &Entry| matches!(entry, Entry::Started { call, .. } if call == id);
+            !journal.iter().rev().any(started)
+        };
+        let Some(event) = self.projection.event(entry) else {
+            return;
+        };
+        match entry {
+            Entry::Result { call, .. } if is_refused(call) => self.refused(event),
+            _ => self.tell(event),
+        }
+    }
+
     /// Reports that a call was not run, up to a maximum; the answer lists them all.
     fn refused(&mut self, event: Event) {
         self.refused += 1;
@@ -73,24 +87,5 @@ impl EventSink {
                 event,
             });
         }
-    }
-}
-
-impl Run {
-    /// Appends an entry and sends its event.
-    pub(super) fn push(&mut self, entry: Entry) {
-        let is_refused = |id: &ActionId| {
-            let started = |entry: &Entry| matches!(entry, Entry::Started { call, .. } if call == id);
-            !self.record.journal.iter().rev().any(started)
-        };
-        if let Some(sink) = &mut self.context.events
-            && let Some(event) = sink.projection.event(&entry)
-        {
-            match &entry {
-                Entry::Result { call, .. } if is_refused(call) => sink.refused(event),
-                _ => sink.tell(event),
-            }
-        }
-        self.record.journal.push(entry);
     }
 }

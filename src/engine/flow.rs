@@ -8,13 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::agent::AgentContext;
+use super::agent_context::AgentContext;
+use super::attempt::{self, current, own};
 use super::ledger::{Call, Ledger};
 use super::limits::Limits;
-use super::log::CutStep;
-use super::next::{Ending, Next, current};
-use super::record::own;
-use super::{Run, ask};
+use super::next::{Ending, Next};
+use super::stop::CutStep;
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
@@ -173,14 +172,14 @@ pub(super) fn total(journal: &[Entry]) -> (u32, Usage) {
 ///
 /// # Errors
 /// The inputs would be too long; the error names the text and the limit.
-pub(super) fn step(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
-    let (agent, arguments) = match run.context.agent.as_ref() {
-        Some(place) => arguments(place, &run.record.journal, step)?,
+pub(super) fn step(place: Option<&AgentContext>, journal: &[Entry], step: u32, round: u32) -> Result<Entry, String> {
+    let (agent, arguments) = match place {
+        Some(place) => arguments(place, journal, step)?,
         None => (String::new(), Map::new()),
     };
     let call = Proposed {
         id: ActionId::new(),
-        sequence: ask::calls_so_far(&run.record.journal) + 1,
+        sequence: attempt::proposed(journal) + 1,
         target: Target::Agent(Arc::from(agent.as_str())),
         call: FunctionCall {
             id: None,
@@ -209,7 +208,7 @@ fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(Stri
     let mut length: usize = 0;
     let known = |name: &str| known(place, flow, journal, at, name);
     let mut arguments = Map::new();
-    let takes = place.bundle.get(&step.agent).map(|member| &member.definition.inputs);
+    let takes = place.snapshot.get(&step.agent).map(|member| &member.definition.inputs);
     for (name, takes) in takes.into_iter().flatten() {
         let value = match step.input.get(name) {
             Some(template) => rendered(template, known).map_err(|what| too_long(name, what))?,

@@ -4,6 +4,7 @@ mod calls;
 
 use std::time::Duration;
 
+use super::attempt::{current, iterations, tokens};
 use super::ledger::Ledger;
 use super::limits::{AtLimit, Limits};
 use crate::domain::agent_run::StopReason;
@@ -225,15 +226,6 @@ fn in_doubt_child_runs(journal: &[Entry]) -> Option<Next<'_>> {
     (!in_doubt.is_empty()).then_some(Next::Recover(in_doubt))
 }
 
-/// The entries that count against the limits: those since the last resume.
-pub(super) fn current(journal: &[Entry]) -> &[Entry] {
-    let resumed = journal.iter().rposition(|entry| matches!(entry, Entry::Resumed { .. }));
-    match resumed {
-        None => journal,
-        Some(at) => &journal[at..],
-    }
-}
-
 /// The soft stop, and when it happened.
 pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
     journal.iter().rev().find_map(|entry| match entry {
@@ -246,25 +238,6 @@ pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
         }
         _ => None,
     })
-}
-
-/// The number of model calls so far.
-#[must_use]
-pub fn iterations(journal: &[Entry]) -> u32 {
-    let count = journal
-        .iter()
-        .filter(|entry| matches!(entry, Entry::ModelTurn { .. } | Entry::ModelFault { .. }))
-        .count();
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn tokens(journal: &[Entry]) -> u64 {
-    let used = journal.iter().map(|entry| match entry {
-        Entry::ModelTurn { turn, .. } => turn.usage.total(),
-        Entry::ModelFault { usage, .. } => usage.total(),
-        _ => 0,
-    });
-    used.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::attempt::{current, iterations, own};
 use super::derive::{self, Derived};
 use super::ledger::{Call, Ledger};
 use super::log::Log;
-use super::next::current;
-use super::{Run, Strategy, approvals, iterations};
+use super::strategy::Strategy;
 use crate::domain::budget::Held;
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
@@ -20,7 +20,7 @@ use crate::domain::journal::{CallFailure, CallResult, Entry, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::ports::claims::StoredAnswer;
-use crate::ports::commit::{ActionOutcome, Spent};
+use crate::ports::commit::Spent;
 use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision};
 
 /// A run's row and journal, and how they become durable: enough to close it.
@@ -143,11 +143,6 @@ impl Record {
         }
     }
 
-    /// Outcomes of actions in the entries that are not written yet.
-    pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
-        approvals::outcomes(&self.journal, self.written())
-    }
-
     /// Outcomes of side effects in the entries that are not written yet.
     pub(super) fn ended(&self) -> Option<(OpenDecision, Vec<CallRecord>)> {
         let written = self.written();
@@ -179,15 +174,6 @@ impl Record {
         }
         let (steps, usage) = strategy.total(&self.journal);
         with_flows(log, steps, usage)
-    }
-}
-
-impl Run {
-    /// Gives every open call a result that states how far it came.
-    pub(super) fn close_calls(&mut self, why: &str, harmless: FailureCode) {
-        for result in unfinished_calls(&self.record, why, harmless) {
-            self.push(result);
-        }
     }
 }
 
@@ -257,14 +243,6 @@ fn of_attempt<'a>(ledger: &'a Ledger<'_>, journal: &[Entry]) -> impl Iterator<It
         let calls_agent = matches!(call.proposed.target, Target::Agent(_));
         !before.contains(&call.id()) || (calls_agent && call.has_result_from(resumed))
     })
-}
-
-/// The entries that the run's decision is about: all, but for those of runs of before that it resumed.
-#[must_use]
-pub fn own(journal: &[Entry]) -> &[Entry] {
-    let other = |entry: &Entry| matches!(entry, Entry::Resumed { from: Some(_), .. });
-    let begins = journal.iter().rposition(other).unwrap_or_default();
-    journal.get(begins..).unwrap_or_default()
 }
 
 fn call_record(call: &Call<'_>) -> CallRecord {

@@ -7,7 +7,7 @@
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::{Engine, Run};
+use super::run::{Engine, Run};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallResult, ModelTurn};

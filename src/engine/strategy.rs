@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::attempt::{iterations, own};
 use super::limits::Limits;
-use super::next::{self, Next, iterations};
-use super::{derive, flow, record};
+use super::next::{self, Next};
+use super::{derive, flow};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Flow;
 use crate::domain::journal::Entry;
@@ -40,7 +41,7 @@ impl Strategy {
     /// The model calls and tokens of a run, over all its attempts: its own, or those of its steps.
     #[must_use]
     pub fn total(&self, journal: &[Entry]) -> (u32, Usage) {
-        let own = record::own(journal);
+        let own = own(journal);
         match self {
             Self::Turns => (iterations(own), derive::usage(own)),
             Self::Steps(_) => flow::total(journal),

@@ -2,7 +2,7 @@
 //! (promise 3, DESIGN.md section 8). No lease is renewed here, and scripted durations advance the clock.
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
-use gavel::engine::log::Stop;
+use gavel::engine::stop::Stop;
 use serde_json::json;
 
 use crate::in_doubt::{BOSS, CLERK, go};

@@ -11,9 +11,11 @@ use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, U
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::domain::policy::Policy;
 use gavel::engine::Engine;
-use gavel::engine::agent::{Agents, DefinitionSnapshot, Ended, Fresh, Given, Models, OnReject, Running, Settings};
+use gavel::engine::agent::{Agents, Ended, Fresh, Given, Models, OnReject, Running, Settings};
 use gavel::engine::live::Live;
-use gavel::engine::log::{self, Halt, Stop};
+use gavel::engine::log::{self, Halt};
+use gavel::engine::snapshot::DefinitionSnapshot;
+use gavel::engine::stop::Stop;
 use gavel::ports::clock::Clock;
 use gavel::ports::commit::Recorder;
 use gavel::ports::records::OpenDecision;

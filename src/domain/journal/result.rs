@@ -53,6 +53,18 @@ impl WordsOf {
     }
 }
 
+impl CallResult {
+    /// A call that failed without being sent, with gavel's own text.
+    #[must_use]
+    pub fn not_sent(code: FailureCode, message: impl Into<String>) -> Self {
+        Self {
+            outcome: Err(CallFailure::new(code, message)),
+            sent: false,
+            duration_us: 0,
+        }
+    }
+}
+
 impl CallFailure {
     /// A failure with gavel's own text.
     #[must_use]

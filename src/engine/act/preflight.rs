@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::super::ledger::{Call, Ledger};
-use super::super::{Engine, Run};
+use super::super::run::{Engine, Run};
 use super::send::{Nth, attempt};
-use super::{Callee, Cleared, cleared, failed};
+use super::{Callee, Cleared, cleared};
 use crate::domain::canonical;
 use crate::domain::journal::{Entry, PolicyDecision, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
@@ -47,7 +47,7 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
             Some(CallReply::Failed(failure))
                 if matches!(failure.code, FailureCode::AuthRequired | FailureCode::InvalidArguments) =>
             {
-                run.push(failed(id, failure.code, failure.message));
+                run.push(Entry::failed(id, failure.code, failure.message));
             }
             Some(CallReply::Data(data)) => {
                 let said: Ready = serde_json::from_str(data.get()).unwrap_or_default();

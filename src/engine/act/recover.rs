@@ -6,10 +6,11 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::super::ledger::{Call, Ledger};
-use super::super::log::{self, Stop};
-use super::super::{Engine, Run, agent, spans};
+use super::super::run::{Engine, Run};
+use super::super::stop::Stop;
+use super::super::{spans, write};
 use super::send::retry_call;
-use super::{Callee, Cleared, cleared, started};
+use super::{Callee, Cleared, called, cleared, started};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 
@@ -27,12 +28,13 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
         let result = match (&call.target, allowed) {
             (Target::Agent(_), Some(arguments)) => {
                 let one = cleared(call, Callee::Agent, arguments);
-                let (child, again) = agent::resume_child(run, call).await?;
+                let children = run.context.children.as_ref().ok_or(Stop::LeaseLost)?;
+                let (child, again) = children.continuing(&run.record, call).await?;
                 if again {
                     started(engine, run, &one, Some(child));
-                    log::flush(engine, run, Vec::new()).await?;
+                    write::flush(engine, run, Vec::new()).await?;
                 }
-                agent::call(engine, run, call, &one.arguments).await?
+                called(run, call, &one.arguments).await?
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
                 if is_too_late(engine, first_started_us, tool) {
@@ -48,7 +50,7 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
         };
         run.push(Entry::Result { call: call.id, result });
     }
-    log::flush(engine, run, Vec::new()).await
+    write::flush(engine, run, Vec::new()).await
 }
 
 /// How long after its start a call may be sent again. Later, the tool may have forgotten its key, so the call would be

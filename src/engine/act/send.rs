@@ -11,7 +11,8 @@ use tracing::Span;
 
 use super::super::gate::{Attempt, Facts, Offered};
 use super::super::ledger::{Call, Ledger};
-use super::super::{Engine, Run, approvals, spans};
+use super::super::run::{Engine, Run};
+use super::super::{approvals, spans};
 use super::{Cleared, LEASE_LOST, decide, facts, offered};
 use crate::domain::journal::{CallFailure, CallResult, PolicyDecision};
 use crate::domain::tool::{FailureCode, Tool};

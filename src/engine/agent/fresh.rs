@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Agents, DefinitionSnapshot, Settings, Unfinished, prepare};
+use super::given::Given;
+use super::texts::{task, to_message};
+use super::{Agents, Unfinished};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::decision::Outcome;
 use crate::domain::journal::Entry;
@@ -28,28 +29,18 @@ pub struct Fresh {
     pub(super) registered: Unfinished,
 }
 
-/// What a run is prepared from, as its row stores it.
-pub struct Given {
-    /// The definitions that it needs, with its own.
-    pub bundle: Arc<DefinitionSnapshot>,
-    /// Its settings.
-    pub settings: Settings,
-    /// Its inputs.
-    pub input: Map<String, Value>,
-}
-
 impl Fresh {
     /// For a run to be created. Adds the task to the entries that are written with its row.
     #[must_use]
     pub fn of(agents: &Agents, new: &mut NewRun, given: Given) -> Self {
         let at_us = new.decision.created_at;
         // A task that cannot be rendered ends the run, once it exists.
-        let task = given.bundle.get(&new.agent).and_then(|member| {
+        let words = given.bundle.get(&new.agent).and_then(|member| {
             let strategy = given.settings.strategy(&member.definition);
-            prepare::task(&member.definition, &strategy, &given.settings, &given.input).ok()?
+            task(&member.definition, &strategy, &given.settings, &given.input).ok()?
         });
-        let journal: Vec<_> = task
-            .map(|task| prepare::to_message(&task, at_us, given.settings.zone))
+        let journal: Vec<_> = words
+            .map(|words| to_message(&words, at_us, given.settings.zone))
             .into_iter()
             .collect();
         new.entries = journal.iter().map(|entry| first(entry, at_us)).collect();

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use super::Agents;
-use super::call::unread;
+use super::prepare::Parts;
+use super::{Agents, Settings};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Entry, Speaker};
 use crate::domain::thread::{MessageKind, MessageRole};
-use crate::engine::log::{self, Log, Stop};
+use crate::engine::ledger::Ledger;
+use crate::engine::log::{self, Log};
+use crate::engine::next::Ending;
 use crate::engine::notices;
+use crate::engine::stop::Stop;
 use crate::ports::BoxFuture;
 use crate::ports::runs::{StoredEntry, StoredRun};
 
@@ -57,7 +60,7 @@ impl Clock {
 impl Agents {
     /// The earlier messages of a run's thread: the latest ones that fit into the prompt.
     pub(super) async fn said_before(&self, run: RunId) -> Result<Vec<(Speaker, String)>, Stop> {
-        let said = self.actions.history(run, MOST_HISTORY).await.map_err(unread)?;
+        let said = self.actions.history(run, MOST_HISTORY).await?;
         let mut room = HISTORY_BYTES;
         let lines = said
             .into_iter()
@@ -85,7 +88,7 @@ impl Agents {
 
     /// The run and its history, or why the history cannot be read. Records in the log how much of it is written.
     pub(super) async fn read(&self, log: &mut Log) -> Result<(StoredRun, Result<History, String>), Stop> {
-        let stored = self.runs.load(log.run).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
+        let stored = self.runs.load(log.run).await?.ok_or(Stop::LeaseLost)?;
         let history = self.history(log.run).await?;
         if let Ok(history) = &history {
             log.written = history.journal.len();
@@ -111,7 +114,7 @@ impl Agents {
     ) -> Result<Result<(), String>, Stop> {
         let mut after = 0;
         loop {
-            let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
+            let page = self.runs.journal(run, after, PAGE).await?;
             for stored in &page {
                 match log::read(stored) {
                     Ok(entry) => take(stored, entry),
@@ -141,4 +144,46 @@ impl Agents {
             Ok(clock.last.max(began + self.clock(called).await?))
         })
     }
+
+    /// The journal, with what this process adds to it before the first step. Returns it unchanged with an ending if
+    /// the run cannot begin.
+    pub(super) fn continued(
+        &self,
+        parts: &Parts,
+        stored: &StoredRun,
+        mut journal: Vec<Entry>,
+        begins: bool,
+    ) -> Result<Vec<Entry>, (Vec<Entry>, Ending)> {
+        let taken_up_again = stored.origin.parent().is_none() && stored.takes > 1;
+        let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
+        if journal.is_empty() {
+            match parts.first_entry(self.engine.clock.now_us()) {
+                Ok(entry) => journal.extend(entry),
+                Err(ending) => return Err((journal, ending)),
+            }
+        } else if is_resumed(&journal) {
+            journal.extend(settled(&journal, stored));
+            if parts.strategy.flow().is_none() {
+                journal.push(notices::resumed());
+            }
+        }
+        if (!begins || taken_up_again) && !handed_over {
+            // The previous process died, or could not continue.
+            journal.push(Entry::Recovered);
+        }
+        Ok(journal)
+    }
+}
+
+/// Is a run about to make its first step since it was resumed?
+pub(super) fn is_resumed(journal: &[Entry]) -> bool {
+    matches!(journal.last(), Some(Entry::Resumed { .. }))
+}
+
+/// The user's answers about in-doubt calls, given when the run was resumed.
+fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
+    let settings = Settings::read(&stored.settings);
+    let ledger = Ledger::of(journal);
+    let in_doubt = ledger.calls().filter(|call| call.is_in_doubt());
+    in_doubt.filter_map(|call| settings.settled(call.id())).collect()
 }

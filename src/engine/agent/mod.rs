@@ -3,34 +3,34 @@
 //! A child run has its own journal, decision and limits. It shares with its parent the call that it answers, the
 //! parent's time limit and cancellation, and the lease of the outermost run.
 
-mod bundle;
 mod call;
 mod drive;
 mod ended;
+mod finish;
 mod fresh;
+mod given;
 mod history;
+mod outcome;
 mod prepare;
 mod running;
 mod settings;
+mod summary;
+mod texts;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-use tokio::sync::Mutex;
-
-pub use bundle::{DefinitionSnapshot, Member};
-pub(super) use call::{call, cancel_called, resume_child};
 pub use ended::Ended;
-pub use fresh::{Fresh, Given};
+pub use fresh::Fresh;
+pub use given::Given;
 pub use running::{Begins, Running, Unfinished};
 pub use settings::{Left, Round, Settings};
 
 pub use super::limits::OnReject;
 
-use super::Engine;
+use super::run::Engine;
 use crate::domain::definition::{Definition, Provider};
-use crate::domain::ids::ProjectId;
 use crate::ports::actions::Actions;
 use crate::ports::model::Model;
 use crate::ports::runs::Runs;
@@ -79,22 +79,4 @@ impl Models {
             None => Err(format!("its model provider {name} is not configured; set {settings}")),
         }
     }
-}
-
-/// The context of an agent's run.
-pub struct AgentContext {
-    /// Shared by all runs.
-    pub(super) agents: Arc<Agents>,
-    /// The definitions that the run needs.
-    pub(super) bundle: Arc<DefinitionSnapshot>,
-    /// The agent's own definition.
-    pub(super) definition: Arc<Definition>,
-    /// The project.
-    pub(super) project: ProjectId,
-    /// The inputs.
-    pub(super) input: Map<String, Value>,
-    /// Its limits and settings.
-    pub(super) settings: Settings,
-    /// Held while a child run is driven.
-    pub(super) calling: Arc<Mutex<()>>,
 }

@@ -1,22 +1,27 @@
 //! Builds a run from a definition, inputs and settings (D-R1 to D-R3).
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono_tz::Tz;
 use serde_json::{Map, Value};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentContext, Agents, DefinitionSnapshot, Given, Round, Settings};
+use super::call::Children;
+use super::given::{Given, Known};
+use super::texts::{rendered, task, to_message};
+use super::{Agents, Settings};
 use crate::domain::definition::{Approval, Definition, Field};
 use crate::domain::journal::{Entry, Target};
-use crate::domain::templates::{MOST_RENDERED, RenderError, Template};
+use crate::engine::agent_context::AgentContext;
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
-use crate::engine::toolset::clash;
+use crate::engine::record::{Durability, Record};
+use crate::engine::run::{Context, Run};
+use crate::engine::snapshot::DefinitionSnapshot;
+use crate::engine::strategy::Strategy;
+use crate::engine::toolset::{Toolset, clash};
 use crate::engine::verdict::VerdictFunction;
-use crate::engine::{Context, Durability, Record, Run, Strategy, Toolset, context, flow};
 use crate::ports::model::Declaration;
 use crate::ports::runs::StoredRun;
 use crate::ports::tools::Catalog;
@@ -47,33 +52,6 @@ pub(super) struct Unable {
 impl From<Ending> for Unable {
     fn from(ending: Ending) -> Self {
         Self { ending, detail: None }
-    }
-}
-
-/// What is known of a run before its row is read.
-pub(super) enum Known<'a> {
-    Nothing,
-    /// The definitions of the run that called it.
-    Bundle(&'a Arc<DefinitionSnapshot>),
-    All(Given),
-}
-
-impl Known<'_> {
-    fn read(self, stored: &StoredRun) -> Result<Given, Ending> {
-        let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
-        let known = match self {
-            Self::All(given) => return Ok(given),
-            Self::Bundle(bundle) => Some(bundle),
-            Self::Nothing => None,
-        };
-        Ok(Given {
-            bundle: DefinitionSnapshot::read_once(&stored.snapshot, known)
-                .map_err(|error| unable("its definition cannot be read", &error))?,
-            settings: serde_json::from_str(stored.settings.get())
-                .map_err(|error| unable("its settings cannot be read", &error))?,
-            input: serde_json::from_str(stored.input.get())
-                .map_err(|error| unable("its inputs cannot be read", &error))?,
-        })
     }
 }
 
@@ -219,7 +197,14 @@ impl Parts {
             find_tools(entry, &self.toolset);
         }
         let began = agents.engine.clock.instant();
-        let settings = self.definition.model.clone();
+        let limits = self.settings.limits(self.output_due);
+        let agent = AgentContext {
+            definition: Arc::clone(&self.definition),
+            snapshot: Arc::clone(&self.bundle),
+            input: self.input,
+            depth: self.settings.depth,
+            actions: Arc::clone(&agents.actions),
+        };
         Run {
             record: Record {
                 journal,
@@ -228,103 +213,31 @@ impl Parts {
             },
             context: Context {
                 system: self.system,
-                settings: Arc::new(settings),
+                settings: Arc::new(self.definition.model.clone()),
                 approval: self.definition.approval,
                 floor: self.settings.floor.unwrap_or(Approval::Never),
                 zone: self.settings.zone,
                 toolset: self.toolset,
                 history: Vec::new(),
-                strategy: self.strategy,
-                limits: self.settings.limits(self.output_due),
+                strategy: self.strategy.clone(),
+                limits,
                 traceparent: self.settings.traceparent.clone(),
                 events: None,
-                cancel,
-                agent: Some(AgentContext {
+                cancel: cancel.clone(),
+                agent: Some(agent),
+                children: Some(Arc::new(Children {
                     agents: Arc::clone(agents),
-                    bundle: self.bundle,
-                    definition: self.definition,
                     project: stored.project.clone(),
-                    input: self.input,
+                    definition: self.definition,
+                    snapshot: self.bundle,
                     settings: self.settings,
-                    calling: Arc::default(),
-                }),
+                    strategy: self.strategy,
+                    limits,
+                    cancel,
+                    driving: Mutex::default(),
+                })),
             },
         }
-    }
-}
-
-/// The first message to the model; for a flow, its steps have one instead.
-pub(super) fn task(
-    definition: &Definition,
-    strategy: &Strategy,
-    settings: &Settings,
-    input: &Map<String, Value>,
-) -> Result<Option<String>, Ending> {
-    let Some(prompt) = definition.prompt.as_ref().filter(|_| strategy.flow().is_none()) else {
-        return Ok(None);
-    };
-    let words = rendered(Field::Query, &prompt.query, definition, input)?;
-    with_round(words, settings.round.as_ref(), definition).map(Some)
-}
-
-/// The task as the first entry of a journal.
-pub(super) fn to_message(task: &str, now_us: i64, zone: Option<Tz>) -> Entry {
-    Entry::User(context::message(task, now_us, zone, &[]))
-}
-
-/// The task, followed by the text about the current round.
-fn with_round(words: String, round: Option<&Round>, definition: &Definition) -> Result<String, Ending> {
-    let Some(round) = round else { return Ok(words) };
-    let words = words + &round_message(round);
-    match words.len() {
-        length if length > MOST_RENDERED => {
-            let what = format!(
-                "with the result of the previous round, {}",
-                RenderError::TooLong(length)
-            );
-            Err(too_long(Field::Query, definition, &what))
-        }
-        _ => Ok(words),
-    }
-}
-
-fn too_long(field: Field, definition: &Definition, what: &str) -> Ending {
-    Ending::TooLong(format!(
-        "{} of the agent {:?}: {what}",
-        field.portable(),
-        definition.name
-    ))
-}
-
-/// The text about the current round, which follows the task.
-fn round_message(round: &Round) -> String {
-    let mut words = format!(
-        "\n\nThis is round {} of at most {}. When nothing is left to improve, end with exit_loop.",
-        round.number, round.of
-    );
-    if let Some(before) = &round.before {
-        words.push_str("\nThe result of the previous round:\n<result>\n");
-        words.push_str(before);
-        words.push_str("\n</result>");
-    }
-    words
-}
-
-/// A text with its inputs inserted: strings unchanged, other values as JSON, absent optional inputs as nothing.
-fn rendered(field: Field, text: &str, definition: &Definition, input: &Map<String, Value>) -> Result<String, Ending> {
-    let value = |name: &str| match input.get(name) {
-        Some(value) => Some(flow::text(value)),
-        None if definition.inputs.contains_key(name) => Some(String::new()),
-        None => None,
-    };
-    // Checked when the definition was read: each placeholder is an input.
-    let Ok(template) = Template::parse(text) else {
-        return Ok(text.to_owned());
-    };
-    match template.render(value) {
-        Ok(rendered) => Ok(rendered),
-        Err(RenderError::Missing(_)) => Ok(text.to_owned()),
-        Err(error) => Err(too_long(field, definition, &error.to_string())),
     }
 }
 

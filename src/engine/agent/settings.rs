@@ -14,8 +14,8 @@ use crate::domain::definition::{Approval, Definition, Flow};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
-use crate::engine::Strategy;
 use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME};
+use crate::engine::strategy::Strategy;
 
 /// The settings of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

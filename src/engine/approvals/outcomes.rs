@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::ledger::{Call, Ledger};
+use super::super::record::Record;
 use super::text::{in_a_sentence, render_call};
 use crate::domain::action::ActionStatus;
 use crate::domain::journal::{CallResult, Entry, Target};
@@ -18,9 +19,10 @@ const MOST_ID: usize = 200;
 
 const MOST_RECEIPT: usize = 64 * 1024;
 
-/// Outcomes of actions in the entries from `since` on.
-pub(in super::super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
-    let new = &journal[since.min(journal.len())..];
+/// Outcomes of actions in the entries of a record that are not written yet.
+pub(in super::super) fn outcomes(record: &Record) -> Vec<ActionOutcome> {
+    let journal = &record.journal;
+    let new = &journal[record.written().min(journal.len())..];
     if !new.iter().any(|entry| matches!(entry, Entry::Result { .. })) {
         return Vec::new();
     }

@@ -7,7 +7,7 @@ use chrono_tz::Tz;
 use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{Grant, Policy};
-use crate::engine::agent::DefinitionSnapshot;
+use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::toolset::Missing;
 
 /// What is known about a run when its calls are decided.

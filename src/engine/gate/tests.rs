@@ -10,8 +10,8 @@ use crate::domain::ids::{ActionId, TenantId, UserId};
 use crate::domain::nesting;
 use crate::domain::policy::{Grant, Policy};
 use crate::domain::tool::{ApprovalDefault, Tool};
-use crate::engine::agent::DefinitionSnapshot;
 use crate::engine::limits::MOST_DEPTH;
+use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::testing::{call_of, function_call, raw, tool_with};
 
 fn facts() -> Facts {

@@ -330,6 +330,7 @@ impl Chat {
                 events,
                 cancel: self.stop.child_token(),
                 agent: None,
+                children: None,
             },
         };
         if let Some(sink) = &mut run.context.events {

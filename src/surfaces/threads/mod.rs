@@ -27,7 +27,8 @@ use crate::domain::policy::THREAD;
 use crate::domain::text;
 pub use crate::domain::thread::{OnReject, WhileBusy};
 use crate::domain::thread::{Thread, ThreadSummary};
-use crate::engine::agent::{DefinitionSnapshot, Settings};
+use crate::engine::agent::Settings;
+use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::actions::Actions;
 
 /// Every side effect requires approval, whatever an agent's definition or a tool's setting says.

@@ -22,7 +22,8 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{RunId, TenantId};
 use crate::engine::agent::Fresh;
 use crate::engine::live::Live;
-use crate::engine::log::{Halt, Stop};
+use crate::engine::log::Halt;
+use crate::engine::stop::Stop;
 use crate::ports::runs::{Hold, Lease};
 
 /// How long an interrupted run may take to record the interruption in its journal.

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::toolset::Toolset;
+use super::verdict::OutputContract;
 use crate::domain::canonical;
 use crate::domain::definition::{Agents, Definition, Form};
-use crate::engine::Toolset;
-use crate::engine::verdict::OutputContract;
 use crate::ports::runs::Snapshot;
 
 /// An agent and every agent that it can call, directly or indirectly, by name.

@@ -1,0 +1,232 @@
+//! Ends a run: its row, the rest of its journal and its decision, in one commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ended::{Ended, exits_loop};
+use super::prepare::Unable;
+use super::summary::{final_message, lacks_model_summary, recovered_from, summarize};
+use super::texts::formatted;
+use super::{Agents, fresh};
+use crate::domain::action::ActionStatus;
+use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::domain::ids::RunId;
+use crate::domain::journal::Entry;
+use crate::domain::thread;
+use crate::domain::tool::FailureCode;
+use crate::engine::attempt::iterations;
+use crate::engine::ledger::{Call, Ledger};
+use crate::engine::limits::Limits;
+use crate::engine::log::Log;
+use crate::engine::next::Ending;
+use crate::engine::record::{self, Durability, Record};
+use crate::engine::run::Context;
+use crate::engine::stop::Stop;
+use crate::engine::strategy::Strategy;
+use crate::engine::{approvals, derive, flow, write};
+use crate::ports::commit::{Committed, Fact, RunEnd};
+use crate::ports::runs::{RunState, StoredRun};
+
+impl Agents {
+    /// Ends a run that cannot start or continue.
+    pub(super) async fn unable(
+        self: &Arc<Self>,
+        stored: &StoredRun,
+        journal: Vec<Entry>,
+        log: Log,
+        Unable { ending, detail }: Unable,
+    ) -> Result<Ended, Stop> {
+        let began = self.engine.clock.instant();
+        let mut record = Record {
+            journal,
+            fault_detail: detail,
+            ..Record::new(stored.decision.clone(), Durability::Log(log), began)
+        };
+        // The step of a flow stays open, so that it can be resumed.
+        let is_flow = record.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));
+        if !(is_flow && matches!(ending, Ending::Waiting(_))) {
+            let why = "the run could not continue";
+            let results = record::unfinished_calls(&record, why, FailureCode::Unavailable);
+            record.journal.extend(results);
+        }
+        self.finish(stored, record, None, &ending).await
+    }
+
+    /// Writes the run's row, the rest of its journal and its decision, in one commit.
+    ///
+    /// `context` is absent if the run could not be prepared.
+    // Longer than a screen: every fact of the one commit that ends a run, each derived once.
+    pub(super) async fn finish(
+        &self,
+        stored: &StoredRun,
+        mut record: Record,
+        context: Option<&Context>,
+        ending: &Ending,
+    ) -> Result<Ended, Stop> {
+        let own = record.own();
+        let is_fresh = record.log().is_some_and(|log| log.is_fresh);
+        let place = context.and_then(|context| context.agent.as_ref());
+        let (strategy, limits) = context.map_or((&Strategy::Turns, &Limits::AGENT), |context| {
+            (&context.strategy, &context.limits)
+        });
+        let formatted = formatted(place.map(|place| &*place.definition), ending);
+        let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
+        let ending = too_long.as_ref().unwrap_or(ending);
+        let derived = derive::derive(own, ending);
+        let mut summary = summarize(&record, strategy, limits, ending, formatted.unwrap_or_default());
+        if stored.origin.thread().is_some() && summary.status == RunStatus::Paused {
+            // A run of a thread cannot be resumed: its user sends another message, within the limits of threads.
+            summary.status = RunStatus::Failed;
+        }
+        let now_us = self.engine.clock.now_us();
+        let started = stored.started_at.unwrap_or(now_us);
+        let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
+        // The model that answered, or else the one that was or would have been asked.
+        let asked = context.and_then(|context| context.settings.model.clone());
+        let model = derive::model(own).map(str::to_owned).or(asked);
+        let model = model.unwrap_or_else(|| {
+            let engine = self.engine_for(place.map(|place| &*place.definition));
+            engine.model.default_model().to_owned()
+        });
+        let response = summary
+            .summary
+            .as_deref()
+            .or(summary.error_message.as_deref())
+            .unwrap_or_default();
+        let mut decision = record.closed(&derived, response, &model, duration, None);
+        if decision.error_detail.is_none() {
+            decision.error_detail = match ending {
+                // The error quotes arguments, which the decision log stores only as `records.content` allows.
+                Ending::Rejected(..) => summary
+                    .error_message
+                    .as_ref()
+                    .map(|_| Arc::from("the user rejected a call")),
+                _ => summary.error_message.as_deref().map(Arc::from),
+            };
+        }
+        let mut in_doubt = self.doubts(&record.journal).await?;
+        // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
+        let (mut steps, mut usage) = (iterations(own), decision.usage);
+        if strategy.flow().is_some() {
+            (steps, usage) = strategy.total(&record.journal);
+            // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
+            if let Some(step) = self.unfinished_step(&record.journal).await? {
+                steps = steps.saturating_add(step.steps);
+                usage += step.usage;
+                in_doubt = step.in_doubt;
+            }
+        }
+        if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
+            summary.in_doubt(&in_doubt);
+            decision.error_detail = summary.error_message.as_deref().map(Arc::from);
+        }
+        let completed_effects = match stored.origin.thread().is_some()
+            && lacks_model_summary(&summary, ending)
+            && summary.stop_reason != Some(StopReason::InDoubt)
+        {
+            true => self.completed_effects(&record, stored.id).await?,
+            false => None,
+        };
+        let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
+        let end = RunEnd {
+            status: summary.status,
+            summary: summary.summary.as_deref().map(Arc::from),
+            output: summary.output.clone(),
+            error_message: summary.error_message.as_deref().map(Arc::from),
+            stop_reason: summary.stop_reason,
+            recovered_from: recovered_from(own, summary.status),
+            in_doubt: in_doubt.clone(),
+            acted: !is_fresh || acted(&record.journal),
+            steps,
+            usage,
+            completed_at: now_us,
+        };
+        let exits_loop = exits_loop(own);
+        let shown = is_fresh.then(|| fresh::shown(stored, &end, decision.outcome)).flatten();
+        let facts = approvals::outcomes(&record).into_iter().map(Fact::Outcome);
+        let facts = facts.chain([Fact::Closed(decision), Fact::Ended(end)]).chain(said);
+        if write::commit(&self.engine, &mut record, facts.collect()).await? != Committed::Written {
+            return Err(Stop::LeaseLost);
+        }
+        tracing::info!(
+            run_id = %stored.id,
+            agent = %stored.agent,
+            status = summary.status.as_str(),
+            stop_reason = summary.stop_reason.map(StopReason::as_str),
+            steps,
+            "an agent run ended"
+        );
+        Ok(Ended {
+            in_thread: stored.origin.thread().is_some(),
+            shown: shown.map(Box::new),
+            status: summary.status,
+            summary: summary.summary,
+            output: summary.output,
+            formatted: summary.formatted,
+            error_message: summary.error_message,
+            stop_reason: summary.stop_reason,
+            exits_loop,
+            steps,
+            usage,
+            in_doubt,
+        })
+    }
+
+    /// The effects, completed or in doubt, of a run that ends without a message of its own, including its child runs.
+    async fn completed_effects(&self, record: &Record, id: RunId) -> Result<Option<String>, Stop> {
+        let known = self.actions.of_run(id).await?;
+        let new = approvals::outcomes(record);
+        let ledger = Ledger::of(&record.journal);
+        let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
+        for action in known.iter().filter(|action| action.side_effect) {
+            let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
+            let summary = match ledger.call(action.id) {
+                Some(call) => approvals::render_call(call),
+                // Made by a child run.
+                None => action.tool.clone(),
+            };
+            match outcome.map_or(action.status, |outcome| outcome.status) {
+                ActionStatus::Completed => done.push(summary),
+                ActionStatus::InDoubt | ActionStatus::Executing => in_doubt.push(summary),
+                _ => {}
+            }
+        }
+        Ok(thread::completed_effects(&done, &in_doubt))
+    }
+
+    /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
+    async fn doubts(&self, journal: &[Entry]) -> Result<Vec<InDoubtCall>, Stop> {
+        let mut doubts = Vec::new();
+        let ledger = Ledger::of(journal);
+        for call in ledger.calls().filter(|call| call.is_in_doubt()) {
+            let called = match call.child() {
+                Some(child) => self.runs.run_state(child).await?,
+                None => None,
+            };
+            match called.map(|called| called.in_doubt) {
+                Some(theirs) if !theirs.is_empty() => doubts.extend(theirs),
+                _ => doubts.push(InDoubtCall {
+                    action_id: call.id(),
+                    tool: call.name().to_string(),
+                    parameters: serde_json::from_str(call.proposed.call.args.get()).unwrap_or_default(),
+                }),
+            }
+        }
+        Ok(doubts)
+    }
+
+    /// The run of a flow's last step, if it did not complete.
+    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<RunState>, Stop> {
+        let begun = flow::unfinished(journal).and_then(|call| Ledger::of(journal).call(call).and_then(Call::child));
+        match begun {
+            Some(child) => Ok(self.runs.run_state(child).await?),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Has a call of the journal an action, or a child run? Most reads have neither.
+fn acted(journal: &[Entry]) -> bool {
+    let ledger = Ledger::of(journal);
+    ledger.calls().any(|call| call.is_action() || call.child().is_some())
+}

@@ -1,0 +1,66 @@
+//! A run that waits for approvals, and what it finds when it continues.
+
+use super::Agents;
+use crate::domain::action::Action;
+use crate::domain::ids::{ActionId, RunId};
+use crate::domain::journal::Entry;
+use crate::engine::ledger::Ledger;
+use crate::engine::run::{Engine, Run};
+use crate::engine::stop::Stop;
+use crate::engine::{approvals, write};
+use crate::ports::commit::{Committed, Fact, Wait};
+
+impl Agents {
+    /// An approval is for the tool as it was (promise 4), and the tool list may be old. So the servers of approved
+    /// calls are asked again before the run is prepared.
+    pub(super) async fn refresh_servers(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
+        for server in approvals::servers(journal, &self.actions_of(root, journal).await?) {
+            if let Err(why) = self.engine.tools.refresh_server(&server).await {
+                tracing::warn!(%root, %server, why, "the tools of a server cannot be read");
+                return Ok(Err(format!("{server} is unavailable, so its tools cannot be checked")));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The actions of an outermost run, if an approval was requested in this run.
+    async fn actions_of(&self, root: RunId, journal: &[Entry]) -> Result<Vec<Action>, Stop> {
+        let requested = Ledger::of(journal).calls().any(|call| call.requested().is_some());
+        match requested {
+            true => Ok(self.actions.of_run(root).await?),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Adds resolved approvals to the journal.
+    pub(super) async fn apply_resolutions(&self, run: &mut Run) -> Result<(), Stop> {
+        if let Some(log) = run.record.log() {
+            let actions = self.actions_of(log.hold.lease().run, &run.record.journal).await?;
+            approvals::apply_resolutions(run, &actions);
+        }
+        Ok(())
+    }
+
+    /// Suspends the run, until these calls are approved or its child run has ended.
+    pub(super) async fn suspend(
+        &self,
+        engine: &Engine,
+        run: &mut Run,
+        waits_for: Result<RunId, Vec<ActionId>>,
+    ) -> Result<Committed, Stop> {
+        run.push(Entry::Suspended);
+        let (wait, requests) = match waits_for {
+            Ok(child) => (Wait::Child(child), Vec::new()),
+            Err(calls) => {
+                let requests = approvals::questions(run, &calls, self.approvals_expire);
+                (Wait::Calls(calls), requests)
+            }
+        };
+        let spent = run.record.spent(&run.context.strategy).into_iter().map(Fact::Spent);
+        let facts = spent.chain(approvals::outcomes(&run.record).into_iter().map(Fact::Outcome));
+        let facts = facts
+            .chain(requests.into_iter().map(Fact::Action))
+            .chain([Fact::Waits(wait)]);
+        write::commit(engine, &mut run.record, facts.collect()).await
+    }
+}

@@ -1,0 +1,103 @@
+//! A run, and what all runs use.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::agent_context::AgentContext;
+use super::children::ChildRuns;
+use super::events::EventSink;
+use super::limits::Limits;
+use super::record::{Record, unfinished_calls};
+use super::strategy::Strategy;
+use super::toolset::Toolset;
+use crate::domain::definition::Approval;
+use crate::domain::journal::{Entry, Speaker};
+use crate::domain::policy::Policy;
+use crate::domain::tool::FailureCode;
+use crate::ports::clock::Clock;
+use crate::ports::commit::Recorder;
+use crate::ports::model::{Model, ModelSettings};
+use crate::ports::tools::Tools;
+
+/// What every run uses.
+#[derive(Clone)]
+pub struct Engine {
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// The only way to cause side effects.
+    pub tools: Arc<dyn Tools>,
+    /// Makes intents durable.
+    pub recorder: Arc<dyn Recorder>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The operator's policy.
+    pub policy: Arc<Policy>,
+}
+
+/// One run.
+pub struct Run {
+    /// Its row and journal. It is enough to close the run.
+    pub record: Record,
+    /// What its next steps are decided and made with.
+    pub context: Context,
+}
+
+/// What the next steps of a run are decided and made with.
+pub struct Context {
+    /// System prompt.
+    pub system: Arc<str>,
+    /// Model and sampling.
+    pub settings: Arc<ModelSettings>,
+    /// When calls require approval.
+    pub approval: Approval,
+    /// The least approval that its surface demands.
+    pub floor: Approval,
+    /// The user's time zone, if it is known and the run can wait for an approval.
+    pub zone: Option<chrono_tz::Tz>,
+    /// What the model may call.
+    pub toolset: Arc<Toolset>,
+    /// Earlier messages of the conversation, oldest first.
+    pub history: Vec<(Speaker, String)>,
+    /// What decides what comes next.
+    pub strategy: Strategy,
+    /// Its limits.
+    pub limits: Limits,
+    /// W3C `traceparent` of the request, sent to servers when gavel itself is not traced.
+    pub traceparent: Option<String>,
+    /// The receiver of its events, if there is a watcher.
+    pub events: Option<EventSink>,
+    /// Fires when it is cancelled.
+    pub cancel: CancellationToken,
+    /// Its agent, if it is an agent's run.
+    pub agent: Option<AgentContext>,
+    /// Its child runs, if it can call other agents.
+    pub children: Option<Arc<dyn ChildRuns>>,
+}
+
+impl Run {
+    /// Can it wait for an approval? Only if another process can continue it.
+    pub(super) fn can_wait(&self) -> bool {
+        self.record.log().is_some()
+    }
+
+    /// Is the run cancelled, so that nothing more may start? A run without a log is stopped from outside, at once.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.record.log().is_some() && self.context.cancel.is_cancelled()
+    }
+
+    /// Appends an entry and sends its event.
+    pub(super) fn push(&mut self, entry: Entry) {
+        if let Some(sink) = &mut self.context.events {
+            sink.entry(&self.record.journal, &entry);
+        }
+        self.record.journal.push(entry);
+    }
+
+    /// Gives every open call a result that states how far it came.
+    pub(super) fn close_calls(&mut self, why: &str, harmless: FailureCode) {
+        for result in unfinished_calls(&self.record, why, harmless) {
+            self.push(result);
+        }
+    }
+}
