@@ -19,9 +19,8 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
-use crate::ports::claims::StoredAnswer;
 use crate::ports::commit::Spent;
-use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision};
+use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
 
 /// A run's row and journal, and how they become durable: enough to close it.
 pub struct Record {

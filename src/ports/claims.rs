@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::records::OpenDecision;
+use super::records::{OpenDecision, StoredAnswer};
 use crate::domain::ids::RunId;
 
 /// A claim of an `Idempotency-Key`, for 24 h, and longer while the run that it created is active.
@@ -36,15 +36,4 @@ pub enum Claimed {
     Run(RunId),
     /// The same key was used with another body.
     Mismatch,
-}
-
-/// An answer that is kept for retried requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredAnswer {
-    /// The claim's scope.
-    pub scope: Arc<str>,
-    /// HTTP status. 429 and 503 are not kept: the claim is released, so that a retry is a new request.
-    pub status: u16,
-    /// JSON body.
-    pub body: Arc<str>,
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
-use super::claims::StoredAnswer;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use crate::domain::journal::CallFailure;
@@ -77,6 +76,17 @@ pub struct ClosedDecision {
     pub answer: Option<StoredAnswer>,
     /// True when commit 1 was made, so that rows exist to update.
     pub opened: bool,
+}
+
+/// An answer that is kept for retried requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAnswer {
+    /// The claim's scope.
+    pub scope: Arc<str>,
+    /// HTTP status. 429 and 503 are not kept: the claim is released, so that a retry is a new request.
+    pub status: u16,
+    /// JSON body.
+    pub body: Arc<str>,
 }
 
 /// The policy's decision on a call.

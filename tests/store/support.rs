@@ -10,8 +10,7 @@ use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, Proje
 use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
-use gavel::ports::claims::StoredAnswer;
-use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, PolicyOutcome};
+use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, PolicyOutcome, StoredAnswer};
 use gavel::ports::runs::{Created, Lease, NewRun, Origin, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};

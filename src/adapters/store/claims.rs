@@ -8,7 +8,8 @@ use super::error::Fault;
 use super::recovered;
 use super::runs::{RUN_ACTIVE, id};
 use crate::domain::ids::{DecisionId, RunId};
-use crate::ports::claims::{Claim, Claimant, Claimed, StoredAnswer};
+use crate::ports::claims::{Claim, Claimant, Claimed};
+use crate::ports::records::StoredAnswer;
 
 /// scope → fingerprint, decision, status and body of the answer; of the decision: status, request id, owner. No
 /// row: the key is unclaimed, or its claim has expired.

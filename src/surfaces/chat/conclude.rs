@@ -13,10 +13,9 @@ use crate::domain::journal::Entry;
 use crate::domain::templates::ReplyArgs;
 use crate::engine::derive::{self, Derived};
 use crate::engine::{Ending, Record};
-use crate::ports::claims::StoredAnswer;
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::quota::QuotaState;
-use crate::ports::records::RecordError;
+use crate::ports::records::{RecordError, StoredAnswer};
 
 impl Chat {
     /// The fixed reply to the user, used when the model gave no final text.

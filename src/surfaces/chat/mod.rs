@@ -33,11 +33,11 @@ use crate::domain::templates::Templates;
 pub use crate::engine::EventSink;
 use crate::engine::derive;
 use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context};
-use crate::ports::claims::{Claimant, Claimed, StoredAnswer};
+use crate::ports::claims::{Claimant, Claimed};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
-use crate::ports::records::{OpenDecision, RecordError};
+use crate::ports::records::{OpenDecision, RecordError, StoredAnswer};
 
 /// The surface with everything it uses.
 pub struct Chat {

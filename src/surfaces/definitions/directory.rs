@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
+use super::files::FileAgents;
 use super::listed::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use super::listed::{agent_info, read_token, token, version_info};
 use super::project::{Project, checked_project, definition, is_agent, render_errors, unavailable};
-use crate::domain::definition::{Agents, SchemaSource};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;
 use crate::engine::agent::Models;
@@ -17,19 +17,6 @@ use crate::ports::definitions::{Definitions, ListedVersion, OneVersion};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::decisions::{ListQuery, Page};
-
-/// The agents of a directory, as of the last valid state.
-#[derive(Debug, Default)]
-pub struct FileAgents {
-    /// Where they were read from, for users.
-    pub place: String,
-    /// The valid agents.
-    pub agents: Agents,
-    /// The schemas that definitions may name.
-    pub schemas: Vec<SchemaSource>,
-    /// Increases with every change.
-    pub generation: u64,
-}
 
 /// Finds agents, and stores those that come through the API.
 pub struct Directory {

@@ -2,11 +2,13 @@
 //! can run now.
 
 mod directory;
+mod files;
 mod listed;
 mod project;
 mod put;
 
-pub use directory::{Directory, FileAgents};
+pub use directory::Directory;
+pub use files::FileAgents;
 pub use listed::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
 pub use project::{Project, unavailable};
 

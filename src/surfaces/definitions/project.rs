@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::PutError;
-use super::directory::FileAgents;
+use super::files::FileAgents;
 use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_REPORTED, Source, check};
 use crate::domain::text;
 use crate::engine::Toolset;

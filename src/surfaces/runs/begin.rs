@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tokio::task::JoinHandle;
 
-use super::start::{How, Start};
+use super::start::{Begun, How, Start};
 use super::{RunError, Runs, conversation};
-use crate::domain::agent_run::AgentRun;
 use crate::domain::canonical;
 use crate::domain::definition::ArgumentError;
 use crate::domain::ids::{ProjectId, RunId, UserId};
 use crate::engine::agent::{Fresh, Given, Settings};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::claims::{Claimant, Claimed};
-use crate::ports::quota::QuotaState;
 use crate::ports::records::OpenDecision;
 use crate::ports::runs::{InThread, NewRun, Origin, Parent};
 use crate::surfaces::caller::Caller;
@@ -45,35 +42,6 @@ pub struct Begin {
     pub background: bool,
     /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
-}
-
-/// A run that exists.
-#[derive(Debug)]
-pub struct Begun {
-    /// Its id.
-    pub run: RunId,
-    /// Did the same request create it before?
-    pub replayed: bool,
-    /// The caller's quota after this request.
-    pub quota: Option<QuotaState>,
-    /// Does it wait until other runs of its thread have ended?
-    pub waits_its_turn: bool,
-    /// Ends when this process has executed the run as far as it can. Returns the run if it has ended, and this process
-    /// knows its whole row.
-    pub(super) driven: Option<JoinHandle<Option<Box<AgentRun>>>>,
-}
-
-impl Begun {
-    /// A run that was begun by an earlier request.
-    pub(super) const fn earlier(run: RunId) -> Self {
-        Self {
-            run,
-            replayed: true,
-            quota: None,
-            waits_its_turn: false,
-            driven: None,
-        }
-    }
 }
 
 impl Runs {

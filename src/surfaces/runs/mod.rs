@@ -22,9 +22,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use begin::{Begin, Begun};
+pub use begin::Begin;
 pub use error::RunError;
 pub use resume::Resume;
+pub use start::Begun;
 pub use watch::{PlacedEvent, Watch};
 
 use crate::domain::budget::{Budget, Limits};

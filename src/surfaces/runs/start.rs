@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::{Begun, RunError, Runs};
+use super::{RunError, Runs};
+use crate::domain::agent_run::AgentRun;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::RunId;
@@ -39,6 +41,35 @@ enum Started {
     Queued { waits_its_turn: bool },
     /// The same request led to this run before.
     Before(RunId),
+}
+
+/// A run that exists.
+#[derive(Debug)]
+pub struct Begun {
+    /// Its id.
+    pub run: RunId,
+    /// Did the same request create it before?
+    pub replayed: bool,
+    /// The caller's quota after this request.
+    pub quota: Option<QuotaState>,
+    /// Does it wait until other runs of its thread have ended?
+    pub waits_its_turn: bool,
+    /// Ends when this process has executed the run as far as it can. Returns the run if it has ended, and this process
+    /// knows its whole row.
+    pub(super) driven: Option<JoinHandle<Option<Box<AgentRun>>>>,
+}
+
+impl Begun {
+    /// A run that was begun by an earlier request.
+    pub(super) const fn earlier(run: RunId) -> Self {
+        Self {
+            run,
+            replayed: true,
+            quota: None,
+            waits_its_turn: false,
+            driven: None,
+        }
+    }
 }
 
 impl Start {
