@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::auth::{GrantFault, ask};
 use crate::google::http::Http;
-use crate::google::not_granted;
+use crate::rights::not_granted;
 use crate::sealing::{Kind, SealError, random};
 use crate::settings::{Credentials, OAuthClient, Places, Settings, is_loopback};
 use crate::store::{Authorization, Connection, Store};

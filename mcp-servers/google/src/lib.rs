@@ -24,6 +24,7 @@ mod effect;
 mod error;
 mod google;
 mod mime;
+mod rights;
 mod sealing;
 mod server;
 mod settings;

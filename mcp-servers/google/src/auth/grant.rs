@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use crate::google::http::{Http, Lost, Reply};
-use crate::google::pause;
+use crate::google::http::{Http, Lost, Reply, pause};
 use crate::google::refusal::is_label;
 use crate::settings::OAuthClient;
 

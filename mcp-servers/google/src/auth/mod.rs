@@ -19,7 +19,7 @@ use crate::error::{
     Code, account_changed, internal, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
 };
 use crate::google::http::Http;
-use crate::google::{As, Right};
+use crate::rights::{As, Right};
 use crate::sealing::Kind;
 use crate::settings::{Credentials, OAuthClient, ServiceAccount};
 use crate::store::{Connection, Store};

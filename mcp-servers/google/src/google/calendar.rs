@@ -6,9 +6,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::http::Reply;
+use super::http::pause;
 use super::refusal::{is_googles, is_refused, refusal};
-use super::{As, Google, Right, Sent, at, get, is_transient, parsed, pause, post};
+use super::{Google, Sent, at, get, is_transient, parsed, post};
 use crate::error::{Fault, unavailable};
+use crate::rights::{As, Right};
 
 const ATTEMPTS: u32 = 3;
 

@@ -12,9 +12,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::http::Reply;
-use super::{As, Google, Right, Sent, at, get, parsed, post};
+use super::{Google, Sent, at, get, parsed, post};
 use crate::auth::Access;
 use crate::error::{Code, missing_scope, unavailable};
+use crate::rights::{As, Right};
 
 /// The header with the key of a message, in the sender's own copy.
 pub(crate) const KEY_HEADER: &str = "X-Gavel-Message-Key";

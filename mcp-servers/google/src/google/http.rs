@@ -107,3 +107,12 @@ impl Http {
         Ok(reply)
     }
 }
+
+/// How long to wait: Google's value, or longer each time; random, so that callers do not retry together.
+pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
+    let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
+    let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
+    reply
+        .and_then(|reply| reply.retry_after)
+        .map_or(own, |said| said.max(own))
+}

@@ -5,9 +5,7 @@ pub(crate) mod gmail;
 pub(crate) mod http;
 pub(crate) mod refusal;
 
-use std::time::Duration;
-
-use gavel_mcp_base::{ToolError, UserId};
+use gavel_mcp_base::ToolError;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request};
 use serde::Serialize;
@@ -15,74 +13,15 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
 
-use self::http::{Http, Lost, Reply};
+use self::http::{Http, Lost, Reply, pause};
 use self::refusal::{is_googles, is_rate_limit, refusal};
 use crate::auth::{Access, Tokens};
 use crate::error::{internal, unavailable};
-use crate::settings::{PROFILE, Places};
+use crate::rights::{As, Right};
+use crate::settings::Places;
 
 /// The most attempts of a request that only reads.
 const ATTEMPTS: u32 = 3;
-
-/// A right that a request needs, and the scopes that grant it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Right {
-    Send,
-    ReadMail,
-    WriteEvents,
-}
-
-impl Right {
-    pub(crate) const ALL: [Self; 3] = [Self::Send, Self::ReadMail, Self::WriteEvents];
-
-    /// The narrowest scope comes first.
-    pub(crate) fn scopes(self) -> &'static [&'static str] {
-        match self {
-            Self::Send => &[
-                "https://www.googleapis.com/auth/gmail.send",
-                "https://www.googleapis.com/auth/gmail.compose",
-                "https://www.googleapis.com/auth/gmail.modify",
-                "https://mail.google.com/",
-            ],
-            Self::ReadMail => &[
-                "https://www.googleapis.com/auth/gmail.readonly",
-                "https://www.googleapis.com/auth/gmail.metadata",
-                "https://www.googleapis.com/auth/gmail.modify",
-                "https://mail.google.com/",
-            ],
-            Self::WriteEvents => &[
-                "https://www.googleapis.com/auth/calendar.events",
-                "https://www.googleapis.com/auth/calendar.events.owned",
-                "https://www.googleapis.com/auth/calendar.app.created",
-                "https://www.googleapis.com/auth/calendar",
-            ],
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        self.scopes()[0]
-    }
-
-    pub(crate) fn granted_by(self, scopes: &str) -> bool {
-        let mut granted = scopes.split_ascii_whitespace();
-        granted.any(|scope| self.scopes().contains(&scope))
-    }
-}
-
-/// The requested scopes that were not granted, except those whose rights other scopes grant, and those for the user's
-/// profile.
-pub(crate) fn not_granted(asked: &[String], granted: &str) -> Vec<String> {
-    let is_there = |scope: &str| {
-        let mut rights = Right::ALL
-            .into_iter()
-            .filter(|right| right.scopes().contains(&scope))
-            .peekable();
-        granted.split_ascii_whitespace().any(|given| given == scope)
-            || PROFILE.contains(&scope)
-            || rights.peek().is_some() && rights.all(|right| right.granted_by(granted))
-    };
-    asked.iter().filter(|scope| !is_there(scope)).cloned().collect()
-}
 
 /// A client for Google, which acts as one user at a time.
 #[derive(Debug)]
@@ -101,15 +40,6 @@ pub(crate) enum Sent {
     Never(ToolError),
     /// The request may have taken effect.
     Unknown,
-}
-
-/// The user of a call, the account it is meant for, and its deadline.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct As<'a> {
-    pub(crate) user: &'a UserId,
-    /// If set, the call is not made from another account of the user.
-    pub(crate) mailbox: Option<&'a str>,
-    pub(crate) deadline: Instant,
 }
 
 impl Google {
@@ -178,15 +108,6 @@ pub(crate) fn is_transient(reply: &Reply) -> bool {
     is_rate_limit(reply) || reply.status.is_server_error() || reply.status == 408
 }
 
-/// How long to wait: Google's value, or longer each time; random, so that callers do not retry together.
-pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
-    let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
-    let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
-    reply
-        .and_then(|reply| reply.retry_after)
-        .map_or(own, |said| said.max(own))
-}
-
 fn authorized(request: &Request, access: &Access) -> Option<Request> {
     let mut request = request.try_clone()?;
     request.headers_mut().insert(AUTHORIZATION, access.header.clone());
@@ -226,35 +147,4 @@ pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
             tracing::warn!(line, column, "an answer of Google cannot be read");
         })
         .ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_consent_is_reported_unless_another_scope_allows_it() {
-        let scope = |name: &str| format!("https://www.googleapis.com/auth/{name}");
-        let asked = [
-            "gmail.send",
-            "gmail.readonly",
-            "calendar.events",
-            "userinfo.email",
-            "drive",
-        ]
-        .map(scope);
-        let missing = |granted: &[&str]| {
-            let granted: Vec<_> = granted.iter().map(|name| scope(name)).collect();
-            not_granted(&asked, &granted.join(" "))
-        };
-        assert_eq!(
-            missing(&["gmail.send"]),
-            ["gmail.readonly", "calendar.events", "drive"].map(scope)
-        );
-        assert_eq!(missing(&["gmail.modify", "calendar", "drive"]), [""; 0]);
-        assert_eq!(
-            missing(&["gmail.send", "gmail.metadata", "drive"]),
-            [scope("calendar.events")]
-        );
-    }
 }

@@ -12,8 +12,9 @@ use crate::address::{self, Recipient};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::{Code, Fault};
+use crate::google::Google;
 use crate::google::calendar::{DIGEST, Made, NewEvent};
-use crate::google::{As, Google};
+use crate::rights::As;
 use crate::settings::Limits;
 use crate::time::{self, Span};
 

@@ -13,8 +13,9 @@ use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::{Code, Fault, internal};
 use crate::google::gmail::{Lookup, Mail, Original, ReplyTo};
 use crate::google::refusal::{is_refused, refusal};
-use crate::google::{As, Google, Right, Sent};
+use crate::google::{Google, Sent};
 use crate::mime::{self, Email};
+use crate::rights::{As, Right};
 use crate::settings::Limits;
 use crate::{address, attachment, google};
 

@@ -6,7 +6,8 @@ use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 
 use super::{Request, calendar_event_create, gmail_send};
-use crate::google::{As, Google, Right};
+use crate::google::Google;
+use crate::rights::{As, Right};
 use crate::settings::Limits;
 
 pub(crate) const NAME: &str = "google_account";

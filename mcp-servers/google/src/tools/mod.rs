@@ -11,7 +11,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::google::Right;
+use crate::rights::Right;
 use crate::settings::Limits;
 
 /// A call with parsed arguments.
