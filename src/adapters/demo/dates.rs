@@ -2,7 +2,8 @@
 
 use chrono::{Datelike, Days, NaiveDate, Weekday};
 
-use super::language::{When, english};
+use super::english::english;
+use super::language::When;
 
 /// Removes the first day from `text` and returns it as a date. Without `today`, only a full date is understood, and
 /// words such as "tomorrow" remain in the text.

@@ -1,8 +1,10 @@
 //! The tables of English.
 
-use crate::adapters::demo::language::{Act, Language, Phrases, Place, When};
+use std::sync::LazyLock;
 
-pub(super) static ENGLISH: Language = Language {
+use super::language::{Act, Compiled, Language, Phrases, Place, When, compile};
+
+static ENGLISH: Language = Language {
     rules: &[
         (
             Act::Harmful,
@@ -259,3 +261,27 @@ pub(super) static ENGLISH: Language = Language {
         unavailable: "I'm sorry, I can't do that right now, because the function for it isn't available to me.",
     },
 };
+
+/// The only language of the demo model.
+pub(super) fn english() -> &'static Compiled {
+    static COMPILED: LazyLock<Compiled> = LazyLock::new(|| compile(&ENGLISH));
+    &COMPILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_compiles_and_has_the_groups_its_act_reads() {
+        for (act, rule) in &english().rules {
+            let has = |name: &str| rule.capture_names().flatten().any(|group| group == name);
+            let x = matches!(
+                act,
+                Act::Add | Act::AddMany | Act::Complete | Act::Delete | Act::Change | Act::Note
+            );
+            assert_eq!(has("x"), x, "{act:?} {rule}");
+            assert_eq!(has("y"), matches!(act, Act::Change | Act::Note), "{act:?} {rule}");
+        }
+    }
+}

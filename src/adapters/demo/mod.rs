@@ -13,6 +13,7 @@
 //! [`Obeying`], [`Hostile`] and [`Random`] test what the code must guarantee whatever a model says. They obey every
 //! instruction they read, attack, or produce noise.
 
+mod clause;
 mod conversation;
 mod dates;
 mod english;
@@ -26,6 +27,7 @@ mod steps;
 mod tasks;
 mod turn;
 mod understand;
+mod wish;
 
 use std::sync::Arc;
 

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value, json};
 
 use super::conversation::Done;
-use super::language::{Act, english};
+use super::english::english;
+use super::language::Act;
 use super::tasks::{List, Task};
 use super::turn::Move;
-use super::understand::{Filter, Patch, Step, Target, Wish};
+use super::wish::{Filter, Patch, Step, Target, Wish};
 use crate::domain::templates::Template;
 use crate::domain::tool::FailureCode;
 

@@ -3,11 +3,13 @@
 use chrono::NaiveDate;
 use regex::Captures;
 
+use super::clause::unquoted;
 use super::conversation::Conversation;
 use super::dates;
-use super::language::{Act, english};
+use super::english::english;
+use super::language::Act;
 use super::refer::{spoken_of, target};
-use super::understand::{Filter, Patch, Step};
+use super::wish::{Filter, Patch, Step};
 
 /// The steps of one clause. `None` if it refers to something that does not exist.
 pub(super) fn step(act: Act, captures: &Captures<'_>, conversation: &Conversation<'_>) -> Option<Vec<Step>> {
@@ -87,10 +89,6 @@ fn priority(words: &str) -> Option<&'static str> {
         .into_iter()
         .find(|(pattern, _)| pattern.is_match(words))
         .map(|(_, name)| name)
-}
-
-pub(super) fn unquoted(text: &str) -> &str {
-    text.trim().trim_matches(['"', '\'']).trim()
 }
 
 fn filter(words: &str, today: Option<NaiveDate>) -> Filter {

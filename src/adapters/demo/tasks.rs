@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::language::{Place, english};
+use super::english::english;
+use super::language::Place;
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Task {

@@ -1,70 +1,13 @@
 //! Converts a message to a wish: clauses by the tables of English, then context from the history.
 
-use chrono::NaiveDate;
-use regex::Captures;
-
+use super::clause::{MAX_MESSAGE, normal, rule, trimmed, unquoted};
 use super::conversation::Conversation;
-use super::language::{Act, Place, english};
-use super::refer::{chosen, place};
+use super::english::english;
+use super::language::{Act, Place};
+use super::refer::{named_last, place};
 use super::steps::step;
-
-/// What the user wants.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wish {
-    /// These steps, in order.
-    Steps(Vec<Step>),
-    /// A reply in words.
-    Talk(Act),
-    /// A request to decline.
-    Decline(Act),
-    /// A thing named without a request.
-    Unclear(String),
-    /// A pointer with nothing to refer to.
-    UnclearPointer,
-}
-
-/// One thing to do.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
-    Add {
-        description: String,
-        due: Option<NaiveDate>,
-        priority: Option<&'static str>,
-    },
-    List(Filter),
-    Complete(Target),
-    Delete(Target),
-    Change(Target, Patch),
-}
-
-/// What to list.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Filter {
-    /// `done` or `all`; absent means open tasks.
-    pub(super) status: Option<&'static str>,
-    /// Days, both exclusive.
-    pub(super) after: Option<NaiveDate>,
-    pub(super) before: Option<NaiveDate>,
-}
-
-/// Which task.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Target {
-    Place(Place),
-    Words(String),
-}
-
-/// What to change.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Patch {
-    Description(String),
-    Due(NaiveDate),
-    Priority(&'static str),
-    Notes(String),
-}
-
-/// Longest message in bytes that the patterns are tried on. No request that this model knows is longer.
-pub(super) const MAX_MESSAGE: usize = 2_000;
+use super::wish::{Step, Target, Wish};
+use crate::domain::journal::Speaker;
 
 /// Understands the newest message.
 pub(super) fn understand(conversation: &Conversation<'_>) -> Wish {
@@ -81,38 +24,6 @@ pub(super) fn understand(conversation: &Conversation<'_>) -> Wish {
             Wish::Unclear(thing.to_owned())
         }
     })
-}
-
-/// Normalizes quotes, apostrophes and white space.
-pub(super) fn normal(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|c| match c {
-            '’' | '‘' | '`' => '\'',
-            '“' | '”' | '„' | '«' | '»' => '"',
-            c => c,
-        })
-        .collect();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Removes courtesy from a clause.
-pub(super) fn trimmed(clause: &str) -> &str {
-    let mut rest = clause.trim();
-    while let Some(found) = english().lead.find(rest).filter(|found| !found.is_empty()) {
-        rest = rest[found.end()..].trim_start();
-    }
-    while let Some(found) = english().trail.find(rest).filter(|found| !found.is_empty()) {
-        rest = rest[..found.start()].trim_end();
-    }
-    rest
-}
-
-pub(super) fn rule(clause: &str) -> Option<(Act, Captures<'_>)> {
-    english()
-        .rules
-        .iter()
-        .find_map(|(act, rule)| rule.captures(clause).map(|captures| (*act, captures)))
 }
 
 fn wish(message: &str, conversation: &Conversation<'_>) -> Option<Wish> {
@@ -177,4 +88,46 @@ fn is_command(act: Act) -> bool {
             | Act::Change
             | Act::Note
     )
+}
+
+/// For an answer to "which one do you mean": the earlier request, with the chosen task.
+fn chosen(message: &str, conversation: &Conversation<'_>) -> Option<Wish> {
+    let names = named_last(conversation);
+    let [.., (Speaker::User, before), (Speaker::Assistant, asked)] = conversation.history.as_slice() else {
+        return None;
+    };
+    if names.len() < 2 || !asked.trim_end().ends_with('?') || before.len() > MAX_MESSAGE {
+        return None;
+    }
+    let answer = unquoted(trimmed(message)).to_lowercase();
+    let picked = match place(&answer) {
+        Some(Place::Nth(n)) => names.get(n - 1),
+        Some(Place::Last) => names.last(),
+        None => {
+            let answer = english().tables.stop.iter().fold(format!(" {answer} "), |text, stop| {
+                text.replace(&format!(" {stop} "), " ")
+            });
+            let words = answer.trim();
+            let mut fitting = names
+                .iter()
+                .filter(|name| !words.is_empty() && name.to_lowercase().contains(words));
+            fitting.next().filter(|_| fitting.next().is_none())
+        }
+    }?;
+    let earlier = Conversation {
+        message: before,
+        today: conversation.today,
+        history: Vec::new(),
+        done: Vec::new(),
+        turns: 0,
+    };
+    let Wish::Steps(mut steps) = understand(&earlier) else {
+        return None;
+    };
+    let picked = Target::Words(picked.clone());
+    match steps.last_mut()? {
+        Step::Complete(target) | Step::Delete(target) | Step::Change(target, _) => *target = picked,
+        Step::Add { .. } | Step::List(_) => return None,
+    }
+    Some(Wish::Steps(steps))
 }

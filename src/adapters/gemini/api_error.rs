@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::failure::{Failure, Health};
 use super::retry::Retry;
-use super::wire::{self, label};
+use super::wire;
+use super::wire_enum::label;
 use crate::domain::journal::FaultKind;
 
 /// A parsed `google.rpc.Status`.

@@ -9,9 +9,10 @@ use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::timeout_at;
 use url::Url;
 
-use super::config::{ConfigError, Timeouts};
+use super::config_error::ConfigError;
 use super::failure::{Failure, Health, describe};
 use super::limits::{held, no_room};
+use super::timeouts::Timeouts;
 use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, SendGate, is_loopback};
 use crate::domain::budget::Held;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::wire::{label, read_enum};
+use super::wire_enum::{label, read_enum};
 
 /// `finishReason`.
 #[derive(Clone, Debug, PartialEq, Eq)]

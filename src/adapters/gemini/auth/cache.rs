@@ -10,8 +10,9 @@ use tokio::time::timeout_at;
 
 use super::credentials::Credentials;
 use super::fetch::{Fetcher, Token};
-use crate::adapters::gemini::config::{ConfigError, Timeouts};
+use crate::adapters::gemini::config_error::ConfigError;
 use crate::adapters::gemini::failure::{Failure, Health};
+use crate::adapters::gemini::timeouts::Timeouts;
 
 /// A token is renewed when its remaining lifetime is less than this or a quarter of its total, …
 const RENEW_AHEAD: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@ use jsonwebtoken::EncodingKey;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::adapters::gemini::config::{ConfigError, invalid};
+use crate::adapters::gemini::config_error::{ConfigError, invalid};
 
 /// Google's token endpoint, for files that do not name one.
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";

@@ -12,11 +12,13 @@ use url::form_urlencoded::Serializer;
 
 use super::credentials::{AuthorizedUser, Credentials, ServiceAccount, signing_key};
 use crate::adapters::gemini::client::{self, Waiting};
-use crate::adapters::gemini::config::{ConfigError, Timeouts, invalid};
+use crate::adapters::gemini::config_error::{ConfigError, invalid};
 use crate::adapters::gemini::failure::Failure;
 use crate::adapters::gemini::limits;
 use crate::adapters::gemini::retry::Retry;
-use crate::adapters::gemini::wire::{self, label};
+use crate::adapters::gemini::timeouts::Timeouts;
+use crate::adapters::gemini::wire;
+use crate::adapters::gemini::wire_enum::label;
 use crate::adapters::upstream::is_loopback;
 use crate::domain::journal::FaultKind;
 

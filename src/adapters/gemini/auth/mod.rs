@@ -13,8 +13,9 @@ use secrecy::{ExposeSecret, SecretString};
 pub use self::adc::{AdcSources, adc_from_env_values};
 use self::cache::TokenCache;
 pub use self::credentials::{AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount};
-use super::config::{ConfigError, Timeouts, invalid};
+use super::config_error::{ConfigError, invalid};
 use super::failure::{Failure, Health};
+use super::timeouts::Timeouts;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const QUOTA_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
