@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::answers;
+use super::common::Common;
 use super::config::{ConfigIssue, McpConfig};
 use super::meta::IdentitySigner;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
-use super::server::{Common, Server};
+use super::server::Server;
 use super::status::ServerStatus;
 use super::tool_listing::ToolListing;
 use crate::domain::journal::CallFailure;

@@ -20,6 +20,7 @@ use url::Url;
 
 use super::background::SideTasks;
 use super::config::{ServerConfig, TransportConfig};
+use super::fault::{Fault, MAX_WORDS};
 use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
 use super::http::{self, Tap};
@@ -32,9 +33,6 @@ use super::unsolicited::{Flood, Unsolicited};
 
 /// How long an HTTP server may take to answer `server/discover`.
 const DISCOVER: Duration = Duration::from_millis(1500);
-/// Maximum bytes of a reason.
-pub(super) const MAX_WORDS: usize = 512;
-
 /// An open connection.
 pub(super) struct Open {
     pub(super) running: RunningService<RoleClient, Handler>,
@@ -46,32 +44,6 @@ pub(super) struct Open {
     pub(super) unsolicited: Arc<Unsolicited>,
     /// The tools as the server lists them.
     pub(super) list: List,
-}
-
-/// Why a connection could not be opened.
-#[derive(Clone, Debug)]
-pub(super) struct Fault {
-    /// For an operator.
-    pub(super) words: String,
-    /// The server's program or the configuration is at fault, so another attempt changes nothing.
-    pub(super) is_lasting: bool,
-}
-
-impl Fault {
-    /// A fault that may disappear by the next attempt.
-    pub(super) fn passing(words: String) -> Self {
-        Self {
-            words,
-            is_lasting: false,
-        }
-    }
-
-    pub(super) fn lasting(words: String) -> Self {
-        Self {
-            words,
-            is_lasting: true,
-        }
-    }
 }
 
 impl From<NoList> for Fault {

@@ -13,11 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::attend::until;
 use super::background::SideTasks;
+use super::common::Common;
 use super::config::ServerConfig;
-use super::connect::{self, Fault, Open};
+use super::connect::{self, Open};
+use super::fault::Fault;
 use super::log;
 use super::pause::Pause;
-use super::server::Common;
 use super::session::{Session, State};
 use super::source::Source;
 use super::unsolicited::Flood;

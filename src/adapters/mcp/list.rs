@@ -6,8 +6,8 @@ use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, Serve
 use rmcp::service::{Peer, RoleClient, ServiceError};
 use serde_json::Value;
 
-use super::connect::MAX_WORDS;
 use super::definition::MAX_LISTED;
+use super::fault::MAX_WORDS;
 use super::http;
 use super::log;
 use super::source::Source;

@@ -1,13 +1,14 @@
 //! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
 //!
-//! - `config`: `mcp.json`.
+//! - `config`: `mcp.json`; `place`: the address of a server without secrets.
 //! - `source`: a server's text; `secrets` masks secrets in it, `log` limits its log lines; `answers`: the memory of
 //!   answers.
-//! - `connect`, `list`, `stdio`, `unstarted`, `last_words`, `pipes`, `lines`, `keys`, `message`, `repaired`, `group`,
+//! - `connect`, `fault`, `list`, `stdio`, `unstarted`, `last_words`, `pipes`, `lines`, `keys`, `message`, `repaired`, `group`,
 //!   `http`, `handler`: one connection, opened and listed.
 //! - `unsolicited`: a server's unsolicited messages.
 //! - `link`, `session`, `pause`: a connection kept alive; `background`: tasks alongside its calls; `users`: connections
-//!   of single users; `server`: a configured server with its links.
+//!   of single users; `server`: a configured server with its links; `common`:
+//!   what all servers share.
 //! - `definition`, `slips`, `pins`, `tool_listing`, `registry`: from a server's list to the catalog.
 //! - `attempt`, `peer`, `http::direct`, `integers`, `meta`: one call being sent; `result`, `outputs`: its result.
 //! - `bridge`: all servers together, [`Mcp`].
@@ -25,9 +26,11 @@ mod answers;
 mod attempt;
 mod background;
 mod bridge;
+mod common;
 pub mod config;
 mod connect;
 mod definition;
+mod fault;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
@@ -47,6 +50,7 @@ mod pause;
 mod peer;
 mod pins;
 mod pipes;
+mod place;
 mod registry;
 mod repaired;
 mod result;

@@ -17,9 +17,8 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::config::{ServerConfig, TransportConfig};
+use super::place::{MASK, is_public};
 
-/// Replaces a secret.
-const MASK: &str = "***";
 /// Shorter values of variables are too common to be masked in text.
 const VARIABLE: usize = 8;
 /// The same for headers, passwords and queries, which are usually credentials.
@@ -115,43 +114,6 @@ pub(super) enum Parts {
     Too,
     /// The rest may be in the text that follows.
     Not,
-}
-
-/// The address of a server, without anything that may be secret. Of the path, only well-known words are kept.
-pub(super) fn place(url: &Url) -> String {
-    let parts = url.path().split('/').map(|part| match is_public(part) {
-        true => part,
-        false => MASK,
-    });
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let host = url.host_str().unwrap_or_default();
-    format!("{}://{host}{port}{}", url.scheme(), parts.collect::<Vec<_>>().join("/"))
-}
-
-/// Is it a word that is common in MCP endpoints?
-fn is_public(part: &str) -> bool {
-    const WORDS: [&str; 16] = [
-        "",
-        "api",
-        "gateway",
-        "http",
-        "jsonrpc",
-        "mcp",
-        "message",
-        "messages",
-        "public",
-        "rpc",
-        "server",
-        "servers",
-        "sse",
-        "stream",
-        "streamable-http",
-        "tools",
-    ];
-    let version = part
-        .strip_prefix('v')
-        .is_some_and(|n| n.len() <= 2 && n.parse::<u8>().is_ok());
-    version || WORDS.contains(&part)
 }
 
 /// Secrets as configured.

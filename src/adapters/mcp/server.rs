@@ -7,47 +7,26 @@ use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::send::{Compare, not_sent, send, tells_of_the_server, unavailable, unknown};
 use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
+use super::common::Common;
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::integers;
 use super::link::Link;
-use super::meta::IdentitySigner;
 use super::outputs::Outputs;
-use super::pins::Pins;
-use super::registry::Registry;
 use super::result::{self, Said};
 use super::session::{Session, State};
 use super::source::Source;
 use super::status::{ServerState, ServerStatus};
 use super::tool_listing::{ToolListing, is_up};
 use super::users::Users;
-use crate::domain::budget::Budget;
 use crate::domain::journal::{CallFailure, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest};
 
 /// How long a call waits for a connection that is being opened.
 const WAIT: Duration = Duration::from_secs(2);
-
-/// Shared by all servers.
-pub(super) struct Common {
-    pub(super) registry: Registry,
-    pub(super) pins: Pins,
-    pub(super) signer: Option<IdentitySigner>,
-    /// The memory budget for answers.
-    pub(super) answers: Arc<Budget>,
-    pub(super) base_env: Arc<Vec<(&'static str, String)>>,
-    pub(super) attempt_limit: Duration,
-    pub(super) result_bytes: usize,
-    pub(super) max_users: usize,
-    pub(super) user_idle: Duration,
-    pub(super) tasks: TaskTracker,
-    pub(super) stop: CancellationToken,
-}
 
 /// One server.
 pub(super) struct Server {

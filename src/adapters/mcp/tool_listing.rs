@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use metrics::Gauge;
 use serde_json::Value;
 
+use super::common::Common;
 use super::config::ServerConfig;
 use super::definition::{self, Offer};
 use super::link::Listener;
 use super::log;
 use super::pins::{AcceptedTool, PinError};
-use super::server::Common;
 use super::source::Source;
 use crate::domain::tool::Tool;
 use crate::ports::tools::LeftOut;

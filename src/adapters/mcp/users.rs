@@ -7,9 +7,9 @@ use std::time::Instant;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use super::common::Common;
 use super::config::ServerConfig;
 use super::link::{Link, Listener};
-use super::server::Common;
 use super::source::Source;
 
 /// The connections to one server.

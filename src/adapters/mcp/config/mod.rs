@@ -17,7 +17,7 @@ use reqwest::header::HeaderName;
 use secrecy::SecretString;
 use url::Url;
 
-use super::secrets::place;
+use super::place::place;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};

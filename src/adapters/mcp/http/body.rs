@@ -11,6 +11,11 @@ use super::media::{self, Kind};
 use crate::adapters::mcp::answers::{Held, NoRoom, Reading};
 use crate::adapters::upstream::{BodyError, Response};
 
+/// Largest answer that is read, as JSON or as one event.
+pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Largest error body that is read.
+pub(super) const MAX_ERROR: usize = 64 * 1024;
+
 /// Compressed bytes that are decoded at a time. They expand at most a thousandfold.
 const STEP: usize = 4 * 1024;
 

@@ -1,5 +1,8 @@
 //! Sends `tools/call` as one POST (the parent module explains why).
 
+mod answer;
+mod refusal;
+
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,7 +13,7 @@ use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderVa
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
 use url::Url;
 
-use super::refusal::Answered;
+use self::refusal::Answered;
 use super::{IDENTITY, PLAIN, headers};
 use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
@@ -34,11 +37,11 @@ pub(crate) struct Direct {
     /// `_meta`. JSON text that ends with a comma.
     modern: Option<String>,
     ids: AtomicU32,
-    pub(super) unsolicited: Arc<Unsolicited>,
+    unsolicited: Arc<Unsolicited>,
     /// When it was made.
-    pub(super) since: Instant,
+    since: Instant,
     /// When the server last listed its tools between calls, in milliseconds after `since`; 0 means never.
-    pub(super) listed_ms: AtomicU64,
+    listed_ms: AtomicU64,
 }
 
 impl Direct {
@@ -86,11 +89,11 @@ impl Direct {
         })
     }
 
-    pub(super) fn has_session(&self) -> bool {
+    fn has_session(&self) -> bool {
         self.session
     }
 
-    pub(super) fn url(&self) -> &Url {
+    fn url(&self) -> &Url {
         &self.url
     }
 
@@ -130,7 +133,7 @@ impl Direct {
     }
 
     /// Requests the list of tools, which changes nothing. Its content is ignored.
-    pub(super) async fn ask_for_tools(&self) -> Answered {
+    async fn ask_for_tools(&self) -> Answered {
         let id = self.next_id();
         let mut request = self.request(reqwest::Method::POST);
         let meta = self.modern.as_deref().map(|members| members.trim_end_matches(','));
@@ -174,7 +177,7 @@ impl Direct {
         id
     }
 
-    pub(super) fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
+    fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
         let mut request = reqwest::Request::new(method, self.url.clone());
         request.headers_mut().clone_from(&self.headers);
         reqwest::RequestBuilder::from_parts(self.client.clone(), request)
@@ -216,7 +219,7 @@ impl Direct {
     }
 
     /// Sends a message without waiting for an answer.
-    pub(super) fn aside(&self, body: String) -> impl Future<Output = ()> + Send + 'static {
+    fn aside(&self, body: String) -> impl Future<Output = ()> + Send + 'static {
         let request = self.request(reqwest::Method::POST).body(body);
         async move {
             if let Err(error) = request.send().await {

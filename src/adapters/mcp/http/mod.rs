@@ -4,13 +4,12 @@
 //! separately by [`direct`], over the same session and pool. Through rmcp, a call costs three times as much CPU (two
 //! JSON trees, six task switches). Only `direct` knows whether the body was handed to the network.
 
-mod answer;
 mod body;
 pub(super) mod direct;
 mod headers;
 mod media;
 mod redirect;
-mod refusal;
+mod refused;
 mod tap;
 
 use std::time::Duration;

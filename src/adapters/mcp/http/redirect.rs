@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, LOCATION};
 use url::Url;
 
-use crate::adapters::mcp::secrets::place;
+use crate::adapters::mcp::place::place;
 
 /// Maximum redirects per request.
 pub(super) const MOST: usize = 3;

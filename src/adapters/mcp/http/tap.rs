@@ -18,10 +18,9 @@ use rmcp::transport::streamable_http_client::{SseError, StreamableHttpError, Str
 use sse_stream::Sse;
 use url::Url;
 
-use super::answer::MAX_ANSWER;
-use super::body::{Body, BodyFault, whole};
-use super::refusal::{MAX_ERROR, is_auth, retry_after};
-use crate::adapters::mcp::connect::Fault;
+use super::body::{Body, BodyFault, MAX_ANSWER, MAX_ERROR, whole};
+use super::refused::{is_auth, retry_after};
+use crate::adapters::mcp::fault::Fault;
 use crate::adapters::mcp::message::{self, Message};
 use crate::adapters::mcp::repaired::{self, Read};
 use crate::adapters::mcp::unsolicited::Unsolicited;

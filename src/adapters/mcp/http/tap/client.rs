@@ -12,13 +12,12 @@ use rmcp::transport::streamable_http_client::{
 };
 use url::Url;
 
-use super::super::answer::MAX_ANSWER;
-use super::super::body::Body;
+use super::super::body::{Body, MAX_ANSWER};
 use super::super::media::{self, Kind};
 use super::super::{IDENTITY, redirect};
 use super::{EVENTS, Events, Failure, SESSION, Tap, lock};
 use crate::adapters::mcp::log;
-use crate::adapters::mcp::secrets::place;
+use crate::adapters::mcp::place::place;
 use crate::adapters::upstream::Response;
 
 impl Tap {

@@ -9,12 +9,12 @@ use reqwest::header::{ACCEPT, HeaderValue};
 use serde_json::value::RawValue;
 use sse_stream::SseStream;
 
-use super::body::{Body, BodyFault, bounded, whole};
-use super::direct::Direct;
-use super::media::{self, Kind};
-use super::refusal::Answered;
+use super::super::body::{Body, BodyFault, MAX_ANSWER, bounded, whole};
+use super::super::media::{self, Kind};
+use super::Direct;
+use super::refusal::{Answered, lost};
 use crate::adapters::mcp::answers::{Held, Reading};
-use crate::adapters::mcp::attempt::{Attempt, Lost};
+use crate::adapters::mcp::attempt::Attempt;
 use crate::adapters::mcp::message::{self, Envelope, Says};
 use crate::adapters::mcp::result::ERROR_BYTES;
 use crate::adapters::mcp::unsolicited::{Flood, MAX_ID, Verdict};
@@ -22,8 +22,6 @@ use crate::adapters::upstream::{Response, why};
 use crate::domain::budget::Share;
 use crate::domain::surrogates;
 
-/// Largest answer that is read, as JSON or as one event.
-pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Largest batch of messages that is read. Each message takes more memory than a short one has text.
 const MAX_BATCH: usize = 1024 * 1024;
 /// How often a stream that ends before the answer is resumed.
@@ -229,10 +227,6 @@ impl Direct {
             (status, _) => Err(format!("resuming the stream was answered with HTTP {status}")),
         }
     }
-}
-
-pub(super) fn lost(message: impl Into<String>) -> Attempt {
-    Attempt::Lost(Lost::Connection, message.into())
 }
 
 fn flooded(flood: Flood) -> Attempt {

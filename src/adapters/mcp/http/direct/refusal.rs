@@ -10,28 +10,23 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 
-use super::answer::lost;
-use super::body::{Body, BodyFault, whole};
-use super::direct::Direct;
-use super::redirect;
+use super::super::body::{Body, BodyFault, MAX_ERROR, whole};
+use super::super::redirect;
+use super::super::refused::{is_auth, retry_after};
+use super::Direct;
 use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use crate::adapters::mcp::message::{self, Envelope, RpcError, Says};
 use crate::domain::surrogates;
 
-/// Largest error body that is read.
-pub(super) const MAX_ERROR: usize = 64 * 1024;
 /// Maximum bytes of a refusal shown to an operator.
 const SHOWN: usize = 256;
 /// How long the server may take to show whether it refuses everything.
 const ASKED: Duration = Duration::from_secs(2);
 /// Minimum time after a successful list before the server is asked again.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// The longest pause that a server may request.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
-
 /// JSON-RPC's code for invalid arguments. It concerns the call, never the session.
 const INVALID_PARAMS: i64 = -32602;
 
@@ -237,23 +232,6 @@ impl Direct {
     }
 }
 
-/// The pause that a response requests, in seconds or as a date (RFC 9110 section 10.2.3), capped at one hour.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let pause = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = httpdate::parse_http_date(text).ok()?;
-            at.duration_since(std::time::SystemTime::now()).ok()?
-        }
-    };
-    Some(pause.min(LONGEST_PAUSE)).filter(|pause| !pause.is_zero())
-}
-
-pub(super) fn is_auth(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-}
-
 /// How SDKs begin the message that a session is unknown.
 const GONE: [&str; 12] = [
     "no valid session",
@@ -314,25 +292,6 @@ impl BodyFault {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn a_pause_is_read_in_seconds_and_as_a_date() {
-        let of = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RETRY_AFTER, text.parse().unwrap());
-            retry_after(&headers)
-        };
-        assert_eq!(of("30"), Some(Duration::from_secs(30)));
-        assert_eq!(of("999999999"), Some(LONGEST_PAUSE));
-        for none in ["0", "-1", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"] {
-            assert_eq!(of(none), None, "{none}");
-        }
-        let date = httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(100));
-        assert!((95..=100).contains(&of(&date).unwrap().as_secs()));
-    }
+pub(super) fn lost(message: impl Into<String>) -> Attempt {
+    Attempt::Lost(Lost::Connection, message.into())
 }
