@@ -3,26 +3,15 @@
 use std::sync::Arc;
 
 use super::batch::Batch;
-use super::db::{Conn, Dialect, Row, Value};
+use super::db::{Conn, Row, Value};
 use super::error::Fault;
 use super::recovered;
-use super::runs::{RUN_ACTIVE, id};
+use super::runs::id;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::records::StoredAnswer;
 
-/// scope → fingerprint, decision, status and body of the answer; of the decision: status, request id, owner. No
-/// row: the key is unclaimed, or its claim has expired.
-pub(super) fn claimed(dialect: Dialect) -> String {
-    format!(
-        "SELECT idempotency_key.fingerprint, idempotency_key.decision_id, answer_status, answer_body, d.status, \
-         d.request_id, d.owner FROM idempotency_key LEFT JOIN decision_log d ON d.id = idempotency_key.decision_id \
-         WHERE scope = $1 AND (expires_at > {} OR {RUN_ACTIVE})",
-        dialect.now()
-    )
-}
-
-/// What a row of [`claimed`] is for a request that makes the same claim. `own`: what that request would lead to.
+/// What a row of [`Statements::claimed`](super::statements::Statements) is for a request that makes the same claim. `own`: what that request would lead to.
 pub(super) fn found(row: &Row, claim: &Claim, own: Option<&str>) -> Result<Claimed, sqlx::Error> {
     let decision = row.text(1)?;
     if row.text(0)? != *claim.fingerprint {

@@ -9,10 +9,10 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
+use super::db::sqlite::Sqlite;
+use super::db::sqlite_readers::SqliteReaders;
 use super::db::{Conn, Dialect, Readers};
 use super::error::{StoreError, describe};
-use super::sqlite::Sqlite;
-use super::sqlite_readers::SqliteReaders;
 
 /// How long a writer waits for SQLite's lock in one attempt. After it, the writer checks whether any caller still
 /// waits.

@@ -6,14 +6,17 @@
 //! Generated texts use `?` and are numbered for PostgreSQL by [`Dialect::placeholders`], because SQLite resolves a
 //! numbered parameter by a linear search.
 
+pub(super) mod sqlite;
+pub(super) mod sqlite_readers;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
 
-use super::sqlite::{Sqlite, failure};
-use super::sqlite_readers::SqliteReaders;
+use self::sqlite::{Sqlite, failure};
+use self::sqlite_readers::SqliteReaders;
 
 /// The database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

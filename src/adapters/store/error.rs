@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::sqlite::Failure;
+use super::db::sqlite::Failure;
 
 /// Why a store cannot be opened or migrated.
 #[derive(Debug, thiserror::Error)]

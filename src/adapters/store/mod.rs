@@ -3,11 +3,11 @@
 //! [`Definitions`](crate::ports::definitions::Definitions). Console logins: `sessions`.
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
-//! is queued into one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection.
-//! `db` is the only module that knows both databases; `sqlite` writes to one of them, and `sqlite_readers` reads it. Side
-//! effects are added to the `audit` log in the same transaction. A `commit` about a run, and other writes about runs and
-//! definitions (`runs`, `actions`, `definitions`), take the same path, but one op after another, since each returns a
-//! result.
+//! is queued into one `transaction` of multi-row statements (`insert`, `statements`, `rows`) on its connection; `batch`
+//! is what its ops write with. `db` is the only module that knows both databases; its part `sqlite` writes to one of
+//! them, and `sqlite_readers` reads it. Side effects are added to the `audit` log in the same transaction. A `commit`
+//! about a run, and other writes about runs and definitions (`runs`, `actions`, `definitions`), take the same path, but
+//! one op after another, since each returns a result.
 //!
 //! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
 //! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
@@ -34,6 +34,7 @@ mod maintenance;
 mod metrics;
 mod migrate;
 mod op;
+mod parsed;
 mod pending_cleanup;
 mod queue;
 mod read;
@@ -42,10 +43,9 @@ mod recovered;
 mod rows;
 mod runs;
 mod sessions;
-mod sqlite;
-mod sqlite_readers;
 mod state;
 mod statements;
+mod transaction;
 mod transition;
 mod writer;
 

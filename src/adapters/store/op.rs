@@ -2,12 +2,12 @@
 
 use tokio::sync::oneshot;
 
-use super::runs::{RunDone, RunOp};
-use super::sessions::SessionOp;
+use super::runs::op::{RunDone, RunOp};
 use crate::domain::ids::DecisionId;
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
 use crate::ports::records::RecordError;
+use crate::ports::sessions::Session;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -206,4 +206,12 @@ impl Ticket {
     pub(super) fn wanted(&self) -> bool {
         self.op.must_finish() || !self.answer.is_closed()
     }
+}
+
+/// Operations on a login. Each is idempotent.
+#[derive(Clone, Debug)]
+pub(super) enum SessionOp {
+    Begin(Session),
+    Seen(Arc<str>, i64),
+    End(Arc<str>),
 }

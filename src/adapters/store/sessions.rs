@@ -7,22 +7,14 @@ use super::Store;
 use super::batch::Batch;
 use super::db::{Conn, Row, Value};
 use super::error::Fault;
-use super::op::Op;
-use super::runs::{opt_parsed, parsed};
+use super::op::{Op, SessionOp};
+use super::parsed::{opt_parsed, parsed};
 use crate::domain::ids::{TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{QueryError, RecordError};
 use crate::ports::sessions::{Credential, Session, SessionStore};
 
 const COLUMNS: &str = "id, tenant, kind, credential, fingerprint, roles, user_id, created_at, seen_at, expires_at";
-
-/// Operations on a login. Each is idempotent.
-#[derive(Clone, Debug)]
-pub(super) enum SessionOp {
-    Begin(Session),
-    Seen(Arc<str>, i64),
-    End(Arc<str>),
-}
 
 impl SessionStore for Store {
     fn begin(&self, session: Session) -> BoxFuture<'_, Result<(), RecordError>> {

@@ -2,9 +2,9 @@
 
 use super::actions::ActionStatements;
 use super::audit::AuditStatements;
-use super::claims;
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
+use super::recovered;
 use super::runs::{RUN_ACTIVE, RunStatements};
 
 /// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
@@ -18,7 +18,7 @@ pub(super) struct Statements {
     pub(super) call: Insert,
     /// scope, fingerprint, decision. Replaces an expired claim, unless the run that it created is still active.
     pub(super) claim: Sql,
-    /// As [`claims::claimed`].
+    /// As [`claimed`].
     pub(super) claimed: Sql,
     /// status, body, scope, decision.
     pub(super) answer: Sql,
@@ -111,7 +111,7 @@ impl Statements {
                  WHERE idempotency_key.expires_at <= excluded.created_at AND NOT {RUN_ACTIVE}"
             )
             .into(),
-            claimed: claims::claimed(dialect).into(),
+            claimed: claimed(dialect).into(),
             answer: "UPDATE idempotency_key SET answer_status = $1, answer_body = $2 \
                      WHERE scope = $3 AND decision_id = $4"
                 .into(),
@@ -123,7 +123,7 @@ impl Statements {
             recover_decisions: format!(
                 "{} WHERE status = 'open' AND owner <> $1 AND owner <> id \
                  AND owner NOT IN (SELECT id FROM instance WHERE lease_until > {now})",
-                recovered("the process that ran it ended before its outcome was recorded")
+                recovered::close("the process that ran it ended before its outcome was recorded")
             )
             .into(),
             recover_calls: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
@@ -133,12 +133,12 @@ impl Statements {
                 .into(),
             lose: format!(
                 "{} WHERE id = $1 AND owner = $2 AND status = 'open'",
-                recovered("its outcome could not be recorded")
+                recovered::close("its outcome could not be recorded")
             )
             .into(),
             mark_unanswered: format!(
                 "{} WHERE id = $1 AND owner = $2",
-                recovered("not answered: its record was not acknowledged in time")
+                recovered::close("not answered: its record was not acknowledged in time")
             )
             .into(),
             abandon: "UPDATE decision_log SET status = 'closed', recovered = TRUE, decision_type = 'RESPOND_ONLY', \
@@ -178,14 +178,13 @@ impl Statements {
     }
 }
 
-/// Closes an open row as an error, with the type and intent derived from its started calls.
-pub(super) fn recovered(detail: &str) -> String {
+/// scope → fingerprint, decision, status and body of the answer; of the decision: status, request id, owner. No
+/// row: the key is unclaimed, or its claim has expired.
+fn claimed(dialect: Dialect) -> String {
     format!(
-        "UPDATE decision_log SET status = 'closed', recovered = TRUE, \
-         decision_type = CASE WHEN EXISTS (SELECT 1 FROM tool_invocation_log t \
-         WHERE t.decision_id = decision_log.id AND t.started_at IS NOT NULL) \
-         THEN 'INVOKE_TOOL' ELSE 'RESPOND_ONLY' END, outcome_category = 'ERROR:INTERNAL', \
-         intent = COALESCE((SELECT t.tool FROM tool_invocation_log t WHERE t.decision_id = decision_log.id \
-         AND t.started_at IS NOT NULL ORDER BY t.side_effect DESC, t.sequence DESC LIMIT 1), 'none'), error_detail = '{detail}'"
+        "SELECT idempotency_key.fingerprint, idempotency_key.decision_id, answer_status, answer_body, d.status, \
+         d.request_id, d.owner FROM idempotency_key LEFT JOIN decision_log d ON d.id = idempotency_key.decision_id \
+         WHERE scope = $1 AND (expires_at > {} OR {RUN_ACTIVE})",
+        dialect.now()
     )
 }

@@ -11,12 +11,13 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::shared::Shared;
-use super::batch::Attempt;
+
 use super::connect::timed_out;
 use super::db::{Conn, Dialect};
 use super::error::Fault;
 use super::metrics::{self, Failure};
 use super::op::{Done, Ticket};
+use super::transaction::Attempt;
 use crate::ports::claims::Claimed;
 use crate::ports::records::RecordError;
 

@@ -7,12 +7,13 @@ mod line;
 mod read;
 mod requests;
 mod resolve;
+mod row;
 mod settle;
 mod statements;
 mod thread;
 
 pub(super) use line::Line;
-pub(super) use read::{ACTION, GRANT, THREAD, action, grant, thread};
+pub(super) use row::{ACTION, GRANT, THREAD, action, grant, thread};
 pub(super) use statements::ActionStatements;
 
 use super::Store;

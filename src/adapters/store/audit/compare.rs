@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 use super::super::db::{Conn, Dialect, Row, Value};
 use super::super::error::StoreError;
+use super::columns::{PAGE, bytes, read_text};
 use super::entry::field;
 use super::finding::Finding;
-use super::log::{PAGE, bytes, read_text};
 use super::verify::Verifier;
 
 /// When the audit log began: older events have no entries.

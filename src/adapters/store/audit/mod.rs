@@ -1,16 +1,19 @@
 //! The audit log (R-18; DESIGN.md section 7): every action with its actor. The database rejects changes of its rows,
 //! and a chain of HMACs links them, so that a change by other means is detected.
 //!
-//! An `entry` describes an event. The ops of a batch add their entries to its `trail`, which is appended to the chain
-//! as the last step of their transaction: an event and its entry are committed together, or neither is. All writers
+//! An `entry` describes an event. The ops of a batch add their entries to its `trail`, which `append` adds to the
+//! chain as the last step of their transaction: an event and its entry are committed together, or neither is. All writers
 //! contend for the head of the chain. So it is locked last, and no writer waits for anything else while it holds the
 //! lock. A transaction without entries does not touch it.
 //!
 //! `chain` defines what is hashed and with which key, `keys` where the key comes from. `verify` checks the chain
-//! without trusting it and lists each `finding`, `compare` checks it against other tables, and `log` provides read-only access. `triggers` makes
+//! without trusting it and lists each `finding`, `compare` checks it against other tables, and `log` provides read-only
+//! access, as `columns` reads rows. `triggers` makes
 //! the database reject changes, and detects when it no longer does.
 
+mod append;
 mod chain;
+mod columns;
 mod compare;
 mod entry;
 mod export;

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use super::super::db::Value;
-use super::{ReadOnly, rfc3339};
+use super::ReadOnly;
 use crate::domain::ids::TenantId;
+use crate::domain::time::rfc3339;
 use crate::ports::records::QueryError;
 
 /// A logged call.

@@ -12,8 +12,6 @@ mod token;
 
 pub use history::PastCall;
 
-pub(super) use crate::domain::time::rfc3339;
-
 use std::ops::ControlFlow;
 use std::time::Duration;
 

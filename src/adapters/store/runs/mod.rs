@@ -12,16 +12,17 @@ mod end;
 mod journal;
 mod lease;
 mod locks;
-mod op;
+pub(super) mod op;
 mod prune;
 mod read;
 mod reopen;
+mod row;
 mod statements;
 mod values;
 mod write;
 
 pub(super) use op::{Abandoned, RunDone, RunOp};
-pub(super) use read::{SHOWN, opt_parsed, parsed, shown};
+pub(super) use row::{SHOWN, shown};
 pub(super) use statements::{RUN_ACTIVE, RunStatements};
 pub(super) use values::{doubts, id, int, parse};
 

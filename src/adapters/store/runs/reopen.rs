@@ -6,10 +6,10 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Row, Value};
 use super::super::error::Fault;
-use super::super::read::rfc3339;
 use super::values::{id, int, parse};
 use crate::domain::agent_run::{Attempt, RunStatus, StopReason};
 use crate::domain::ids::RunId;
+use crate::domain::time::rfc3339;
 use crate::ports::claims::Claimed;
 use crate::ports::runs::{Lease, Reopen, Reopened, ReopenedFor, Settled};
 

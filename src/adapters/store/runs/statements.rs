@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::super::db::{Dialect, Sql};
 use super::super::insert::Insert;
-use super::super::statements::recovered;
+use super::super::recovered;
 use super::super::transition::{any, run_may_become};
 
 use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
@@ -278,7 +278,7 @@ impl RunStatements {
             .into(),
             close_called: format!(
                 "{} WHERE status = 'open' AND id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)",
-                recovered("the run that called it ended first")
+                recovered::close("the run that called it ended first")
             )
             .into(),
             doubt_started: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
@@ -313,7 +313,7 @@ impl RunStatements {
                 taken_too_often(dialect, "$2")
             )
             .into(),
-            close_given_up: format!("{} WHERE id = $1 AND status = 'open'", recovered(&GIVEN_UP.replace('\'', "''"))).into(),
+            close_given_up: format!("{} WHERE id = $1 AND status = 'open'", recovered::close(&GIVEN_UP.replace('\'', "''"))).into(),
             effects: "SELECT tool, status FROM agent_action WHERE root_id = $1 AND side_effect \
                       AND (status = 'completed' OR status = 'in_doubt') ORDER BY created_at, id"
                 .into(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::super::audit::{self, AuditSecrets, Signer, Trail};
-use super::super::batch::{Attempt, Batch};
+use super::super::batch::Batch;
 use super::super::connect::{Target, timed_out};
 use super::super::db::Conn;
 use super::super::error::StoreError;
@@ -15,6 +15,7 @@ use super::super::pending_cleanup::PendingCleanup;
 use super::super::rows::Writing;
 use super::super::state::State;
 use super::super::statements::Statements;
+use super::super::transaction::Attempt;
 use super::ATTEMPT_TIMEOUT;
 
 /// State shared by all writers of a store.

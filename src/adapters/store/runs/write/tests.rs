@@ -3,13 +3,13 @@
 use serde_json::value::RawValue;
 
 use super::super::super::audit::{Signer, Trail};
-use super::super::super::batch::Attempt;
 use super::super::super::config::ContentMode;
 use super::super::super::connect::Target;
 use super::super::super::migrate;
 use super::super::super::op::{Op, Ticket};
 use super::super::super::rows::Writing;
 use super::super::super::statements::Statements;
+use super::super::super::transaction::Attempt;
 use std::time::Duration;
 
 use uuid::Uuid;

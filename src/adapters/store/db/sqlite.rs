@@ -12,7 +12,7 @@ use rusqlite::types::{ToSqlOutput, Value as Column, ValueRef};
 use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
 use sqlx::error::{DatabaseError, ErrorKind};
 
-use super::db::{EachRow, Row, Value};
+use super::{EachRow, Row, Value};
 
 /// Holds every statement of a writer, in each of its sizes.
 const STATEMENTS: usize = 128;
@@ -21,7 +21,7 @@ const STATEMENTS: usize = 128;
 const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
 
 /// A connection.
-pub(super) struct Sqlite {
+pub(in super::super) struct Sqlite {
     connection: Box<Connection>,
     path: PathBuf,
     file: Option<FileId>,
@@ -31,7 +31,7 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     /// Opens an existing file. For a writer, `setup` must leave `synchronous` at NORMAL.
-    pub(super) fn open(path: &Path, lock_wait: Duration, setup: &str) -> Result<Self, sqlx::Error> {
+    pub(in super::super) fn open(path: &Path, lock_wait: Duration, setup: &str) -> Result<Self, sqlx::Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(failure)?;
         connection.busy_timeout(lock_wait).map_err(failure)?;
@@ -47,7 +47,7 @@ impl Sqlite {
 
     /// Sets whether the next commits survive a power loss, or only the death of the process. Must not be called within
     /// a transaction.
-    pub(super) fn survive_power_loss(&mut self, yes: bool) -> Result<(), sqlx::Error> {
+    pub(in super::super) fn survive_power_loss(&mut self, yes: bool) -> Result<(), sqlx::Error> {
         if self.survives_power_loss != yes {
             // Not a cached statement: SQLite applies this PRAGMA when it is prepared, not when it runs.
             let level = if yes { "FULL" } else { "NORMAL" };
@@ -61,7 +61,7 @@ impl Sqlite {
 
     /// Fails when the opened file was removed or replaced. SQLite would continue to write to a file that has no path
     /// any more.
-    pub(super) fn still_there(&self) -> Result<(), sqlx::Error> {
+    pub(in super::super) fn still_there(&self) -> Result<(), sqlx::Error> {
         if self.file == file_id(&self.path) {
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl Sqlite {
     }
 
     /// Interrupts statements that run after this instant.
-    pub(super) fn end_at(&self, end: Instant) -> Result<(), sqlx::Error> {
+    pub(in super::super) fn end_at(&self, end: Instant) -> Result<(), sqlx::Error> {
         let late = move || Instant::now() >= end;
         self.connection
             .progress_handler(OPCODES_BETWEEN_LOOKS, Some(late))
@@ -84,12 +84,12 @@ impl Sqlite {
     }
 
     /// Whether a transaction is open.
-    pub(super) fn in_transaction(&self) -> bool {
+    pub(in super::super) fn in_transaction(&self) -> bool {
         !self.connection.is_autocommit()
     }
 
     /// Runs one statement and returns the number of changed rows.
-    pub(super) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, sqlx::Error> {
+    pub(in super::super) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, sqlx::Error> {
         let mut statement = self.bound(sql, values)?;
         let mut rows = statement.raw_query();
         while rows.next().map_err(failure)?.is_some() {}
@@ -97,12 +97,17 @@ impl Sqlite {
     }
 
     /// Runs any number of statements without parameters.
-    pub(super) fn script(&self, sql: &str) -> Result<(), sqlx::Error> {
+    pub(in super::super) fn script(&self, sql: &str) -> Result<(), sqlx::Error> {
         self.connection.execute_batch(sql).map_err(failure)
     }
 
     /// Passes each row to `each` until it breaks.
-    pub(super) fn fetch(&self, sql: &str, values: &[Value], each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
+    pub(in super::super) fn fetch(
+        &self,
+        sql: &str,
+        values: &[Value],
+        each: &mut EachRow<'_>,
+    ) -> Result<(), sqlx::Error> {
         let mut statement = self.bound(sql, values)?;
         let columns = statement.column_count();
         let mut rows = statement.raw_query();
@@ -116,7 +121,7 @@ impl Sqlite {
     }
 
     /// Closes the file. The last connection to close moves the log into it.
-    pub(super) fn close(self) -> Result<(), sqlx::Error> {
+    pub(in super::super) fn close(self) -> Result<(), sqlx::Error> {
         (*self.connection).close().map_err(|(_, error)| failure(error))
     }
 
@@ -165,9 +170,9 @@ impl ToSql for Value {
 /// A SQLite error in the form of the other driver's errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Failure {
+pub(in super::super) struct Failure {
     /// Extended result code (sqlite.org/rescode.html).
-    pub(super) code: i32,
+    pub(in super::super) code: i32,
     message: String,
 }
 
@@ -197,7 +202,7 @@ impl DatabaseError for Failure {
     }
 }
 
-pub(super) fn failure(error: rusqlite::Error) -> sqlx::Error {
+pub(in super::super) fn failure(error: rusqlite::Error) -> sqlx::Error {
     match error {
         rusqlite::Error::SqliteFailure(cause, message) => sqlx::Error::Database(Box::new(Failure {
             code: cause.extended_code,

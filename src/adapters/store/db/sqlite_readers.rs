@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use rusqlite::types::Value as Column;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::db::{EachRow, Row, Sql, Value};
 use super::sqlite::Sqlite;
+use super::{EachRow, Row, Sql, Value};
 
 const SETUP: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -16384";
 /// Rows travel to the caller in groups of at most this many rows, or about this many bytes.
 const GROUP: (usize, usize) = (64, 64 * 1024);
 
-pub(super) struct SqliteReaders {
+pub(in super::super) struct SqliteReaders {
     path: PathBuf,
     /// Timeout for a connection, and for a lock.
     patience: Duration,
@@ -30,7 +30,7 @@ pub(super) struct SqliteReaders {
 
 impl SqliteReaders {
     /// Up to `count` connections to an existing file, opened on demand.
-    pub(super) fn new(path: PathBuf, count: u32, patience: Duration, limit: Duration) -> Arc<Self> {
+    pub(in super::super) fn new(path: PathBuf, count: u32, patience: Duration, limit: Duration) -> Arc<Self> {
         Arc::new(Self {
             path,
             patience,
@@ -42,7 +42,7 @@ impl SqliteReaders {
     }
 
     /// Passes each row to `each` until it breaks.
-    pub(super) async fn fetch(
+    pub(in super::super) async fn fetch(
         self: &Arc<Self>,
         sql: &Sql,
         values: Vec<Value>,
@@ -104,7 +104,7 @@ impl SqliteReaders {
     }
 
     /// Closes all connections, after the statements in progress.
-    pub(super) async fn close(&self) {
+    pub(in super::super) async fn close(&self) {
         // Fails if they are closed already.
         let all = self.places.acquire_many(self.count).await;
         self.places.close();
@@ -183,7 +183,7 @@ mod tests {
         let read = readers
             .fetch(&sql.into(), values, &mut |_| Ok(ControlFlow::Continue(())))
             .await;
-        assert!(super::super::error::is_too_slow(&read.unwrap_err()));
+        assert!(super::super::super::error::is_too_slow(&read.unwrap_err()));
         assert_eq!(numbers(&readers, 1, 1).await.unwrap(), [1]);
     }
 }
