@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::client::Refused;
+use super::client::refused::Refused;
 use super::output::ReaderLeft;
 use crate::adapters::store::StoreError;
 use crate::config::{ConfigErrors, FileError};

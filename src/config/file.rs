@@ -8,9 +8,9 @@ use figment::value::{Dict, Value};
 use toml_edit::{ImDocument, Item, TableLike};
 
 use super::error::ConfigError;
+use super::given::{Given, secret_in};
 use super::origin::Origin;
 use super::settings::{CONFIG_FILE, SETTINGS, Setting};
-use super::sources::{Given, secret_in};
 use crate::domain::definition::nearest::nearest;
 
 /// The values of the file.

@@ -23,6 +23,7 @@ mod dotenv;
 mod error;
 mod file;
 mod flags;
+mod given;
 mod load;
 mod logs;
 mod model;
@@ -50,11 +51,12 @@ pub use dotenv::Dotenv;
 pub use error::{ConfigError, ConfigErrors, FileError};
 pub use flags::Flags;
 pub use logs::{LogFormat, Logs, Otlp};
-pub use model::{DEFAULT_MODEL, GoogleEnvironment, ModelConfig, ModelTimeouts, Provider};
+pub use model::{GoogleEnvironment, ModelConfig, ModelTimeouts, Provider};
 pub use origin::Origin;
 pub use records::Content;
 pub use reference::reference;
 pub use secret::masked_url;
+pub use settings::DEFAULT_MODEL;
 pub use sources::Sources;
 
 /// Settings that are read and validated but not used yet.

@@ -10,8 +10,6 @@ use super::origin::Origin;
 use super::read::Read;
 use super::values;
 
-/// The default model: a current Flash model with no shutdown date.
-pub const DEFAULT_MODEL: &str = "gemini-3.8-flash";
 /// The name that selects the demo model.
 const DEMO: &str = "demo";
 

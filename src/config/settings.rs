@@ -14,6 +14,9 @@ const SIGNING: &str = "at least 32 bytes (openssl rand -hex 32 makes one)";
 /// The key of the configuration file itself, which cannot be set in that file.
 pub const CONFIG_FILE: &str = "config";
 
+/// The default model: a current Flash model with no shutdown date.
+pub const DEFAULT_MODEL: &str = "gemini-3.8-flash";
+
 /// All settings, in the order they are shown.
 pub const SETTINGS: &[Setting] = &[
     setting(
@@ -183,7 +186,7 @@ pub const SETTINGS: &[Setting] = &[
         "The model, where a definition names none; demo is the built-in demo model and overrides all definitions.",
     )
     .flag("--model")
-    .default(super::model::DEFAULT_MODEL),
+    .default(DEFAULT_MODEL),
     setting(
         "gemini.api_key",
         &["GEMINI_API_KEY", "GOOGLE_API_KEY"],

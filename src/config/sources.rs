@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use figment::value::{Dict, Map, Value};
-use figment::{Figment, Metadata, Profile, Provider};
+use figment::Figment;
+use figment::value::Value;
 
 use super::dotenv::Dotenv;
 use super::error::ConfigError;
 use super::file::{self, FileValues};
+use super::given::{Given, secret_in};
 use super::origin::Origin;
 use super::read::Read;
 use super::settings::{CONFIG_FILE, OTHER_VARIABLES, SETTINGS, Setting};
@@ -27,24 +28,6 @@ pub struct Sources<'a> {
     pub file: Option<(PathBuf, String)>,
     /// Reads a file that contains a secret, or checks that a named file is readable.
     pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
-}
-
-/// One value from one source, as a figment provider.
-pub(super) struct Given {
-    pub(super) key: &'static str,
-    pub(super) value: Value,
-    pub(super) origin: Origin,
-}
-
-impl Provider for Given {
-    fn metadata(&self) -> Metadata {
-        self.origin.to_metadata()
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let nested = figment::util::nest(self.key, self.value.clone());
-        Ok(Map::from([(Profile::Default, nested.into_dict().unwrap_or_default())]))
-    }
 }
 
 impl<'a> Sources<'a> {
@@ -208,14 +191,5 @@ impl Variables<'_> {
                 .unwrap_or_default();
             warnings.push(format!("{}: gavel has no such setting{meant}", (self.origin)(name)));
         }
-    }
-}
-
-/// The secret in a file, without the trailing line break that editors and `echo` add.
-pub(super) fn secret_in(path: &Path, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Result<String, String> {
-    let text = read_file(path).map_err(|error| format!("cannot be read: {error}"))?;
-    match text.trim_end_matches(['\r', '\n']) {
-        "" => Err("is empty; it must contain the secret".to_owned()),
-        secret => Ok(secret.to_owned()),
     }
 }

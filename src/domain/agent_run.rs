@@ -7,7 +7,6 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::decision::{Outcome, Usage};
-use super::error_class::ErrorClass;
 use super::ids::{ActionId, RunId};
 use super::names::names;
 
@@ -102,21 +101,6 @@ impl AgentRun {
                 Some(reason @ (StopReason::InDoubt | StopReason::ProcessLost | StopReason::SizeLimit)),
             ) => Some(reason.as_str().to_owned()),
             (RunStatus::Failed, _) => self.outcome_category.map(Outcome::code),
-            (RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation, _) => None,
-            (RunStatus::Completed | RunStatus::Paused, _) => None,
-        }
-    }
-
-    /// The class of [`AgentRun::error_code`].
-    #[must_use]
-    pub fn error_class(&self) -> Option<ErrorClass> {
-        match (self.status, self.stop_reason) {
-            (RunStatus::Cancelled, _) => Outcome::Cancelled.class(),
-            (
-                RunStatus::Failed,
-                Some(reason @ (StopReason::InDoubt | StopReason::ProcessLost | StopReason::SizeLimit)),
-            ) => Some(reason.class()),
-            (RunStatus::Failed, _) => self.outcome_category.and_then(Outcome::class),
             (RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation, _) => None,
             (RunStatus::Completed | RunStatus::Paused, _) => None,
         }

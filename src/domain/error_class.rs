@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::agent_run::StopReason;
+use super::agent_run::{AgentRun, RunStatus, StopReason};
 use super::decision::Outcome;
 use super::tool::FailureCode;
 
@@ -84,6 +84,23 @@ impl StopReason {
             Self::InDoubt | Self::Unavailable | Self::Crash | Self::ProcessLost | Self::Step => {
                 ErrorClass::ToolExecutionError
             }
+        }
+    }
+}
+
+impl AgentRun {
+    /// The class of [`AgentRun::error_code`].
+    #[must_use]
+    pub fn error_class(&self) -> Option<ErrorClass> {
+        match (self.status, self.stop_reason) {
+            (RunStatus::Cancelled, _) => Outcome::Cancelled.class(),
+            (
+                RunStatus::Failed,
+                Some(reason @ (StopReason::InDoubt | StopReason::ProcessLost | StopReason::SizeLimit)),
+            ) => Some(reason.class()),
+            (RunStatus::Failed, _) => self.outcome_category.and_then(Outcome::class),
+            (RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation, _) => None,
+            (RunStatus::Completed | RunStatus::Paused, _) => None,
         }
     }
 }

@@ -7,7 +7,7 @@
 mod answers;
 mod events;
 mod key;
-mod refused;
+pub(super) mod refused;
 mod routes;
 
 use std::fmt;

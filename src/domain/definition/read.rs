@@ -12,11 +12,8 @@ use super::inputs::{inputs, output};
 use super::model_settings::ModelSettings;
 use super::node::{Content, Key, Node};
 use super::prompt::prompt;
-use super::values::{self, Named, Places, Values};
+use super::values::{self, BODY, Named, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
-
-/// The name of the system prompt in a form that keeps it apart from the fields.
-pub(super) const BODY: &str = "the text below the front matter";
 
 /// Reserved names: the functions that end an agent.
 const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];

@@ -13,11 +13,13 @@ use super::duration;
 use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{Field, Fields, Given, GivenGroup};
 use super::node::{Content, Node, quoted};
-use super::read::BODY;
 use super::{Flow, Input};
 
 /// The allowed names of agents, inputs, outputs and steps.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
+
+/// The name of the system prompt in a form that keeps it apart from the fields.
+pub(super) const BODY: &str = "the text below the front matter";
 
 /// The most items of a list, and the most inputs: more than a model can be offered, and few enough for pairwise
 /// comparison.

@@ -4,6 +4,7 @@
 //! evaluated, is not a boolean, or would take too long is an error, and the policy denies the call. Names are checked
 //! when the file is parsed; otherwise only the first call would reveal a misspelled variable.
 
+mod cost;
 mod evaluation;
 mod parse;
 
@@ -15,10 +16,10 @@ use cel::extractors::This;
 use cel::{Context, Env, ExecutionError, Value as Cel};
 use regex::Regex;
 
+use self::cost::Sizes;
 pub use self::evaluation::Evaluation;
 use self::parse::{PARSER_STACK, parse};
 use super::AGENTS;
-use super::cost::{self, Sizes};
 
 /// The longest expression, in bytes.
 pub(super) const MOST_BYTES: usize = 4096;

@@ -5,7 +5,6 @@
 //! `engine/policy` combines them into a decision.
 
 mod condition;
-mod cost;
 mod grant;
 mod read;
 

@@ -1,5 +1,6 @@
 //! Texts with placeholders, and the fixed replies made from them (C-FR-013).
 
+mod built_in;
 mod replies;
 mod template;
 mod texts;

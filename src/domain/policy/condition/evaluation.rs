@@ -8,8 +8,8 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use serde_json::Value;
 
-use super::super::cost::{MOST_STEPS, Size, Sizes};
 use super::super::{Facts, Recipients};
+use super::cost::{MOST_STEPS, Size, Sizes};
 
 /// The evaluation of all rules' conditions for one call. They share the data and the allowed steps.
 #[derive(Debug)]

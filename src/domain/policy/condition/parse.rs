@@ -5,7 +5,7 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::CelInt;
 use regex::{Regex, RegexBuilder};
 
-use super::super::cost::{MOST_STEPS, Sizes};
+use super::cost::{MOST_STEPS, Sizes};
 use super::{Condition, MATCHES};
 
 /// The deepest expression, in levels of its tree. Evaluating each level takes much stack.

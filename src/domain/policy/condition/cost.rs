@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
                 self.take(of.all.bytes / BYTES_A_STEP);
                 answer
             }
-            (super::condition::MATCHES, [text, _]) => {
+            (super::MATCHES, [text, _]) => {
                 let a_byte = match call.args.last().map(|pattern| &pattern.expr) {
                     Some(Expr::Literal(LiteralValue::Int(number))) => usize::try_from(*number.inner())
                         .ok()
