@@ -7,13 +7,14 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use bytes::Bytes;
+use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::Config;
 
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::openapi::schemas::Description;
 use super::routes::Route;
-use super::{State, headers, openapi};
+use super::{State, headers};
 
 /// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
 /// uses data URLs for its icons.
@@ -36,24 +37,27 @@ const PAGE: &str = include_str!("docs.html");
 /// building it takes more memory than an idle service uses.
 pub(super) struct Docs {
     openapi: OnceLock<Bytes>,
+    describe: fn() -> OpenApi,
     ui: Arc<Config<'static>>,
 }
 
 impl Docs {
-    pub(super) fn new() -> Self {
+    /// `describe` builds the document.
+    pub(super) fn new(describe: fn() -> OpenApi) -> Self {
         // Without this setting Swagger UI sends the document to a validator on the internet.
         let ui = Config::from(Route::OpenApi.path())
             .validator_url("none")
             .try_it_out_enabled(true);
         Self {
             openapi: OnceLock::new(),
+            describe,
             ui: Arc::new(ui),
         }
     }
 
     fn openapi(&self) -> Bytes {
         let print = || {
-            let text = openapi::document().to_json();
+            let text = (self.describe)().to_json();
             Bytes::from(text.unwrap_or_else(|error| unreachable!("the document serializes to JSON: {error}")))
         };
         self.openapi.get_or_init(print).clone()

@@ -5,14 +5,9 @@ use std::sync::Arc;
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Bytes, BytesMut};
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::error::Error;
-use crate::domain::ids::UserId;
-use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::QuotaState;
-use crate::surfaces::request::Claim;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -30,9 +25,6 @@ pub(super) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-
 
 /// Most characters of a request id.
 const MAX_REQUEST_ID: usize = 128;
-/// Most characters of an idempotency key.
-const MAX_KEY: usize = 255;
-
 /// The request id in logs, records and the response.
 #[derive(Clone, Debug)]
 pub(super) struct RequestId {
@@ -98,40 +90,6 @@ pub(super) fn is_refused(range: &str) -> bool {
     })
 }
 
-/// `Idempotency-Key`, 1..=255 visible ASCII characters.
-///
-/// # Errors
-/// [`Error::InvalidHeader`].
-pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
-    const NAME: &str = "Idempotency-Key";
-    if !headers.contains_key(IDEMPOTENCY_KEY) {
-        return Ok(None);
-    }
-    let Some(value) = only(headers, &IDEMPOTENCY_KEY) else {
-        return Err(Error::InvalidHeader(NAME, "is given more than once"));
-    };
-    let bytes = value.as_bytes();
-    if !(1..=MAX_KEY).contains(&bytes.len()) || !bytes.iter().all(u8::is_ascii_graphic) {
-        return Err(Error::InvalidHeader(NAME, "must be 1 to 255 visible ASCII characters"));
-    }
-    Ok(value.to_str().ok())
-}
-
-/// Binds a key to tenant, caller, user (if named), route and body.
-pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, route: &str, body: &[u8]) -> Claim {
-    let mut scope = Sha256::new();
-    let user = user.map_or("", UserId::as_str);
-    for part in [caller.tenant.as_str(), &caller.name(), user, route, key] {
-        // The length precedes each part, so that no two different lists of parts have the same bytes.
-        scope.update((part.len() as u64).to_be_bytes());
-        scope.update(part.as_bytes());
-    }
-    Claim {
-        scope: hex::encode(scope.finalize()).into(),
-        fingerprint: hex::encode(Sha256::digest(body)).into(),
-    }
-}
-
 /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of the policy `user`,
 /// the remaining quota, and seconds until more is allowed.
 pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
@@ -166,8 +124,6 @@ fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ids::TenantId;
-    use crate::surfaces::caller::Identity;
 
     fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -207,57 +163,6 @@ mod tests {
             assert_eq!(traceparent(&map(&[("traceparent", bad)])), None, "{bad}");
         }
         assert_eq!(traceparent(&map(&[("traceparent", good), ("traceparent", good)])), None);
-    }
-
-    #[test]
-    fn an_idempotency_key_is_1_to_255_visible_characters_given_once() {
-        assert_eq!(idempotency_key(&map(&[])), Ok(None));
-        assert_eq!(idempotency_key(&map(&[("idempotency-key", "k-1")])), Ok(Some("k-1")));
-        let longest = "x".repeat(255);
-        assert_eq!(
-            idempotency_key(&map(&[("idempotency-key", &longest)])),
-            Ok(Some(&*longest))
-        );
-        for bad in ["", "a b", "ü", "\t", &"x".repeat(256)] {
-            assert!(idempotency_key(&map(&[("idempotency-key", bad)])).is_err(), "{bad:?}");
-        }
-        assert!(idempotency_key(&map(&[("idempotency-key", "a"), ("idempotency-key", "a")])).is_err());
-    }
-
-    fn caller(tenant: &str, identity: Identity) -> Caller {
-        Caller {
-            tenant: TenantId::parse(tenant).unwrap(),
-            identity,
-            roles: Arc::default(),
-        }
-    }
-
-    #[test]
-    fn a_key_means_something_else_for_every_tenant_caller_user_route_and_body() {
-        let service = |name: &str| Identity::Service(Arc::from(name));
-        let user = |name: &str| UserId::parse(name).unwrap();
-        let of = |key, tenant, identity, who: &str, route, body: &str| {
-            idempotency(key, &caller(tenant, identity), Some(&user(who)), route, body.as_bytes())
-        };
-        let base = of("k", "t", service("s"), "u", "r", "b");
-        let others = [
-            of("k2", "t", service("s"), "u", "r", "b"),
-            of("k", "t2", service("s"), "u", "r", "b"),
-            of("k", "t", service("s2"), "u", "r", "b"),
-            of("k", "t", Identity::User(user("s")), "u", "r", "b"),
-            of("k", "t", service("s"), "u2", "r", "b"),
-            of("k", "t", service("s"), "u", "r2", "b"),
-            // The same characters, cut elsewhere.
-            of("k", "t", service("s"), "ur", "", "b"),
-        ];
-        for other in &others {
-            assert_ne!(other.scope, base.scope);
-            assert_eq!(other.fingerprint, base.fingerprint);
-        }
-        let changed = of("k", "t", service("s"), "u", "r", "b2");
-        assert_eq!(changed.scope, base.scope);
-        assert_ne!(changed.fingerprint, base.fingerprint);
-        assert_eq!(base.scope.len(), 64);
     }
 
     #[test]

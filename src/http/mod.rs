@@ -22,7 +22,9 @@ mod console;
 mod decisions;
 mod docs;
 mod exchange;
+mod handlers;
 mod headers;
+mod idempotency;
 mod lines;
 mod metrics;
 mod openapi;
@@ -154,7 +156,7 @@ impl State {
             room: Room::new(&edge.limits),
             edge,
             metrics: metrics::Metrics::default(),
-            docs: docs::Docs::new(),
+            docs: docs::Docs::new(document),
             attempts: console::Attempts::default(),
         }
     }

@@ -16,7 +16,7 @@ use actix_web::{App, web};
 use tokio::io::AsyncWriteExt;
 
 use super::connection::Guarded;
-use super::{Edge, State, metrics, routes};
+use super::{Edge, State, handlers, metrics};
 use crate::domain::budget::{Budget, Limits};
 
 /// Settings of the server.
@@ -72,7 +72,7 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
     let heads = Budget::new("bytes of request heads", whole);
     let service = move || {
         let (state, stopping, heads) = (state.clone(), stopping.clone(), Arc::clone(&heads));
-        let app = App::new().configure(move |config| routes::configure(config, &state));
+        let app = App::new().configure(move |config| handlers::configure(config, &state));
         let app = app
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());

@@ -165,7 +165,7 @@ fn routes() -> Vec<(String, String)> {
         .0;
     let route = |line: &str| {
         let (verb, path) = line.split_once(": ")?.1.split_once(" \"/")?;
-        let (path, _handler) = path.split_once("\" => ")?;
+        let path = path.strip_suffix("\";")?;
         Some((verb.to_uppercase(), format!("/{path}")))
     };
     table

@@ -23,7 +23,7 @@ fn changing_routes() -> Vec<(Method, String)> {
             "Delete" => Method::DELETE,
             _ => return None,
         };
-        let parts = rest.split_once("\" => ")?.0.split('/').map(|part| match part {
+        let parts = rest.split_once("\";")?.0.split('/').map(|part| match part {
             "{id}" => "018f0000-0000-7000-8000-000000000000",
             "{version}" => "1",
             part if part.starts_with('{') => "some",

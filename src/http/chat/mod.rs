@@ -12,13 +12,12 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use tracing::Instrument;
 
-use super::State;
-use super::body;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::openapi::params::Acting;
 use super::routes::Route;
+use super::{State, body, idempotency};
 use crate::domain::decision::AgentDecision;
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::{Caller, NotThatUser};
@@ -122,8 +121,8 @@ async fn ask(
         Ok(None) => return Err(Error::Invalid(vec![missing_user()])),
         Err(NotThatUser) => return Err(Error::UserMismatch),
     };
-    let key = headers::idempotency_key(request.headers())?;
-    let idempotency = key.map(|key| headers::idempotency(key, &caller, Some(&user), route.path(), &body));
+    let key = idempotency::key(request.headers())?;
+    let idempotency = key.map(|key| idempotency::claim(key, &caller, Some(&user), route.path(), &body));
     let keyed = idempotency.is_some();
     let meta = RequestMeta {
         request_id: Arc::clone(&exchange.id.text),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
+use sha2::{Digest, Sha256};
 use tracing::Instrument;
 
 use super::super::State;
@@ -15,7 +16,7 @@ use super::form::{self, Form};
 use super::session::{Visitor, visitor};
 use super::view::action::{Card, Place, card, doubt};
 use super::view::approvals::{Filter, Listed, listed};
-use super::{Turned, news, page, respond, see, view};
+use super::{Turned, page, respond, see, view};
 use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
 use crate::surfaces::StoreFailure;
@@ -116,7 +117,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
             .filter(|action| action.waits(now))
             .map(|action| card(&of(state, &visitor, action, now), Place::List))
             .collect(),
-        seen: &news::seen(&pending.items),
+        seen: &seen(&pending.items),
         page: token.as_deref(),
         next: pending.next_page_token.as_deref(),
         doubts: doubts
@@ -256,6 +257,15 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
 fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {
     let id = request.match_info().get("id").and_then(ApprovalId::parse);
     id.ok_or(Error::NotFound)
+}
+
+/// A hash that identifies the shown approval requests.
+pub(super) fn seen(actions: &[Action]) -> String {
+    let mut hash = Sha256::new();
+    for action in actions {
+        hash.update(action.id.to_string());
+    }
+    hex::encode(&hash.finalize()[..8])
 }
 
 #[cfg(test)]

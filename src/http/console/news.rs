@@ -5,16 +5,15 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::Markup;
-use sha2::{Digest, Sha256};
 
 use super::super::State;
 use super::super::exchange::Exchange;
 use super::super::routes::Route;
-use super::approvals::{actions, filter, parameter};
+use super::approvals::{actions, filter, parameter, seen};
 use super::session::onlooker;
 use super::view::approvals::{News, news};
 use super::{FRAMED, Turned, secured};
-use crate::domain::action::{Action, ActionStatus};
+use crate::domain::action::ActionStatus;
 
 pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleNews));
@@ -39,15 +38,6 @@ async fn changed(state: &State, request: &HttpRequest) -> Result<bool, Turned> {
         .list(&visitor.caller, visitor.user.clone(), query)
         .await?;
     Ok(parameter(request, "seen") != Some(seen(&pending.items)))
-}
-
-/// A hash that identifies the shown approval requests.
-pub(super) fn seen(actions: &[Action]) -> String {
-    let mut hash = Sha256::new();
-    for action in actions {
-        hash.update(action.id.to_string());
-    }
-    hex::encode(&hash.finalize()[..8])
 }
 
 /// A page that gavel's own pages may frame.

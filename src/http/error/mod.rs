@@ -4,7 +4,7 @@
 //! Problems are RFC 9457 `application/problem+json`. `code` is a closed list on which clients branch. No problem
 //! contains a credential, an upstream message or a payload.
 
-mod code;
+pub(super) mod code;
 mod problem;
 
 use actix_web::http::header::{self, HeaderValue};

@@ -14,7 +14,8 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, License, OpenApi, RefOr};
 
 use super::error::Code;
-use super::routes::{self, Route, Verb};
+use super::handlers::described;
+use super::routes::{Method, Route};
 use super::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
@@ -28,7 +29,7 @@ const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n
 /// The complete document.
 #[must_use]
 pub fn document() -> OpenApi {
-    let mut document = routes::described();
+    let mut document = described();
     document.info = InfoBuilder::new()
         .title("gavel")
         .version(env!("CARGO_PKG_VERSION"))
@@ -52,11 +53,11 @@ pub fn document() -> OpenApi {
 /// The operation of a route; none for the console, whose pages and forms are for people.
 fn operation(document: &mut OpenApi, route: Route) -> Option<&mut Operation> {
     let item = document.paths.paths.get_mut(route.path())?;
-    let operation = match route.verb() {
-        Verb::Get => &mut item.get,
-        Verb::Post => &mut item.post,
-        Verb::Put => &mut item.put,
-        Verb::Delete => &mut item.delete,
+    let operation = match route.method() {
+        Method::Get => &mut item.get,
+        Method::Post => &mut item.post,
+        Method::Put => &mut item.put,
+        Method::Delete => &mut item.delete,
     };
     operation.as_mut()
 }

@@ -5,7 +5,7 @@ use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, On
 use utoipa::openapi::{Array, Object, Ref, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::http::error::Code;
+use crate::http::error::code::Code;
 
 /// `code` of a problem.
 pub(in crate::http) fn code() -> RefOr<Schema> {

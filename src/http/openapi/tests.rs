@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::document;
 use crate::domain::agent_run::MOST_TIME;
 use crate::http::error::Code;
-use crate::http::routes::{Route, Verb};
+use crate::http::routes::{Method, Route};
 
 fn text() -> Value {
     serde_json::from_str(&document().to_json().unwrap()).unwrap()
@@ -56,11 +56,11 @@ fn the_document_describes_the_route_table_and_nothing_else() {
     let routes: BTreeSet<_> = Route::ALL
         .into_iter()
         .filter(|route| !Route::PAGES.contains(route))
-        .map(|route| match route.verb() {
-            Verb::Get => format!("get {}", route.path()),
-            Verb::Post => format!("post {}", route.path()),
-            Verb::Put => format!("put {}", route.path()),
-            Verb::Delete => format!("delete {}", route.path()),
+        .map(|route| match route.method() {
+            Method::Get => format!("get {}", route.path()),
+            Method::Post => format!("post {}", route.path()),
+            Method::Put => format!("put {}", route.path()),
+            Method::Delete => format!("delete {}", route.path()),
         })
         .collect();
     assert_eq!(described, routes);

@@ -23,7 +23,7 @@ use super::openapi::params::{
 };
 use super::openapi::schemas::page;
 use super::routes::Route;
-use super::{State, acting, body, query};
+use super::{State, acting, body, idempotency, query};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{RunId, UserId};
 use crate::http::page;
@@ -401,8 +401,8 @@ pub(super) fn key(
     user: Option<&UserId>,
     body: &[u8],
 ) -> Result<Option<Claim>, Error> {
-    let key = headers::idempotency_key(request.headers())?;
-    Ok(key.map(|key| headers::idempotency(key, caller, user, request.path(), body)))
+    let key = idempotency::key(request.headers())?;
+    Ok(key.map(|key| idempotency::claim(key, caller, user, request.path(), body)))
 }
 
 /// The run id of the path; an invalid id is not found, like an id of another tenant or user.
