@@ -4,6 +4,8 @@
 //! `http` and `engine` use `telemetry` where a trace enters and leaves.
 #![allow(clippy::unwrap_used)]
 
+#[path = "sources/circles.rs"]
+mod circles;
 #[path = "sources/mod.rs"]
 mod sources;
 
@@ -11,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use circles::circles;
 use regex::Regex;
 use sources::{root, rust_files};
 
@@ -206,6 +209,113 @@ fn each_library_is_used_only_in_its_modules() {
         }
     }
     assert!(invalid.is_empty(), "{invalid:#?}");
+}
+
+/// Two files that need each other can only be read, changed and tested as one. What they share belongs into a third, or
+/// one is a part of the other.
+#[test]
+fn no_two_files_need_each_other() {
+    let crates = ["src", "bench/src"].map(|path| root().join(path)).into_iter();
+    let servers = ["base", "files", "google", "store", "tasks"];
+    let servers = servers.map(|name| root().join("mcp-servers").join(name).join("src"));
+    let mut found = Vec::new();
+    for directory in crates.chain(servers) {
+        let sources = rust_files(&directory).into_iter().map(|path| {
+            let inner = path.strip_prefix(&directory).unwrap().to_str().unwrap().to_owned();
+            (inner, fs::read_to_string(path).unwrap())
+        });
+        found.extend(circles(&sources.collect()));
+    }
+    let lines: Vec<_> = found.iter().map(|circle| circle.steps.join("\n  ")).collect();
+    assert!(found.is_empty(), "{} circles:\n- {}", found.len(), lines.join("\n- "));
+}
+
+/// The files of each circle among these sources: a file's name and its text, in pairs.
+fn circles_of(sources: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+    let root = ("lib.rs", "");
+    let found = circles(&sources.iter().chain([&root]).map(owned).collect());
+    found.into_iter().map(|circle| circle.files).collect()
+}
+
+#[test]
+fn circles_are_found_however_a_file_is_named() {
+    let down = ("b.rs", "pub struct Below;");
+    for text in [
+        "use crate::b::Below;",
+        "use super::{c::Other, b::{Above, Below as Lower}};",
+        "use super::b::*;\nfn f(_: Below) {}",
+        "fn f() { let _ = super::b::Below; }",
+        "use crate::b;\nfn f() -> b::Below { b::Below }",
+        "macro_rules! m { () => { $crate::b::Below } }",
+        "fn f() {\n    use crate::b::Below;\n    let _ = '\"'; let _: &'static str = r#\"\"#;\n}",
+        "mod inner { use super::super::b::Below; }",
+    ] {
+        let up = format!("{}\nuse crate::a::f;", down.1);
+        let circle = [("a.rs", text), ("b.rs", &*up), ("c.rs", "pub struct Other;")];
+        assert_eq!(circles_of(&circle), [["a.rs", "b.rs"]], "{text}");
+        assert!(circles_of(&[circle[0], down, circle[2]]).is_empty(), "{text}");
+    }
+    let long = [
+        ("lib.rs", "mod x;"),
+        ("x/mod.rs", "mod deep;\npub(crate) use deep::Low;"),
+        ("x/deep.rs", "use crate::y::Y;\npub struct Low;"),
+        ("y.rs", "use crate::z::Z;\npub struct Y;"),
+        // Through what `x` passes on.
+        ("z.rs", "use crate::x::Low;\npub struct Z;"),
+    ];
+    assert_eq!(circles_of(&long), [["x/deep.rs", "y.rs", "z.rs"]]);
+    let found = circles(
+        &long
+            .iter()
+            .map(|(path, text)| (path.to_string(), text.to_string()))
+            .collect(),
+    );
+    assert_eq!(found[0].steps[2], "z.rs needs Low of x/deep.rs");
+}
+
+#[test]
+fn a_part_may_name_what_its_file_defines_and_nothing_else_makes_a_circle() {
+    let file = "mod send;\nuse send::send;\npub struct Act;";
+    for part in [
+        "use super::Act;\npub fn send() {}",
+        "use crate::act::Act;\npub fn send() {}",
+    ] {
+        assert!(circles_of(&[("act.rs", file), ("act/send.rs", part)]).is_empty());
+        assert!(circles_of(&[("act/mod.rs", file), ("act/send/mod.rs", part)]).is_empty());
+    }
+    // Only its own file, not one beside it.
+    let beside = [
+        ("act.rs", file),
+        ("act/send.rs", "use crate::log::Log;\npub fn send() {}"),
+    ];
+    assert_eq!(
+        circles_of(&[
+            beside[0],
+            beside[1],
+            ("log.rs", "use crate::act::send::send;\npub struct Log;")
+        ]),
+        [["act/send.rs", "log.rs"]]
+    );
+    // Tests, comments, texts, names of other crates, and names that are only passed on.
+    for text in [
+        "#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}",
+        "#[cfg(test)]\nuse crate::b::B;",
+        "// crate::b::B\n/* crate::b::B */\n/// [`crate::b::B`]\nconst A: &str = \"crate::b::B\";",
+        "use b::B;\nuse serde::b::B as C;",
+        "pub use crate::b::B;",
+    ] {
+        assert!(
+            circles_of(&[("a.rs", text), ("b.rs", "use crate::a::A;\npub struct B;")]).is_empty(),
+            "{text}"
+        );
+    }
+    let tests = [
+        ("a.rs", "#[cfg(test)]\nmod tests;"),
+        ("a/tests.rs", "use crate::b::B;"),
+        ("b.rs", "use crate::a::tests::T;\npub struct B;"),
+    ];
+    assert!(circles_of(&tests).is_empty());
 }
 
 /// The patterns of `.dockerignore`, each with whether it re-includes paths.
