@@ -8,5 +8,6 @@ pub mod quota;
 pub mod store;
 
 mod breaker;
+mod handover;
 mod labels;
 mod upstream;

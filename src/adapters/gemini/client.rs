@@ -13,7 +13,8 @@ use super::config_error::ConfigError;
 use super::failure::{Failure, Health, describe};
 use super::limits::{held, no_room};
 use super::timeouts::Timeouts;
-use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, SendGate, is_loopback};
+use crate::adapters::handover::SendGate;
+use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, is_loopback};
 use crate::domain::budget::Held;
 
 /// Longer error bodies are not read.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::message::RpcError;
 use super::result::ERROR_BYTES;
 use super::source::Source;
+use crate::adapters::handover::SendGate;
 use crate::domain::budget::Share;
 use crate::ports::runs::Hold;
 use crate::ports::tools::CallRequest;
@@ -42,6 +43,15 @@ impl Outgoing<'_> {
     /// The outcome of a call that may no longer be sent.
     pub(super) fn lease_lost(&self) -> Attempt {
         Attempt::NotSent(Lost::Lease, Lost::Lease.words(self.request.timeout))
+    }
+
+    /// The outcome of a call that is given up for this reason. If it has not been sent yet, it stays unsent.
+    pub(super) fn give_up(&self, lost: Lost, gate: &SendGate) -> Attempt {
+        let words = lost.words(self.request.timeout);
+        match gate.give_up() {
+            true => Attempt::Lost(lost, words),
+            false => Attempt::NotSent(lost, format!("{words}, before it could be sent")),
+        }
     }
 
     /// Waits for the deadline or the cancellation of the run, and returns which one occurred.

@@ -9,6 +9,7 @@ use super::lines::Slot;
 use super::message::RpcError;
 use super::meta;
 use super::source::Source;
+use crate::adapters::handover::SendGate;
 
 /// Makes the call. If the future is dropped or the call is given up, the server is notified.
 pub(super) async fn call(
@@ -23,10 +24,9 @@ pub(super) async fn call(
     };
     let params = CallToolRequestParams::new(call.request.tool.name.to_string()).with_arguments(arguments);
     let mut tool_call = CallToolRequest::new(params);
-    // For the pipe; not part of the message. Its writer may have to wait.
-    if let Some(hold) = call.request.hold {
-        tool_call.extensions.insert(hold.clone());
-    }
+    // For the pipe, which passes it when it writes; not part of the message. Its writer may have to wait.
+    let gate = SendGate::under(call.request.hold);
+    tool_call.extensions.insert(gate.clone());
     let slot = Slot::default();
     tool_call.extensions.insert(slot.clone());
     let request = ClientRequest::CallToolRequest(tool_call);
@@ -34,9 +34,7 @@ pub(super) async fn call(
     // rmcp's queue may be full. A call that has not entered the queue has not been sent.
     let handle = tokio::select! {
         biased;
-        lost = call.given_up() => {
-            return Attempt::NotSent(lost, format!("{}, before it could be sent", lost.words(call.request.timeout)));
-        }
+        lost = call.given_up() => return call.give_up(lost, &gate),
         handle = peer.send_cancellable_request(request, options) => match handle {
             Ok(handle) => handle,
             Err(error) => return Attempt::NotSent(Lost::Connection, error.to_string()),
@@ -44,6 +42,7 @@ pub(super) async fn call(
     };
     let mut abandoned = Abandoned {
         handle: Some(handle),
+        gate: &gate,
         background,
     };
     let Some(handle) = &mut abandoned.handle else {
@@ -51,7 +50,7 @@ pub(super) async fn call(
     };
     let answer = tokio::select! {
         answer = &mut handle.rx => answer,
-        lost = call.given_up() => return Attempt::Lost(lost, lost.words(call.request.timeout)),
+        lost = call.given_up() => return call.give_up(lost, &gate),
     };
     abandoned.handle = None;
     // The pipe stores the answer there before rmcp receives its empty answer.
@@ -85,12 +84,16 @@ fn failed(error: ServiceError, source: &Source) -> Attempt {
 /// Dropping rmcp's handle does not notify the server; this does.
 struct Abandoned<'a> {
     handle: Option<RequestHandle<RoleClient>>,
+    gate: &'a SendGate,
     background: &'a SideTasks,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        if let Some(handle) = self.handle.take() {
+        // A request that has not been sent yet stays unsent.
+        if let Some(handle) = self.handle.take()
+            && self.gate.give_up()
+        {
             self.background.spawn(async move {
                 // This fails if the server is gone; then no notification is needed.
                 let _ = handle.cancel(Some("given up".to_owned())).await;

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use super::lines::{Line, Lines, Slot};
 use super::log;
 use super::unsolicited::{Answer, Unsolicited};
-use crate::ports::runs::Hold;
+use crate::adapters::handover::SendGate;
 
 /// How long a child may take to end after each signal.
 const GRACE: Duration = Duration::from_secs(3);
@@ -86,7 +86,7 @@ impl Transport<RoleClient> for Pipes {
     type Error = io::Error;
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (turn, hold) = (Arc::clone(&self.turn), part_of_call::<Hold>(&message));
+        let (turn, gate) = (Arc::clone(&self.turn), part_of_call::<SendGate>(&message));
         if let JsonRpcMessage::Request(request) = &message
             && let RequestId::Number(id) = &request.id
             && let Some(slot) = part_of_call::<Slot>(&message)
@@ -97,10 +97,8 @@ impl Transport<RoleClient> for Pipes {
         async move {
             let _turn = turn.lock().await;
             // Nothing can delay the write between this check and the pipe.
-            if hold.is_some_and(|hold| !hold.is_ours()) {
-                return Err(io::Error::other(
-                    "the lease of the run expired before the request was sent",
-                ));
+            if let Some(gate) = gate {
+                gate.pass().map_err(io::Error::other)?;
             }
             sending.await
         }
@@ -167,5 +165,45 @@ impl Drop for Pipes {
                 }
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::process::Stdio;
+
+    use rmcp::model::{CallToolRequest, CallToolRequestParams};
+    use tokio::process::Command;
+
+    use super::*;
+    use crate::adapters::mcp::unsolicited::testing::unsolicited;
+
+    fn call(gate: &SendGate) -> TxJsonRpcMessage<RoleClient> {
+        let mut call = CallToolRequest::new(CallToolRequestParams::new("add"));
+        call.extensions.insert(gate.clone());
+        JsonRpcMessage::request(ClientRequest::CallToolRequest(call), RequestId::Number(1))
+    }
+
+    /// Promise 3: what was reported as not sent is not written later, when the pipe is free.
+    #[tokio::test]
+    async fn a_call_that_is_given_up_before_its_turn_is_not_written() {
+        let mut process = Command::new("cat");
+        process
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let (mut pipes, _stderr) = Pipes::open(CommandWrap::from(process), unsolicited()).unwrap();
+        let (first, second) = (SendGate::default(), SendGate::default());
+        let turn = Arc::clone(&pipes.turn).lock_owned().await;
+        let (waiting, later) = (pipes.send(call(&first)), pipes.send(call(&second)));
+        assert!(!first.give_up());
+        drop(turn);
+        assert_eq!(waiting.await.unwrap_err().to_string(), "given up before it was sent");
+        assert!(!first.is_sent() && !second.is_sent());
+        later.await.unwrap();
+        assert!(second.give_up() && second.is_sent());
+        pipes.close().await.unwrap();
     }
 }

@@ -3,13 +3,13 @@
 use tokio::sync::oneshot;
 
 use super::runs::op::{RunDone, RunOp};
+use crate::adapters::handover::{Handover, NotHandedOver};
 use crate::domain::ids::DecisionId;
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
 use crate::ports::records::RecordError;
 use crate::ports::sessions::Session;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// One op. Repeating it does no harm, since a commit may succeed without acknowledgement.
 pub(super) enum Op {
@@ -136,41 +136,10 @@ pub(super) enum Done {
 pub(super) struct Ticket {
     pub(super) op: Op,
     pub(super) answer: oneshot::Sender<Result<Done, RecordError>>,
-    pub(super) progress: Arc<Progress>,
+    /// Whether a COMMIT that includes it may have been sent. An op that was reported as unwritten is never committed.
+    pub(super) handover: Arc<Handover>,
     /// True once a COMMIT that includes it was attempted with an unknown result.
     pub(super) uncertain: bool,
-}
-
-/// The progress of an op, for its caller. Giving up and committing are each one atomic exchange from the same initial
-/// state. So an op that was reported as unwritten is never committed.
-#[derive(Default)]
-pub(super) struct Progress(AtomicU8);
-
-/// Not committed.
-const WAITING: u8 = 0;
-/// A COMMIT that includes it may have been sent.
-const COMMITTING: u8 = 1;
-/// Its caller gave up and received "not written".
-const GIVEN_UP: u8 = 2;
-
-impl Progress {
-    /// Marks that the caller gave up. True: the op is not written.
-    pub(super) fn give_up(&self) -> bool {
-        self.go(WAITING, GIVEN_UP) != Err(COMMITTING)
-    }
-
-    /// Marks that a COMMIT is about to be sent. False: the caller gave up.
-    fn commit(&self) -> bool {
-        self.go(WAITING, COMMITTING) != Err(GIVEN_UP)
-    }
-
-    fn is_committing(&self) -> bool {
-        self.0.load(Ordering::Acquire) == COMMITTING
-    }
-
-    fn go(&self, from: u8, to: u8) -> Result<u8, u8> {
-        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
-    }
 }
 
 impl Ticket {
@@ -179,26 +148,25 @@ impl Ticket {
         Self {
             op,
             answer: oneshot::channel().0,
-            progress: Arc::default(),
+            handover: Arc::default(),
             uncertain: false,
         }
     }
 
     /// Marks that a COMMIT is about to be sent; false if the op must not be committed.
     pub(super) fn commit(&self) -> bool {
-        self.progress.commit() || self.op.must_finish()
+        self.handover.hand_over() != Err(NotHandedOver::GivenUp) || self.op.must_finish()
     }
 
     /// Whether a COMMIT that includes it was sent, with an unknown result.
     pub(super) fn is_committing(&self) -> bool {
-        self.progress.is_committing()
+        self.handover.is_handed_over()
     }
 
     /// Marks that the transaction was not committed.
     pub(super) fn not_committed(&self) {
         if !self.uncertain {
-            // Fails if no COMMIT was attempted or the caller gave up; the state then remains.
-            let _ = self.progress.go(COMMITTING, WAITING);
+            self.handover.take_back();
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::metrics::{self, Failure};
-use super::op::{Done, Op, Progress, Ticket};
+use super::op::{Done, Op, Ticket};
 use super::writer::Shared;
+use crate::adapters::handover::Handover;
 use crate::ports::records::RecordError;
 
 /// The sending end.
@@ -43,18 +44,18 @@ impl Queue {
             false => self.write_deadline,
         };
         let (answer, answered) = oneshot::channel();
-        let progress = Arc::default();
+        let handover = Arc::default();
         let ticket = Ticket {
             op,
             answer,
-            progress: Arc::clone(&progress),
+            handover: Arc::clone(&handover),
             uncertain: false,
         };
         self.push(ticket)?;
         match tokio::time::timeout(deadline, answered).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(given_up(&progress, "the store was shut down".into())),
-            Err(_) => Err(given_up(&progress, self.shared.state.gave_up())),
+            Ok(Err(_)) => Err(given_up(&handover, "the store was shut down".into())),
+            Err(_) => Err(given_up(&handover, self.shared.state.gave_up())),
         }
     }
 
@@ -77,9 +78,9 @@ impl Queue {
 }
 
 /// The caller gave up. Returns `Unavailable` if the op is known to be unwritten, else `Uncertain`.
-fn given_up(progress: &Progress, reason: Arc<str>) -> RecordError {
-    match progress.give_up() {
-        true => RecordError::Unavailable(reason),
-        false => RecordError::Uncertain(reason),
+fn given_up(handover: &Handover, reason: Arc<str>) -> RecordError {
+    match handover.give_up() {
+        true => RecordError::Uncertain(reason),
+        false => RecordError::Unavailable(reason),
     }
 }

@@ -13,7 +13,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use url::{Host, Url};
 
-pub(super) use self::gated_body::{GatedBody, SendGate};
+pub(super) use self::gated_body::GatedBody;
 use self::plain::Leased;
 pub(super) use self::plain::{Limits, NoResponse, Plain};
 

@@ -20,8 +20,9 @@ use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use tokio::net::TcpStream;
 use url::Url;
 
-use super::gated_body::{GatedBody, SendGate};
+use super::gated_body::GatedBody;
 use super::{Response, describe, is_loopback};
+use crate::adapters::handover::SendGate;
 
 /// Limits of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +122,7 @@ impl Plain {
                     let lease = Some((sender, self.clone()));
                     return Ok(Response::Plain(response.map(|body| Leased { body, lease })));
                 }
-                Err(_) if pooled && !gate.get() => {}
+                Err(_) if pooled && !gate.is_sent() => {}
                 Err(error) => return Err(NoResponse::Exchange(error)),
             }
         }

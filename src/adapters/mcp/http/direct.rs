@@ -15,11 +15,12 @@ use url::Url;
 
 use self::refusal::Answered;
 use super::{IDENTITY, PLAIN, headers};
+use crate::adapters::handover::SendGate;
 use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::meta;
 use crate::adapters::mcp::unsolicited::Unsolicited;
-use crate::adapters::upstream::{GatedBody, Plain, Response, SendGate, why};
+use crate::adapters::upstream::{GatedBody, Plain, Response, why};
 
 /// rmcp counts the ids of a session from 0. These begin higher, so that no two requests share an id.
 const FIRST_ID: u32 = 1 << 30;
@@ -115,11 +116,11 @@ impl Direct {
         // A call that was already given up is not sent, so this is checked first.
         let answered = tokio::select! {
             biased;
-            lost = call.given_up() => given_up(lost, call, &gate).into(),
+            lost = call.given_up() => call.give_up(lost, &gate).into(),
             answered = async {
                 match self.post(body.into(), call, &gate).await {
                     Ok(response) => self.read(response, id, held).await,
-                    Err(words) if gate.get() => Attempt::Lost(Lost::Connection, words).into(),
+                    Err(words) if gate.is_sent() => Attempt::Lost(Lost::Connection, words).into(),
                     Err(_) if !call.may_be_sent() => call.lease_lost().into(),
                     Err(words) => Attempt::NotSent(Lost::Connection, words).into(),
                 }
@@ -237,15 +238,6 @@ fn modern_meta(version: &ProtocolVersion, client_info: &Implementation) -> Resul
     members
         .map(|members| format!("{members},"))
         .ok_or_else(|| "metadata is not an object".to_owned())
-}
-
-fn given_up(lost: Lost, call: &Outgoing<'_>, gate: &SendGate) -> Attempt {
-    let words = lost.words(call.request.timeout);
-    if gate.give_up() {
-        Attempt::Lost(lost, words)
-    } else {
-        Attempt::NotSent(lost, format!("{words}, before it could be sent"))
-    }
 }
 
 /// Notifies the server that no caller waits for the answer any more: in the session era with a notification, in the
