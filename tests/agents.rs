@@ -37,6 +37,8 @@ mod sub_agents;
 mod support;
 #[path = "agents/tools.rs"]
 mod tools;
+#[path = "agents/until.rs"]
+mod until;
 
 /// Generates one test per database and function.
 macro_rules! on_both_databases {
@@ -98,4 +100,12 @@ on_both_databases! {
     approvals::an_approved_call_is_never_made_twice_whichever_process_dies,
     single::steps_and_tokens_of_a_running_run_are_known,
     single::a_run_is_recorded_before_it_starts_and_when_it_has_ended,
+    until::a_model_call_ends_at_the_deadline_and_no_other_follows,
+    until::a_tool_call_ends_at_the_deadline_and_no_other_follows,
+    until::an_approval_request_expires_with_the_deadline_of_its_run,
+    until::an_approved_call_does_not_start_after_the_deadline,
+    until::a_child_run_has_the_deadline_of_its_parent,
+    until::a_flow_is_paused_by_its_deadline_and_does_not_fail,
+    until::a_resumed_run_keeps_its_deadline,
+    until::a_run_that_starts_after_its_deadline_begins_nothing,
 }

@@ -40,6 +40,8 @@ names! {
         StepLimit = "step_limit",
         /// It reached its time limit.
         TimeLimit = "time_limit",
+        /// Its deadline passed, an absolute time.
+        Deadline = "deadline",
         /// It reached its token limit.
         TokenLimit = "token_limit",
         /// It repeated the same tool call.

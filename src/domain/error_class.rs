@@ -79,7 +79,9 @@ impl StopReason {
     #[must_use]
     pub const fn class(self) -> ErrorClass {
         match self {
-            Self::StepLimit | Self::TimeLimit | Self::TokenLimit | Self::SizeLimit => ErrorClass::PolicyError,
+            Self::StepLimit | Self::TimeLimit | Self::Deadline | Self::TokenLimit | Self::SizeLimit => {
+                ErrorClass::PolicyError
+            }
             Self::DoomLoop | Self::MissingOutput | Self::InvalidOutput => ErrorClass::ModelError,
             Self::InDoubt | Self::Unavailable | Self::Crash | Self::ProcessLost | Self::Step => {
                 ErrorClass::ToolExecutionError

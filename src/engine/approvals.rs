@@ -65,8 +65,9 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
     grants
 }
 
-/// The approval requests for these calls.
-pub(super) fn questions(run: &Run, calls: &[ActionId], lifetime: Duration) -> Vec<NewAction> {
+/// The approval requests for these calls. They expire with the run's deadline, which is `left` from now, at the latest.
+pub(super) fn questions(run: &Run, calls: &[ActionId], lifetime: Duration, left: Option<Duration>) -> Vec<NewAction> {
+    let lifetime = left.map_or(lifetime, |left| left.min(lifetime));
     let model = model(run);
     let ledger = Ledger::of(&run.record.journal);
     let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
@@ -172,6 +173,20 @@ fn reached(tool: &Tool, arguments: &RawValue) -> Details {
             Details::default()
         }
     }
+}
+
+/// Did an approval request expire with the deadline of its run? The store's clock says so, even if that of this process
+/// is behind. `lifetime`: that of a request without a deadline.
+pub(super) fn expired_with_deadline(actions: &[Action], lifetime: Duration) -> bool {
+    let lifetime_us = i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX);
+    actions.iter().any(|action| {
+        let is_shorter = |at: i64| at.saturating_sub(action.created_at) < lifetime_us;
+        action.status == ActionStatus::Expired
+            && action.resolution.is_none()
+            && action
+                .expires_at
+                .is_some_and(|at| is_shorter(at) && action.completed_at >= Some(at))
+    })
 }
 
 /// Adds resolved approvals to the journal.

@@ -1,6 +1,6 @@
 //! One model call: projects the journal into a request and routes the answer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use tracing::Instrument;
@@ -32,7 +32,8 @@ fn asks_for_thoughts(run: &Run) -> bool {
         .unwrap_or(run.context.agent.is_some())
 }
 
-/// The answer must arrive before the run's time limit; for a final summary, before the end of the grace period.
+/// The answer must arrive before the run's time limit; for a final summary, before the end of the grace period; and in
+/// any case before the deadline.
 fn ask_until(engine: &Engine, run: &Run) -> Instant {
     let now = engine.clock.instant();
     let elapsed = run.record.elapsed(now);
@@ -43,7 +44,12 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
         (Some((_, since)), AtLimit::SumUp { grace }) => Some((since + grace).saturating_sub(elapsed)),
         _ => run.context.limits.time.map(|time| time.saturating_sub(elapsed)),
     };
-    now + left.unwrap_or(run.context.limits.ask).min(run.context.limits.ask)
+    let until = run.context.limits.until_deadline(elapsed);
+    let longest = left
+        .into_iter()
+        .chain(until)
+        .fold(run.context.limits.ask, Duration::min);
+    now + longest
 }
 
 /// Asks the model and appends its turn, or how it failed.

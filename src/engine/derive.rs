@@ -45,7 +45,7 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         Ending::Stopped(_, Some(text)) | Ending::MissingOutput(text) => ("none", Some(text.clone())),
         Ending::Fault(_)
         | Ending::LoopLimit
-        | Ending::Deadline
+        | Ending::TimeLimit
         | Ending::Stopped(_, None)
         | Ending::StepFailed(_)
         | Ending::Unable(_)
@@ -160,7 +160,7 @@ fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
         Ending::LoopLimit
         | Ending::DoomLoop(_)
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
-        Ending::Deadline | Ending::Stopped(StopReason::TimeLimit, _) => Outcome::Deadline,
+        Ending::TimeLimit | Ending::Stopped(StopReason::TimeLimit | StopReason::Deadline, _) => Outcome::Deadline,
         Ending::TooLong(_) => Outcome::UserInput,
         // A run that cannot start lacks its tools or its model.
         Ending::StepFailed(_) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => Outcome::ToolInvocation,

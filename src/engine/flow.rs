@@ -21,6 +21,7 @@ use crate::domain::definition::{Flow, InputType, Step};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Completion, Entry, FunctionCall, Proposed, Target};
 use crate::domain::templates::{MOST_RENDERED, Template};
+use crate::domain::tool::FailureCode;
 
 /// The result of a step, as the journal stores it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,16 +70,24 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
     let (step, round) = match ledger.last_step() {
         None => (0, 1),
         Some((call, step, round)) => {
+            let past_deadline = limits.is_past_deadline(elapsed);
             let Some(result) = call.result() else {
                 let this = vec![call.proposed];
-                return match (call.was_started(), call.awaits_approval()) {
-                    (true, _) => Next::Recover(this),
-                    (false, true) => Next::Suspend(vec![call.id()]),
-                    (false, false) => Next::Act(this),
+                return match (call.was_started(), call.was_approved(), call.awaits_approval()) {
+                    (true, ..) => Next::Recover(this),
+                    // An answer that refuses the step is its result, also after the deadline.
+                    (false, Some(false), _) => Next::Act(this),
+                    (false, ..) if past_deadline => Next::End(Ending::PAST_DEADLINE),
+                    (false, _, true) => Next::Suspend(vec![call.id()]),
+                    (false, _, false) => Next::Act(this),
                 };
             };
             let done = match &result.outcome {
                 Ok(data) => StepOutput::read(data),
+                // Its approval request was not answered before the deadline.
+                Err(failure) if past_deadline && failure.code == FailureCode::Expired => {
+                    return Next::End(Ending::PAST_DEADLINE);
+                }
                 Err(failure) => {
                     let name = flow.steps().get(step as usize).map_or("round", |step| &step.name);
                     return Next::End(Ending::StepFailed(format!(
@@ -111,6 +120,10 @@ pub(super) fn limit_reached(
 ) -> Option<StopReason> {
     let (steps, tokens) = spent(journal, cut);
     let reached = [
+        (
+            cut.past_deadline || limits.is_past_deadline(elapsed),
+            StopReason::Deadline,
+        ),
         (limits.time.is_some_and(|time| elapsed >= time), StopReason::TimeLimit),
         (
             limits.iterations.is_some_and(|most| steps >= most),

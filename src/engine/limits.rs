@@ -11,6 +11,8 @@ pub struct Limits {
     pub iterations: Option<u32>,
     /// Time by the run's clock. `None`: unlimited.
     pub time: Option<Duration>,
+    /// Its deadline. `None`: it has none.
+    pub until: Option<Until>,
     /// Tokens over all model calls, input and output.
     pub tokens: Option<u64>,
     /// The longest a single model call may take.
@@ -33,6 +35,31 @@ pub struct Limits {
     pub one_by_one: bool,
     /// Does the run pause when a call is in doubt? Otherwise the model gets the error and continues.
     pub pause_in_doubt: bool,
+}
+
+/// The deadline of a run: an absolute time. Unlike the run's clock it does not stop while the run waits for a person or
+/// for a process. Nothing begins after it, not even a final summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Until {
+    /// In microseconds since the epoch.
+    pub at_us: i64,
+    /// The same by the run's clock, if the run does not wait again.
+    pub clock: Duration,
+}
+
+impl Until {
+    /// For a run whose clock shows `elapsed` now.
+    #[must_use]
+    pub fn new(at_us: i64, now_us: i64, elapsed: Duration) -> Self {
+        let left = Duration::from_micros(u64::try_from(at_us.saturating_sub(now_us)).unwrap_or(0));
+        Self {
+            at_us,
+            clock: match left.is_zero() {
+                true => Duration::ZERO,
+                false => elapsed.saturating_add(left),
+            },
+        }
+    }
 }
 
 /// What happens at a limit.
@@ -70,6 +97,7 @@ impl Limits {
     pub const CHAT: Self = Self {
         iterations: Some(5),
         time: Some(Duration::from_secs(30)),
+        until: None,
         tokens: None,
         ask: Duration::from_secs(30),
         parallel_calls: 16,
@@ -87,6 +115,7 @@ impl Limits {
     pub const AGENT: Self = Self {
         iterations: None,
         time: None,
+        until: None,
         tokens: None,
         ask: Duration::from_secs(600),
         parallel_calls: 16,
@@ -100,10 +129,25 @@ impl Limits {
         pause_in_doubt: true,
     };
 
+    /// Has the deadline passed?
+    #[must_use]
+    pub fn is_past_deadline(&self, elapsed: Duration) -> bool {
+        self.until.is_some_and(|until| elapsed >= until.clock)
+    }
+
+    /// What remains until the deadline.
+    #[must_use]
+    pub fn until_deadline(&self, elapsed: Duration) -> Option<Duration> {
+        self.until.map(|until| until.clock.saturating_sub(elapsed))
+    }
+
     /// How long a tool may take now: its own limit, or the run's remaining time less the reserve.
     #[must_use]
     pub fn tool_time(&self, own: Duration, elapsed: Duration) -> Duration {
-        let Some(time) = self.time else { return own };
+        let until = self.until.map(|until| until.clock);
+        let Some(time) = self.time.into_iter().chain(until).min() else {
+            return own;
+        };
         let reserve = self.answer_reserve.min(time / 4);
         own.min(time.saturating_sub(elapsed).saturating_sub(reserve))
     }
@@ -120,6 +164,24 @@ mod tests {
         assert_eq!(limits.tool_time(30 * second, Duration::ZERO), 27 * second);
         assert_eq!(limits.tool_time(5 * second, 10 * second), 5 * second);
         assert_eq!(limits.tool_time(5 * second, 28 * second), Duration::ZERO);
+    }
+
+    /// The deadline of a run counts from the process that takes it, by its clock, and bounds its tools.
+    #[test]
+    fn the_deadline_is_a_time_by_the_clock_of_the_run() {
+        let second = Duration::from_secs(1);
+        let limits = |at_us| Limits {
+            time: Some(600 * second),
+            until: Some(Until::new(at_us, 100_000_000, 40 * second)),
+            ..Limits::AGENT
+        };
+        let limits_now = limits(130_000_000);
+        assert_eq!(limits_now.until_deadline(45 * second), Some(25 * second));
+        assert_eq!(limits_now.tool_time(60 * second, 45 * second), 25 * second);
+        assert!(!limits_now.is_past_deadline(69 * second) && limits_now.is_past_deadline(70 * second));
+        for at_us in [100_000_000, 99_999_999, -1] {
+            assert!(limits(at_us).is_past_deadline(Duration::ZERO));
+        }
     }
 
     /// the final summary has its own time, so no time is reserved for it.

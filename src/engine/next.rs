@@ -55,7 +55,7 @@ pub enum Ending {
     /// The model call limit is exceeded.
     LoopLimit,
     /// The time limit is exceeded.
-    Deadline,
+    TimeLimit,
     /// It was cut short and can be resumed; with the model's final summary, if there is one.
     Stopped(StopReason, Option<String>),
     /// A text or its journal exceeds its size limit: which one, and the limit.
@@ -74,6 +74,11 @@ pub enum Ending {
     Cancelled,
     /// The run panicked or was interrupted; calls that had started are in doubt.
     Broken,
+}
+
+impl Ending {
+    /// The deadline has passed.
+    pub(super) const PAST_DEADLINE: Self = Self::Stopped(StopReason::Deadline, None);
 }
 
 /// Decides from the journal, the limits and the time used so far.
@@ -95,6 +100,7 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         soft_stop: soft_stop(journal),
         asked: iterations(journal),
         out_of_time: limits.time.is_some_and(|time| elapsed >= time),
+        past_deadline: limits.is_past_deadline(elapsed),
     };
     if let Some(Entry::ModelFault { kind, .. }) = journal.last() {
         return now.after_fault(*kind);
@@ -121,7 +127,9 @@ struct Situation<'a, 'b> {
     soft_stop: Option<(StopReason, Duration)>,
     /// Model calls so far.
     asked: u32,
+    /// Its time limit is reached.
     out_of_time: bool,
+    past_deadline: bool,
 }
 
 impl<'a> Situation<'a, '_> {
@@ -130,6 +138,7 @@ impl<'a> Situation<'a, '_> {
         let sums_up = matches!(self.limits.at_limit, AtLimit::SumUp { .. });
         match self.soft_stop {
             Some((reason, _)) => Next::End(Ending::Stopped(reason, None)),
+            None if self.past_deadline && kind == FaultKind::Timeout => Next::End(Ending::PAST_DEADLINE),
             // The time limit passed while the model was answering.
             None if sums_up && self.out_of_time && kind == FaultKind::Timeout => Next::SoftStop(StopReason::TimeLimit),
             None => Next::End(Ending::Fault(kind)),
@@ -174,10 +183,14 @@ impl<'a> Situation<'a, '_> {
 
     /// When all calls of the last turn have results: a limit ends the run, or has the model sum up; else it is asked.
     fn within_limits(&self) -> Next<'a> {
+        if self.past_deadline {
+            let reason = self.soft_stop.map_or(StopReason::Deadline, |(reason, _)| reason);
+            return Next::End(Ending::Stopped(reason, None));
+        }
         let steps_exceeded = self.limits.iterations.is_some_and(|most| self.asked >= most);
         let AtLimit::SumUp { grace } = self.limits.at_limit else {
             return match (self.out_of_time, steps_exceeded) {
-                (true, _) => Next::End(Ending::Deadline),
+                (true, _) => Next::End(Ending::TimeLimit),
                 (false, true) => Next::End(Ending::LoopLimit),
                 (false, false) => Next::Ask,
             };

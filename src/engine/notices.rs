@@ -11,7 +11,17 @@ pub(super) fn sum_up(reason: StopReason, elapsed: Duration, output_due: bool) ->
     let reached = match reason {
         StopReason::TimeLimit => "The time limit for this task is reached.",
         StopReason::TokenLimit => "The token limit for this task is reached.",
-        _ => "The step limit for this task is reached.",
+        StopReason::Deadline => "The deadline of this task has passed.",
+        StopReason::StepLimit
+        | StopReason::DoomLoop
+        | StopReason::InDoubt
+        | StopReason::MissingOutput
+        | StopReason::InvalidOutput
+        | StopReason::Unavailable
+        | StopReason::Crash
+        | StopReason::ProcessLost
+        | StopReason::SizeLimit
+        | StopReason::Step => "The step limit for this task is reached.",
     };
     let text = if output_due {
         format!(

@@ -32,6 +32,8 @@ pub struct CutStep {
     pub steps: u32,
     /// Their tokens.
     pub tokens: u64,
+    /// Was it cut short by its deadline, which is that of the flow?
+    pub past_deadline: bool,
 }
 
 impl From<RecordError> for Stop {

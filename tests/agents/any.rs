@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::ActionId;
 use gavel::domain::journal::{Entry, FaultKind};
+use gavel::ports::clock::Clock;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use serde_json::{Value, json};
@@ -61,6 +62,8 @@ struct Case {
     book: Vec<Does>,
     read: Vec<Does>,
     deaths: Vec<(usize, bool)>,
+    /// How many seconds ahead the deadline is, if there is one.
+    until: Option<u64>,
 }
 
 fn any_calls() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
@@ -131,15 +134,16 @@ fn any_does() -> impl Strategy<Value = Vec<Does>> {
 fn any_case() -> impl Strategy<Value = Case> {
     let says = || prop::collection::vec(any_say(), 1..6);
     let deaths = prop::collection::vec((1..12_usize, any::<bool>()), 0..3);
-    (says(), says(), any_does(), any_does(), any_does(), deaths).prop_map(|(boss, helper, send, book, read, deaths)| {
-        Case {
-            boss,
-            helper,
-            send,
-            book,
-            read,
-            deaths,
-        }
+    let until = prop::option::weighted(0.4, 0..130_u64);
+    let tools = (any_does(), any_does(), any_does());
+    (says(), says(), tools, deaths, until).prop_map(|(boss, helper, (send, book, read), deaths, until)| Case {
+        boss,
+        helper,
+        send,
+        book,
+        read,
+        deaths,
+        until,
     })
 }
 
@@ -152,7 +156,14 @@ async fn play(rig: &Rig, case: &Case) -> Outcome {
     for (tool, does) in [("send", &case.send), ("book", &case.book), ("read", &case.read)] {
         rig.tools.script(tool, does.clone());
     }
-    let mut begun = rig.begin("boss", json!({"query": "go"}), None).await;
+    let go = json!({"query": "go"});
+    let mut begun = match case.until {
+        None => rig.begin("boss", go, None).await,
+        Some(ahead) => {
+            let until_us = rig.clock.now_us() + i64::try_from(seconds(ahead).as_micros()).unwrap();
+            rig.begin_until("boss", go, until_us).await
+        }
+    };
     for (write, heard) in &case.deaths {
         let death = if *heard { Death::Before } else { Death::After };
         let process = rig.process(Dying::at(&rig.store, *write, death));
@@ -204,6 +215,10 @@ async fn holds(rig: &Rig, case: &Case) -> Result<(), TestCaseError> {
     // A process that dies loses the duration of its last call.
     let lost = u32::try_from(case.deaths.len()).unwrap() * seconds(TIME);
     prop_assert!(took <= seconds(TIME + 30) + lost, "{took:?}");
+    // No process extends the deadline.
+    if let Some(until) = case.until {
+        prop_assert!(took <= seconds(until), "{took:?} of {until} s");
+    }
     calls_are_answered(&run)?;
     let sql = format!(
         "SELECT id FROM agent_run WHERE root_id = '{}' AND id <> root_id",

@@ -50,7 +50,7 @@ fn answer(by: &str, action: &Action, resolution: Resolution, reason: Option<&str
 
 impl Rig {
     /// Drives a run until it waits for an approval.
-    async fn waits(&self, begun: Begun) {
+    pub(crate) async fn waits(&self, begun: Begun) {
         let driven = self.drive(&self.process(self.store.clone()), begun).await;
         assert!(
             matches!(driven, Err(Stop::Suspended(id)) if id == begun.id),
@@ -64,13 +64,19 @@ impl Rig {
     }
 
     /// The actions that wait for an approval.
-    async fn questions(&self, root: RunId) -> Vec<Action> {
+    pub(crate) async fn questions(&self, root: RunId) -> Vec<Action> {
         let mut actions = self.actions(root).await;
         actions.retain(|action| action.status == ActionStatus::AwaitingConfirmation);
         actions
     }
 
-    async fn says(&self, by: &str, action: &Action, resolution: Resolution, reason: Option<&str>) -> Resolved {
+    pub(crate) async fn says(
+        &self,
+        by: &str,
+        action: &Action,
+        resolution: Resolution,
+        reason: Option<&str>,
+    ) -> Resolved {
         self.store
             .resolve(answer(by, action, resolution, reason))
             .await
@@ -78,7 +84,7 @@ impl Rig {
     }
 
     /// A worker claims a run whose approval request was resolved.
-    async fn taken_up(&self, id: RunId) -> Begun {
+    pub(crate) async fn taken_up(&self, id: RunId) -> Begun {
         let lease = self.store.take(id).await.unwrap().expect("the run continues");
         Begun { id, lease }
     }
@@ -99,7 +105,7 @@ impl Rig {
         self.outcome(begun.id).await
     }
 
-    async fn statuses(&self, root: RunId) -> Vec<ActionStatus> {
+    pub(crate) async fn statuses(&self, root: RunId) -> Vec<ActionStatus> {
         self.actions(root).await.iter().map(|action| action.status).collect()
     }
 }

@@ -251,6 +251,20 @@ impl Rig {
         self.create(self.new_run(agent, inputs, timeout)).await
     }
 
+    /// Creates a run with a deadline.
+    pub(crate) async fn begin_until(&self, agent: &str, inputs: Value, until_us: i64) -> Begun {
+        let new = self.new_run(agent, inputs, None);
+        let settings = Settings {
+            until_us: Some(until_us),
+            ..Settings::read(&new.settings)
+        };
+        self.create(NewRun {
+            settings: settings.to_raw(),
+            ..new
+        })
+        .await
+    }
+
     /// Creates a run in a new thread, as the surface does.
     pub(crate) async fn begin_in_thread(&self, agent: &str, inputs: Value) -> Begun {
         let new = self.new_run(agent, inputs, None);
@@ -277,6 +291,7 @@ impl Rig {
         let calls: BTreeMap<_, _> = settled.iter().copied().collect();
         let settings = Settings {
             settled: calls.clone(),
+            until_us: Settings::read(&stored.settings).until_us,
             ..Settings::top(definition, None, None)
         };
         let reopen = Reopen {

@@ -39,6 +39,8 @@ texts! {
     StepLimit = "RUN:STEP_LIMIT" ["steps"],
     /// It reached its time limit.
     TimeLimit = "RUN:TIME_LIMIT" ["time"],
+    /// Its deadline passed.
+    Deadline = "RUN:DEADLINE" ["time"],
     /// It reached its token limit.
     TokenLimit = "RUN:TOKEN_LIMIT" ["tokens"],
     /// A step of its flow was stopped early.

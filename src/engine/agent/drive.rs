@@ -7,12 +7,12 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::Agents;
 use super::ended::{Ended, ended};
 use super::fresh::Fresh;
 use super::given::Known;
 use super::history::{History, is_resumed};
 use super::prepare::{self, Unable};
+use super::{Agents, Settings};
 use crate::domain::definition::Definition;
 use crate::domain::ids::RunId;
 use crate::engine::live::Live;
@@ -174,6 +174,7 @@ impl Agents {
             cancel.cancel();
         }
         let before = self.clock(clock).await?;
+        let is_past_deadline = || Settings::read(&stored.settings).is_past(self.engine.clock.now_us());
         // A run of a thread cannot be resumed, nor can its child runs. So it continues without a server: its calls
         // there fail, and other approvals remain valid.
         let tolerate_missing_tools = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;
@@ -181,7 +182,11 @@ impl Agents {
             && let Err(why) = self.refresh_servers(log.hold.lease().run, &journal).await?
             && !tolerate_missing_tools
         {
-            return self.unable(&stored, journal, log, Ending::Waiting(why).into()).await;
+            let ending = match is_past_deadline() {
+                true => Ending::PAST_DEADLINE,
+                false => Ending::Waiting(why),
+            };
+            return self.unable(&stored, journal, log, ending.into()).await;
         }
         let mut run = match prepare::parts(self, &stored, known, tolerate_missing_tools).await {
             Ok(parts) => match self.continued(&parts, &stored, journal, begins) {
@@ -191,6 +196,10 @@ impl Agents {
             // A cancelled run does not need its tools.
             Err(_) if cancel.is_cancelled() => {
                 return self.unable(&stored, journal, log, Ending::Cancelled.into()).await;
+            }
+            // Nothing begins after the deadline, so the run needs no tools either.
+            Err(_) if is_past_deadline() => {
+                return self.unable(&stored, journal, log, Ending::PAST_DEADLINE.into()).await;
             }
             // Completed work is not lost because a server is unavailable: the run can be resumed later.
             Err(Unable {

@@ -7,7 +7,7 @@ use super::ended::{Ended, exits_loop};
 use super::prepare::Unable;
 use super::summary::{final_message, lacks_model_summary, recovered_from, summarize};
 use super::texts::formatted;
-use super::{Agents, fresh};
+use super::{Agents, Settings, fresh};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::ids::RunId;
@@ -16,7 +16,6 @@ use crate::domain::thread;
 use crate::domain::tool::FailureCode;
 use crate::engine::attempt::iterations;
 use crate::engine::ledger::{Call, Ledger};
-use crate::engine::limits::Limits;
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
 use crate::engine::record::{self, Durability, Record};
@@ -66,19 +65,23 @@ impl Agents {
         let own = record.own();
         let is_fresh = record.log().is_some_and(|log| log.is_fresh);
         let place = context.and_then(|context| context.agent.as_ref());
-        let (strategy, limits) = context.map_or((&Strategy::Turns, &Limits::AGENT), |context| {
-            (&context.strategy, &context.limits)
-        });
+        let now_us = self.engine.clock.now_us();
+        let (strategy, limits) = match context {
+            Some(context) => (&context.strategy, context.limits),
+            None => (
+                &Strategy::Turns,
+                Settings::read(&stored.settings).limits_at(now_us, Duration::ZERO, false),
+            ),
+        };
         let formatted = formatted(place.map(|place| &*place.definition), ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
-        let mut summary = summarize(&record, strategy, limits, ending, formatted.unwrap_or_default());
+        let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
         if stored.origin.thread().is_some() && summary.status == RunStatus::Paused {
             // A run of a thread cannot be resumed: its user sends another message, within the limits of threads.
             summary.status = RunStatus::Failed;
         }
-        let now_us = self.engine.clock.now_us();
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
         // The model that answered, or else the one that was or would have been asked.

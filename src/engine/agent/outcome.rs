@@ -6,7 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{Ended, Settings};
-use crate::domain::agent_run::{InDoubtCall, RunStatus};
+use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::canonical;
 use crate::domain::definition::Flow;
 use crate::domain::journal::CallFailure;
@@ -56,6 +56,7 @@ fn step_result(settings: &Settings, flow: &Flow, ended: Ended) -> Result<Result<
         RunStatus::Paused => Err(Stop::StepStopped(CutStep {
             steps: ended.steps,
             tokens: ended.usage.total(),
+            past_deadline: ended.stop_reason == Some(StopReason::Deadline),
             summary: ended.summary,
         })),
         _ => Ok(Err(failure(settings, "it", &ended))),

@@ -197,7 +197,8 @@ impl Parts {
             find_tools(entry, &self.toolset);
         }
         let began = agents.engine.clock.instant();
-        let limits = self.settings.limits(self.output_due);
+        let now_us = agents.engine.clock.now_us();
+        let limits = self.settings.limits_at(now_us, before, self.output_due);
         let agent = AgentContext {
             definition: Arc::clone(&self.definition),
             snapshot: Arc::clone(&self.bundle),

@@ -14,7 +14,7 @@ use crate::domain::definition::{Approval, Definition, Flow};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
-use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME};
+use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME, Until};
 use crate::engine::strategy::Strategy;
 
 /// The settings of one run.
@@ -25,6 +25,10 @@ pub struct Settings {
     pub steps: Option<u32>,
     /// Time limit by the run's clock, in microseconds.
     pub time_us: Option<u64>,
+    /// Its deadline, in microseconds since the epoch. It does not move while the run waits or is resumed, and its child
+    /// runs have the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_us: Option<i64>,
     /// Time for the final summary, in microseconds.
     pub grace_us: u64,
     /// Token limit.
@@ -145,6 +149,7 @@ impl Settings {
         Self {
             steps: Some(left.steps.map_or(steps, |left| left.min(steps))),
             time_us: time.map(micros),
+            until_us: self.until_us,
             grace_us: micros(grace),
             tokens: tokens.into_iter().chain(left.tokens).min(),
             depth: self.depth + 1,
@@ -159,7 +164,7 @@ impl Settings {
         }
     }
 
-    /// The limits as the engine uses them.
+    /// The limits as the engine uses them, without the deadline.
     #[must_use]
     pub fn limits(&self, output_due: bool) -> Limits {
         if self.in_thread {
@@ -187,6 +192,21 @@ impl Settings {
             },
             output_due,
             ..Limits::AGENT
+        }
+    }
+
+    /// Has its deadline passed, at this time in microseconds since the epoch?
+    #[must_use]
+    pub fn is_past(&self, now_us: i64) -> bool {
+        self.until_us.is_some_and(|until_us| until_us <= now_us)
+    }
+
+    /// The limits of a run whose clock shows `elapsed` at `now_us`, in microseconds since the epoch.
+    #[must_use]
+    pub fn limits_at(&self, now_us: i64, elapsed: Duration, output_due: bool) -> Limits {
+        Limits {
+            until: self.until_us.map(|at_us| Until::new(at_us, now_us, elapsed)),
+            ..self.limits(output_due)
         }
     }
 

@@ -9,6 +9,7 @@ use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Verdict};
 use crate::domain::templates::{self, Text, counted};
 use crate::domain::thread::end_words;
+use crate::domain::time::rfc3339;
 use crate::engine::attempt::current;
 use crate::engine::ledger::Ledger;
 use crate::engine::limits::Limits;
@@ -138,7 +139,7 @@ pub(super) fn summarize(
             summary.error_message = Some(stopped(StopReason::StepLimit, limits));
             summary.stop_reason = Some(StopReason::StepLimit);
         }
-        Ending::Deadline => {
+        Ending::TimeLimit => {
             summary.summary = so_far();
             summary.error_message = Some(stopped(StopReason::TimeLimit, limits));
             summary.stop_reason = Some(StopReason::TimeLimit);
@@ -200,10 +201,12 @@ fn fault(kind: FaultKind) -> String {
 fn stopped(reason: StopReason, limits: &Limits) -> String {
     let steps = counted(limits.iterations.unwrap_or_default().into(), "step");
     let spent = templates::time(limits.time.unwrap_or_default().as_secs());
+    let deadline = rfc3339(limits.until.map_or(0, |until| until.at_us));
     let tokens = counted(limits.tokens.unwrap_or_default(), "token");
     match reason {
         StopReason::StepLimit => Text::StepLimit.with(&[("steps", &steps)]),
         StopReason::TimeLimit => Text::TimeLimit.with(&[("time", &spent)]),
+        StopReason::Deadline => Text::Deadline.with(&[("time", &deadline)]),
         StopReason::TokenLimit => Text::TokenLimit.with(&[("tokens", &tokens)]),
         StopReason::InDoubt => Text::ResumeInDoubt.with(&[]),
         StopReason::Step => Text::StepCut.with(&[]),

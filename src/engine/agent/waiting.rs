@@ -36,6 +36,10 @@ impl Agents {
     pub(super) async fn apply_resolutions(&self, run: &mut Run) -> Result<(), Stop> {
         if let Some(log) = run.record.log() {
             let actions = self.actions_of(log.hold.lease().run, &run.record.journal).await?;
+            let expired = approvals::expired_with_deadline(&actions, self.approvals_expire);
+            if let Some(until) = run.context.limits.until.as_mut().filter(|_| expired) {
+                until.clock = until.clock.min(run.record.elapsed(self.engine.clock.instant()));
+            }
             approvals::apply_resolutions(run, &actions);
         }
         Ok(())
@@ -52,7 +56,9 @@ impl Agents {
         let (wait, requests) = match waits_for {
             Ok(child) => (Wait::Child(child), Vec::new()),
             Err(calls) => {
-                let requests = approvals::questions(run, &calls, self.approvals_expire);
+                let elapsed = run.record.elapsed(engine.clock.instant());
+                let left = run.context.limits.until_deadline(elapsed);
+                let requests = approvals::questions(run, &calls, self.approvals_expire, left);
                 (Wait::Calls(calls), requests)
             }
         };

@@ -265,7 +265,8 @@ fn every_other_ending_has_its_outcome() {
             Outcome::SafetyBlocked,
         ),
         (Ending::LoopLimit, DecisionType::RespondOnly, Outcome::LoopLimit),
-        (Ending::Deadline, DecisionType::RespondOnly, Outcome::Deadline),
+        (Ending::TimeLimit, DecisionType::RespondOnly, Outcome::Deadline),
+        (Ending::PAST_DEADLINE, DecisionType::RespondOnly, Outcome::Deadline),
     ];
     for (ending, decision_type, outcome) in table {
         assert_eq!(shape(&[], &ending), (decision_type, outcome, "none".to_owned()));

@@ -67,6 +67,11 @@ impl<'a> Situation<'a, '_> {
         if !orphans.is_empty() {
             return Some(Next::Recover(orphans));
         }
+        // An answer that refuses a call is its result, also after the deadline.
+        let answered: Vec<_> = open(states).filter(|call| call.was_approved() == Some(false)).collect();
+        if self.past_deadline && !answered.is_empty() {
+            return Some(Next::Act(answered.into_iter().map(|call| call.proposed).collect()));
+        }
         if self.is_too_late(states) {
             return refuse(FailureCode::LimitReached, open(states));
         }
@@ -91,12 +96,12 @@ impl<'a> Situation<'a, '_> {
     }
 
     /// Are the open calls not to be started? If no further model call would read their results, none is started; and
-    /// none after the time limit.
+    /// none after the time limit or the deadline.
     fn is_too_late(&self, states: &[&Call<'_>]) -> bool {
         let ends = self.limits.at_limit == AtLimit::End;
         let unread = ends && self.limits.iterations.is_some_and(|most| self.asked >= most);
         let none_started = !states.iter().any(|call| call.was_started());
-        ((unread || self.out_of_time) && none_started) || (self.out_of_time && !ends)
+        ((unread || self.out_of_time) && none_started) || (self.out_of_time && !ends) || self.past_deadline
     }
 
     /// Refuses open calls that are identical to the ones before, and those after a call that ends the run.

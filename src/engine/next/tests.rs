@@ -230,7 +230,7 @@ fn an_exceeded_time_limit_ends_the_run() {
         vec![function_call("add_task", r#"{"description":"x"}"#)],
     )];
     let played = play(&script, Approval::Never, false, Duration::from_secs(12));
-    assert_eq!(played.ending, Ending::Deadline);
+    assert_eq!(played.ending, Ending::TimeLimit);
 }
 
 /// C-EC-2

@@ -84,6 +84,8 @@ codes! {
     RunInProgress = "run_in_progress", 409;
     /// The steps of the run are exhausted, counted over all its resumes.
     StepLimitExceeded = "step_limit_exceeded", 409;
+    /// The deadline of the run has passed.
+    DeadlinePassed = "deadline_passed", 409;
     /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
     CallsInDoubt = "calls_in_doubt", 409;
     /// The current version of the agent is not the one in `If-Match`.

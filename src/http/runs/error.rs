@@ -3,6 +3,7 @@
 use actix_web::http::header;
 
 use crate::domain::agent_run::InDoubtCall;
+use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers;
 use crate::surfaces::request::FieldError;
@@ -51,6 +52,10 @@ impl From<RunError> for Error {
             RunError::StepLimitExceeded => ProblemParts::new(
                 Code::StepLimitExceeded,
                 "The steps of this run are exhausted over all its resumes; trigger the agent again.",
+            ),
+            RunError::DeadlinePassed(at_us) => ProblemParts::new(
+                Code::DeadlinePassed,
+                format!("The deadline of this run, {}, has passed, so it cannot be resumed.", rfc3339(at_us)),
             ),
             RunError::InDoubt(calls) => ProblemParts::new(
                 Code::CallsInDoubt,

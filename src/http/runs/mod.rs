@@ -147,7 +147,7 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
     ),
     extensions(("x-problems" = json!([
         Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotPaused, Code::AlreadyResumed, Code::PartOfRun,
-        Code::StepLimitExceeded, Code::CallsInDoubt, Code::IdempotencyKeyReused, Code::RateLimited,
+        Code::StepLimitExceeded, Code::DeadlinePassed, Code::CallsInDoubt, Code::IdempotencyKeyReused, Code::RateLimited,
         Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]

@@ -37,6 +37,9 @@ pub enum RunError {
     /// The step limit over all resumes is exhausted.
     #[error("no steps are left")]
     StepLimitExceeded,
+    /// The deadline of the run has passed: this time, in microseconds since the epoch.
+    #[error("the deadline of the run has passed")]
+    DeadlinePassed(i64),
     /// These in-doubt calls are not settled.
     #[error("calls are in doubt")]
     InDoubt(Vec<InDoubtCall>),

@@ -1,4 +1,4 @@
-//! Resumes paused runs: the same run continues, with a fresh budget.
+//! Resumes paused runs: the same run continues, with a fresh budget and its own deadline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl Runs {
     /// Resumes a paused run.
     ///
     /// # Errors
-    /// [`RunError`]: the run does not exist, is not paused, was already resumed, has no steps left, or has unsettled
-    /// in-doubt calls.
+    /// [`RunError`]: the run does not exist, is not paused, was already resumed, has no steps left, its deadline has
+    /// passed, or it has unsettled in-doubt calls.
     pub async fn resume(
         self: &Arc<Self>,
         caller: &Caller,
@@ -54,6 +54,11 @@ impl Runs {
         }
         if paused.status != RunStatus::Paused {
             return Err(RunError::NotPaused(paused.status));
+        }
+        if let Some(until_us) = Settings::read(&paused.settings).until_us
+            && until_us <= self.now_us()
+        {
+            return Err(RunError::DeadlinePassed(until_us));
         }
         check_settled(&paused, &resume.settled)?;
         let settings = self.settings(&paused, &resume)?;
@@ -97,7 +102,8 @@ impl Runs {
         })?;
         let definition = &bundle.get(&paused.agent).ok_or(StoreFailure::NotFound)?.definition;
         let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
-        settings.zone = Settings::read(&paused.settings).zone;
+        let before = Settings::read(&paused.settings);
+        (settings.zone, settings.until_us) = (before.zone, before.until_us);
         if let Some(most) = definition.limits.max_turns {
             let left = MOST_STEPS.saturating_sub(paused.steps);
             if left == 0 {

@@ -153,6 +153,29 @@ async fn a_run_has_at_most_500_steps_over_all_resumes() {
     }
 }
 
+/// A run whose deadline has passed cannot be resumed: nothing is begun.
+#[tokio::test]
+async fn a_run_is_not_resumed_after_its_deadline() {
+    for setup in both() {
+        let script = vec![Reply::call("list_tasks", json!({})), Reply::Text("Paused.")];
+        let app = spawn_app(setup.agent("short.md", SHORT).script(script)).await;
+        let paused = app.triggered("short", "x").await;
+        assert_eq!(paused["status"], "paused", "{paused}");
+        let run = id(&paused);
+        let with_deadline = format!(
+            "UPDATE agent_run SET settings = REPLACE(settings, '{{\"steps\"', '{{\"until_us\":1700000000000000,\"steps\"') \
+             WHERE id = '{run}'"
+        );
+        execute(&app.database_url, &with_deadline).await;
+        let problem = app.resume(&run, json!({})).await.problem(409, "deadline_passed");
+        assert_eq!(
+            problem["detail"],
+            "The deadline of this run, 2023-11-14T22:13:20.000000Z, has passed, so it cannot be resumed."
+        );
+        assert_eq!(app.run(&run).await, paused);
+    }
+}
+
 const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nYou are the actor.\n";
 
 /// A server whose tool `act` closes the connection.
