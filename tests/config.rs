@@ -97,7 +97,7 @@ fn without_settings_gavel_serves_this_machine_with_the_demo_model() {
     let config = &resolved.config;
     assert_eq!(config.listen, "127.0.0.1:8080".parse().unwrap());
     assert_eq!(config.database_url.expose_secret(), "sqlite://gavel.db");
-    assert!(matches!(config.model.provider, Provider::Demo { asked: false }));
+    assert!(matches!(config.model.provider, Provider::Demo { by_name: false }));
     assert_eq!(config.model.name, "demo");
     assert!(matches!(config.auth, Auth::None));
     assert!(matches!(config.records, Content::Full));
@@ -244,7 +244,7 @@ fn the_values_of_dotenv_do_not_print() {
 #[test]
 fn a_variable_that_is_empty_counts_as_not_set() {
     let config = env(&[("GEMINI_API_KEY", ""), ("GAVEL_LISTEN", ""), ("DATABASE_URL_FILE", "")]).config();
-    assert!(matches!(config.model.provider, Provider::Demo { asked: false }));
+    assert!(matches!(config.model.provider, Provider::Demo { by_name: false }));
     assert_eq!(config.listen.port(), 8080);
 }
 
@@ -319,7 +319,7 @@ fn the_other_provider_is_available_if_both_are_configured() {
         assert!(both(alone, &[]).other.is_none(), "{alone:?}");
     }
     let demo = both(&vertex, &[("GEMINI_API_KEY", "k"), ("GEMINI_MODEL", "demo")]);
-    assert!(matches!(demo.provider, Provider::Demo { asked: true }) && demo.other.is_none());
+    assert!(matches!(demo.provider, Provider::Demo { by_name: true }) && demo.other.is_none());
 }
 
 #[test]
@@ -357,7 +357,10 @@ fn demo_by_name_overrides_all_credentials() {
         ("VERTEX_AI_PROJECT_ID", "p"),
         ("VERTEX_AI_LOCATION", "eu"),
     ]);
-    assert!(matches!(given.config().model.provider, Provider::Demo { asked: true }));
+    assert!(matches!(
+        given.config().model.provider,
+        Provider::Demo { by_name: true }
+    ));
 }
 
 #[test]
@@ -377,7 +380,7 @@ fn outside_loopback_callers_and_the_demo_model_must_be_configured() {
         ("GAVEL_AUTH_KEYS", &keys),
     ];
     let config = env(&named).config();
-    assert!(matches!(config.model.provider, Provider::Demo { asked: true }));
+    assert!(matches!(config.model.provider, Provider::Demo { by_name: true }));
 }
 
 #[test]

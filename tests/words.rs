@@ -99,11 +99,13 @@ fn no_old_word_is_left() {
 }
 
 /// Parts of identifiers, between underscores or capitals, that were once words for something, with the words to use.
-const OLD_PARTS: [(&str, &str); 18] = [
+const OLD_PARTS: [(&str, &str); 20] = [
+    ("doubts", "in_doubt, actions_in_doubt"),
     ("folder", "directory"),
     ("goes_on", "continues"),
-    ("heard_of", "acknowledged"),
+    ("heard", "received, acknowledged"),
     ("is_over", "has_ended"),
+    ("judged", "decided, evaluated"),
     ("mended", "repaired"),
     ("meters", "metrics"),
     ("mistake", "error"),

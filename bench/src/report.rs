@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_judged_by_medians() {
+    fn a_target_is_measured_by_medians() {
         let ratio = |gavel| figure(&[gavel, 1000.0, 0.0], &[10.0], Target::AtMostTimesBare(1.5)).met();
         assert_eq!(ratio(15.0), Some(true));
         assert_eq!(ratio(15.1), Some(false));

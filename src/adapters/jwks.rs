@@ -50,7 +50,7 @@ const MIN_RSA_BYTES: usize = 256;
 pub struct Jwks {
     issuer: Arc<Issuer>,
     /// When the issuer was last contacted. The lock is held during the fetch, so one request fetches for all.
-    asked: Arc<Mutex<Option<Instant>>>,
+    contacted: Arc<Mutex<Option<Instant>>>,
     fetches: TaskTracker,
 }
 
@@ -93,7 +93,7 @@ impl Jwks {
                 times,
                 known: ArcSwapOption::empty(),
             }),
-            asked: Arc::default(),
+            contacted: Arc::default(),
             fetches: TaskTracker::new(),
         })
     }
@@ -102,27 +102,27 @@ impl Jwks {
         match self.issuer.usable() {
             Some(known) if known.at.elapsed() < self.issuer.times.fresh => Ok(Arc::clone(&known.set)),
             // One request fetches a new set. Requests that arrive meanwhile use the set at hand.
-            Some(known) => match Arc::clone(&self.asked).try_lock_owned() {
-                Ok(asked) => self.refresh(asked, known.set.generation).await,
+            Some(known) => match Arc::clone(&self.contacted).try_lock_owned() {
+                Ok(contacted) => self.refresh(contacted, known.set.generation).await,
                 Err(_) => Ok(Arc::clone(&known.set)),
             },
-            None => self.refresh(Arc::clone(&self.asked).lock_owned().await, 0).await,
+            None => self.refresh(Arc::clone(&self.contacted).lock_owned().await, 0).await,
         }
     }
 
     /// Fetches, unless a newer set than generation `seen` is known or the last fetch is too recent.
     async fn refresh(
         &self,
-        mut asked: OwnedMutexGuard<Option<Instant>>,
+        mut contacted: OwnedMutexGuard<Option<Instant>>,
         seen: u64,
     ) -> Result<Arc<KeySet>, KeysUnavailable> {
         let known = self.issuer.usable();
         let generation = known.as_ref().map_or(0, |known| known.set.generation);
-        let too_soon = asked.is_some_and(|at| at.elapsed() < self.issuer.times.floor);
+        let too_soon = contacted.is_some_and(|at| at.elapsed() < self.issuer.times.floor);
         let failure = if generation > seen || too_soon {
             "the keys were fetched a moment ago".to_owned()
         } else {
-            *asked = Some(Instant::now());
+            *contacted = Some(Instant::now());
             // The fetch continues if the caller hangs up: other requests wait for it, and it counts against `floor`.
             let issuer = Arc::clone(&self.issuer);
             let fetch = self.fetches.spawn(async move {
@@ -135,7 +135,7 @@ impl Jwks {
                     );
                 }
                 let learned = fetched.map(|keys| issuer.learn(keys, generation + 1));
-                drop(asked);
+                drop(contacted);
                 learned
             });
             match fetch.await.unwrap_or_else(|error| Err(error.to_string())) {
@@ -202,7 +202,7 @@ impl KeySource for Jwks {
     }
 
     fn newer(&self, seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
-        Box::pin(async move { self.refresh(Arc::clone(&self.asked).lock_owned().await, seen).await })
+        Box::pin(async move { self.refresh(Arc::clone(&self.contacted).lock_owned().await, seen).await })
     }
 }
 

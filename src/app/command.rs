@@ -177,7 +177,7 @@ pub(super) fn records_alone(config: Config) -> Config {
         constitution: None,
         policy: None,
         model: ModelConfig {
-            provider: Provider::Demo { asked: true },
+            provider: Provider::Demo { by_name: true },
             other: None,
             ..config.model.clone()
         },

@@ -57,7 +57,7 @@ impl Talk for Args {
     }
 
     async fn before(&self, config: &Config) -> anyhow::Result<()> {
-        if matches!(config.model.provider, Provider::Demo { asked: false }) && output::person_reads_notes() {
+        if matches!(config.model.provider, Provider::Demo { by_name: false }) && output::person_reads_notes() {
             output::note("No credentials are set: the demo model answers. Set GEMINI_API_KEY to use Gemini.");
         }
         Ok(())

@@ -32,7 +32,7 @@ pub enum Provider {
     /// The built-in demo model; overrides what definitions name.
     Demo {
         /// Whether it was selected by name; otherwise it is the default because there are no credentials.
-        asked: bool,
+        by_name: bool,
     },
     /// The Gemini Developer API.
     Developer {
@@ -113,7 +113,7 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
     warn_of_plain_http(read, &real);
     let name = name?;
     let (provider, other) = if name == DEMO {
-        (Provider::Demo { asked: true }, None)
+        (Provider::Demo { by_name: true }, None)
     } else {
         providers(read, real, &name, listen)?
     };
@@ -230,7 +230,7 @@ fn demo_by_default(read: &mut Read<'_>, name: &str, listen: Option<SocketAddr>) 
         DEMO,
         Origin::default_because("there are no credentials for a real model"),
     );
-    Some(Provider::Demo { asked: false })
+    Some(Provider::Demo { by_name: false })
 }
 
 fn google(read: &Read<'_>) -> GoogleEnvironment {

@@ -88,13 +88,13 @@ async fn one(case: &Case, subject: &dyn Subject, user: &str, most: Duration) -> 
             let mut broken = invariants::of_decision(&observed, &subject.allowlist());
             broken.extend(invariants::of_effects(&observed, &seeds, &after));
             let differs = score::differences(case, &observed, &seeds, &after, today);
-            judged(case, observed, differs, broken)
+            case_result(case, observed, differs, broken)
         }
         Err(error) => CaseResult::of(case, Verdict::NotRun { error }, None, Vec::new()),
     }
 }
 
-fn judged(case: &Case, observed: Observed, differs: Vec<String>, broken: Vec<String>) -> CaseResult {
+fn case_result(case: &Case, observed: Observed, differs: Vec<String>, broken: Vec<String>) -> CaseResult {
     let verdict = if is_no_answer(observed.outcome) && !case.expect.outcome.contains(&observed.outcome) {
         let error = format!("the model did not answer: {}", observed.outcome.as_str());
         Verdict::NotRun { error }

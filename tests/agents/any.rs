@@ -164,8 +164,8 @@ async fn play(rig: &Rig, case: &Case) -> Outcome {
             rig.begin_until("boss", go, until_us).await
         }
     };
-    for (write, heard) in &case.deaths {
-        let death = if *heard { Death::Before } else { Death::After };
+    for (write, received) in &case.deaths {
+        let death = if *received { Death::Before } else { Death::After };
         let process = rig.process(Dying::at(&rig.store, *write, death));
         if rig.drive(&process, begun).await.is_ok() {
             return rig.outcome(begun.id).await;

@@ -282,18 +282,18 @@ fn sends_two(rig: &Rig) {
 }
 
 /// The ids of the in-doubt calls, each a call of `send`.
-fn doubts(run: &Outcome, count: usize) -> Vec<ActionId> {
+fn in_doubt(run: &Outcome, count: usize) -> Vec<ActionId> {
     assert_eq!(
         (run.status(), run.row.stop_reason),
         (RunStatus::Paused, Some(StopReason::InDoubt)),
         "{run:?}"
     );
-    let doubts = &run.row.in_doubt;
+    let calls = &run.row.in_doubt;
     assert!(
-        doubts.len() == count && doubts.iter().all(|call| call.tool == "send"),
-        "{doubts:?}"
+        calls.len() == count && calls.iter().all(|call| call.tool == "send"),
+        "{calls:?}"
     );
-    doubts.iter().map(|call| call.action_id).collect()
+    calls.iter().map(|call| call.action_id).collect()
 }
 
 const HEAD: &str = r#"
@@ -331,7 +331,7 @@ pub(crate) async fn an_in_doubt_call_of_a_called_agent_is_settled_in_that_agent(
         } else {
             rig.run("head", go()).await
         };
-        let [doubt] = doubts(&run, 1)[..] else {
+        let [doubt] = in_doubt(&run, 1)[..] else {
             panic!("{run:?}")
         };
         let resumed = rig.resume(run.id, &[(doubt, happened)]).await;
@@ -365,9 +365,9 @@ async fn a_called_agent_may_have_a_second_in_doubt_call() {
     sends_two(&rig);
     rig.tools.script("send", [Does::LosesTheAnswer, Does::LosesTheAnswer]);
     let run = rig.run("boss", go()).await;
-    let first = doubts(&run, 1)[0];
+    let first = in_doubt(&run, 1)[0];
     let again = rig.resume(run.id, &[(first, true)]).await;
-    let second = doubts(&again, 1)[0];
+    let second = in_doubt(&again, 1)[0];
     assert_ne!(first, second);
     let done = rig.resume(again.id, &[(second, true)]).await;
     assert_eq!((done.status(), done.summary()), (RunStatus::Completed, "Done."));
@@ -392,7 +392,7 @@ async fn a_settled_call_of_a_called_agent_that_has_ended_is_reported_to_its_call
     });
     ended.unwrap();
     let run = rig.outcome(begun.id).await;
-    let doubt = doubts(&run, 1)[0];
+    let doubt = in_doubt(&run, 1)[0];
     let resumed = rig.resume(run.id, &[(doubt, true)]).await;
     assert_eq!((resumed.status(), resumed.summary()), (RunStatus::Completed, "I know."));
     let asked = rig.model.asked_of("boss");

@@ -145,9 +145,9 @@ fn command(directory: &Path, gemini: &str, args: &[&str]) -> Command {
     command
 }
 
-/// A case that does not end in time fails, and the other cases are still judged.
+/// A case that does not end in time fails, and the other cases are still evaluated.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
+async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_evaluated() {
     let gemini = Gemini::scripted(helper()).await;
     let directory = directory(&["stall", "answer"], "");
     let mut command = command(directory.path(), &gemini.url, &["--case-timeout", "3"]);
@@ -176,8 +176,8 @@ async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
     assert_eq!(output.status.code(), Some(1), "{err}");
 }
 
-/// A case is reported when it is judged, not with the last one. An evaluation that is stopped reports its progress and
-/// leaves nothing behind.
+/// A case is reported when it is evaluated, not with the last one. An evaluation that is stopped reports its progress
+/// and leaves nothing behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_case_is_reported_at_once_and_a_stopped_evaluation_reports_its_progress() {
     let gemini = Gemini::scripted(helper()).await;

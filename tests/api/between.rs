@@ -270,7 +270,7 @@ async fn is_honest(death: Death, tool: Tool, postgres: bool) {
         json!([]),
         "{when}"
     );
-    let doubts = get(&process, "actions/in-doubt").await;
+    let in_doubt = get(&process, "actions/in-doubt").await;
     let sent = match tool {
         // A call that was or may have been sent is not sent again.
         Tool::Keyless => before,
@@ -279,7 +279,10 @@ async fn is_honest(death: Death, tool: Tool, postgres: bool) {
     };
     assert_eq!(server.sent(), sent, "{when}");
     if tool == Tool::Keyless {
-        assert_eq!(doubts["actions"][0]["actionId"], action["actionId"], "{when}: {doubts}");
+        assert_eq!(
+            in_doubt["actions"][0]["actionId"], action["actionId"],
+            "{when}: {in_doubt}"
+        );
         audit_is_whole(&place.record, &when).await;
         let path = format!("actions/{}/settle", text(&action["actionId"]));
         let word = json!({"happened": before == 1});
@@ -288,8 +291,8 @@ async fn is_honest(death: Death, tool: Tool, postgres: bool) {
         let state = if before == 1 { "completed" } else { "failed" };
         assert_eq!(settled["actions"][0]["state"], state, "{when}: {settled}");
     }
-    let doubts = get(&process, "actions/in-doubt").await;
-    assert_eq!(doubts["actions"], json!([]), "{when}");
+    let in_doubt = get(&process, "actions/in-doubt").await;
+    assert_eq!(in_doubt["actions"], json!([]), "{when}");
     assert_eq!(server.sent(), sent, "{when}");
     audit_is_whole(&place.record, &when).await;
 }

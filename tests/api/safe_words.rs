@@ -233,8 +233,8 @@ async fn error_texts_of_a_third_party_server_reach_the_model_and_the_log_but_no_
             }
             let calls = app.get("/v1/tool-invocations?page_size=1000").await.1.to_string();
             let asked = json!(app.gemini.requests()).to_string();
-            let heard = [("the tool-call log", calls), ("the model", asked)];
-            for (place, text) in heard.iter().filter(|_| !UNSEEN.contains(&how)) {
+            let received = [("the tool-call log", calls), ("the model", asked)];
+            for (place, text) in received.iter().filter(|_| !UNSEEN.contains(&how)) {
                 assert!(text.contains("canary-first"), "{how}: {place}: {text}");
             }
             app.stop().await;

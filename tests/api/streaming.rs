@@ -166,11 +166,11 @@ async fn a_client_cut_off_within_a_turn_can_read_the_rest() {
 
         let headers = [("x-gavel-user", "ann"), ("last-event-id", "1")];
         let mut again = PlacedEvent::of(app.request("GET", &format!("{path}/events"), &headers)).await;
-        let heard = again.line().await;
+        let received = again.line().await;
         assert_eq!(
-            (&heard["type"], &heard["text"]),
+            (&received["type"], &received["text"]),
             (&json!("delta"), &json!(words)),
-            "the text so far, without the task again: {heard}"
+            "the text so far, without the task again: {received}"
         );
         mouth.ends("a time.");
         words.push_str("a time.");

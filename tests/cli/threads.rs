@@ -189,13 +189,13 @@ async fn in_doubt_calls_are_listed_and_settled() {
         (lost.there(&["approvals", "list", "--user", "ann"]), &there),
     ] {
         let listed = listed.ended(0);
-        let (questions, doubts) = listed.split_once("\nin doubt: ").unwrap_or_else(|| panic!("{listed}"));
+        let (questions, in_doubt) = listed.split_once("\nin doubt: ").unwrap_or_else(|| panic!("{listed}"));
         assert!(questions.contains(question) && !questions.contains(action), "{listed}");
         assert!(
-            doubts.starts_with("act for ann, by the agent worker\n  n             1\n  begun         20"),
+            in_doubt.starts_with("act for ann, by the agent worker\n  n             1\n  begun         20"),
             "{listed}"
         );
-        assert!(doubts.contains(command.as_str()), "{listed}");
+        assert!(in_doubt.contains(command.as_str()), "{listed}");
         // The hint is not valid as printed, so no user settles a call by pasting it.
         let pasted = Command::new("sh")
             .arg("-c")
@@ -211,11 +211,11 @@ async fn in_doubt_calls_are_listed_and_settled() {
     );
     let questions = lost.place.run(&["approvals", "list", "--json"]).json();
     assert_eq!(questions["approvalId"], question, "approval requests only");
-    for doubts in [
+    for listed in [
         lost.place.run(&["approvals", "list", "--json", "--in-doubt"]),
         lost.there(&["approvals", "list", "--json", "--in-doubt", "--user", "ann"]),
     ] {
-        assert_eq!(doubts.json()["actionId"], action);
+        assert_eq!(listed.json()["actionId"], action);
     }
 
     lost.there(&["approvals", "settle", "--user", "ann", action, "did_not_happen"])

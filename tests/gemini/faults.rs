@@ -192,14 +192,14 @@ async fn a_stream_that_breaks_after_text_is_reset_and_repeated() {
         vec![piece(&format!("[{cancelled}]")), end_of_stream()],
     ] {
         let far = Far::start([broken(end.clone()), events(&[said("Hello")])]).await;
-        let (turn, heard) = listen(&gemini(&far.url)).await;
+        let (turn, received) = listen(&gemini(&far.url)).await;
         let turn = turn.unwrap();
         assert_eq!(
             (turn.text().as_str(), turn.usage.input_tokens),
             ("Hello", 17),
             "{end:?}"
         );
-        assert_eq!(heard, ["Hel", "<reset>", "Hello"], "{end:?}");
+        assert_eq!(received, ["Hel", "<reset>", "Hello"], "{end:?}");
     }
 }
 
@@ -210,18 +210,18 @@ async fn a_stream_that_breaks_before_any_text_is_repeated_without_a_reset() {
         script.push(event(r#"{"usageMetadata":{"promptTokenCount":7}}"#));
         script.extend(end);
         let far = Far::start([script, events(&[said("Hello")])]).await;
-        let (turn, heard) = listen(&gemini(&far.url)).await;
+        let (turn, received) = listen(&gemini(&far.url)).await;
         assert_eq!(turn.unwrap().text(), "Hello");
-        assert_eq!(heard, ["Hello"]);
+        assert_eq!(received, ["Hello"]);
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_ends_without_a_finish_reason_after_text_is_truncated_and_not_repeated() {
     let far = Far::start([events(&[chunk(r#"{"text":"Hel"}"#)]), events(&[said("late")])]).await;
-    let (answer, heard) = listen(&gemini(&far.url)).await;
+    let (answer, received) = listen(&gemini(&far.url)).await;
     assert_fault(answer, FaultKind::Malformed, "cut off", 1);
-    assert_eq!(heard, ["Hel"]);
+    assert_eq!(received, ["Hel"]);
 }
 
 #[tokio::test]
@@ -230,9 +230,9 @@ async fn when_a_later_hop_breaks_the_text_of_finished_hops_is_sent_again() {
     let mut broken = open_stream();
     broken.extend([event(&chunk(r#"{"text":"tw"}"#)), Step::Reset]);
     let far = Far::start([events(&[first]), broken, events(&[said("two")])]).await;
-    let (turn, heard) = listen(&gemini(&far.url)).await;
+    let (turn, received) = listen(&gemini(&far.url)).await;
     assert_eq!(turn.unwrap().text(), "one two");
-    assert_eq!(heard, ["one ", "tw", "<reset>", "one ", "two"]);
+    assert_eq!(received, ["one ", "tw", "<reset>", "one ", "two"]);
     assert_eq!(far.seen()[2].json()["continuationToken"], "t");
 }
 
@@ -251,18 +251,18 @@ async fn a_stream_that_breaks_after_thoughts_is_reset_and_repeated() {
     };
     let whole = reply(&format!(r#"{},{{"text":"Done."}}"#, thought("Hm.")), "STOP", "");
     let far = Far::start([broken("Hm"), events(&[whole])]).await;
-    let (turn, heard) = question.listen(&gemini(&far.url)).await;
+    let (turn, received) = question.listen(&gemini(&far.url)).await;
     assert_eq!(turn.unwrap().text(), "Done.");
-    assert_eq!(heard, ["<thought>Hm", "<reset>", "<thought>Hm.", "Done."]);
+    assert_eq!(received, ["<thought>Hm", "<reset>", "<thought>Hm.", "Done."]);
 
     // Those of a finished hop are final, and are sent again.
     let parts = format!(r#"{},{{"text":"one "}}"#, thought("First."));
     let first = reply(&parts, "CONTINUATION", r#","continuationToken":"t""#);
     let far = Far::start([events(&[first]), broken("Sec"), events(&[said("two")])]).await;
-    let (turn, heard) = question.listen(&gemini(&far.url)).await;
+    let (turn, received) = question.listen(&gemini(&far.url)).await;
     assert_eq!(turn.unwrap().text(), "one two");
     assert_eq!(
-        heard,
+        received,
         [
             "<thought>First.",
             "one ",

@@ -89,16 +89,16 @@ impl Question<'_> {
 
     /// Requests a stream; also returns the received chunks, with thoughts marked.
     pub(crate) async fn listen(&self, gemini: &Gemini) -> (Result<ModelTurn, ModelFault>, Vec<String>) {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut listener = |event: ModelEvent<'_>| {
-            heard.push(match event {
+            received.push(match event {
                 ModelEvent::Delta(words) => words.to_owned(),
                 ModelEvent::Thought(text) => format!("{THOUGHT}{text}"),
                 ModelEvent::Reset => "<reset>".to_owned(),
             });
         };
         let answer = self.put(gemini, Some(&mut listener)).await;
-        (answer, heard)
+        (answer, received)
     }
 
     async fn put(

@@ -72,9 +72,9 @@ async fn silence_before_and_in_an_answer_has_its_own_limit() {
     script.extend([event(&chunk(r#"{"text":"Hel"}"#)), Step::Hang]);
     let far = Far::start([script]).await;
     let gemini = Gemini::new(short_waits(&far.url)).unwrap();
-    let (answer, heard) = listen(&gemini).await;
+    let (answer, received) = listen(&gemini).await;
     assert_fault(answer, FaultKind::Timeout, "nothing more within 150ms", 1);
-    assert_eq!(heard, ["Hel"]);
+    assert_eq!(received, ["Hel"]);
 }
 
 #[tokio::test]

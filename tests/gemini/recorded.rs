@@ -193,13 +193,13 @@ fn part(part: &Part) -> String {
 }
 
 /// The received thoughts and text, separately.
-fn apart(heard: &[String]) -> (Vec<&str>, Vec<&str>) {
-    let thoughts = heard.iter().filter_map(|text| text.strip_prefix(THOUGHT));
-    let words = heard.iter().filter(|text| !text.starts_with(THOUGHT));
+fn apart(received: &[String]) -> (Vec<&str>, Vec<&str>) {
+    let thoughts = received.iter().filter_map(|text| text.strip_prefix(THOUGHT));
+    let words = received.iter().filter(|text| !text.starts_with(THOUGHT));
     (thoughts.collect(), words.map(String::as_str).collect())
 }
 
-fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard: &[String]) -> String {
+fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, received: &[String]) -> String {
     let reported = match answer {
         Ok(turn) => {
             let parts: Vec<_> = turn.parts.iter().map(part).collect();
@@ -222,8 +222,8 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
             format!("{:?} {detail}, {}", fault.kind, usage(fault.usage))
         }
     };
-    let (thoughts, words) = apart(heard);
-    let heard = match recording.kind() {
+    let (thoughts, words) = apart(received);
+    let received = match recording.kind() {
         Kind::Stream if thoughts.is_empty() => format!(" heard {} {}", words.len(), hash(&words.concat())),
         Kind::Stream => format!(
             " heard {} {} after thoughts {} {}",
@@ -234,7 +234,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
         ),
         _ => String::new(),
     };
-    format!("{}: {:?}{heard} {reported}", recording.name, recording.kind())
+    format!("{}: {:?}{received} {reported}", recording.name, recording.kind())
 }
 
 /// C-FR-012: every recorded reply is read, and every other file is recognized.
@@ -245,11 +245,11 @@ async fn every_recorded_reply_is_read_and_every_other_file_is_recognized() {
     for recording in &recordings {
         lines.push(match recording.kind() {
             Kind::Unary | Kind::Stream => {
-                let (answer, heard) = recording.play().await;
+                let (answer, received) = recording.play().await;
                 if let Ok(turn) = &answer
                     && recording.kind() == Kind::Stream
                 {
-                    let (thoughts, words) = apart(&heard);
+                    let (thoughts, words) = apart(&received);
                     assert_eq!(
                         turn.text(),
                         words.concat(),
@@ -264,7 +264,7 @@ async fn every_recorded_reply_is_read_and_every_other_file_is_recognized() {
                     assert_eq!(read, thoughts.concat(), "{}: thoughts differ", recording.name);
                     with_thoughts += usize::from(!thoughts.is_empty());
                 }
-                summary(recording, &answer, &heard)
+                summary(recording, &answer, &received)
             }
             other => format!("{}: {other:?}, {}", recording.name, recording.status()),
         });

@@ -169,9 +169,9 @@ async fn a_stream_is_delivered_as_it_arrives_and_joined_for_the_echo() {
         reply(r#"{"text":"","thoughtSignature":"U/+="}"#, "STOP", ""),
     ])])
     .await;
-    let (turn, heard) = listen(&gemini(&far.url)).await;
+    let (turn, received) = listen(&gemini(&far.url)).await;
     let turn = turn.unwrap();
-    assert_eq!(heard, ["Hel", "lo"], "unrequested thoughts are not passed on");
+    assert_eq!(received, ["Hel", "lo"], "unrequested thoughts are not passed on");
     assert_eq!(
         turn.content.get(),
         concat!(
@@ -205,9 +205,9 @@ async fn requested_thoughts_are_delivered_as_they_arrive_and_separate_from_text(
         thoughts: true,
         ..Question::default()
     };
-    let (turn, heard) = question.listen(&gemini(&far.url)).await;
+    let (turn, received) = question.listen(&gemini(&far.url)).await;
     let turn = turn.unwrap();
-    assert_eq!(heard, ["<thought>The user ", "<thought>says hi.", "Hel", "lo"]);
+    assert_eq!(received, ["<thought>The user ", "<thought>says hi.", "Hel", "lo"]);
     assert_eq!(turn.text(), "Hello");
     assert!(
         matches!(turn.parts.as_slice(), [Part::Thought(thought), Part::Text(_)] if thought == "The user says hi."),
@@ -251,16 +251,16 @@ async fn thoughts_are_requested_only_from_models_that_think() {
 
 #[tokio::test]
 async fn text_is_delivered_before_the_stream_has_ended() {
-    let (heard, hears) = tokio::sync::oneshot::channel();
+    let (received, hears) = tokio::sync::oneshot::channel();
     let mut script = open_stream();
     script.push(event(&chunk(r#"{"text":"early"}"#)));
     script.push(Step::Hang);
     let far = Far::start([script]).await;
     let gemini = gemini(&far.url);
-    let mut heard = Some(heard);
+    let mut received = Some(received);
     let mut listener = move |_: gavel::ports::model::ModelEvent<'_>| {
-        if let Some(heard) = heard.take() {
-            heard.send(()).unwrap();
+        if let Some(received) = received.take() {
+            received.send(()).unwrap();
         }
     };
     let (functions, settings) = (crate::helpers::functions(), ModelSettings::default());
@@ -304,8 +304,11 @@ async fn a_stream_may_use_bare_line_feeds_arrive_in_any_pieces_or_be_an_array() 
     let far = Far::start([bytewise, array]).await;
     let gemini = gemini(&far.url);
     for _ in 0..2 {
-        let (turn, heard) = listen(&gemini).await;
-        assert_eq!((turn.unwrap().text().as_str(), heard.concat().as_str()), ("é!", "é!"));
+        let (turn, received) = listen(&gemini).await;
+        assert_eq!(
+            (turn.unwrap().text().as_str(), received.concat().as_str()),
+            ("é!", "é!")
+        );
     }
 }
 
@@ -326,8 +329,8 @@ async fn a_continued_answer_is_one_turn_and_every_hop_is_billed() {
         let gemini = gemini(&far.url);
         let turn = match stream {
             true => {
-                let (turn, heard) = listen(&gemini).await;
-                assert_eq!(heard, ["one ", "two"]);
+                let (turn, received) = listen(&gemini).await;
+                assert_eq!(received, ["one ", "two"]);
                 turn.unwrap()
             }
             false => ask(&gemini).await.unwrap(),

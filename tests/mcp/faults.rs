@@ -857,7 +857,7 @@ async fn a_shutdown_does_not_wait_for_a_tool_list() {
 #[tokio::test]
 async fn an_event_stream_is_read_to_the_answer_and_resumed() {
     let answers = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = answers.clone();
+    let received = answers.clone();
     let id = Arc::new(std::sync::Mutex::new(serde_json::Value::Null));
     let mut server = RawServer::start(move |request| {
         if request.method() == "tools/call" {
@@ -878,7 +878,7 @@ async fn an_event_stream_is_read_to_the_answer_and_resumed() {
             return Some(Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream", format!("data: {answer}\n\n")));
         }
         if request.method().is_empty() && request.message["id"] != json!(null) {
-            heard.lock().unwrap().push(request.message.clone());
+            received.lock().unwrap().push(request.message.clone());
             return Some(Answer::Http("HTTP/1.1 202 Accepted", String::new()));
         }
         None

@@ -212,7 +212,7 @@ async fn a_changed_list_of_tools_is_a_new_generation_and_the_old_one_stays() {
 /// A raw server of the 2026-07-28 era with these tools.
 async fn stateless(tools: impl Fn() -> Value + Send + Sync + 'static) -> (RawServer, Arc<Mutex<Vec<String>>>) {
     let heads: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = heads.clone();
+    let received = heads.clone();
     let server = RawServer::start(move |request| {
         let fresh = json!({"ttlMs": 0, "cacheScope": "private", "resultType": "complete"});
         let with = |members: Value| {
@@ -227,7 +227,7 @@ async fn stateless(tools: impl Fn() -> Value + Send + Sync + 'static) -> (RawSer
             "server/discover" => with(json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})),
             "tools/list" => with(json!({"tools": tools()})),
             "tools/call" => {
-                heard.lock().unwrap().push(request.head.clone());
+                received.lock().unwrap().push(request.head.clone());
                 with(json!({"content": []}))
             }
             _ => None,

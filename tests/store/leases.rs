@@ -361,8 +361,8 @@ pub(crate) async fn a_run_that_no_process_returns_fails(db: TestDb) {
     assert!(why.contains("3 processes in a row were lost"), "{why}");
     let open = "SELECT COUNT(*) FROM decision_log WHERE surface = 'agent' AND status = 'open'";
     assert_eq!(db.count(open).await, 1, "that of the other run");
-    let doubts = "SELECT COUNT(*) FROM tool_invocation_log WHERE status = 'in_doubt'";
-    assert_eq!(db.count(doubts).await, 2);
+    let in_doubt = "SELECT COUNT(*) FROM tool_invocation_log WHERE status = 'in_doubt'";
+    assert_eq!(db.count(in_doubt).await, 2);
     assert_eq!(
         db.count("SELECT COUNT(*) FROM agent_run WHERE completed_at IS NULL")
             .await,

@@ -79,13 +79,13 @@ impl GoogleTools {
 
     /// Is the account connected, and does it allow the call? This has no effect, so it needs no idempotency key.
     async fn account(&self, user: &UserId, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-        let asked = google_account::parse(arguments, &self.limits)?;
+        let question = google_account::parse(arguments, &self.limits)?;
         let who = As {
             user,
             mailbox: None,
             deadline: Instant::now() + self.limits.timeout,
         };
-        google_account::carry_out(&self.google, who, &asked, &self.limits).await
+        google_account::carry_out(&self.google, who, &question, &self.limits).await
     }
 
     /// Adds the next step to an error.

@@ -67,7 +67,7 @@ impl Call<'_, '_> {
         let mut body = original.clone();
         for _ in 0..MAX_HOPS {
             let hop = self.hop(&body, pieces.is_empty()).await?;
-            if hop.next.is_some() && self.delivery.is_heard() {
+            if hop.next.is_some() && self.delivery.has_listener() {
                 self.delivery.settle(hop.pieces.parts());
             }
             pieces.append(hop.pieces);

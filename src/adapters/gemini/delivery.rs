@@ -27,7 +27,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// Is there a listener?
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn has_listener(&self) -> bool {
         self.listener.is_some()
     }
 
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn only_delivered_text_is_withdrawn_and_finished_hops_are_delivered_again() {
-        let mut heard = Vec::new();
-        let mut listener = |event: ModelEvent<'_>| heard.push(format!("{event:?}"));
+        let mut received = Vec::new();
+        let mut listener = |event: ModelEvent<'_>| received.push(format!("{event:?}"));
         let mut delivery = Delivery::new(Some(&mut listener), true);
         delivery.take_back();
         delivery.tell(ModelEvent::Delta("a"));
@@ -89,7 +89,7 @@ mod tests {
         delivery.tell(ModelEvent::Delta("b"));
         delivery.take_back();
         assert_eq!(
-            heard,
+            received,
             [
                 r#"Delta("a")"#,
                 "Reset",
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn thoughts_that_were_not_asked_for_are_not_passed_on() {
-        let mut heard = Vec::new();
-        let mut listener = |event: ModelEvent<'_>| heard.push(format!("{event:?}"));
+        let mut received = Vec::new();
+        let mut listener = |event: ModelEvent<'_>| received.push(format!("{event:?}"));
         let mut delivery = Delivery::new(Some(&mut listener), false);
         delivery.tell(ModelEvent::Thought("hm"));
         delivery.take_back();
         delivery.settle([Part::Thought("hm".to_owned())].iter());
         delivery.tell(ModelEvent::Delta("a"));
         delivery.take_back();
-        assert_eq!(heard, [r#"Delta("a")"#, "Reset"]);
+        assert_eq!(received, [r#"Delta("a")"#, "Reset"]);
     }
 }

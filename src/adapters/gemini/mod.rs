@@ -169,7 +169,7 @@ impl Gemini {
             .unary_cap()
             .zip(settings.max_output_tokens)
             .is_some_and(|(cap, most)| most > cap);
-        let stream = delivery.is_heard() || too_long;
+        let stream = delivery.has_listener() || too_long;
         let target = match (named == self.default_model, stream) {
             (true, false) => self.default_targets.0.clone(),
             (true, true) => self.default_targets.1.clone(),

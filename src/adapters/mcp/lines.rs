@@ -271,7 +271,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return self.no_message();
         }
         if let Some(method) = envelope.method.as_deref().filter(|_| !envelope.is_answer()) {
-            let verdict = self.unsolicited.heard(method, envelope.id, bytes);
+            let verdict = self.unsolicited.receive(method, envelope.id, bytes);
             return match verdict.map_err(io::Error::other)? {
                 Verdict::Dropped => Ok(Step::More),
                 Verdict::Passed => Ok(Step::of(message::read(line).ok())),

@@ -60,7 +60,7 @@ pub(super) struct Link {
     background: SideTasks,
     poke: Notify,
     /// A new list is requested immediately.
-    asked: Notify,
+    relist: Notify,
     stop: CancellationToken,
     opened: AtomicU64,
 }
@@ -91,7 +91,7 @@ impl Link {
             ended: watch::Sender::new(0),
             background: SideTasks::new(&common.tasks),
             poke: Notify::new(),
-            asked: Notify::new(),
+            relist: Notify::new(),
             stop: common.stop.child_token(),
             opened: AtomicU64::new(0),
         })
@@ -173,7 +173,7 @@ impl Link {
     pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
         let before = self.begun.load(Ordering::Acquire);
         let mut ended = self.ended.subscribe();
-        self.asked.notify_one();
+        self.relist.notify_one();
         self.poke.notify_one();
         let listed = ended.wait_for(|ended| *ended > before);
         if tokio::time::timeout_at(deadline.into(), listed).await.is_err() {

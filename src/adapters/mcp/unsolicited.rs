@@ -111,7 +111,7 @@ impl Unsolicited {
     ///
     /// # Errors
     /// The allowance is exceeded: the connection ends.
-    pub(super) fn heard(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Result<Verdict, Flood> {
+    pub(super) fn receive(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Result<Verdict, Flood> {
         let Some(id) = id else {
             self.costs(1, bytes)?;
             return Ok(match method {

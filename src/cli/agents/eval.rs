@@ -70,7 +70,7 @@ const CANCELLED: Duration = Duration::from_secs(10);
 const SERVERS: Duration = Duration::from_secs(15);
 
 /// The result of one case.
-struct Judged {
+struct Evaluated {
     agent: String,
     case: String,
     invalid: Vec<String>,
@@ -80,15 +80,15 @@ struct Judged {
 /// The results so far.
 struct Tally {
     right: usize,
-    judged: usize,
+    evaluated: usize,
     of: usize,
     bar: ProgressBar,
     json: bool,
 }
 
 impl Tally {
-    fn add(&mut self, one: &Judged) -> anyhow::Result<()> {
-        self.judged += 1;
+    fn add(&mut self, one: &Evaluated) -> anyhow::Result<()> {
+        self.evaluated += 1;
         self.right += usize::from(one.invalid.is_empty());
         self.bar.inc(1);
         self.bar.suspend(|| tell(one, self.json))
@@ -100,7 +100,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     let of = files.iter().map(|file| file.cases.len()).sum();
     let mut tally = Tally {
         right: 0,
-        judged: 0,
+        evaluated: 0,
         of,
         bar: bar(of),
         json: args.json,
@@ -123,19 +123,21 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
         let closed = unless_stopped(app.shutdown(None)).await?;
         if evaluated? || closed.is_none() {
             tally.bar.finish_and_clear();
-            let Tally { right, judged, of, .. } = tally;
+            let Tally {
+                right, evaluated, of, ..
+            } = tally;
             output::note(&format!(
-                "interrupted: {judged} of {of} cases were evaluated, {right} of them as expected"
+                "interrupted: {evaluated} of {of} cases were evaluated, {right} of them as expected"
             ));
             return Ok(Exit::Interrupted);
         }
     }
     tally.bar.finish_and_clear();
-    let Tally { right, judged, .. } = tally;
+    let Tally { right, evaluated, .. } = tally;
     if !args.json {
-        output::line(&format!("{right} of {judged} cases are as expected"))?;
+        output::line(&format!("{right} of {evaluated} cases are as expected"))?;
     }
-    Ok(if right == judged { Exit::Done } else { Exit::Failed })
+    Ok(if right == evaluated { Exit::Done } else { Exit::Failed })
 }
 
 /// The requested cases, if they can be evaluated here.
@@ -173,7 +175,7 @@ async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: 
             Ok((run, calls)) => (judge(&case.expect, &run, &calls), Some(run)),
             Err(error) => (vec![format!("{error:#}")], None),
         };
-        tally.add(&Judged {
+        tally.add(&Evaluated {
             agent: file.agent.clone(),
             case: case.id.clone(),
             invalid,
@@ -273,22 +275,22 @@ fn called(decision: Value) -> Vec<String> {
     names.into_iter().collect()
 }
 
-fn tell(judged: &Judged, json: bool) -> anyhow::Result<()> {
+fn tell(evaluated: &Evaluated, json: bool) -> anyhow::Result<()> {
     if json {
-        let run = judged.run.as_ref().map(serde_json::to_value).transpose()?;
+        let run = evaluated.run.as_ref().map(serde_json::to_value).transpose()?;
         let line = json!({
-            "agent": judged.agent, "case": judged.case, "as_expected": judged.invalid.is_empty(), "wrong": judged.invalid,
+            "agent": evaluated.agent, "case": evaluated.case, "as_expected": evaluated.invalid.is_empty(), "wrong": evaluated.invalid,
             "run": run,
         });
         return output::line(&line.to_string());
     }
-    let mark = if judged.invalid.is_empty() { "ok  " } else { "FAIL" };
-    let about = judged.run.as_ref().map_or_else(String::new, |run| {
+    let mark = if evaluated.invalid.is_empty() { "ok  " } else { "FAIL" };
+    let about = evaluated.run.as_ref().map_or_else(String::new, |run| {
         let seconds = run.duration_ms.unwrap_or_default() as f64 / 1e3;
         format!("  {} steps, {} tokens, {seconds:.1} s", run.steps, run.usage.total())
     });
-    output::line(&format!("{mark} {} {}{about}", judged.agent, judged.case))?;
-    for invalid in &judged.invalid {
+    output::line(&format!("{mark} {} {}{about}", evaluated.agent, evaluated.case))?;
+    for invalid in &evaluated.invalid {
         output::line(&format!("       {invalid}"))?;
     }
     Ok(())

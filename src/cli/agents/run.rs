@@ -73,10 +73,10 @@ impl Talk for Args {
     }
 
     async fn before(&self, config: &Config) -> anyhow::Result<()> {
-        if let Provider::Demo { asked } = config.model.provider
+        if let Provider::Demo { by_name } = config.model.provider
             && !self.showing.quiet
         {
-            let why = if asked { "" } else { "No credentials are set: " };
+            let why = if by_name { "" } else { "No credentials are set: " };
             output::note(&format!(
                 "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
                  results mean nothing. Set GEMINI_API_KEY to use Gemini."

@@ -41,19 +41,19 @@ impl Talk for Args {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let answering = gavel.answering(&self.place).await?;
         let (query, whose) = (self.paging.query(), self.place.whose_words());
-        let doubt =
-            |one: &Answer<Action>| format!("{}\n{}", question::doubt(one), question::settling(one, &self.place));
-        let doubt = |all: &[Answer<Action>]| all.iter().map(doubt).collect::<Vec<_>>().join("\n");
+        let in_doubt =
+            |one: &Answer<Action>| format!("{}\n{}", question::in_doubt(one), question::settling(one, &self.place));
+        let in_doubt = |all: &[Answer<Action>]| all.iter().map(in_doubt).collect::<Vec<_>>().join("\n");
         if self.in_doubt {
             let page = gavel.in_doubt(&query).await?;
             self.paging
-                .print_items(&page, &format!("no in-doubt actions{whose}"), doubt)?;
+                .print_items(&page, &format!("no in-doubt actions{whose}"), in_doubt)?;
             more(&page, "more in doubt", "");
             return Ok(Exit::Done);
         }
         let pending = gavel.pending(&query).await?;
         // Below the first page of approval requests, in text output only.
-        let doubts = match query.page_token.is_none() && !self.paging.json {
+        let unsettled = match query.page_token.is_none() && !self.paging.json {
             true => Some(
                 gavel
                     .in_doubt(&Query {
@@ -69,11 +69,11 @@ impl Talk for Args {
         self.paging
             .print_items(&pending, &format!("no approval requests{whose}"), request)?;
         more(&pending, "more", "");
-        if let Some(page) = doubts {
+        if let Some(page) = unsettled {
             if !pending.items.is_empty() && !page.items.is_empty() {
                 output::line("")?;
             }
-            self.paging.print_items(&page, "", doubt)?;
+            self.paging.print_items(&page, "", in_doubt)?;
             more(&page, "more in doubt", " --in-doubt and");
         }
         Ok(Exit::Done)

@@ -24,7 +24,7 @@ pub(in crate::cli) fn question(one: &Action) -> String {
 }
 
 /// An in-doubt action, in the same layout.
-pub(super) fn doubt(one: &Action) -> String {
+pub(super) fn in_doubt(one: &Action) -> String {
     let mut lines = call(one);
     lines[0].insert_str(0, "in doubt: ");
     lines.push(field("begun", one.started_at.as_deref().unwrap_or_default()));

@@ -21,7 +21,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The next input.
-pub(in crate::cli) enum Heard {
+pub(in crate::cli) enum Received {
     Event(Value),
     /// The connection is lost; the stream will reconnect.
     Lost(String),
@@ -62,9 +62,9 @@ impl<'a> Events<'a> {
     ///
     /// # Errors
     /// There are no more events.
-    pub(in crate::cli) async fn next(&mut self) -> anyhow::Result<Heard> {
+    pub(in crate::cli) async fn next(&mut self) -> anyhow::Result<Received> {
         match self.event().await {
-            Ok(event) => Ok(Heard::Event(event)),
+            Ok(event) => Ok(Received::Event(event)),
             Err(Break::Final(error)) => Err(error),
             Err(Break::Lost(error)) => {
                 let reason = format!("{error:#}");
@@ -73,7 +73,7 @@ impl<'a> Events<'a> {
                 if since.elapsed() > PATIENCE {
                     return Err(error).context("the server is unavailable");
                 }
-                Ok(Heard::Lost(reason))
+                Ok(Received::Lost(reason))
             }
         }
     }

@@ -24,7 +24,7 @@ use url::Url;
 pub(super) use self::answers::{
     Action, Agent, Answer, Decision, Grant, Message, Page, Run, Thread, ThreadRun, ThreadSummary,
 };
-pub(super) use self::events::Heard;
+pub(super) use self::events::Received;
 pub(super) use self::refused::Refused;
 use self::refused::Whole;
 pub(super) use self::routes::{NewRun, Query, Resolution};

@@ -19,7 +19,7 @@ async fn one_model(config: &Config, provider: &Provider, what: &str, findings: &
         Ok(Some(gemini)) => gemini,
         Ok(None) => {
             let why = match provider {
-                Provider::Demo { asked: true } => "it is configured by name",
+                Provider::Demo { by_name: true } => "it is configured by name",
                 _ => "no credentials are set; set GEMINI_API_KEY to use Gemini",
             };
             return findings.warn(&format!("{what}: the demo model answers: {why}"));

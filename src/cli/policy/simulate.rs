@@ -244,7 +244,7 @@ impl Decider {
             ("not_sent", Some(code)) if code == FailureCode::Rejected.as_str() => REJECTED,
             ("not_sent", Some(code)) if code == FailureCode::Expired.as_str() => EXPIRED,
             ("not_sent", _) => NOT_RUN,
-            _ if call.asked => APPROVED,
+            _ if call.required_approval => APPROVED,
             _ if call.granted => GRANTED,
             _ => RAN,
         };

@@ -3,7 +3,7 @@
 use super::persons::{self, Said};
 use super::progress::{self, Progress};
 use crate::cli::approvals::{answers, question};
-use crate::cli::client::{Action, Answer, Client, Heard, Refused, Run};
+use crate::cli::client::{Action, Answer, Client, Received, Refused, Run};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::until_interrupted;
@@ -122,8 +122,8 @@ async fn until_ended(
     progress.note(&format!("run {run}"));
     loop {
         tokio::select! {
-            heard = events.next() => match heard? {
-                Heard::Event(mut event) => {
+            received = events.next() => match received? {
+                Received::Event(mut event) => {
                     if event["type"] == "resumed" && event["run_id"] == run.to_string() {
                         earlier = earlier.saturating_sub(1);
                     }
@@ -164,7 +164,7 @@ async fn until_ended(
                         progress.resume_output();
                     }
                 }
-                Heard::Lost(reason) => progress.lost(&reason),
+                Received::Lost(reason) => progress.lost(&reason),
             },
             stopped = &mut interrupted => {
                 stopped?;
@@ -312,14 +312,14 @@ mod tests {
     #[test]
     fn an_in_doubt_action_says_how_it_is_settled_once_its_run_has_ended() {
         let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
-        let doubt = json!({"actionId": "0198", "tool": "gmail_send", "state": "in_doubt"});
-        let doubt: Action = serde_json::from_value(doubt).unwrap();
+        let in_doubt = json!({"actionId": "0198", "tool": "gmail_send", "state": "in_doubt"});
+        let in_doubt: Action = serde_json::from_value(in_doubt).unwrap();
         let reported = |status: &str| {
             let run = Run {
                 status: status.to_owned(),
                 ..Run::default()
             };
-            action(&run, &doubt, &place)
+            action(&run, &in_doubt, &place)
         };
         let command = "gavel approvals settle --tenant acme 0198 'happened|did_not_happen'";
         for over in ["failed", "cancelled", "completed"] {

@@ -199,11 +199,11 @@ impl Story {
 
     /// The current activity, as one line.
     fn now(&self) -> String {
-        let (mark, heard) = match self.words.trim().is_empty() && !self.thoughts.trim().is_empty() {
+        let (mark, shown) = match self.words.trim().is_empty() && !self.thoughts.trim().is_empty() {
             true => ("… ", &self.thoughts),
             false => ("", &self.words),
         };
-        let words: Vec<_> = heard.split_whitespace().collect();
+        let words: Vec<_> = shown.split_whitespace().collect();
         let words = words.join(" ");
         // The newest text: the terminal has room only for the end of a long answer.
         let skipped = words.chars().count().saturating_sub(NEWEST);

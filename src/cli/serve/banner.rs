@@ -54,10 +54,10 @@ fn model(config: &Config) -> String {
 fn one_model(config: &Config, provider: &Provider) -> String {
     let name = &config.model.name;
     match provider {
-        Provider::Demo { asked: true } => {
+        Provider::Demo { by_name: true } => {
             "demo, a rule-based model for trials and tests; it understands little and is not Gemini".to_owned()
         }
-        Provider::Demo { asked: false } => "demo, since no credentials are set: a rule-based model that understands \
+        Provider::Demo { by_name: false } => "demo, since no credentials are set: a rule-based model that understands \
                                             little and is not Gemini. Set GEMINI_API_KEY for Gemini"
             .to_owned(),
         Provider::Developer { base_url: None, .. } => format!("{name} (Gemini Developer API)"),

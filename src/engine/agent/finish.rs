@@ -107,7 +107,7 @@ impl Agents {
                 _ => summary.error_message.as_deref().map(Arc::from),
             };
         }
-        let mut in_doubt = self.doubts(&record.journal).await?;
+        let mut in_doubt = self.calls_in_doubt(&record.journal).await?;
         // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
         if strategy.flow().is_some() {
@@ -198,8 +198,8 @@ impl Agents {
     }
 
     /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
-    async fn doubts(&self, journal: &[Entry]) -> Result<Vec<InDoubtCall>, Stop> {
-        let mut doubts = Vec::new();
+    async fn calls_in_doubt(&self, journal: &[Entry]) -> Result<Vec<InDoubtCall>, Stop> {
+        let mut found = Vec::new();
         let ledger = Ledger::of(journal);
         for call in ledger.calls().filter(|call| call.is_in_doubt()) {
             let called = match call.child() {
@@ -207,15 +207,15 @@ impl Agents {
                 None => None,
             };
             match called.map(|called| called.in_doubt) {
-                Some(theirs) if !theirs.is_empty() => doubts.extend(theirs),
-                _ => doubts.push(InDoubtCall {
+                Some(theirs) if !theirs.is_empty() => found.extend(theirs),
+                _ => found.push(InDoubtCall {
                     action_id: call.id(),
                     tool: call.name().to_string(),
                     parameters: serde_json::from_str(call.proposed.call.args.get()).unwrap_or_default(),
                 }),
             }
         }
-        Ok(doubts)
+        Ok(found)
     }
 
     /// The run of a flow's last step, if it did not complete.

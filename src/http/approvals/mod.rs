@@ -126,7 +126,7 @@ pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: P
 )]
 pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ActionsInDoubt));
-    exchange.finish(doubts(&state, &request).await)
+    exchange.finish(actions_in_doubt(&state, &request).await)
 }
 
 /// Settles an in-doubt action.
@@ -298,7 +298,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     Ok(response(StatusCode::OK, &run))
 }
 
-async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+async fn actions_in_doubt(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
     let query = of_state(ActionStatus::InDoubt, request)?;

@@ -14,7 +14,7 @@ use super::super::exchange::Exchange;
 use super::super::routes::Route;
 use super::form::{self, Form};
 use super::session::{Visitor, visitor};
-use super::view::action::{Card, Place, card, doubt};
+use super::view::action::{Card, Place, card, in_doubt_card};
 use super::view::approvals::{Filter, Listed, listed};
 use super::{Turned, page, respond, see, view};
 use crate::domain::action::{Action, ActionStatus, Resolution};
@@ -101,7 +101,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
     };
     let token = parameter(request, "page_token");
     let pending = list(ActionStatus::AwaitingConfirmation, token.clone()).await?;
-    let doubts = match token {
+    let in_doubt = match token {
         None => Some(list(ActionStatus::InDoubt, None).await?),
         Some(_) => None,
     };
@@ -120,12 +120,12 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
         seen: &seen(&pending.items),
         page: token.as_deref(),
         next: pending.next_page_token.as_deref(),
-        doubts: doubts
+        in_doubt: in_doubt
             .iter()
             .flat_map(|page| &page.items)
-            .map(|action| doubt(&of(state, &visitor, action, now)))
+            .map(|action| in_doubt_card(&of(state, &visitor, action, now)))
             .collect(),
-        more_doubts: doubts.as_ref().is_some_and(|page| page.next_page_token.is_some()),
+        more_in_doubt: in_doubt.as_ref().is_some_and(|page| page.next_page_token.is_some()),
     });
     let count = pending.items.len();
     let more = if pending.next_page_token.is_some() { "+" } else { "" };

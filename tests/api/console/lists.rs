@@ -28,8 +28,8 @@ impl App {
         page[list].as_array().unwrap().clone()
     }
 
-    async fn doubts(&self, name: &str, user: &str) -> Vec<Value> {
-        self.listed(name, user, DOUBTS, "actions").await
+    async fn actions_in_doubt(&self, name: &str, user: &str) -> Vec<Value> {
+        self.listed(name, user, IN_DOUBT, "actions").await
     }
 
     /// A call of the user whose answer is lost; its run.
@@ -43,7 +43,7 @@ impl App {
     }
 }
 
-const DOUBTS: &str = "/api/agent/actions/in-doubt";
+const IN_DOUBT: &str = "/api/agent/actions/in-doubt";
 const THREADS: &str = "/api/agent/threads";
 
 /// Promise 3: an in-doubt call is listed, with all that was sent, for the users who may settle it and no others. Once
@@ -55,7 +55,7 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
         let (ann, jo) = (app.in_doubt("ann").await, app.in_doubt("jo").await);
         app.says("ann").await;
 
-        let hers = app.doubts("desk", "ann").await;
+        let hers = app.actions_in_doubt("desk", "ann").await;
         assert_eq!(hers.len(), 1, "neither another's, nor one that only waits: {hers:?}");
         let started = hers[0]["startedAt"].as_str().unwrap();
         assert!(started.starts_with("20") && started.ends_with('Z'), "{started}");
@@ -68,15 +68,21 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
             })
         );
         for (name, user) in [("web", "eve"), ("others", ""), ("others", "ann")] {
-            assert_eq!(app.doubts(name, user).await, Vec::<Value>::new(), "{name} {user}");
+            assert_eq!(
+                app.actions_in_doubt(name, user).await,
+                Vec::<Value>::new(),
+                "{name} {user}"
+            );
         }
-        app.by("desk", "", "GET", DOUBTS, None).await.problem(403, "forbidden");
+        app.by("desk", "", "GET", IN_DOUBT, None)
+            .await
+            .problem(403, "forbidden");
 
         // An approver sees all of the tenant's, the oldest first, also page by page.
-        let all = app.doubts("chief", "").await;
+        let all = app.actions_in_doubt("chief", "").await;
         let runs: Vec<_> = all.iter().map(|one| &one["runId"]).collect();
         assert_eq!(runs, [&ann["runId"], &jo["runId"]]);
-        assert_eq!(app.doubts("chief", "boss").await, all);
+        assert_eq!(app.actions_in_doubt("chief", "boss").await, all);
         // Ordered and filtered as other lists are.
         for (query, found) in [
             ("orderBy=created_at%20desc", &[1, 0][..]),
@@ -88,7 +94,7 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
             ),
             ("filter=status%20%3D%20%22awaiting_confirmation%22", &[]),
         ] {
-            let listed = app.listed("chief", "", &format!("{DOUBTS}?{query}"), "actions").await;
+            let listed = app.listed("chief", "", &format!("{IN_DOUBT}?{query}"), "actions").await;
             let expected: Vec<_> = found.iter().map(|n| all[*n].clone()).collect();
             assert_eq!(listed, expected, "{query}");
             let waiting = format!("/api/agent/approvals/pending?{query}");
@@ -105,10 +111,10 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
             "filter=body%20%3D%20%22x%22",
             "colour=1",
         ] {
-            let answer = app.by("chief", "", "GET", &format!("{DOUBTS}?{invalid}"), None).await;
+            let answer = app.by("chief", "", "GET", &format!("{IN_DOUBT}?{invalid}"), None).await;
             answer.problem(400, "invalid_request");
         }
-        let path = format!("{DOUBTS}?pageSize=1");
+        let path = format!("{IN_DOUBT}?pageSize=1");
         let first = app.by("chief", "", "GET", &path, None).await.expect(200);
         let token = first["nextPageToken"].as_str().unwrap();
         let rest = app
@@ -120,8 +126,8 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
         let path = format!("/api/agent/actions/{action}/settle");
         let settled = app.by("chief", "boss", "POST", &path, Some(json!({"happened": true})));
         assert_eq!(settled.await.expect(200)["actions"][0]["state"], "completed");
-        assert_eq!(app.doubts("desk", "ann").await, Vec::<Value>::new());
-        assert_eq!(app.doubts("chief", "").await, all[1..]);
+        assert_eq!(app.actions_in_doubt("desk", "ann").await, Vec::<Value>::new());
+        assert_eq!(app.actions_in_doubt("chief", "").await, all[1..]);
     }
 }
 
@@ -146,9 +152,9 @@ async fn an_in_doubt_call_without_an_approval_request_names_its_recipients() {
     };
     let is_reported = async |app: &App, action: &Value| {
         for (name, user) in [("desk", "ann"), ("chief", "")] {
-            let doubts = app.doubts(name, user).await;
-            let reported = doubts.iter().find(|one| one["actionId"] == *action);
-            let reported = reported.unwrap_or_else(|| panic!("{name}: {doubts:?}"));
+            let actions = app.actions_in_doubt(name, user).await;
+            let reported = actions.iter().find(|one| one["actionId"] == *action);
+            let reported = reported.unwrap_or_else(|| panic!("{name}: {actions:?}"));
             assert_eq!(
                 (&reported["recipients"], &reported["arguments"]),
                 (&reached, &lost),
@@ -184,7 +190,7 @@ async fn an_approver_lists_only_their_own_threads() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
     for (_office, app) in offices(vec![("gmail_send", lost)]).await {
         let run = app.in_doubt("ann").await;
-        assert_eq!(app.doubts("chief", "boss").await.len(), 1);
+        assert_eq!(app.actions_in_doubt("chief", "boss").await.len(), 1);
         for (name, user) in [("chief", "boss"), ("web", "eve"), ("others", "ann")] {
             let threads = app.listed(name, user, THREADS, "threads").await;
             assert_eq!(threads, Vec::<Value>::new(), "{name} {user}");

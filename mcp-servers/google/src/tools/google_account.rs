@@ -60,20 +60,20 @@ pub(crate) fn tool() -> Tool {
 
 /// What to check.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Question {
     /// Could a tool be called that needs this right?
     Any(Right),
     /// Could this call be made?
     Call(Box<Request>),
 }
 
-pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Asked, ToolError> {
+pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Question, ToolError> {
     let arguments = Arguments::new(arguments, &["for", "arguments"])?;
     let tool = arguments.choice("for", &FOR)?.ok_or_else(|| missing("for"))?;
     match arguments.object("arguments")? {
-        Some(call) => Request::parse(tool, Some(call.clone()), limits).map(|call| Asked::Call(Box::new(call))),
-        None if tool == gmail_send::NAME => Ok(Asked::Any(Right::Send)),
-        None => Ok(Asked::Any(Right::WriteEvents)),
+        Some(call) => Request::parse(tool, Some(call.clone()), limits).map(|call| Question::Call(Box::new(call))),
+        None if tool == gmail_send::NAME => Ok(Question::Any(Right::Send)),
+        None => Ok(Question::Any(Right::WriteEvents)),
     }
 }
 
@@ -81,17 +81,17 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<As
 pub(crate) async fn carry_out(
     google: &Google,
     who: As<'_>,
-    asked: &Asked,
+    question: &Question,
     limits: &Limits,
 ) -> Result<Answer, ToolError> {
-    let right = match asked {
-        Asked::Any(right) => *right,
-        Asked::Call(request) => request.right(),
+    let right = match question {
+        Question::Any(right) => *right,
+        Question::Call(request) => request.right(),
     };
     let access = google.access(who, right).await?;
-    match asked {
-        Asked::Any(_) => {}
-        Asked::Call(call) => match &**call {
+    match question {
+        Question::Any(_) => {}
+        Question::Call(call) => match &**call {
             Request::Mail(request) => gmail_send::check(google, who, request, limits).await?,
             Request::Event(request) => calendar_event_create::check(request)?,
         },

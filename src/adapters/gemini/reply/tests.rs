@@ -8,17 +8,17 @@ use crate::adapters::gemini::sse::{Frame, Framer};
 use crate::domain::journal::{FaultKind, Part};
 
 fn streamed(chunks: &[&str]) -> (Result<Hop, Failure>, Usage, String) {
-    let (mut reply, mut heard) = (Reply::default(), String::new());
+    let (mut reply, mut received) = (Reply::default(), String::new());
     let mut tell = |event: ModelEvent<'_>| {
         if let ModelEvent::Delta(words) = event {
-            heard.push_str(words);
+            received.push_str(words);
         }
     };
     let read = chunks
         .iter()
         .try_for_each(|chunk| reply.take_chunk(chunk.as_bytes(), false, &mut tell));
     let usage = reply.usage();
-    (read.and_then(|()| reply.finish()), usage, heard)
+    (read.and_then(|()| reply.finish()), usage, received)
 }
 
 fn candidate(parts: &str, rest: &str) -> String {
@@ -29,8 +29,8 @@ fn candidate(parts: &str, rest: &str) -> String {
 #[test]
 fn half_a_character_is_replaced_in_words_and_arguments() {
     let parts = r#"{"text":"cut \ud83d"},{"functionCall":{"name":"f","args":{"a":"\ude00"}}}"#;
-    let (hop, _, heard) = streamed(&[&candidate(parts, r#","finishReason":"STOP""#)]);
-    assert_eq!(heard, "cut \u{fffd}");
+    let (hop, _, received) = streamed(&[&candidate(parts, r#","finishReason":"STOP""#)]);
+    assert_eq!(received, "cut \u{fffd}");
     let (content, read) = hop.unwrap().pieces.finish().unwrap();
     let echoed: serde_json::Value = serde_json::from_str(content.get()).unwrap();
     assert_eq!(echoed["parts"][1]["functionCall"]["args"]["a"], "\u{fffd}");
@@ -81,9 +81,9 @@ fn every_finish_reason_ends_in_its_kind() {
 fn a_stop_is_not_the_end_and_a_later_block_counts() {
     let stop = r#","finishReason":"STOP""#;
     let one = candidate(r#"{"text":"one "}"#, stop);
-    let (hop, _, heard) = streamed(&[&one, &candidate(r#"{"text":"two"}"#, stop)]);
+    let (hop, _, received) = streamed(&[&one, &candidate(r#"{"text":"two"}"#, stop)]);
     assert_eq!(
-        (hop.unwrap().pieces.text().as_str(), heard.as_str()),
+        (hop.unwrap().pieces.text().as_str(), received.as_str()),
         ("one two", "one two")
     );
     let (hop, _, _) = streamed(&[&one, r#"{"candidates":[{"finishReason":"RECITATION"}]}"#, &one]);

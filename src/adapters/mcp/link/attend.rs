@@ -87,7 +87,7 @@ impl Link {
                     probe = read(PROBE);
                 }
                 // An approval waits for it, so it is read without a pause.
-                () = self.asked.notified(), if relist.is_none() && self.rests().is_none() => {
+                () = self.relist.notified(), if relist.is_none() && self.rests().is_none() => {
                     relist_at = None;
                     relist = read(self.attempt_limit);
                 }

@@ -19,10 +19,10 @@ fn body(verdict: Result<Verdict, Flood>) -> Option<Answer> {
 #[test]
 fn a_ping_is_answered_and_everything_else_refused_with_the_servers_own_id() {
     let server = unsolicited();
-    let ping = body(server.heard("ping", Some(&id("\"p\"")), 40)).unwrap();
+    let ping = body(server.receive("ping", Some(&id("\"p\"")), 40)).unwrap();
     assert_eq!(ping.body, r#"{"jsonrpc":"2.0","id":"p","result":{}}"#);
     for method in ["sampling/createMessage", "elicitation/create", "roots/list", "x"] {
-        let refused = body(server.heard(method, Some(&id("9")), 40)).unwrap();
+        let refused = body(server.receive(method, Some(&id("9")), 40)).unwrap();
         assert!(refused.body.contains(r#""id":9,"error":{"code":-32601"#), "{method}");
     }
 }
@@ -31,19 +31,19 @@ fn a_ping_is_answered_and_everything_else_refused_with_the_servers_own_id() {
 fn few_answers_are_under_way_and_no_long_id_is_sent_back() {
     let server = unsolicited();
     let long = id(&format!("\"{}\"", "x".repeat(MAX_ID)));
-    assert!(body(server.heard("ping", Some(&long), 2000)).is_none());
+    assert!(body(server.receive("ping", Some(&long), 2000)).is_none());
     let mut under_way: Vec<_> = (0..100)
-        .filter_map(|_| body(server.heard("ping", Some(&id("1")), 40)))
+        .filter_map(|_| body(server.receive("ping", Some(&id("1")), 40)))
         .collect();
     assert_eq!(under_way.len(), ANSWERS);
     under_way.pop();
-    assert!(body(server.heard("ping", Some(&id("1")), 40)).is_some());
+    assert!(body(server.receive("ping", Some(&id("1")), 40)).is_some());
 }
 
 #[test]
 fn requests_notifications_and_bytes_beyond_the_allowance_end_the_connection() {
-    let request = |server: &Unsolicited| server.heard("ping", Some(&id("1")), 40).is_ok();
-    let notification = |server: &Unsolicited| server.heard("notifications/progress", None, 100).is_ok();
+    let request = |server: &Unsolicited| server.receive("ping", Some(&id("1")), 40).is_ok();
+    let notification = |server: &Unsolicited| server.receive("notifications/progress", None, 100).is_ok();
     let large = |server: &Unsolicited| server.noise(1024 * 1024).is_ok();
     for (send, least, most) in [
         (&request as &dyn Fn(&Unsolicited) -> bool, 1000, 3000),
@@ -89,7 +89,7 @@ fn only_the_pages_of_a_list_are_counted_until_the_list_is_read() {
 #[test]
 fn only_what_subscriptions_need_is_handed_on() {
     let server = unsolicited();
-    let passed = |method, bytes| matches!(server.heard(method, None, bytes), Ok(Verdict::Passed));
+    let passed = |method, bytes| matches!(server.receive(method, None, bytes), Ok(Verdict::Passed));
     assert!(passed("notifications/subscriptions/acknowledged", 100));
     assert!(!passed("notifications/subscriptions/acknowledged", MAX_PASSED + 1));
     assert!(!passed("notifications/message", 100));

@@ -175,8 +175,8 @@ impl Batch<'_> {
 
     /// Marks actions of an ended root run without a recorded outcome as in doubt.
     pub(in super::super) async fn doubt_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
-        let doubt = &self.action_texts().doubt;
-        self.end_unrecorded(conn, doubt, vec![id(root)], FailureCode::InDoubt)
+        let mark = &self.action_texts().mark_in_doubt;
+        self.end_unrecorded(conn, mark, vec![id(root)], FailureCode::InDoubt)
             .await?;
         Ok(())
     }

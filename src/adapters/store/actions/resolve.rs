@@ -15,14 +15,17 @@ use crate::ports::actions::{Resolve, Resolved, Revoke};
 
 impl Batch<'_> {
     pub(in super::super) async fn resolve(&self, conn: &mut Conn, resolve: &Resolve) -> Result<Resolved, Fault> {
-        let Some(asked) = conn.first(&self.action_texts().asked, vec![id(resolve.action)]).await? else {
+        let Some(request) = conn
+            .first(&self.action_texts().request, vec![id(resolve.action)])
+            .await?
+        else {
             return Err(Fault::Refused("the action does not exist".into()));
         };
-        let status = parse(&asked.text(0)?, ActionStatus::parse)?;
+        let status = parse(&request.text(0)?, ActionStatus::parse)?;
         if status != ActionStatus::AwaitingConfirmation {
-            let said = asked.opt_text(1)?;
+            let said = request.opt_text(1)?;
             let said = said.map(|text| parse(&text, Resolution::parse)).transpose()?;
-            let by = asked.opt_text(2)?;
+            let by = request.opt_text(2)?;
             // The reason is not compared: the first one is kept.
             let same = said == Some(resolve.resolution) && by.as_deref() == Some(&*resolve.by);
             return Ok(match same {
@@ -30,16 +33,16 @@ impl Batch<'_> {
                 false => Resolved::Late(status, said, by),
             });
         }
-        if asked.bool(4)? {
+        if request.bool(4)? {
             self.expire_actions(conn, resolve.root).await?;
             return Ok(Resolved::Late(ActionStatus::Expired, None, None));
         }
         if resolve.resolution.approves() && !self.is_as_asked(conn, resolve.action).await? {
             return Ok(Resolved::Changed);
         }
-        let (run, tool) = (parse(&asked.text(10)?, RunId::parse)?, asked.text(7)?);
+        let (run, tool) = (parse(&request.text(10)?, RunId::parse)?, request.text(7)?);
         let grant = match resolve.grant {
-            Some(new) => Some(self.grant(conn, resolve, new, &asked).await?),
+            Some(new) => Some(self.grant(conn, resolve, new, &request).await?),
             None => None,
         };
         let status = match resolve.resolution.approves() {
@@ -83,18 +86,18 @@ impl Batch<'_> {
         Ok(same(found.text(0)?, "arguments_sha256") && same(details, "question_sha256"))
     }
 
-    /// The id of the grant that a resolution creates: `new`, unless an identical grant exists. `asked` is the row of
+    /// The id of the grant that a resolution creates: `new`, unless an identical grant exists. `request` is the row of
     /// the approval request.
-    async fn grant(&self, conn: &mut Conn, resolve: &Resolve, new: GrantId, asked: &Row) -> Result<Value, Fault> {
-        let details: Details = parse(&asked.opt_text(8)?.unwrap_or_default(), |text| {
+    async fn grant(&self, conn: &mut Conn, resolve: &Resolve, new: GrantId, request: &Row) -> Result<Value, Fault> {
+        let details: Details = parse(&request.opt_text(8)?.unwrap_or_default(), |text| {
             serde_json::from_str(text).ok()
         })?;
         let recipients = serde_json::to_string(&details.recipients.unwrap_or_default())
             .unwrap_or_else(|error| unreachable!("recipients print as JSON: {error}"));
-        let (server, tool, digest) = (asked.text(6)?, asked.text(7)?, asked.text(11)?);
+        let (server, tool, digest) = (request.text(6)?, request.text(7)?, request.text(11)?);
         let key = vec![
-            Value::text(&asked.text(9)?),
-            Value::text(&asked.text(5)?),
+            Value::text(&request.text(9)?),
+            Value::text(&request.text(5)?),
             Value::text(&server),
             Value::text(&tool),
             Value::text(&recipients),
@@ -116,7 +119,7 @@ impl Batch<'_> {
             }
         }
         let entry = Entry::new(AuditKind::GrantCreated, new)
-            .decision(parse(&asked.text(10)?, RunId::parse)?)
+            .decision(parse(&request.text(10)?, RunId::parse)?)
             .action(resolve.action)
             .tool(&tool)
             .by(&resolve.by)

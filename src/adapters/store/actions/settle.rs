@@ -7,7 +7,7 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Row, Value};
 use super::super::error::Fault;
-use super::super::runs::{doubts, id, parse};
+use super::super::runs::{id, in_doubt, parse};
 use super::Line;
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN};
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
@@ -73,11 +73,12 @@ impl Batch<'_> {
             runs.push((row.text(0)?, row.text(1)?));
             Ok(ControlFlow::Continue(()))
         };
-        conn.fetch(&self.action_texts().doubts_of, vec![id(root)], each).await?;
+        conn.fetch(&self.action_texts().in_doubt_of, vec![id(root)], each)
+            .await?;
         for (run, calls) in runs {
             let mut calls: Vec<InDoubtCall> = parse(&calls, |text| serde_json::from_str(text).ok())?;
             calls.retain(|call| call.action_id != settled);
-            let values = vec![Value::text(&run), doubts(&calls)?];
+            let values = vec![Value::text(&run), in_doubt(&calls)?];
             conn.execute(&self.action_texts().settle_run, values).await?;
         }
         Ok(())

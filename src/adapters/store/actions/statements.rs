@@ -54,7 +54,7 @@ pub(in super::super) struct ActionStatements {
     pub(super) to_be_cancelled: Sql,
     /// action → status, resolution, by, reason, whether it has expired, user, server, tool, details, tenant, run,
     /// digest.
-    pub(super) asked: Sql,
+    pub(super) request: Sql,
     /// action → its arguments and details, and the audit entry of its approval request.
     pub(super) entered: Sql,
     /// action, status, resolution, by, reason, grant.
@@ -72,13 +72,13 @@ pub(in super::super) struct ActionStatements {
     /// [`ActionStatements::expire`].
     pub(super) close: Sql,
     /// root: started actions without a recorded outcome → action, run, tool, whether it has a side effect.
-    pub(super) doubt: Sql,
+    pub(super) mark_in_doubt: Sql,
     /// action → status, settled by; of its outermost run: status, resumed by, in-doubt calls.
     pub(super) in_doubt: Sql,
     /// action, status, code, message, by → run, tool. Replaces an earlier settlement whose resume never started.
     pub(super) settle: Sql,
     /// root → its runs that have in-doubt calls, with these calls.
-    pub(super) doubts_of: Sql,
+    pub(super) in_doubt_of: Sql,
     /// run, its remaining in-doubt calls.
     pub(super) settle_run: Sql,
     /// action, status, code, message, run: the same for the tool-call log.
@@ -176,7 +176,7 @@ impl ActionStatements {
             .into(),
             to_be_cancelled: "SELECT id FROM agent_run WHERE root_id = $1 AND cancel_requested AND completed_at IS NULL LIMIT 1"
                 .into(),
-            asked: format!(
+            request: format!(
                 "SELECT status, resolution, resolved_by, reason, expires_at <= {now}, user_id, server, tool, details, \
                  tenant, run_id, tool_digest FROM agent_action WHERE id = $1"
             )
@@ -222,7 +222,7 @@ impl ActionStatements {
                 action_may_become(Expired)
             )
             .into(),
-            doubt: format!(
+            mark_in_doubt: format!(
                 "UPDATE agent_action SET status = CASE WHEN side_effect THEN 'in_doubt' ELSE 'failed' END, \
                  completed_at = {now}, error_code = CASE WHEN side_effect THEN 'in_doubt' ELSE 'cancelled' END, \
                  error_message = 'sent, and its outcome was not recorded' WHERE root_id = $1 AND {} \
@@ -240,7 +240,7 @@ impl ActionStatements {
                 any("$2", &[Completed, Failed], ActionStatus::as_str, action_may_be_settled_as)
             )
             .into(),
-            doubts_of: "SELECT id, in_doubt FROM agent_run WHERE root_id = $1 AND in_doubt IS NOT NULL ORDER BY id".into(),
+            in_doubt_of: "SELECT id, in_doubt FROM agent_run WHERE root_id = $1 AND in_doubt IS NOT NULL ORDER BY id".into(),
             settle_run: "UPDATE agent_run SET in_doubt = $2, error_message = CASE WHEN stop_reason = 'in_doubt' \
                          AND CAST($2 AS TEXT) IS NULL THEN 'the outcome of a call was unknown; a user has settled it since' \
                          ELSE error_message END WHERE id = $1"

@@ -36,7 +36,7 @@ pub struct PastCall {
     /// The agent of its run, while that run is kept.
     pub agent: Option<String>,
     /// Whether approval was requested, while its run is kept.
-    pub asked: bool,
+    pub required_approval: bool,
     /// Whether it was covered by a grant, while its run is kept.
     pub granted: bool,
     /// The rule that decided it, as recorded.
@@ -84,7 +84,7 @@ impl ReadOnly {
                 user: row.text(9)?,
                 surface: row.text(10)?,
                 agent: row.opt_text(11)?,
-                asked: row.bool(12)?,
+                required_approval: row.bool(12)?,
                 granted: row.bool(13)?,
                 by: row.opt_text(14)?,
             });

@@ -10,7 +10,7 @@ use super::super::config::ContentMode;
 use super::super::db::{Conn, Value};
 use super::super::error::Fault;
 use super::statements::GIVEN_UP;
-use super::values::{doubts, each, id, int, parse, tokens};
+use super::values::{each, id, in_doubt, int, parse, tokens};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{InDoubtCall, StopReason};
 use crate::domain::ids::{ActionId, RunId};
@@ -71,18 +71,18 @@ impl Batch<'_> {
             > 0
         {
             for (run, calls) in self.started_calls(conn, root).await? {
-                let values = vec![Value::text(&run), doubts(&calls)?];
-                conn.execute(&self.texts().doubt, values).await?;
+                let values = vec![Value::text(&run), in_doubt(&calls)?];
+                conn.execute(&self.texts().in_doubt, values).await?;
             }
             conn.execute(&self.texts().close_called, vec![id(root)]).await?;
-            self.doubt_started(conn, root).await?;
+            self.mark_started_in_doubt(conn, root).await?;
         }
         Ok(())
     }
 
     /// Marks calls of a root run and its child runs that were sent and have no result as in doubt.
-    async fn doubt_started(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
-        let calls = &self.texts().doubt_started;
+    async fn mark_started_in_doubt(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let calls = &self.texts().mark_started_in_doubt;
         self.end_unrecorded(conn, calls, vec![id(root)], FailureCode::InDoubt)
             .await?;
         Ok(())
@@ -98,21 +98,21 @@ impl Batch<'_> {
         let started: Vec<_> = self.started_calls(conn, root).await?.into_values().flatten().collect();
         self.end_called(conn, root, ended.int(0)?).await?;
         // The root lists the calls of its child runs as well, so that the user finds them there.
-        conn.execute(&self.texts().doubt, vec![id(root), doubts(&started)?])
+        conn.execute(&self.texts().in_doubt, vec![id(root), in_doubt(&started)?])
             .await?;
         conn.execute(&self.texts().close_given_up, vec![id(root)]).await?;
-        self.doubt_started(conn, root).await?;
+        self.mark_started_in_doubt(conn, root).await?;
         self.close_requests(conn, root).await?;
         self.doubt_actions(conn, root).await?;
-        let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
+        let (mut done, mut unknown) = (Vec::new(), Vec::new());
         each(conn, &self.texts().effects, vec![id(root)], |row| {
-            let doubt = row.text(1)? == ActionStatus::InDoubt.as_str();
-            if doubt { &mut in_doubt } else { &mut done }.push(row.text(0)?);
+            let is_unknown = row.text(1)? == ActionStatus::InDoubt.as_str();
+            if is_unknown { &mut unknown } else { &mut done }.push(row.text(0)?);
             Ok(())
         })
         .await?;
         let effects =
-            thread::completed_effects(&done, &in_doubt).map_or_else(String::new, |effects| format!("\n\n{effects}"));
+            thread::completed_effects(&done, &unknown).map_or_else(String::new, |effects| format!("\n\n{effects}"));
         let words = format!("{}{effects}", *GIVEN_UP).into();
         self.add_thread_line(conn, root, None, Line::ASSISTANT, &words).await
     }
@@ -129,19 +129,19 @@ impl Batch<'_> {
             Ok(())
         })
         .await?;
-        let mut doubts: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut by_run: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (run, calls) in found {
             for (action, tool, arguments) in calls {
                 let action_id = parse(&action, ActionId::parse)?;
                 let parameters = arguments.and_then(|json| serde_json::from_str(&json).ok());
-                doubts.entry(run.clone()).or_default().push(InDoubtCall {
+                by_run.entry(run.clone()).or_default().push(InDoubtCall {
                     action_id,
                     tool,
                     parameters: parameters.unwrap_or_default(),
                 });
             }
         }
-        Ok(doubts)
+        Ok(by_run)
     }
 
     pub(in super::super) async fn cancel(&self, conn: &mut Conn, run: RunId, by: &str) -> Result<(), Fault> {
@@ -180,7 +180,7 @@ fn finished(run: RunId, end: &RunEnd) -> Result<Vec<Value>, Fault> {
         text(&end.error_message),
         reason(end.stop_reason),
         reason(end.recovered_from),
-        doubts(&end.in_doubt)?,
+        in_doubt(&end.in_doubt)?,
         int(i64::from(end.steps)),
     ];
     values.extend(tokens(end.usage));

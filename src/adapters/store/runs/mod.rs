@@ -24,7 +24,7 @@ mod write;
 pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use row::{SHOWN, shown};
 pub(super) use statements::{RUN_ACTIVE, RunStatements};
-pub(super) use values::{doubts, id, int, parse};
+pub(super) use values::{id, in_doubt, int, parse};
 
 use std::time::Duration;
 

@@ -67,11 +67,11 @@ pub(in super::super) struct RunStatements {
     /// root: closes the open decisions of its child runs.
     pub(super) close_called: Sql,
     /// root: the started calls of its runs → call, decision, tool, whether it has a side effect.
-    pub(super) doubt_started: Sql,
+    pub(super) mark_started_in_doubt: Sql,
     /// root → run, call, tool and arguments of these calls.
     pub(super) started: Sql,
     /// run, in-doubt calls.
-    pub(super) doubt: Sql,
+    pub(super) in_doubt: Sql,
     /// lease in microseconds, holder, [`MANY`] runs → run, fence of the runs that the holder holds, or held when they
     /// ended.
     pub(super) renew: Sql,
@@ -281,7 +281,7 @@ impl RunStatements {
                 recovered::close("the run that called it ended first")
             )
             .into(),
-            doubt_started: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+            mark_started_in_doubt: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
                            error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
                            RETURNING id, decision_id, tool, side_effect"
@@ -290,7 +290,7 @@ impl RunStatements {
                       AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
                       ORDER BY decision_id, sequence"
                 .into(),
-            doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
+            in_doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
             renew: text(format!(
                 "UPDATE agent_run SET lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
                  WHERE holder = ? AND id IN ({many}) RETURNING id, fence"

@@ -21,7 +21,7 @@ pub(in super::super) fn tokens(usage: Usage) -> [Value; 4] {
 }
 
 /// In-doubt calls as stored in a row.
-pub(in super::super) fn doubts(calls: &[InDoubtCall]) -> Result<Value, Fault> {
+pub(in super::super) fn in_doubt(calls: &[InDoubtCall]) -> Result<Value, Fault> {
     if calls.is_empty() {
         return Ok(Value::Text(None));
     }

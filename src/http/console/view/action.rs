@@ -64,7 +64,7 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
 }
 
 /// An in-doubt action.
-pub(in crate::http::console) fn doubt(card: &Card<'_>) -> Markup {
+pub(in crate::http::console) fn in_doubt_card(card: &Card<'_>) -> Markup {
     html! {
         article.card.doubt aria-labelledby={ "a-" (card.action.id) } {
             (heading(card, Place::List))

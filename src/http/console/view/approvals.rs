@@ -24,8 +24,8 @@ pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) page: Option<&'a str>,
     /// The token of the next page.
     pub(in crate::http::console) next: Option<&'a str>,
-    pub(in crate::http::console) doubts: Vec<Markup>,
-    pub(in crate::http::console) more_doubts: bool,
+    pub(in crate::http::console) in_doubt: Vec<Markup>,
+    pub(in crate::http::console) more_in_doubt: bool,
 }
 
 /// Renders the page.
@@ -59,12 +59,12 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
             @for card in &listed.cards { (card) }
             @if listed.next.is_some() { (next(Route::ConsoleApprovals.path(), &pairs)) }
         }
-        @if !listed.doubts.is_empty() {
-            section aria-labelledby="doubts" {
-                h2 #doubts { "Outcome unknown " span.count { (listed.doubts.len()) @if listed.more_doubts { "+" } } }
+        @if !listed.in_doubt.is_empty() {
+            section aria-labelledby="in-doubt" {
+                h2 #in-doubt { "Outcome unknown " span.count { (listed.in_doubt.len()) @if listed.more_in_doubt { "+" } } }
                 p { "These actions were sent, and gavel received no result. It does not repeat them: check what happened, and settle them." }
-                @for doubt in &listed.doubts { (doubt) }
-                @if listed.more_doubts { p { "There are more; they appear when these are settled." } }
+                @for card in &listed.in_doubt { (card) }
+                @if listed.more_in_doubt { p { "There are more; they appear when these are settled." } }
             }
         }
     }

@@ -60,11 +60,11 @@ impl Watch {
             }
             return Some(self.placed(self.run, what));
         }
-        let heard = tokio::select! {
-            heard = timeout(MOST_REPORTED, live.recv()) => heard,
+        let received = tokio::select! {
+            received = timeout(MOST_REPORTED, live.recv()) => received,
             () = stop.cancelled() => return None,
         };
-        let (run_id, what) = match heard {
+        let (run_id, what) = match received {
             Ok(Ok(LiveEvent::Delta(run, text))) => {
                 self.under_way.entry(run).or_default().add(&text);
                 (run, Event::Delta { text })

@@ -31,7 +31,7 @@ const RESUME_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a message of the server means for a call.
-enum Heard {
+enum Received {
     Answer(Answered),
     /// Another message on the same stream.
     Other,
@@ -39,7 +39,7 @@ enum Heard {
 
 /// The request being answered, and the position of its answer.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Expected {
     id: u32,
     status: StatusCode,
     /// Is the answer the whole body? Then it cannot belong to another request.
@@ -61,12 +61,12 @@ impl Direct {
             Ok(Kind::Json) => match whole(body, MAX_ANSWER, &mut held).await {
                 Ok(text) => {
                     let alone = true;
-                    match self.hear(&text, Asked { id, status, alone }, held.take()) {
-                        Heard::Answer(answered) => answered,
-                        Heard::Other if matches!(text.trim_ascii_start().first(), Some(b'{' | b'[')) => {
+                    match self.read_message(&text, Expected { id, status, alone }, held.take()) {
+                        Received::Answer(answered) => answered,
+                        Received::Other if matches!(text.trim_ascii_start().first(), Some(b'{' | b'[')) => {
                             lost(format!("the answer is not to the request that has the `id` {id}")).into()
                         }
-                        Heard::Other => lost(format!(
+                        Received::Other => lost(format!(
                             "the server answered HTTP {status} with a body that is not JSON"
                         ))
                         .into(),
@@ -87,12 +87,12 @@ impl Direct {
         }
     }
 
-    fn hear(&self, body: &Bytes, asked: Asked, share: Option<Share>) -> Heard {
+    fn read_message(&self, body: &Bytes, expected: Expected, share: Option<Share>) -> Received {
         let body = &trimmed(body);
         let error = match body.first() {
-            Some(b'[') if body.len() <= MAX_BATCH => return self.batch(body, asked, share),
+            Some(b'[') if body.len() <= MAX_BATCH => return self.batch(body, expected, share),
             Some(b'{') => match serde_json::from_slice(body) {
-                Ok(message) => return self.heard(message, body, asked, share),
+                Ok(message) => return self.read_envelope(message, body, expected, share),
                 Err(error) => error,
             },
             _ => return self.noise(body.len()),
@@ -101,74 +101,81 @@ impl Direct {
         // here.
         let repaired = Bytes::from(surrogates::repaired(body).into_owned());
         match serde_json::from_slice(&repaired) {
-            Ok(message) => self.heard(message, &repaired, asked, share),
+            Ok(message) => self.read_envelope(message, &repaired, expected, share),
             Err(_) => {
                 let fault = message::fault(&error);
-                Heard::Answer(lost(format!("the server's answer is not a JSON-RPC message: {fault}")).into())
+                Received::Answer(lost(format!("the server's answer is not a JSON-RPC message: {fault}")).into())
             }
         }
     }
 
     /// Several messages as one list, as in the protocol of March 2025.
-    fn batch(&self, body: &Bytes, asked: Asked, mut share: Option<Share>) -> Heard {
+    fn batch(&self, body: &Bytes, expected: Expected, mut share: Option<Share>) -> Received {
         let Ok(messages) = serde_json::from_slice::<Vec<&RawValue>>(body) else {
             return self.noise(body.len());
         };
         for message in messages.iter().map(|raw| body.slice_ref(raw.get().as_bytes())) {
             if message.first() == Some(&b'{')
-                && let answer @ Heard::Answer(_) = self.hear(&message, Asked { alone: false, ..asked }, share.take())
+                && let answer @ Received::Answer(_) = self.read_message(
+                    &message,
+                    Expected {
+                        alone: false,
+                        ..expected
+                    },
+                    share.take(),
+                )
             {
                 return answer;
             }
         }
-        Heard::Other
+        Received::Other
     }
 
-    fn heard(&self, message: Envelope<'_>, body: &Bytes, asked: Asked, share: Option<Share>) -> Heard {
+    fn read_envelope(&self, message: Envelope<'_>, body: &Bytes, expected: Expected, share: Option<Share>) -> Received {
         if let Some(method) = message.method.as_deref().filter(|_| !message.is_answer()) {
             return self.other(method, message.id, body.len());
         }
         let named = message.id.and_then(message::number);
-        let ours = message.id.is_none_or(|raw| raw.get() == "null") || named == Some(i64::from(asked.id));
+        let ours = message.id.is_none_or(|raw| raw.get() == "null") || named == Some(i64::from(expected.id));
         match message.says() {
             Says::Result(result) if ours => {
-                Heard::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()), share).into())
+                Received::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()), share).into())
             }
             // Some SDKs send text instead of an id that they could not read.
-            Says::Error(error) if ours || named.is_none() || asked.alone => {
-                Heard::Answer(self.error(asked.status, &error))
+            Says::Error(error) if ours || named.is_none() || expected.alone => {
+                Received::Answer(self.error(expected.status, &error))
             }
             Says::Nothing(why) if ours && (message.is_answer() || named.is_some()) => {
-                Heard::Answer(lost(self.unsolicited.words(&why, ERROR_BYTES)).into())
+                Received::Answer(lost(self.unsolicited.words(&why, ERROR_BYTES)).into())
             }
             _ => self.noise(body.len()),
         }
     }
 
     /// A request or a notification of the server on the stream of this call.
-    fn other(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Heard {
-        match self.unsolicited.heard(method, id, bytes) {
+    fn other(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Received {
+        match self.unsolicited.receive(method, id, bytes) {
             Ok(Verdict::Dropped | Verdict::Passed) => {}
             Ok(Verdict::Answer(answer)) => {
                 let sending = self.aside(answer.body.clone());
                 self.unsolicited.answer(answer, sending);
             }
-            Err(flood) => return Heard::Answer(flooded(flood).into()),
+            Err(flood) => return Received::Answer(flooded(flood).into()),
         }
-        Heard::Other
+        Received::Other
     }
 
     /// A message on the stream of this call that is not expected.
-    fn noise(&self, bytes: usize) -> Heard {
+    fn noise(&self, bytes: usize) -> Received {
         match self.unsolicited.noise(bytes) {
-            Ok(()) => Heard::Other,
-            Err(flood) => Heard::Answer(flooded(flood).into()),
+            Ok(()) => Received::Other,
+            Err(flood) => Received::Answer(flooded(flood).into()),
         }
     }
 
     async fn events(&self, mut body: Body, id: u32, held: Held<'_>) -> Answered {
         let reading = Reading::new(held);
-        let asked = Asked {
+        let expected = Expected {
             id,
             status: StatusCode::OK,
             alone: false,
@@ -185,8 +192,8 @@ impl Direct {
                         pause = event.retry.map_or(pause, Duration::from_millis).min(LONGEST_PAUSE);
                         // Events that are not JSON (a heartbeat, the end of another protocol) are skipped, whatever
                         // their name.
-                        let heard = self.hear(&Bytes::from(event.data.unwrap_or_default()), asked, share);
-                        if let Heard::Answer(answered) = heard {
+                        let received = self.read_message(&Bytes::from(event.data.unwrap_or_default()), expected, share);
+                        if let Received::Answer(answered) = received {
                             return answered;
                         }
                     }

@@ -95,7 +95,7 @@ pub(super) fn own(
         unsolicited.noise(data.len())?;
         return Ok((!data.trim().is_empty()).then_some(data));
     };
-    match unsolicited.heard(&method, id, data.len())? {
+    match unsolicited.receive(&method, id, data.len())? {
         Verdict::Dropped => return Ok(None),
         Verdict::Passed => {}
         Verdict::Answer(answer) => {
