@@ -17,6 +17,7 @@ mod agents;
 mod approvals;
 mod body;
 mod chat;
+mod chunks;
 mod connection;
 mod console;
 mod decisions;
@@ -148,6 +149,8 @@ struct State {
     docs: docs::Docs,
     attempts: console::Attempts,
     room: Room,
+    /// Of streams.
+    chunks: chunks::Chunks,
 }
 
 impl State {
@@ -158,6 +161,7 @@ impl State {
             metrics: metrics::Metrics::default(),
             docs: docs::Docs::new(document),
             attempts: console::Attempts::default(),
+            chunks: chunks::Chunks::default(),
         }
     }
 }

@@ -43,6 +43,10 @@ const HTTP_1_1_ALONE: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
 /// may have 128 KiB, which many slow connections would otherwise each hold.
 const HEADS: u64 = 32 << 20;
 
+/// Unsent bytes of a response from which on no more of its body is requested. A client that does not read a stream
+/// holds no more than this and one chunk.
+const UNSENT: usize = 4 << 10;
+
 /// Builds the server on a bound listener. It runs when the returned future is awaited, and stops through its handle.
 /// The caller handles signals.
 ///
@@ -82,6 +86,7 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
             .client_disconnect_timeout(DISCONNECT)
             // A client that has closed its side counts as gone; half-closed connections would hide that.
             .h1_allow_half_closed(false)
+            .h1_write_buffer_size(UNSENT)
             .local_addr(local)
             .graceful_shutdown_signal(move || {
                 let stopping = stopping.clone();

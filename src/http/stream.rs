@@ -22,6 +22,9 @@ use crate::domain::budget::Share;
 /// Unused bytes that a chunk may hold.
 const SPARE: usize = 4 << 10;
 
+/// The most that is handed to a connection at once. What is larger is shared with the other streams that send it.
+const PIECE: usize = 64 << 10;
+
 /// Where the lines of a stream come from.
 pub(super) trait Lines {
     /// Whether a client can continue the stream at another process. Such a stream ends when this process stops, since
@@ -71,6 +74,7 @@ pub(super) fn respond<L: Lines + 'static>(
         lines: Some(lines),
         heartbeat,
         ready: first,
+        rest: Bytes::new(),
         _share: share,
     };
     head.streaming(stream::unfold(writer, Writer::next))
@@ -86,13 +90,15 @@ struct Writer<L> {
     heartbeat: Interval,
     /// Lines that are not sent yet.
     ready: BytesMut,
+    /// The part of a large chunk that is not sent yet.
+    rest: Bytes,
     _share: Option<Share>,
 }
 
 impl<L: Lines> Writer<L> {
     /// The next chunk of the stream, once there is one.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        while self.ready.is_empty() {
+        while self.ready.is_empty() && self.rest.is_empty() {
             let mut lines = self.lines.take()?;
             let mut out = Out {
                 exchange: &self.exchange,
@@ -115,12 +121,16 @@ impl<L: Lines> Writer<L> {
             }
         }
         self.heartbeat.reset();
-        let ready = std::mem::take(&mut self.ready);
-        // A client that does not read keeps it: without the room that it grew by.
-        let chunk = match ready.capacity() - ready.len() > SPARE {
-            true => Bytes::copy_from_slice(&ready),
-            false => ready.freeze(),
-        };
+        if self.rest.is_empty() {
+            let ready = std::mem::take(&mut self.ready);
+            self.rest = match ready.len() {
+                large if large > PIECE => self.state.chunks.share(&ready),
+                // A client that does not read keeps it: without the room that it grew by.
+                len if ready.capacity() - len > SPARE => Bytes::copy_from_slice(&ready),
+                _ => ready.freeze(),
+            };
+        }
+        let chunk = self.rest.split_to(self.rest.len().min(PIECE));
         Some((Ok(chunk), self))
     }
 }
