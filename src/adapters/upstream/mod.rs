@@ -2,19 +2,20 @@
 //! machine.
 //!
 //! All requests use reqwest, except POSTs over plain HTTP to this machine (a sidecar, a gateway, a bundled server).
-//! [`plain`] sends those over its own connections.
+//! [`plain`] sends those.
 
 mod gated_body;
 mod plain;
 
 use bytes::Bytes;
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use url::{Host, Url};
 
 pub(super) use self::gated_body::GatedBody;
-use self::plain::Leased;
 pub(super) use self::plain::{Limits, NoResponse, Plain};
 
 /// Is this an address of this machine? If so, proxies from the environment are not used for it.
@@ -32,7 +33,7 @@ pub(super) enum Response {
     /// Through reqwest.
     General(reqwest::Response),
     /// Through [`Plain`].
-    Plain(hyper::Response<Leased>),
+    Plain(hyper::Response<Incoming>),
 }
 
 /// Why reading the body failed. It does not contain the URL, which may hold a secret.
@@ -74,7 +75,15 @@ impl Response {
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         match self {
             Self::General(response) => response.chunk().await.map_err(BodyError::General),
-            Self::Plain(response) => response.body_mut().chunk().await.map_err(BodyError::Plain),
+            Self::Plain(response) => loop {
+                let Some(frame) = response.body_mut().frame().await else {
+                    return Ok(None);
+                };
+                // Trailers are skipped.
+                if let Ok(data) = frame.map_err(BodyError::Plain)?.into_data() {
+                    return Ok(Some(data));
+                }
+            },
         }
     }
 

@@ -1,6 +1,11 @@
 //! When pooled connections end, and which addresses the pool accepts.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use hyper_util::rt::TokioIo;
+
 use super::*;
 
 const LIMITS: Limits = Limits {
@@ -37,8 +42,8 @@ async fn server() -> (Url, Arc<AtomicUsize>) {
     (url, open)
 }
 
-async fn post(pool: &Arc<Plain>) {
-    let (target, headers) = (hyper::Uri::from_static("/"), HeaderMap::new());
+async fn post(pool: &Plain, url: &Url) {
+    let (target, headers) = (Plain::target(url).unwrap(), HeaderMap::new());
     let mut response = pool
         .post(&target, &headers, Bytes::from_static(b"x"), &SendGate::default())
         .await
@@ -59,40 +64,18 @@ async fn what_a_burst_has_left_ends_with_its_time() {
             ..LIMITS
         };
         let pool = Plain::new(&url, limits).unwrap();
-        futures_util::future::join_all((0..BURST).map(|_| post(&pool))).await;
+        futures_util::future::join_all((0..BURST).map(|_| post(&pool, &url))).await;
         assert_eq!(open.load(Ordering::SeqCst), BURST);
         let until = Instant::now() + idle * 4;
         while Instant::now() < until {
             if quiet {
                 tokio::time::sleep(idle / 8).await;
             } else {
-                post(&pool).await;
+                post(&pool, &url).await;
             }
         }
         assert_eq!(open.load(Ordering::SeqCst), usize::from(!quiet), "{quiet}");
     }
-}
-
-/// One returned connection closes all expired ones, even without the sweeper.
-#[tokio::test]
-async fn a_connection_that_comes_back_ends_all_that_are_old() {
-    let (url, open) = server().await;
-    let limits = Limits {
-        idle: Duration::from_millis(200),
-        kept: 8,
-        ..LIMITS
-    };
-    let pool = Plain::new(&url, limits).unwrap();
-    // Pretend that the sweeper already runs, so that none is started.
-    pool.swept.store(true, Ordering::Relaxed);
-    futures_util::future::join_all((0..8).map(|_| post(&pool))).await;
-    let (sender, _) = pool.idle_pool().lock().unwrap().pop_back().unwrap();
-    tokio::time::sleep(limits.idle).await;
-    pool.give_back(sender);
-    while open.load(Ordering::SeqCst) > 1 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(pool.idle_pool().lock().unwrap().len(), 1);
 }
 
 #[test]
@@ -100,9 +83,6 @@ fn only_plain_addresses_of_this_machine_are_taken() {
     let takes = |url: &str| Plain::new(&Url::parse(url).unwrap(), LIMITS).is_some();
     assert!(takes("http://127.0.0.1:1/mcp?a=b") && takes("http://localhost/mcp") && takes("http://[::1]:8/"));
     assert!(!takes("https://localhost/mcp") && !takes("http://example.org/mcp") && !takes("http://u:p@localhost/"));
-    let url = Url::parse("http://[::1]:8/x?y").unwrap();
-    let v6 = Plain::new(&url, LIMITS).unwrap();
-    assert_eq!((v6.host.as_str(), v6.port), ("::1", 8));
-    assert_eq!(v6.host_header, "[::1]:8");
-    assert_eq!(Plain::target(&url).unwrap(), "/x?y");
+    let url = Url::parse("http://[::1]:8/x?y#z").unwrap();
+    assert_eq!(Plain::target(&url).unwrap(), "http://[::1]:8/x?y");
 }
