@@ -21,7 +21,7 @@ use crate::domain::action;
 use crate::domain::address::Recipients;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{PolicyDecision, Proposed, Target};
-use crate::domain::policy::{DecidedBy, Effect, Grant, Policy};
+use crate::domain::policy::{DecidedBy, Effect, Grant, Policy, SURFACES};
 use crate::domain::tool::Tool;
 use crate::engine::gate::{Answer, Attempt, Decision, Facts, Findings, decide};
 use crate::ports::records::ListQuery;
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// The surface of the call [default: agent with --agent, else chat]
-    #[arg(long, value_parser = ["chat", "agent", "thread"], value_name = "NAME")]
+    #[arg(long, value_parser = SURFACES, value_name = "NAME")]
     surface: Option<String>,
     /// As JSON: {answer, surface, by, reason, recipients, warnings, checks, arguments}
     #[arg(long)]

@@ -11,7 +11,7 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{AGENT, Modes, THREAD, needs_file};
+use super::{Modes, needs_file};
 use crate::adapters::mcp::config::ToolSettings;
 use crate::adapters::store::{PastCall, ReadOnly};
 use crate::app;
@@ -23,7 +23,7 @@ use crate::cli::{gavel, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{PolicyDecision, Proposed};
-use crate::domain::policy::{DecidedBy, Effect, Policy};
+use crate::domain::policy::{CHAT, DecidedBy, Effect, Policy};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::engine::gate::{Attempt, Facts, decide};
 
@@ -261,7 +261,8 @@ impl Decider {
         let user = UserId::parse(call.user.as_str())
             .map_err(|error| anyhow!("the decision log names {:?}: {error}", call.user))?;
         let facts = Facts {
-            can_wait: [AGENT, THREAD].contains(&call.surface.as_str()),
+            // Only a chat ends with its answer.
+            can_wait: call.surface != CHAT,
             now_us: call.place.0,
             ..self
                 .modes

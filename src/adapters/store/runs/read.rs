@@ -12,12 +12,10 @@ use super::row::{SHOWN, in_doubt, json, opt_run_id, run_id, shown, usage};
 use super::statements::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
 use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::policy::SURFACES;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{LoggedEntry, Origin, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
-
-/// The possible surfaces of a run's decision.
-const SURFACES: [&str; 2] = ["agent", "thread"];
 
 const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id, run.agent_id, run.version, \
      run.parent_run_id, run.parent_action_id, run.attempt, run.input, run.settings, \
