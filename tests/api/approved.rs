@@ -14,7 +14,7 @@ use crate::audit::audit_is_whole;
 use crate::brake::{Brake, Write};
 use crate::crash::Process;
 use crate::gemini::Gemini;
-use crate::harness::until;
+use crate::harness::{client, until};
 
 /// Cases that run in parallel: most of a test is waiting for leases to expire.
 const AT_ONCE: usize = 8;
@@ -37,13 +37,17 @@ struct Person {
 
 impl Person {
     async fn get(&self, path: &str) -> Option<Value> {
-        let answer = reqwest::get(format!("{}/api/agent/{path}", self.url)).await.ok()?;
+        let answer = client()
+            .get(format!("{}/api/agent/{path}", self.url))
+            .send()
+            .await
+            .ok()?;
         assert!(answer.status().is_success(), "{path}: {}", answer.status());
         answer.json().await.ok()
     }
 
     async fn post(&self, path: &str, body: Value) -> Option<(u16, Value)> {
-        let request = reqwest::Client::new().post(format!("{}/api/agent/{path}", self.url));
+        let request = client().post(format!("{}/api/agent/{path}", self.url));
         let answer = request.json(&body).send().await.ok()?;
         Some((answer.status().as_u16(), answer.json().await.ok()?))
     }

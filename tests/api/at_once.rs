@@ -12,6 +12,7 @@ use crate::audit::{audit_is_whole, rows};
 use crate::console::rig::{ALL, Office, WORKSPACE, asks, key, keys, mail};
 use crate::crash::Process;
 use crate::gemini::Gemini;
+use crate::harness::client;
 
 /// A caller: the key, and the user on whose behalf it acts.
 type Person = (&'static str, &'static str);
@@ -93,7 +94,7 @@ impl Served {
 }
 
 async fn post(url: String, (name, user): Person, path: String, body: Value) -> (u16, Value) {
-    let request = reqwest::Client::new()
+    let request = client()
         .post(format!("{url}/api/agent/{path}"))
         .header("authorization", format!("Bearer {}", key(name)))
         .header("x-gavel-user", user);

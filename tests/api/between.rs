@@ -13,7 +13,7 @@ use crate::audit::{audit_is_whole, rows};
 use crate::brake::{Brake, Write};
 use crate::crash::Process;
 use crate::gemini::{Gemini, Reply};
-use crate::harness::until;
+use crate::harness::{client, until};
 use crate::raw::{Answer, RawServer};
 
 /// Cases that run in parallel: most of a test is waiting for leases to expire.
@@ -131,14 +131,18 @@ impl Counting {
 }
 
 async fn get(process: &Process, path: &str) -> Value {
-    let answer = reqwest::get(format!("{}/api/agent/{path}", process.url)).await.unwrap();
+    let answer = client()
+        .get(format!("{}/api/agent/{path}", process.url))
+        .send()
+        .await
+        .unwrap();
     assert!(answer.status().is_success(), "{path}: {}", answer.status());
     answer.json().await.unwrap()
 }
 
 /// `None` if the process is dead.
 async fn post(url: String, path: String, body: Value) -> Option<(u16, Value)> {
-    let request = reqwest::Client::new().post(format!("{url}/api/agent/{path}"));
+    let request = client().post(format!("{url}/api/agent/{path}"));
     let answer = request.json(&body).send().await.ok()?;
     Some((answer.status().as_u16(), answer.json().await.ok()?))
 }

@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, tasks_in, until};
+use crate::harness::{
+    Database, Ended, Setup, binary, client, free_port, ready, spawn_app, tasks_database, tasks_in, until,
+};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
@@ -50,8 +52,6 @@ pub async fn start_beside(
     directory: &Path,
     mcp: &Value,
 ) -> Process {
-    // For the clients of this process, in which gavel did not install it. An error means that it is installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
     std::fs::write(directory.join("mcp.json"), mcp.to_string()).unwrap();
     let log = directory.join(format!("gavel-{port}.log"));
@@ -105,7 +105,7 @@ impl Stores {
         Self {
             directory: tempfile::tempdir().unwrap(),
             record: postgres::database().await,
-            tasks: postgres::database().await,
+            tasks: tasks_database().await,
         }
     }
 
@@ -247,7 +247,7 @@ pub fn signal(name: &str, pid: u32) -> bool {
 async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
     let mut process = stores.start(&gemini).await;
-    let http = reqwest::Client::new();
+    let http = client();
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);
     let clients = load(&http, &process.url, move |_| stop.load(Ordering::Relaxed));
@@ -338,7 +338,7 @@ async fn the_stores_metric_exists_before_the_first_failure() {
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
     let database = format!("sqlite://{}", directory.path().join("gavel.db").display());
     let process = start(&gemini, &database, directory.path()).await;
-    let page = reqwest::get(format!("{}/metrics", process.url)).await.unwrap();
+    let page = client().get(format!("{}/metrics", process.url)).send().await.unwrap();
     let page = page.text().await.unwrap();
     assert!(page.lines().any(|line| line == "gavel_store_up 1"), "{page}");
 }
@@ -349,7 +349,7 @@ async fn sigterm_answers_all_that_is_decided(stores: Stores) {
     // Long enough that every client waits for an answer when the signal arrives.
     let gemini = Gemini::scripted(busy_model(Duration::from_millis(50))).await;
     let mut process = stores.start(&gemini).await;
-    let http = reqwest::Client::new();
+    let http = client();
     let is_shed = |answer: &Value| answer["outcome_category"] == "REFUSAL:OVERLOADED";
     let clients = load(&http, &process.url, is_shed);
     until("some load", || async { gemini.requests().len() > 300 }).await;
@@ -443,7 +443,7 @@ async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded(
         let under_way: Vec<_> = (0..2)
             .map(|n| {
                 let url = process.url.clone();
-                tokio::spawn(async move { send(&reqwest::Client::new(), &url, n).await })
+                tokio::spawn(async move { send(&client(), &url, n).await })
             })
             .collect();
         until("both to hang", || async { gemini.requests().len() == 3 }).await;
@@ -469,7 +469,11 @@ async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded(
         let again = start(&gemini, &database, directory.path()).await;
         for answer in answered {
             let id = answer["decision_id"].as_str().unwrap();
-            let record = reqwest::get(format!("{}/v1/decisions/{id}", again.url)).await.unwrap();
+            let record = client()
+                .get(format!("{}/v1/decisions/{id}", again.url))
+                .send()
+                .await
+                .unwrap();
             let record: Value = record.json().await.unwrap();
             assert_eq!(record["outcome_category"], "ERROR:INTERNAL", "{record}");
             assert_eq!(
@@ -490,7 +494,7 @@ async fn a_client_that_disconnects_within_a_request_loses_no_record() {
             Reply::After(Duration::from_secs(1), Box::new(Reply::Text("Added."))),
         ]))
         .await;
-        let request = reqwest::Client::new().post(format!("{}/v1/chat", app.url));
+        let request = client().post(format!("{}/v1/chat", app.url));
         let request = tokio::spawn(request.json(&json!({"message": "add milk", "user_id": "ann"})).send());
         until("the model to be asked for the answer", || async {
             app.gemini.requests().len() == 2
@@ -526,9 +530,7 @@ async fn a_reader_that_disconnects_from_a_stream_loses_no_record() {
         ]))
         .await;
         let body = json!({"message": "add milk", "user_id": "ann"});
-        let stream = reqwest::Client::new()
-            .post(format!("{}/v1/chat/stream", app.url))
-            .json(&body);
+        let stream = client().post(format!("{}/v1/chat/stream", app.url)).json(&body);
         let mut stream = stream.send().await.unwrap();
         let first = stream.chunk().await.unwrap().unwrap();
         assert!(first.starts_with(b"{\"type\":\"started\""), "{first:?}");

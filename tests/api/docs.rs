@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::gemini::Reply;
-use crate::harness::{Ended, Setup, binary, free_port, ready, spawn_app};
+use crate::harness::{Ended, Setup, binary, client, free_port, ready, spawn_app};
 
 const KEY: &str = "a-key-of-the-docs";
 
@@ -98,7 +98,6 @@ impl Served {
     }
 
     async fn start_in(directory: TempDir, environment: &[(&str, &str)]) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let port = free_port();
         let child = Command::new(binary())
             .current_dir(directory.path())
@@ -146,7 +145,7 @@ impl Served {
     /// The id of an ended run, of an agent that the page has put before.
     async fn run(&self) -> String {
         let trigger = "api/projects/demo/agents/greeter/trigger";
-        let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/{trigger}", self.port));
+        let request = client().post(format!("http://127.0.0.1:{}/{trigger}", self.port));
         let run = request.json(&json!({"query": "hello"})).send().await.unwrap();
         let run: Value = run.json().await.unwrap();
         run["id"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned()
@@ -155,7 +154,7 @@ impl Served {
     /// The id of the run of a thread with a message of ann's.
     async fn run_of_thread(&self) -> String {
         let threads = format!("http://127.0.0.1:{}/api/agent/threads", self.port);
-        let request = reqwest::Client::new().get(threads).header("x-gavel-user", "ann");
+        let request = client().get(threads).header("x-gavel-user", "ann");
         let threads: Value = request.send().await.unwrap().json().await.unwrap();
         let run = &threads["threads"][0]["latestRun"]["runId"];
         run.as_str().unwrap_or_else(|| panic!("{threads}")).to_owned()
@@ -164,7 +163,7 @@ impl Served {
     /// The id of the approval that waits for ann.
     async fn approval(&self) -> String {
         let pending = format!("http://127.0.0.1:{}/api/agent/approvals/pending", self.port);
-        let request = reqwest::Client::new().get(pending).header("x-gavel-user", "ann");
+        let request = client().get(pending).header("x-gavel-user", "ann");
         let pending: Value = request.send().await.unwrap().json().await.unwrap();
         let [approval] = pending["approvals"].as_array().unwrap().as_slice() else {
             panic!("{pending}")
@@ -174,7 +173,7 @@ impl Served {
 
     /// The id of a decision in the log.
     async fn decision(&self) -> String {
-        let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/v1/chat", self.port));
+        let request = client().post(format!("http://127.0.0.1:{}/v1/chat", self.port));
         let answer = request.json(&json!({"message": "hello", "user_id": "ann"}));
         let answer: Value = answer.send().await.unwrap().json().await.unwrap();
         answer["decision_id"].as_str().unwrap().to_owned()

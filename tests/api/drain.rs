@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::crash::{Process, start_by};
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Setup, binary, spawn_app, until};
+use crate::harness::{Setup, binary, client, spawn_app, until};
 use crate::postgres;
 use crate::raw::{Answer, RawServer};
 
@@ -51,7 +51,11 @@ fn terminate(process: &Process) {
 }
 
 async fn decisions(process: &Process) -> Vec<Value> {
-    let page = reqwest::get(format!("{}/v1/decisions", process.url)).await.unwrap();
+    let page = client()
+        .get(format!("{}/v1/decisions", process.url))
+        .send()
+        .await
+        .unwrap();
     let page: Value = page.json().await.unwrap();
     page["decisions"].as_array().unwrap().clone()
 }
@@ -71,7 +75,7 @@ async fn a_decision_whose_client_disconnected_survives_the_shutdown() {
         )])
         .await;
         let mut process = place.start(&gemini).await;
-        let request = reqwest::Client::new().post(format!("{}/v1/chat", process.url));
+        let request = client().post(format!("{}/v1/chat", process.url));
         let request = tokio::spawn(request.json(&message("hi")).send());
         until("the model to be asked", || async { gemini.requests().len() == 1 }).await;
         // Aborting the task closes the client's connection.
@@ -98,21 +102,20 @@ async fn requests_during_the_drain_are_shed_and_recorded_while_others_finish() {
         .await;
         let mut process = place.start(&gemini).await;
         let chat = format!("{}/v1/chat", process.url);
-        let under_way = tokio::spawn(reqwest::Client::new().post(&chat).json(&message("first")).send());
+        let under_way = tokio::spawn(client().post(&chat).json(&message("first")).send());
         until("the model to be asked", || async { gemini.requests().len() == 1 }).await;
         terminate(&process);
         let ready = format!("{}/readyz", process.url);
         until("readiness to report the shutdown", || async {
-            reqwest::get(&ready).await.is_ok_and(|answer| answer.status() == 503)
+            client()
+                .get(&ready)
+                .send()
+                .await
+                .is_ok_and(|answer| answer.status() == 503)
         })
         .await;
 
-        let shed = reqwest::Client::new()
-            .post(&chat)
-            .json(&message("second"))
-            .send()
-            .await
-            .unwrap();
+        let shed = client().post(&chat).json(&message("second")).send().await.unwrap();
         assert_eq!(shed.status(), 503);
         assert_eq!(shed.headers()[RETRY_AFTER], "1");
         assert_eq!(
@@ -173,7 +176,7 @@ async fn calls_of_an_interrupted_run_report_their_actual_state() {
             .script(script);
         let mut app = spawn_app(setup).await;
         let chat = |words: &'static str| {
-            let request = reqwest::Client::new().post(format!("{}/v1/chat", app.url));
+            let request = client().post(format!("{}/v1/chat", app.url));
             tokio::spawn(request.json(&message(words)).send())
         };
         let (looks, acts) = (chat("look"), chat("act"));

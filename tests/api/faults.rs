@@ -10,8 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::gemini::Reply;
-use crate::harness::{Setup, binary, spawn_app, until};
-use crate::postgres;
+use crate::harness::{Setup, binary, spawn_app, tasks_database, until};
 
 /// DESIGN.md section 5: a request continues without an unavailable server, and the model receives that.
 #[tokio::test]
@@ -247,7 +246,7 @@ async fn a_task_whose_commit_was_cut_off_exists_once_and_is_not_reported_as_fail
         (Cut::After, None),
         (Cut::AfterForGood, Some("in_doubt")),
     ] {
-        let url = postgres::database().await;
+        let url = tasks_database().await;
         let cut = Arc::new(Mutex::new(Cut::Nothing));
         let by_proxy = cutting(&url, Arc::clone(&cut)).await;
         let tasks = json!({

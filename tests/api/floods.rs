@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::crash::start_beside;
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{binary, until};
+use crate::harness::{binary, client, until};
 use crate::raw::{Answer, RawServer, Request};
 use crate::slow::resident;
 
@@ -103,7 +103,7 @@ async fn servers_that_flood_gavel_with_requests_do_not_delay_others() {
     command.env("GAVEL_CONSTITUTION", &constitution);
     let database = format!("sqlite://{}", directory.path().join("gavel.db").display());
     let process = start_beside(command, &gemini.url, &database, directory.path(), &mcp).await;
-    let (client, url) = (reqwest::Client::new(), &process.url);
+    let (client, url) = (client(), &process.url);
     let chat = async |message: &str| -> Value {
         let body = json!({"message": message, "user_id": "ann"});
         let answer = client.post(format!("{url}/v1/chat")).json(&body).send().await.unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::gemini::Reply;
-use crate::harness::{Setup, binary, spawn_app};
+use crate::harness::{Setup, binary, client, spawn_app};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -148,7 +148,7 @@ async fn investigate(script: Vec<Reply>) -> (Value, (String, PathBuf, u64)) {
     let app = spawn_app(setup(script)).await;
     let function = some_function();
     let objective = format!("Where is the function `{}` of the engine defined?", function.0);
-    let response = reqwest::Client::new()
+    let response = client()
         .post(format!(
             "{}/api/projects/default/agents/codebase_investigator/trigger",
             app.url

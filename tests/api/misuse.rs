@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::gemini::Reply;
-use crate::harness::{App, Setup, spawn_app};
+use crate::harness::{App, Setup, client, spawn_app};
 
 async fn app() -> App {
     spawn_app(Setup::stdio_sqlite()).await
@@ -191,7 +191,7 @@ async fn unknown_routes_disallowed_methods_and_invalid_ids_are_problems() {
         let (status, body) = app.get(&format!("/v1/decisions?{query}")).await;
         assert_eq!(status, 400, "{query}: {body}");
     }
-    let plain = reqwest::Client::new().post(format!("{}/v1/chat", app.url));
+    let plain = client().post(format!("{}/v1/chat", app.url));
     let plain = plain.header("content-type", "text/plain").body("hi");
     let answer = plain.send().await.unwrap();
     assert_eq!(answer.status(), 415);

@@ -35,7 +35,7 @@ use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::{Value, json};
 
 use crate::fakes::{Around, Fixed, OneTool, Scripted};
-use crate::harness::{Database, until};
+use crate::harness::{Database, client, until};
 use crate::postgres;
 
 /// Panics once, at the call that it is set to. Calls are counted from the first one of the quota, the first port that a
@@ -238,12 +238,11 @@ async fn serve(database: Database) -> Served {
         workers: 1.try_into().ok(),
         drain: Duration::from_secs(5),
     };
-    let _ = rustls::crypto::ring::default_provider().install_default();
     Served {
         url: format!("http://{address}"),
         fuse,
         store,
-        client: reqwest::Client::builder().no_proxy().build().unwrap(),
+        client: client(),
         task: tokio::spawn(gavel::http::server(edge, listener, settings).unwrap()),
         _scratch: scratch,
     }
@@ -268,7 +267,7 @@ impl Served {
     }
 
     async fn list(&self, what: &str) -> Vec<Value> {
-        let answer = reqwest::get(format!("{}/v1/{what}?page_size=1000", self.url));
+        let answer = client().get(format!("{}/v1/{what}?page_size=1000", self.url)).send();
         let page: Value = answer.await.unwrap().json().await.unwrap();
         page[what.replace('-', "_")].as_array().unwrap().clone()
     }

@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::crash::start_by;
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{App, Setup, binary, spawn_app, until};
+use crate::harness::{App, Setup, binary, client, spawn_app, until};
 use crate::postgres::Server;
 
 /// A model that adds the task in a message that starts with `add`, and else lists tasks. With `late` in the message it
@@ -33,12 +33,12 @@ fn model() -> Vec<Reply> {
 }
 
 async fn post(url: &str, message: &str) -> (u16, bool, Value) {
-    send(reqwest::Client::new().post(format!("{url}/v1/chat")), message).await
+    send(client().post(format!("{url}/v1/chat")), message).await
 }
 
 /// With an `Idempotency-Key` that is the message itself.
 async fn post_with_key(url: &str, message: &str) -> (u16, bool, Value) {
-    let request = reqwest::Client::new().post(format!("{url}/v1/chat"));
+    let request = client().post(format!("{url}/v1/chat"));
     send(request.header("idempotency-key", message.replace(' ', "-")), message).await
 }
 
@@ -50,7 +50,7 @@ async fn send(request: reqwest::RequestBuilder, message: &str) -> (u16, bool, Va
 }
 
 async fn get(url: &str, path: &str) -> (u16, Value) {
-    let answer = reqwest::get(format!("{url}{path}")).await.unwrap();
+    let answer = client().get(format!("{url}{path}")).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
@@ -85,7 +85,7 @@ async fn refuses(url: &str, gemini: &Gemini) {
         (503, &json!("record_unavailable")),
         "{problem}"
     );
-    let stream = reqwest::Client::new().post(format!("{url}/v1/chat/stream"));
+    let stream = client().post(format!("{url}/v1/chat/stream"));
     let (status, _, problem) = send(stream, "add milk").await;
     assert_eq!(
         (status, &problem["code"]),
@@ -100,7 +100,7 @@ async fn refuses(url: &str, gemini: &Gemini) {
         (503, &json!("unready"), &json!(false)),
         "{ready}"
     );
-    assert_eq!(reqwest::get(format!("{url}/livez")).await.unwrap().status(), 200);
+    assert_eq!(client().get(format!("{url}/livez")).send().await.unwrap().status(), 200);
 }
 
 /// The service works again without a restart, and the refused requests had no effect.

@@ -23,7 +23,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::crash::{Process, start_by};
-use crate::harness::binary;
+use crate::harness::{binary, client};
 
 /// A certificate authority that is not trusted by default, and a certificate that it issued.
 struct Authority {
@@ -178,9 +178,7 @@ async fn start(gemini: &Gemini, trusted: &Authority, directory: &Path) -> Proces
 
 async fn post(process: &Process, route: &str) -> reqwest::Response {
     let body = json!({"message": "hi", "user_id": "ann"});
-    let request = reqwest::Client::new()
-        .post(format!("{}{route}", process.url))
-        .json(&body);
+    let request = client().post(format!("{}{route}", process.url)).json(&body);
     let answer = request.timeout(Duration::from_secs(20)).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     answer

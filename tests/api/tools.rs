@@ -10,7 +10,7 @@ use gavel::evaluation::{self, Gate, Observed, ObservedTask, Options, Seed, Subje
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
-use crate::harness::{App, Setup, binary, free_port, spawn_app, until};
+use crate::harness::{App, Setup, binary, client, free_port, spawn_app, until};
 use crate::raw::{Answer, RawServer};
 use crate::server::{Era, HttpServer, StdioServer};
 
@@ -96,7 +96,7 @@ async fn a_dead_server_is_reported_and_is_used_once_it_is_available() {
     assert_eq!((status, &ready["status"]), (200, &json!("degraded")), "{ready}");
     assert_eq!(ready["mcp"][0]["state"], "down", "{ready}");
     assert_eq!(ready["tools_unavailable"][0]["tool"], "echo", "{ready}");
-    let metrics = reqwest::get(format!("{}/metrics", app.url)).await.unwrap();
+    let metrics = client().get(format!("{}/metrics", app.url)).send().await.unwrap();
     // Metrics are per process, and another test's app may have set this one meanwhile; so only its existence is
     // checked.
     assert!(metrics.text().await.unwrap().contains("gavel_granted_tools_missing "));

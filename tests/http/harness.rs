@@ -183,6 +183,8 @@ pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuil
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder()
         .no_proxy()
+        // A debug build takes long to load those of the machine.
+        .tls_certs_only([])
         .timeout(PATIENCE)
         .redirect(reqwest::redirect::Policy::none());
     change(builder).build().unwrap()

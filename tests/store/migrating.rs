@@ -66,6 +66,7 @@ pub(crate) async fn the_views_use_iso_times_and_milliseconds(db: TestDb) {
 
 /// `gavel migrate` reports what exists and what is pending, and applies it once.
 pub(crate) async fn migrations_are_reported_and_applied_once(db: TestDb) {
+    let db = db.emptied().await;
     let before = Store::status(&db.url).await.unwrap();
     assert!(before.applied.is_empty());
     assert_eq!(before.pending[0], (1, "decisions"));
@@ -81,6 +82,7 @@ pub(crate) async fn migrations_are_reported_and_applied_once(db: TestDb) {
 
 /// Several processes that start at once apply each migration once.
 pub(crate) async fn many_may_start_at_once(db: TestDb) {
+    let db = db.emptied().await;
     let (one, two, three, four) = tokio::join!(db.open(), db.open(), db.open(), db.open());
     for store in [one, two, three, four] {
         store.close(closed(open_decision(), vec![], false)).await.unwrap();

@@ -269,6 +269,7 @@ pub(crate) async fn a_slow_query_gets_an_error_and_the_store_stays_ready(db: Tes
 
 /// A reader of the log neither creates nor changes a database, and needs no writer's lock.
 pub(crate) async fn a_reader_changes_nothing(db: TestDb) {
+    let db = db.emptied().await;
     let refused = ReadOnly::open(&db.url).await.err().unwrap().to_string();
     if db.is_sqlite() {
         assert!(refused.starts_with("there is no database at "), "{refused}");

@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 
 use crate::postgres;
 
-/// A new, empty database. The SQLite file is deleted with it.
+/// A new database. On PostgreSQL gavel's tables are in it. The SQLite file is deleted with it.
 pub(crate) struct TestDb {
     pub(crate) url: String,
     directory: Option<tempfile::TempDir>,
@@ -38,6 +38,14 @@ impl TestDb {
         Self {
             url: postgres::database().await,
             directory: None,
+        }
+    }
+
+    /// The same without tables, for a test of what happens without them.
+    pub(crate) async fn emptied(self) -> Self {
+        match self.is_sqlite() {
+            true => self,
+            false => Self::postgres_at(postgres::empty_database().await),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::audit::{audit_is_whole, rows};
 use crate::brake::{Brake, Write};
 use crate::crash::Process;
 use crate::gemini::Gemini;
+use crate::harness::client;
 
 /// Cases that run in parallel: most of a test is waiting for leases to expire.
 const AT_ONCE: usize = 8;
@@ -37,7 +38,7 @@ async fn on_record(url: &str) -> Vec<Vec<String>> {
 /// process is dead.
 async fn queued(url: &str, agent: &str) -> Option<Value> {
     loop {
-        let answer = reqwest::Client::new()
+        let answer = client()
             .post(format!("{url}{}", path_of(agent)))
             .header("prefer", "respond-async")
             .header("idempotency-key", "the-run")
@@ -188,7 +189,7 @@ async fn ends_or_waits_for_a_settlement(at: i64, outcome: Outcome) -> bool {
         let there = place.tasks().await;
         let happened = there.iter().any(|task| calls[0]["arguments"]["description"] == **task);
         let body = json!({"settled": {calls[0]["action_id"].as_str().unwrap(): happened}});
-        let answer = reqwest::Client::new()
+        let answer = client()
             .post(format!("{}/api/runs/{}/resume", process.url, id(&run)))
             .json(&body);
         run = answer.send().await.unwrap().json().await.unwrap();

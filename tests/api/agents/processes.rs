@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::{CHIEF, HELPER, asks, has_ended, id, lines, said};
 use crate::crash::{Process, TASKS, child_of, living, signal, start_beside, start_by, start_with};
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{binary, tasks_in, until};
+use crate::harness::{binary, client, tasks_database, tasks_in, until};
 use crate::postgres::{self, Wire};
 
 /// What the processes share: a directory with agents, a database for gavel and one for the tasks.
@@ -43,7 +43,7 @@ impl Place {
         std::fs::write(agents.join("helper.md"), HELPER).unwrap();
         std::fs::write(agents.join("chief.md"), CHIEF).unwrap();
         let (record, tasks) = if postgres {
-            (postgres::database().await, postgres::database().await)
+            (postgres::database().await, tasks_database().await)
         } else {
             let url = |name: &str| format!("sqlite://{}", directory.path().join(name).display());
             (url("gavel.db"), url("tasks.db"))
@@ -107,7 +107,7 @@ impl Place {
 
 fn trigger(process: &Process, agent: &str, prefer: Option<&str>) -> reqwest::RequestBuilder {
     let url = format!("{}{}", process.url, super::path_of(agent));
-    let request = reqwest::Client::new().post(url).json(&json!({"query": "x"}));
+    let request = client().post(url).json(&json!({"query": "x"}));
     match prefer {
         Some(prefer) => request.header("prefer", prefer),
         None => request,
@@ -115,7 +115,7 @@ fn trigger(process: &Process, agent: &str, prefer: Option<&str>) -> reqwest::Req
 }
 
 async fn get(process: &Process, path: &str) -> Value {
-    let answer = reqwest::get(format!("{}{path}", process.url)).await.unwrap();
+    let answer = client().get(format!("{}{path}", process.url)).send().await.unwrap();
     answer.json().await.unwrap()
 }
 
@@ -141,7 +141,9 @@ pub async fn all_runs(process: &Process) -> Vec<Value> {
 }
 
 async fn events(process: &Process, id: &str) -> Vec<Value> {
-    let answer = reqwest::get(format!("{}/api/runs/{id}/events", process.url))
+    let answer = client()
+        .get(format!("{}/api/runs/{id}/events", process.url))
+        .send()
         .await
         .unwrap();
     let mut events = lines(&answer.text().await.unwrap());
@@ -209,7 +211,7 @@ async fn a_run_is_cancelled_from_either_process() {
         })
         .await;
         let chief = id(&get(from, "/api/projects/default/runs").await["runs"][0]);
-        let answer = reqwest::Client::new().post(format!("{}/api/runs/{chief}/cancel", from.url));
+        let answer = client().post(format!("{}/api/runs/{chief}/cancel", from.url));
         assert!(answer.send().await.unwrap().status().is_success());
         let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(
@@ -242,7 +244,7 @@ async fn a_run_cancelled_on_one_process_starts_no_call_on_another() {
     let waiting = tokio::spawn(trigger(&one, "helper", None).send());
     until("the model to be asked", || async { !gemini.requests().is_empty() }).await;
     let run = id(&get(&two, "/api/projects/default/runs").await["runs"][0]);
-    let cancel = reqwest::Client::new().post(format!("{}/api/runs/{run}/cancel", two.url));
+    let cancel = client().post(format!("{}/api/runs/{run}/cancel", two.url));
     assert!(cancel.send().await.unwrap().status().is_success());
     go.notify_one();
     let reported: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
@@ -498,9 +500,7 @@ async fn a_run_that_outlasts_the_drain_is_answered_as_running_and_continues_else
 }
 
 async fn post(process: &Process, path: &str, body: Value) -> (u16, Value) {
-    let request = reqwest::Client::new()
-        .post(format!("{}{path}", process.url))
-        .json(&body);
+    let request = client().post(format!("{}{path}", process.url)).json(&body);
     let answer = request.header("prefer", "respond-async").send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
@@ -607,7 +607,7 @@ async fn a_run_whose_commit_is_unknown_is_answered_as_one_that_may_exist() {
     let running: Value = keyed(&other, "k-0").send().await.unwrap().json().await.unwrap();
     let running = id(&running);
 
-    let http = reqwest::Client::new();
+    let http = client();
     let put = |n: usize| {
         let definition = json!({
             "name": "greeter", "description": format!("Greets, {n}."),

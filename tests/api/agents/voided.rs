@@ -10,7 +10,7 @@ use super::{HELPER, both, path_of};
 use crate::crash::signal;
 use crate::docs::execute;
 use crate::gemini::{Gemini, Mouth, Reply};
-use crate::harness::{App, spawn_app, until};
+use crate::harness::{App, client, spawn_app, until};
 use crate::threads::refusal;
 
 /// Reads a stream line by line, an agent's events or a thread's stream. It keeps the text since the last `reset`.
@@ -136,7 +136,7 @@ async fn taken_over(postgres: bool) {
         let (mouth, spoken) = Mouth::new();
         let gemini = Gemini::scripted(vec![spoken, Reply::Text("Other words.")]).await;
         let one = place.start_with(&gemini, &json!({"trustHints": true})).await;
-        let client = reqwest::Client::new();
+        let client = client();
         let mut reader = if in_thread {
             let say = client.post(format!("{}/api/agent/run/stream", one.url));
             Reader::of(say.json(&json!({"prompt": "Go."}))).await

@@ -242,6 +242,7 @@ impl Browser {
     pub(crate) fn at(app: &App) -> Self {
         let client = reqwest::Client::builder()
             .no_proxy()
+            .tls_certs_only([])
             .redirect(reqwest::redirect::Policy::none());
         Self {
             client: client.build().unwrap(),

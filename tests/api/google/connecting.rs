@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 
 use super::{ALL_SCOPES, Answer, BOTH, Desk, Kind, account, mail, puppet, states};
 use crate::docs::execute;
-use crate::harness::{Setup, binary, spawn_app};
+use crate::harness::{Setup, binary, client, spawn_app};
 use crate::workspace::{EVENTS, READ, SEND, Trouble};
 
 /// The page that the browser returns to: status and text.
@@ -202,7 +202,7 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
     for kind in BOTH {
         let desk = Desk::with(kind, puppet(), |setup| setup).await;
         let consent = |url: &str, user: &str| desk.google.consent(url, &account(user), &ALL_SCOPES.join(" "));
-        let browser = reqwest::Client::builder().no_proxy().build().unwrap();
+        let browser = client();
         let run = async |args: &[&str]| {
             let output = command(&desk, args).output().await.unwrap();
             let text = |bytes| String::from_utf8(bytes).unwrap();

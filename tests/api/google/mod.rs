@@ -86,7 +86,7 @@ impl Desk {
                 Setup::stdio_sqlite(),
                 format!("sqlite://{}", directory.path().join("google.db").display()),
             ),
-            Kind::Postgres => (Setup::stdio_postgres(), postgres::database().await),
+            Kind::Postgres => (Setup::stdio_postgres(), postgres::empty_database().await),
         };
         let port = crate::harness::free_port();
         let mut variables = HashMap::from([
