@@ -226,7 +226,7 @@ impl Drop for Ended {
     }
 }
 
-/// A client for plain HTTP. It has no certificates: a debug build takes 40 ms to load those of the machine.
+/// A client for plain HTTP. It loads no certificates, which takes a debug build longer than most requests.
 pub fn client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
