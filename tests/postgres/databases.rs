@@ -2,13 +2,11 @@
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use gavel::adapters::store::Store;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio::sync::OnceCell;
 
-use super::Server;
+use super::server::Server;
 
 /// URL of a new database with gavel's tables, on this test binary's server.
 pub(crate) async fn database() -> String {
@@ -51,8 +49,7 @@ impl Template {
 /// Drops a database of this test binary's server in the background, for a test that creates many.
 pub(crate) fn drop_database(url: &str) {
     if let (Some(server), Some((_, name))) = (SERVER.get(), url.rsplit_once('/')) {
-        let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-        server.dropping.order(drop, None);
+        server.drop_database(name);
     }
 }
 
@@ -62,65 +59,6 @@ async fn server() -> &'static Server {
     // Starting blocks for a second or two.
     let started = tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start_new));
     started.await.unwrap()
-}
-
-impl Server {
-    /// URL of a new, empty database.
-    pub(crate) async fn database(&self) -> String {
-        self.url(&self.create("").await)
-    }
-
-    /// The name of a new database with these options.
-    async fn create(&self, options: &str) -> String {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let (done, created) = oneshot::channel();
-        self.creating
-            .order(format!("CREATE DATABASE {name} {options}"), Some(done));
-        created.await.unwrap().unwrap();
-        name
-    }
-}
-
-/// One connection for many statements: each connection costs PostgreSQL a process.
-pub(super) struct Administrator(mpsc::UnboundedSender<(String, Option<Done>)>);
-
-type Done = oneshot::Sender<Result<(), sqlx::Error>>;
-
-impl Administrator {
-    /// Connects when it gets its first order. It has a thread, because a test's runtime ends with its test.
-    pub(super) fn of(url: String) -> Self {
-        let (orders, mut next) = mpsc::unbounded_channel::<(String, Option<Done>)>();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                let mut connection = None;
-                while let Some((sql, done)) = next.recv().await {
-                    let result = execute(&mut connection, &url, sql).await;
-                    // A stopped server takes its databases with it.
-                    if let Some(done) = done {
-                        let _ = done.send(result);
-                    }
-                }
-            });
-        });
-        Self(orders)
-    }
-
-    fn order(&self, sql: String, done: Option<Done>) {
-        self.0.send((sql, done)).unwrap();
-    }
-}
-
-/// After an error the next statement connects again.
-async fn execute(connection: &mut Option<PgConnection>, url: &str, sql: String) -> Result<(), sqlx::Error> {
-    let mut connected = match connection.take() {
-        Some(connected) => connected,
-        None => PgConnection::connect(url).await?,
-    };
-    sqlx::query(AssertSqlSafe(sql)).execute(&mut connected).await?;
-    *connection = Some(connected);
-    Ok(())
 }
 
 /// The databases of one test, which has its own thread.

@@ -73,8 +73,8 @@ impl Wire {
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u32, mut silence: watch::Receiver<Silence>) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer).await {
-        let heard = |silence: &Silence| !silence.all && number >= silence.before;
-        if read == 0 || silence.wait_for(heard).await.is_err() {
+        let received = |silence: &Silence| !silence.all && number >= silence.before;
+        if read == 0 || silence.wait_for(received).await.is_err() {
             return;
         }
         // The tag of a completed command (PostgreSQL manual, "Message Formats").
