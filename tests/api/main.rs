@@ -61,6 +61,7 @@ mod threads;
 mod tls;
 mod tokens;
 mod tools;
+mod upgraded;
 mod upstream;
 #[allow(dead_code)]
 #[path = "../../mcp-servers/google/tests/api/google.rs"]
