@@ -1,6 +1,7 @@
 //! The journal of a run in the store, and the stored form of its entries.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,9 @@ pub struct Log {
     pub(super) is_fresh: bool,
     /// Is an append in progress that announces calls? Until it is confirmed, these calls may not be sent.
     pub(super) intending: bool,
+    /// The number of entries once the commit that is being written is there; 0 if none is. Shared with the one who
+    /// ends the run if its driver panics.
+    pub(super) writing: Arc<AtomicUsize>,
 }
 
 impl Log {
@@ -47,6 +51,7 @@ impl Log {
             halt: self.halt.clone(),
             is_fresh: false,
             intending: false,
+            writing: Arc::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Makes the journal of an agent's run durable while it runs: before each effect, after it, and after each read.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::approvals;
@@ -76,7 +77,9 @@ pub(super) async fn commit(engine: &Engine, record: &mut Record, facts: Vec<Fact
     };
     let written = log.written + commit.entries.len();
     log.intending = commit.announces();
+    log.writing.store(written, Ordering::Relaxed);
     let committed = engine.recorder.commit(commit).await;
+    log.writing.store(0, Ordering::Relaxed);
     log.intending = false;
     let committed = committed?;
     if matches!(committed, Committed::Written | Committed::Answered) {
@@ -112,8 +115,16 @@ pub(super) async fn meanwhile<T>(
         .commit(engine, facts(run, Vec::new()))
         .ok_or(Stop::LeaseLost)?;
     let starts = async {
-        stopped(engine.recorder.commit(commit).await?)?;
-        if let Some(log) = run.record.log() {
+        let log = run.record.log();
+        if let Some(log) = log {
+            log.writing.store(run.record.journal.len(), Ordering::Relaxed);
+        }
+        let committed = engine.recorder.commit(commit).await;
+        if let Some(log) = log {
+            log.writing.store(0, Ordering::Relaxed);
+        }
+        stopped(committed?)?;
+        if let Some(log) = log {
             log.live.written();
         }
         Ok::<_, Stop>(run.record.journal.len())

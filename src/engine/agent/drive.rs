@@ -2,6 +2,8 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +27,11 @@ use crate::engine::{spans, write};
 use crate::ports::BoxFuture;
 use crate::ports::commit::Committed;
 use crate::ports::runs::{Hold, StoredRun};
+
+/// How often, and after which pause, the journal of a run whose driver panicked is read again for the entries that were
+/// being written.
+const MOST_LOOKS: u32 = 20;
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Waits until another process may hold the run because its lease was not renewed in time, for whatever reason.
 async fn run_out(hold: &Hold) {
@@ -95,6 +102,7 @@ impl Agents {
             halt,
             is_fresh: false,
             intending: false,
+            writing: Arc::default(),
         }
     }
 
@@ -259,10 +267,19 @@ impl Agents {
     ) -> Result<Ended, Stop> {
         tracing::error!(run_id = %log.run, "the execution of a run panicked");
         log.is_fresh = false;
-        // The driver may have waited for a commit that is being written. The store writes in order, so that commit is in
-        // what is read after this one.
+        // The driver may have waited for a commit, which the store still writes, or refuses. Its entries belong to what is
+        // ended. Behind a later write of one queue they are there; with several writers it may take a moment.
+        let due = log.writing.load(Ordering::Relaxed);
         self.runs.renew(vec![log.hold.lease()]).await?;
-        let (stored, history) = self.read(&mut log).await?;
+        let (mut stored, mut history) = self.read(&mut log).await?;
+        for _ in 0..MOST_LOOKS {
+            let read = history.as_ref().map_or(0, |history| history.journal.len());
+            if read >= due || stored.status.has_ended() {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+            (stored, history) = self.read(&mut log).await?;
+        }
         if stored.status.has_ended() {
             return Ok(ended(
                 &stored,
