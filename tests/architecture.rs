@@ -421,6 +421,7 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "mcp-servers/tasks/src",
         "mcp-servers/google/src",
         "mcp-servers/files/src",
+        "mcp-servers/github/src",
         "mcp-servers/base/src",
         "mcp-servers/store/src",
     ] {

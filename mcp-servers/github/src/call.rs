@@ -1,0 +1,122 @@
+//! One call: its time, and whether it is a further attempt.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use gavel_mcp_base::{Moment, ToolError, key_reused};
+use tokio::time::Instant;
+
+use crate::error::Fault;
+use crate::marker::Marker;
+
+/// The time of a call, its idempotency key, and its first attempt.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) deadline: Instant,
+    /// What the call creates carries this.
+    pub(crate) marker: Option<Marker>,
+    /// When the call was first sent, if this is a further attempt.
+    pub(crate) first_attempt: Option<Moment>,
+}
+
+impl Call {
+    /// An error before it is known what an earlier attempt did. Only on a first attempt it means that nothing was done.
+    pub(crate) fn before_looking(&self, error: ToolError) -> Fault {
+        match self.first_attempt {
+            None => Fault::Refused(error),
+            Some(_) => self.unsettled(&format!("an earlier attempt could not be looked up ({})", error.code())),
+        }
+    }
+
+    /// The fault of a change that needs no looking up, since a further attempt has the same result. If the request was
+    /// not sent now, an earlier attempt may still have made the change.
+    pub(crate) fn natural(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Refused(error) => self.before_looking(error),
+            Fault::Unsettled(why) => Fault::Unsettled(why),
+        }
+    }
+
+    /// The fault of a request that may have taken effect.
+    pub(crate) fn unsettled(&self, why: &str) -> Fault {
+        let next = match self.marker {
+            Some(_) => "a further attempt with the same idempotency key looks first, so it takes effect only once",
+            None => "the call has no idempotency key, so look at GitHub before it is sent again",
+        };
+        Fault::Unsettled(format!("it is unknown whether this call took effect: {why}; {next}"))
+    }
+}
+
+/// How many keys are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// The keys that this process has seen. A client that does not say that a call is a further attempt is recognized, as
+/// long as the process runs.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(Mutex<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    seen: HashMap<String, Seen>,
+    order: VecDeque<String>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    digest: String,
+    at: Moment,
+}
+
+impl Attempts {
+    /// When the call with this key was first sent, if it was. A key belongs to one call with the same arguments.
+    pub(crate) fn first(
+        &self,
+        key: &str,
+        digest: String,
+        named: Option<Moment>,
+        now: Moment,
+    ) -> Result<Option<Moment>, ToolError> {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = remembered.seen.get(key) {
+            if seen.digest != digest {
+                return Err(key_reused());
+            }
+            return Ok(Some(named.map_or(seen.at, |named| named.min(seen.at))));
+        }
+        if remembered.order.len() == REMEMBERED
+            && let Some(oldest) = remembered.order.pop_front()
+        {
+            remembered.seen.remove(&oldest);
+        }
+        remembered.order.push_back(key.to_owned());
+        let at = named.unwrap_or(now);
+        remembered.seen.insert(key.to_owned(), Seen { digest, at });
+        Ok(named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_seen_makes_a_further_attempt() {
+        let attempts = Attempts::default();
+        let first = |digest: &str, named, now| attempts.first("k", digest.to_owned(), named, Moment(now));
+        assert_eq!(first("a", None, 5).expect("new"), None);
+        assert_eq!(first("a", None, 9).expect("seen"), Some(Moment(5)));
+        assert_eq!(first("a", Some(Moment(3)), 9).expect("seen"), Some(Moment(3)));
+        assert!(first("b", None, 9).is_err());
+    }
+
+    #[test]
+    fn the_oldest_key_is_forgotten_first() {
+        let attempts = Attempts::default();
+        let first = |key: usize| attempts.first(&key.to_string(), String::new(), None, Moment(7));
+        for key in 0..=REMEMBERED {
+            assert_eq!(first(key).expect("new"), None);
+        }
+        assert_eq!(first(1).expect("seen"), Some(Moment(7)));
+        assert_eq!(first(0).expect("forgotten"), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Combines the options; rejects combinations that are unsafe or meaningless.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use gavel_mcp_base::{Secret, secret};
+use jsonwebtoken::EncodingKey;
+use reqwest::header::HeaderValue;
+use url::{Host, Url};
+
+use crate::args::Args;
+
+const GITHUB: &str = "https://github.com";
+const TIMEOUT: u64 = 30;
+const TIMEOUTS: RangeInclusive<u64> = 1..=600;
+
+/// Consistent settings.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(crate) credentials: Credentials,
+    /// The base of the REST API.
+    pub(crate) api: Url,
+    /// How long one call may take.
+    pub(crate) timeout: Duration,
+}
+
+/// How requests are authorized.
+#[derive(Debug, Clone)]
+pub(crate) enum Credentials {
+    /// One token, which does not change.
+    Token(Secret),
+    /// Tokens of an hour, for the installation of an App.
+    App(App),
+}
+
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) id: String,
+    pub(crate) key: EncodingKey,
+    pub(crate) installation: u64,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl TryFrom<Args> for Settings {
+    type Error = anyhow::Error;
+
+    fn try_from(args: Args) -> anyhow::Result<Self> {
+        let github = address("GITHUB_URL", given(args.url.as_deref()).unwrap_or(GITHUB))?;
+        let api = match given(args.api_url.as_deref()) {
+            Some(api) => address("GITHUB_API_URL", api)?,
+            None => api_of(&github)?,
+        };
+        Ok(Self {
+            credentials: credentials(&args)?,
+            api,
+            timeout: timeout(given(args.timeout_seconds.as_deref()))?,
+        })
+    }
+}
+
+/// An empty setting counts as unset.
+fn given(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn credentials(args: &Args) -> anyhow::Result<Credentials> {
+    let names = ("GITHUB_TOKEN", "GITHUB_TOKEN_FILE");
+    let token = args.token.as_ref().map(Secret::expose);
+    let token = secret::either("the token", names, token, args.token_file.as_deref())?;
+    let app = given(args.app_id.as_deref());
+    match (token, app) {
+        (Some(_), Some(_)) => bail!("GITHUB_TOKEN and GITHUB_APP_ID exclude each other: keep one of them"),
+        (Some(token), None) => {
+            let token = token.trim();
+            ensure!(
+                !token.is_empty() && HeaderValue::from_str(token).is_ok() && !token.contains(char::is_whitespace),
+                "GITHUB_TOKEN has to be one token, without spaces or line breaks"
+            );
+            Ok(Credentials::Token(Secret::new(token)))
+        }
+        (None, Some(id)) => app_of(id, args).map(Credentials::App),
+        (None, None) => bail!(
+            "no credentials: set GITHUB_TOKEN, or GITHUB_APP_ID, GITHUB_APP_PRIVATE_KEY and GITHUB_APP_INSTALLATION_ID"
+        ),
+    }
+}
+
+fn app_of(id: &str, args: &Args) -> anyhow::Result<App> {
+    let names = ("GITHUB_APP_PRIVATE_KEY", "GITHUB_APP_PRIVATE_KEY_FILE");
+    let key = args.app_private_key.as_ref().map(Secret::expose);
+    let path: Option<&OsStr> = args.app_private_key_file.as_deref();
+    let key = secret::either("the private key of the App", names, key, path)?
+        .context("GITHUB_APP_ID is set, so GITHUB_APP_PRIVATE_KEY (or GITHUB_APP_PRIVATE_KEY_FILE) must be set too")?;
+    // A variable often has its line breaks written as \n. The parser's message could quote the key.
+    let key = EncodingKey::from_rsa_pem(key.replace("\\n", "\n").as_bytes())
+        .ok()
+        .context("GITHUB_APP_PRIVATE_KEY is not an RSA key in PEM form")?;
+    let installation = given(args.app_installation_id.as_deref())
+        .context("GITHUB_APP_ID is set, so GITHUB_APP_INSTALLATION_ID must be set too")?;
+    let installation = installation
+        .parse()
+        .ok()
+        .context("GITHUB_APP_INSTALLATION_ID has to be a whole number")?;
+    Ok(App {
+        id: id.to_owned(),
+        key,
+        installation,
+    })
+}
+
+/// An address to which credentials are sent: https, or this machine.
+fn address(name: &str, text: &str) -> anyhow::Result<Url> {
+    // The text is not quoted: it may contain a password.
+    let url = Url::parse(text)
+        .ok()
+        .with_context(|| format!("{name} is not a URL such as {GITHUB}"))?;
+    let safe = url.scheme() == "https" || url.scheme() == "http" && is_loopback(&url);
+    let plain = url.query().is_none() && url.fragment().is_none();
+    let anonymous = url.username().is_empty() && url.password().is_none();
+    ensure!(
+        safe && plain && anonymous,
+        "{name} must begin with https:// (http:// only for a loopback address), without a query or a user, such as {GITHUB}"
+    );
+    Ok(url)
+}
+
+/// The API of a GitHub: a host of its own for github.com and ghe.com, a path of GitHub Enterprise Server.
+fn api_of(github: &Url) -> anyhow::Result<Url> {
+    let mut api = github.clone();
+    match github.domain() {
+        Some(host) if host == "github.com" || host.ends_with(".ghe.com") => {
+            let host = format!("api.{host}");
+            api.set_host(Some(&host)).context("GITHUB_URL has no host")?;
+            api.set_path("");
+        }
+        _ => {
+            let path = format!("{}/api/v3", github.path().trim_end_matches('/'));
+            api.set_path(&path);
+        }
+    }
+    Ok(api)
+}
+
+/// Is the address on this machine?
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn timeout(text: Option<&str>) -> anyhow::Result<Duration> {
+    let Some(text) = text else {
+        return Ok(Duration::from_secs(TIMEOUT));
+    };
+    let seconds = text.parse().ok().filter(|seconds| TIMEOUTS.contains(seconds));
+    seconds.map(Duration::from_secs).with_context(|| {
+        let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
+        format!("GITHUB_TIMEOUT_SECONDS must be a whole number from {least} to {most}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_follows_from_githubs_address() {
+        let api = |text: &str| api_of(&Url::parse(text).expect("a URL")).expect("an API").to_string();
+        assert_eq!(api("https://github.com"), "https://api.github.com/");
+        assert_eq!(api("https://acme.ghe.com/"), "https://api.acme.ghe.com/");
+        assert_eq!(api("https://github.example.com"), "https://github.example.com/api/v3");
+        assert_eq!(api("http://127.0.0.1:8080"), "http://127.0.0.1:8080/api/v3");
+    }
+}

@@ -1,0 +1,167 @@
+//! `getRepositoryTree`
+
+use std::collections::BTreeMap;
+
+use gavel_mcp_base::{Answer, Arguments, ToolError};
+use rmcp::model::{JsonObject, Tool};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use url::Url;
+
+use super::schema::{self, Kind, object};
+use super::target::{Repo, path, reference};
+use crate::call::Call;
+use crate::error::not_found;
+use crate::github::GitHub;
+use crate::github::refusal::refusal;
+
+pub(super) const NAME: &str = "getRepositoryTree";
+
+const MAX: usize = 5000;
+const WHAT: &str = "The repository, or this branch, tag, commit or directory in it,";
+
+const ABOUT: &str = "\
+List the files and directories of a repository, or of one directory in it with everything below it. Paths are relative to the \
+repository's root. The entries nearest to the root come first, at most 5000; truncated says that there are more: ask \
+for a directory by path. An empty repository has no entries.";
+
+pub(super) fn tool() -> Tool {
+    let arguments = schema::of_repository(json!({
+        "ref": schema::text("A branch, tag or commit. The default branch when left out."),
+        "path": schema::text("Only this directory, such as src/http. The whole repository when left out.")
+    }));
+    let entry = json!({
+        "type": "object",
+        "properties": {
+            "path": { "type": "string" },
+            "kind": { "type": "string", "enum": ["file", "directory", "link", "submodule"] },
+            "size": { "type": "integer", "description": "Of files, in bytes." }
+        },
+        "required": ["path", "kind"],
+        "additionalProperties": false
+    });
+    let entries = json!({ "type": "array", "items": entry });
+    let sha =
+        json!({ "type": ["string", "null"], "description": "The id of the tree; null when the repository is empty." });
+    let tree = object(json!({
+        "sha": sha,
+        "entries": entries,
+        "truncated": schema::truncated("Whether there are more entries than these.")
+    }));
+    let results: Vec<_> = ["sha", "entries", "truncated"]
+        .into_iter()
+        .map(|name| (name, tree["properties"][name].clone()))
+        .collect();
+    schema::tool(
+        NAME,
+        "List a repository's files",
+        ABOUT,
+        Kind::Reads,
+        (arguments, &["owner", "repo"]),
+        &results,
+    )
+}
+
+#[derive(Debug, Deserialize)]
+struct WireTree {
+    sha: String,
+    tree: Vec<WireEntry>,
+    truncated: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireEntry {
+    path: String,
+    mode: String,
+    r#type: String,
+    sha: String,
+    #[serde(default)]
+    size: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    path: String,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+}
+
+pub(super) async fn carry_out(
+    arguments: Option<JsonObject>,
+    github: &GitHub,
+    call: &Call,
+) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, &["owner", "repo", "ref", "path"])?;
+    let repo = Repo::parse(&arguments)?;
+    let start = reference(&arguments, "ref")?.unwrap_or_else(|| "HEAD".to_owned());
+    let directory = path(&arguments)?.unwrap_or_default();
+    let mut sha = start;
+    for segment in &directory {
+        let Some(tree) = tree(github, call, &address(github, &repo, &sha, false)).await? else {
+            return Err(not_found(WHAT));
+        };
+        let inside = tree
+            .tree
+            .into_iter()
+            .find(|entry| entry.path == *segment && entry.r#type == "tree");
+        sha = inside.ok_or_else(|| not_found(WHAT))?.sha;
+    }
+    let Some(whole) = tree(github, call, &address(github, &repo, &sha, true)).await? else {
+        return Ok(Answer::of(&json!({ "sha": null, "entries": [], "truncated": false })));
+    };
+    let mut entries: BTreeMap<String, WireEntry> = by_path(whole.tree);
+    if whole.truncated {
+        // GitHub cuts a large tree where it happens to be; what lies at the top is complete all the same.
+        let top = tree(github, call, &address(github, &repo, &sha, false)).await?;
+        entries.extend(top.map(|top| by_path(top.tree)).unwrap_or_default());
+    }
+    let mut entries: Vec<_> = entries.into_values().collect();
+    let truncated = whole.truncated || entries.len() > MAX;
+    // By depth; within one depth they stay sorted by path.
+    entries.sort_by_key(|entry| entry.path.matches('/').count());
+    entries.truncate(MAX);
+    let prefix: String = directory.iter().flat_map(|segment| [segment.as_str(), "/"]).collect();
+    let entries: Vec<_> = entries.into_iter().map(|entry| shown(entry, &prefix)).collect();
+    Ok(Answer::of(
+        &json!({ "sha": whole.sha, "entries": entries, "truncated": truncated }),
+    ))
+}
+
+fn by_path(entries: Vec<WireEntry>) -> BTreeMap<String, WireEntry> {
+    entries.into_iter().map(|entry| (entry.path.clone(), entry)).collect()
+}
+
+fn shown(entry: WireEntry, prefix: &str) -> Entry {
+    let kind = match (entry.r#type.as_str(), entry.mode.as_str()) {
+        ("tree", _) => "directory",
+        ("commit", _) => "submodule",
+        (_, "120000") => "link",
+        _ => "file",
+    };
+    Entry {
+        path: format!("{prefix}{}", entry.path),
+        kind,
+        size: entry.size.filter(|_| kind == "file"),
+    }
+}
+
+fn address(github: &GitHub, repo: &Repo, sha: &str, recursive: bool) -> Url {
+    let mut url = repo.url(github, &["git", "trees", sha]);
+    if recursive {
+        url.query_pairs_mut().append_pair("recursive", "1");
+    }
+    url
+}
+
+/// `None` for an empty repository, which GitHub reports as a conflict.
+async fn tree(github: &GitHub, call: &Call, url: &Url) -> Result<Option<WireTree>, ToolError> {
+    let reply = github.read(url, call.deadline).await?;
+    match reply.status.as_u16() {
+        409 => Ok(None),
+        200 => crate::github::parsed(&reply)
+            .map(Some)
+            .ok_or_else(crate::error::unavailable),
+        _ => Err(refusal(&reply, WHAT)),
+    }
+}
