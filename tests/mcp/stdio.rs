@@ -169,7 +169,7 @@ async fn a_child_killed_from_outside_is_restarted() {
 async fn a_child_that_hangs_is_replaced() {
     let server = StdioServer::new().await;
     let mut entry = server.entry.clone();
-    entry["gavel"] = json!({"tools": {"echo": {"timeoutMs": 200, "sideEffect": false}}});
+    entry["gavel"] = json!({"tools": {"echo": {"timeoutMs": 600, "sideEffect": false}}});
     let mcp = bridge(&entry);
     let echo = tool(&*up(&mcp).await, "echo");
     let first = mcp.status()[0].pid.unwrap();
