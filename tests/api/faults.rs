@@ -185,8 +185,9 @@ enum Cut {
     Before,
     /// The connection is cut after the COMMIT, before the client receives the answer.
     After,
-    /// As `After`, and no later connection succeeds.
+    /// As `After`, and from then on the database is away.
     AfterForGood,
+    /// Every connection is cut as soon as it is used, and no new one succeeds.
     Away,
 }
 
@@ -219,9 +220,14 @@ async fn between(mut client: TcpStream, mut server: TcpStream, cut: Arc<Mutex<Cu
                 if said.windows(6).any(|window| window == b"COMMIT") {
                     let mut cut = cut.lock().unwrap();
                     now = *cut;
-                    *cut = if now == Cut::AfterForGood { Cut::Away } else { Cut::Nothing };
+                    *cut = match now {
+                        Cut::AfterForGood | Cut::Away => Cut::Away,
+                        Cut::Nothing | Cut::Before | Cut::After => Cut::Nothing,
+                    };
                 }
-                if now == Cut::Before || server.write_all(said).await.is_err() {
+                // The client may have more than one connection.
+                let is_away = now != Cut::AfterForGood && *cut.lock().unwrap() == Cut::Away;
+                if is_away || now == Cut::Before || server.write_all(said).await.is_err() {
                     return;
                 }
                 if now != Cut::Nothing {
