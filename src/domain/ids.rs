@@ -82,6 +82,11 @@ uuid_id!(
 );
 
 uuid_id!(
+    /// A planning session of a user.
+    PlanningSessionId
+);
+
+uuid_id!(
     /// A running gavel process, the owner of its open rows.
     InstanceId
 );

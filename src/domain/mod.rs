@@ -19,6 +19,8 @@ pub(crate) mod model_schema;
 pub(crate) mod names;
 pub mod nesting;
 pub mod object;
+pub mod plan;
+pub mod planning_session;
 pub mod policy;
 pub mod schema;
 pub mod surrogates;

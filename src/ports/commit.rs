@@ -9,13 +9,15 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 use super::claims::{Claim, Claimant, Claimed};
+use super::planning::MadePlan;
 use super::records::{CallRecord, ClosedDecision, Intent, OpenDecision, RecordError};
 use super::runs::{Lease, StoredEntry};
 use crate::domain::action::{ActionStatus, Details};
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, RunId};
+use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, PlanningSessionId, RunId};
 use crate::domain::journal::ToolRef;
+use crate::domain::planning_session::SessionReason;
 use crate::domain::tool::FailureCode;
 
 /// Writes what happens. Each call returns when its data is durable, or when the write has failed.
@@ -93,6 +95,17 @@ pub enum Fact {
     Ended(RunEnd),
     /// The agent's last line in the thread of the run, if it has one.
     Said(Arc<str>),
+    /// The run of a planning session made a plan, or made none: the session moves on, unless it was ended meanwhile.
+    Planned(PlanningSessionId, Planned),
+}
+
+/// What the run of a planning session leads to.
+#[derive(Clone, Debug)]
+pub enum Planned {
+    /// A version of the plan, which waits for confirmation.
+    Made(Box<MadePlan>),
+    /// No plan: the reason, with details for callers.
+    None(SessionReason, Arc<str>),
 }
 
 /// The result of a commit.

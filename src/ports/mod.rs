@@ -10,6 +10,7 @@ pub mod commit;
 pub mod definitions;
 pub mod keys;
 pub mod model;
+pub mod planning;
 pub mod quota;
 pub mod records;
 pub mod runs;

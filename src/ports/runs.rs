@@ -20,7 +20,8 @@ use super::clock::Clock;
 use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
 use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::ids::{ActionId, PlanningSessionId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::planning_session::SessionStatus;
 
 /// The rows of runs and their leases. Writes return when they are durable. A [`NewRun`] and a cancellation survive a
 /// power failure. What happens within a run is written by [`Recorder`](super::commit::Recorder).
@@ -143,7 +144,7 @@ pub struct NewRun {
     /// death of a process does not close it.
     pub decision: OpenDecision,
     /// What it comes from.
-    pub origin: Origin<InThread, Parent>,
+    pub origin: Origin<InThread, Parent, InSession>,
     /// The definitions it runs under, for any process that continues it.
     pub snapshot: Snapshot,
     /// Inputs, a JSON object.
@@ -160,21 +161,23 @@ pub struct NewRun {
 
 /// What a run comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin<T = ThreadId, C = (RunId, ActionId)> {
+pub enum Origin<T = ThreadId, C = (RunId, ActionId), S = PlanningSessionId> {
     /// A caller triggered it.
     Trigger,
     /// A message in this thread.
     Thread(T),
     /// A call by another run: that run and its call.
     Called(C),
+    /// A planning session.
+    Session(S),
 }
 
-impl<T, C> Origin<T, C> {
+impl<T, C, S> Origin<T, C, S> {
     /// The thread that it belongs to.
     pub fn thread(&self) -> Option<&T> {
         match self {
             Self::Thread(thread) => Some(thread),
-            Self::Trigger | Self::Called(_) => None,
+            Self::Trigger | Self::Called(_) | Self::Session(_) => None,
         }
     }
 
@@ -182,7 +185,15 @@ impl<T, C> Origin<T, C> {
     pub fn parent(&self) -> Option<&C> {
         match self {
             Self::Called(parent) => Some(parent),
-            Self::Trigger | Self::Thread(_) => None,
+            Self::Trigger | Self::Thread(_) | Self::Session(_) => None,
+        }
+    }
+
+    /// The planning session that it works for.
+    pub fn session(&self) -> Option<&S> {
+        match self {
+            Self::Session(session) => Some(session),
+            Self::Trigger | Self::Thread(_) | Self::Called(_) => None,
         }
     }
 }
@@ -262,6 +273,34 @@ pub struct InThread {
     pub queue: bool,
 }
 
+/// A run's place in a planning session.
+#[derive(Clone, Debug)]
+pub struct InSession {
+    /// Which session.
+    pub session: PlanningSessionId,
+    /// What it does there.
+    pub work: SessionWork,
+}
+
+/// What a run does in a planning session.
+#[derive(Clone, Debug)]
+pub enum SessionWork {
+    /// It makes the first plan, and the session begins with it.
+    Start {
+        /// The goal, in the user's own text.
+        prompt: Arc<str>,
+        /// The address of the repository.
+        repo_url: Arc<str>,
+        /// Microseconds since the epoch.
+        deadline_us: i64,
+    },
+    /// It makes the version after this one, if the session waits for confirmation with it.
+    Refine {
+        /// The current version.
+        version: u32,
+    },
+}
+
 /// The parent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
@@ -297,6 +336,8 @@ pub enum Created {
     ThreadBusy(RunId),
     /// The user has no such thread.
     NoThread,
+    /// The planning session does not wait for confirmation with this version; its status and version now.
+    SessionMoved(SessionStatus, u32),
 }
 
 /// The right to work on a run and its child runs.

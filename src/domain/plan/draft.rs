@@ -1,0 +1,196 @@
+//! Drafts of plans, and what makes one valid.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::{DONE_WHEN, GOAL, MOST_TASKS, Plan, TITLE, TaskId};
+
+/// A plan as the model or a person writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Draft {
+    /// The plan in a few sentences.
+    #[serde(default)]
+    pub summary: String,
+    /// The tasks, in the order in which they are to be done.
+    pub tasks: Vec<DraftTask>,
+    /// What the plan takes for granted.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
+    /// What may go wrong.
+    #[serde(default)]
+    pub risks: Vec<String>,
+}
+
+/// A task of a draft.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DraftTask {
+    /// The task of the current plan that this one continues; absent: a new task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "t1")]
+    pub id: Option<TaskId>,
+    /// The task in a line.
+    pub title: String,
+    /// What it must reach.
+    pub goal: String,
+    /// What can be observed once it is done.
+    pub done_when: String,
+    /// The tools that it needs.
+    pub tools: Vec<String>,
+}
+
+/// An error in a draft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// JSON pointer into the draft.
+    pub pointer: String,
+    /// The value found and what is allowed.
+    pub detail: String,
+}
+
+impl PlanError {
+    pub(super) fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        }
+    }
+}
+
+impl Draft {
+    /// Checks the draft. Returns the id that each task keeps: the one that it names, else that of the task with the
+    /// same title.
+    pub(super) fn check(
+        &self,
+        current: Option<&Plan>,
+        tools: &[String],
+    ) -> Result<Vec<Option<TaskId>>, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let count = self.tasks.len();
+        if count == 0 || count > MOST_TASKS {
+            let detail = format!("has {count} tasks; a plan has 1 to {MOST_TASKS}");
+            errors.push(PlanError::new("/tasks", detail));
+        }
+        for (at, task) in self.tasks.iter().enumerate().take(MOST_TASKS) {
+            let place = |field: &str| format!("/tasks/{at}/{field}");
+            let texts = [
+                ("title", &task.title, TITLE),
+                ("goal", &task.goal, GOAL),
+                ("doneWhen", &task.done_when, DONE_WHEN),
+            ];
+            let wrong = texts.into_iter().filter_map(|(field, text, most)| {
+                let detail = text_error(text, most)?;
+                Some(PlanError::new(place(field), detail))
+            });
+            errors.extend(wrong);
+            errors.extend(tool_errors(&task.tools, tools).map(|detail| PlanError::new(place("tools"), detail)));
+        }
+        let kept = self.kept(current, &mut errors);
+        match errors.is_empty() {
+            true => Ok(kept),
+            false => Err(errors),
+        }
+    }
+
+    fn kept(&self, current: Option<&Plan>, errors: &mut Vec<PlanError>) -> Vec<Option<TaskId>> {
+        let known = current.map_or(&[][..], |plan| &plan.tasks);
+        let mut taken = BTreeSet::new();
+        for (at, id) in self
+            .tasks
+            .iter()
+            .enumerate()
+            .filter_map(|(at, task)| Some((at, task.id?)))
+        {
+            let wrong = match (known.iter().any(|task| task.id == id), taken.insert(id)) {
+                (true, true) => continue,
+                (false, _) => format!("{id} is no task of the current plan; a new task has no id"),
+                (true, false) => format!("{id} is the id of an earlier task of this draft; each id is used once"),
+            };
+            errors.push(PlanError::new(format!("/tasks/{at}/id"), wrong));
+        }
+        let keeps = |task: &DraftTask| {
+            task.id.or_else(|| {
+                let title = task.title.trim();
+                let mut same = known.iter().filter(|known| known.title == title);
+                let id = same.find(|known| !taken.contains(&known.id))?.id;
+                taken.insert(id);
+                Some(id)
+            })
+        };
+        self.tasks.iter().map(keeps).collect()
+    }
+}
+
+fn text_error(text: &str, most: usize) -> Option<String> {
+    let length = text.trim().chars().count();
+    match length {
+        0 => Some("is empty; it is required".to_owned()),
+        length if length > most => Some(format!("has {length} characters; at most {most} are allowed")),
+        _ => None,
+    }
+}
+
+fn tool_errors<'a>(named: &'a [String], tools: &'a [String]) -> impl Iterator<Item = String> + 'a {
+    let none = named
+        .is_empty()
+        .then(|| format!("is empty; a task needs at least one of: {}", tools.join(", ")));
+    let unknown = named.iter().filter(|name| !tools.contains(name));
+    let unknown = unknown.map(|name| format!("{name:?} is no tool of a task; allowed: {}", tools.join(", ")));
+    none.into_iter().chain(unknown)
+}
+
+/// The JSON schema of a draft, for the model: `tools` are all that a task may name, and `current` is the plan that it
+/// refines.
+#[must_use]
+pub fn schema(tools: &[String], current: Option<&Plan>) -> Value {
+    let text = |most: usize, words: &str| json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "\\S", "description": words});
+    let mut task = json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["title", "goal", "doneWhen", "tools"],
+        "properties": {
+            "title": text(TITLE, "The task in a line."),
+            "goal": text(GOAL, "What the task must reach, with all that its worker has to know."),
+            "doneWhen": text(DONE_WHEN, "What can be observed, in the result of a tool, once the task is done."),
+            "tools": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "string", "enum": tools},
+                "description": "The tools that the task needs.",
+            },
+        },
+    });
+    let ids: Vec<_> = current
+        .into_iter()
+        .flat_map(|plan| &plan.tasks)
+        .map(|task| task.id)
+        .collect();
+    if !ids.is_empty() {
+        task["properties"]["id"] = json!({
+            "type": "string",
+            "enum": ids,
+            "description": "The id of the task of the current plan that this one continues; a new task has none.",
+        });
+    }
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["summary", "tasks"],
+        "properties": {
+            "summary": {"type": "string", "minLength": 1, "maxLength": GOAL, "description": "The plan in a few sentences."},
+            "tasks": {"type": "array", "minItems": 1, "maxItems": MOST_TASKS, "items": task},
+            "assumptions": {
+                "type": "array", "maxItems": MOST_TASKS, "items": {"type": "string", "maxLength": DONE_WHEN},
+                "description": "What the plan takes for granted and could not be checked.",
+            },
+            "risks": {
+                "type": "array", "maxItems": MOST_TASKS, "items": {"type": "string", "maxLength": DONE_WHEN},
+                "description": "What may go wrong.",
+            },
+        },
+    })
+}

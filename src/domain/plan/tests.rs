@@ -1,0 +1,223 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::domain::canonical;
+use crate::domain::schema::{Effort, JsonSchema};
+
+fn tools() -> Vec<String> {
+    ["createContainer", "executeScript", "createPullRequest"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn task(title: &str) -> DraftTask {
+    DraftTask {
+        id: None,
+        title: title.to_owned(),
+        goal: format!("{title} is done"),
+        done_when: "the tests pass".to_owned(),
+        tools: vec!["executeScript".to_owned()],
+    }
+}
+
+fn draft(tasks: Vec<DraftTask>) -> Draft {
+    Draft {
+        summary: "In short.".to_owned(),
+        tasks,
+        ..Draft::default()
+    }
+}
+
+fn titles(plan: &Plan) -> Vec<(String, &str)> {
+    plan.tasks
+        .iter()
+        .map(|task| (task.id.to_string(), task.title.as_str()))
+        .collect()
+}
+
+/// P-201: a draft becomes a plan whose tasks are numbered and not begun.
+#[test]
+fn the_tasks_of_a_first_draft_are_numbered_in_their_order() {
+    let session = PlanningSessionId::new();
+    let plan = Plan::of(draft(vec![task("Clone"), task("  Test ")]), session, None, &tools()).unwrap();
+    assert_eq!(titles(&plan), [("t1".to_owned(), "Clone"), ("t2".to_owned(), "Test")]);
+    assert!(
+        plan.tasks
+            .iter()
+            .all(|task| task.status == TaskStatus::Pending && task.session_id == session)
+    );
+    assert_eq!(Plan::read(&plan.to_json(), plan.last).unwrap(), plan);
+}
+
+/// P-204: what a refinement keeps keeps its id, by id or by title, and a removed task's id is not used again.
+#[test]
+fn a_refinement_keeps_the_ids_of_the_tasks_that_it_keeps() {
+    let session = PlanningSessionId::new();
+    let first = Plan::of(
+        draft(vec![task("Clone"), task("Parse"), task("Document")]),
+        session,
+        None,
+        &tools(),
+    )
+    .unwrap();
+    let parse = DraftTask {
+        id: TaskId::parse("t2"),
+        ..task("Parse ISO weeks")
+    };
+    let second = draft(vec![task("Write failing tests"), task("Clone"), parse]);
+    let second = Plan::of(second, session, Some(&first), &tools()).unwrap();
+    assert_eq!(
+        titles(&second),
+        [
+            ("t4".to_owned(), "Write failing tests"),
+            ("t1".to_owned(), "Clone"),
+            ("t2".to_owned(), "Parse ISO weeks")
+        ]
+    );
+    let words = |text: &str| text.to_owned();
+    let id = |text| TaskId::parse(text).unwrap();
+    assert_eq!(
+        difference(Some(&first), &second),
+        [
+            Change::Add {
+                task: id("t4"),
+                title: words("Write failing tests")
+            },
+            Change::Modify {
+                task: id("t2"),
+                title: words("Parse ISO weeks")
+            },
+            Change::Remove {
+                task: id("t3"),
+                title: words("Document")
+            },
+        ]
+    );
+    let third = Plan::of(draft(vec![task("Document")]), session, Some(&second), &tools()).unwrap();
+    assert_eq!(titles(&third), [("t5".to_owned(), "Document")]);
+}
+
+/// Every error is reported at once, each with its place, the value and what is allowed.
+#[test]
+fn a_draft_is_answered_with_all_its_errors() {
+    let wrong = DraftTask {
+        id: TaskId::parse("t9"),
+        title: "x".repeat(121),
+        goal: " ".to_owned(),
+        tools: vec!["closeIssue".to_owned()],
+        ..task("")
+    };
+    let without = DraftTask {
+        tools: Vec::new(),
+        ..task("Push")
+    };
+    let errors = Plan::of(draft(vec![wrong, without]), PlanningSessionId::new(), None, &tools()).unwrap_err();
+    let lines: Vec<_> = errors
+        .iter()
+        .map(|error| format!("{}: {}", error.pointer, error.detail))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "/tasks/0/title: has 121 characters; at most 120 are allowed",
+            "/tasks/0/goal: is empty; it is required",
+            "/tasks/0/tools: \"closeIssue\" is no tool of a task; allowed: createContainer, executeScript, createPullRequest",
+            "/tasks/1/tools: is empty; a task needs at least one of: createContainer, executeScript, createPullRequest",
+            "/tasks/0/id: t9 is no task of the current plan; a new task has no id",
+        ]
+    );
+    for count in [0, 31] {
+        let many = (0..count).map(|at| task(&format!("Task {at}"))).collect();
+        let errors = Plan::of(draft(many), PlanningSessionId::new(), None, &tools()).unwrap_err();
+        assert_eq!(errors[0].detail, format!("has {count} tasks; a plan has 1 to 30"));
+    }
+    let long = DraftTask {
+        goal: "ü".repeat(GOAL),
+        ..task("Long")
+    };
+    let long: Vec<_> = (0..20).map(|_| long.clone()).collect();
+    let errors = Plan::of(draft(long), PlanningSessionId::new(), None, &tools()).unwrap_err();
+    assert!(errors[0].detail.contains("at most 65536 are allowed"), "{errors:?}");
+}
+
+/// An id has one spelling, so that two spellings never name one task.
+#[test]
+fn a_task_id_has_one_spelling() {
+    for wrong in ["", "t", "t0", "t01", "t+1", "T1", "1", "t1 ", "t99999999999"] {
+        assert_eq!(TaskId::parse(wrong), None, "{wrong:?}");
+    }
+    assert_eq!(TaskId::parse("t12").unwrap().to_string(), "t12");
+}
+
+/// What the schema tells the model and what the check accepts do not contradict each other.
+#[test]
+fn the_schema_for_the_model_accepts_what_the_check_accepts() {
+    let session = PlanningSessionId::new();
+    let first = Plan::of(draft(vec![task("Clone")]), session, None, &tools()).unwrap();
+    let schema = JsonSchema::compile(canonical::to_raw(&schema(&tools(), Some(&first)))).unwrap();
+    let accepts = |value: &serde_json::Value| {
+        let by_schema = schema.check(value, Effort::Full).is_ok();
+        let by_check = serde_json::from_value::<Draft>(value.clone())
+            .is_ok_and(|draft| Plan::of(draft, session, Some(&first), &tools()).is_ok());
+        (by_schema, by_check)
+    };
+    let of = |task: serde_json::Value| json!({"summary": "s", "tasks": [task]});
+    let good = json!({"title": "T", "goal": "G", "doneWhen": "D", "tools": ["executeScript"]});
+    let with = |field: &str, value: serde_json::Value| {
+        let mut task = good.clone();
+        task[field] = value;
+        of(task)
+    };
+    assert_eq!(accepts(&of(good.clone())), (true, true));
+    assert_eq!(accepts(&with("id", json!("t1"))), (true, true));
+    let wrong = [
+        with("id", json!("t7")),
+        with("title", json!("x".repeat(121))),
+        with("title", json!(" ")),
+        with("goal", json!("")),
+        with("doneWhen", json!("x".repeat(501))),
+        with("tools", json!([])),
+        with("tools", json!(["closeIssue"])),
+        with("status", json!("COMPLETED")),
+        json!({"summary": "s", "tasks": []}),
+    ];
+    for value in wrong {
+        assert_eq!(accepts(&value), (false, false), "{value}");
+    }
+}
+
+proptest! {
+    /// Over any sequence of drafts: ids are unique, a task that keeps its title keeps its id, and an id never comes
+    /// back once its task is gone.
+    #[test]
+    fn ids_are_never_used_again(drafts in prop::collection::vec(prop::collection::vec(0u8..12, 1..8), 1..12)) {
+        let session = PlanningSessionId::new();
+        let mut current: Option<Plan> = None;
+        let mut gone: BTreeMap<TaskId, usize> = BTreeMap::new();
+        for (at, titles) in drafts.into_iter().enumerate() {
+            let tasks = titles.iter().map(|title| task(&format!("Task {title}"))).collect();
+            let next = Plan::of(draft(tasks), session, current.as_ref(), &tools()).unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            for task in &next.tasks {
+                prop_assert!(seen.insert(task.id), "{} twice in draft {at}", task.id);
+                prop_assert!(!gone.contains_key(&task.id), "{} came back in draft {at}", task.id);
+                prop_assert!(task.id.0 <= next.last);
+            }
+            if let Some(before) = &current {
+                for task in before.tasks.iter().filter(|task| next.task(task.id).is_none()) {
+                    gone.insert(task.id, at);
+                }
+                let changes = difference(Some(before), &next);
+                let unchanged = before.tasks.len() + changes.iter().filter(|change| matches!(change, Change::Add { .. })).count()
+                    - changes.iter().filter(|change| matches!(change, Change::Remove { .. })).count();
+                prop_assert_eq!(unchanged, next.tasks.len());
+            }
+            current = Some(next);
+        }
+    }
+}

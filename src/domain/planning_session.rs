@@ -1,0 +1,138 @@
+//! A planning session: its states, and why it ended (REQUIREMENTS P-102).
+
+use super::names::names;
+
+names! {
+    /// The status of a planning session.
+    SessionStatus {
+        /// A plan is being made, or a refinement of it.
+        Planning = "PLANNING",
+        /// The plan is there; only a person's confirmation continues the session.
+        AwaitingConfirmation = "AWAITING_CONFIRMATION",
+        /// The confirmed plan is worked through.
+        Executing = "EXECUTING",
+        /// Every task of the plan is done.
+        Completed = "COMPLETED",
+        /// It failed.
+        Failed = "FAILED",
+        /// Its deadline passed.
+        DeadlineExceeded = "DEADLINE_EXCEEDED",
+        /// A person cancelled it.
+        Cancelled = "CANCELLED",
+    }
+}
+
+names! {
+    /// Why a planning session did not reach its goal, or a refinement made no new version.
+    SessionReason {
+        /// There is no such repository, or gavel's access does not include it.
+        RepositoryNotFound = "repository_not_found",
+        /// The repository could not be read.
+        RepositoryUnreadable = "repository_unreadable",
+        /// A tool that planning needs is unavailable.
+        ToolsUnavailable = "tools_unavailable",
+        /// The model's plan was invalid, also after its errors were reported.
+        PlanInvalid = "plan_invalid",
+        /// The model was unavailable.
+        ModelUnavailable = "model_unavailable",
+        /// The model refused the request or its answer was blocked.
+        ModelBlocked = "model_blocked",
+        /// A limit of time or of model calls was reached before there was a plan.
+        StepLimit = "step_limit",
+        /// The token limit was reached before there was a plan.
+        TokenLimit = "token_limit",
+        /// The deadline passed.
+        Deadline = "deadline",
+        /// A person cancelled it.
+        Cancelled = "cancelled",
+        /// gavel failed.
+        Internal = "internal",
+    }
+}
+
+impl SessionStatus {
+    /// The legal transitions. Each is one conditional UPDATE, so that only one of two concurrent writers succeeds.
+    /// Nothing but a person's confirmation leads to [`SessionStatus::Executing`].
+    #[must_use]
+    pub const fn may_become(self, next: Self) -> bool {
+        use SessionStatus::{
+            AwaitingConfirmation, Cancelled, Completed, DeadlineExceeded, Executing, Failed, Planning,
+        };
+        matches!(
+            (self, next),
+            (Planning, AwaitingConfirmation)
+                | (AwaitingConfirmation, Planning | Executing)
+                | (Executing, Completed)
+                | (
+                    Planning | AwaitingConfirmation | Executing,
+                    Failed | DeadlineExceeded | Cancelled
+                )
+        )
+    }
+
+    /// Whether the session is over. No status follows.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::DeadlineExceeded | Self::Cancelled => true,
+            Self::Planning | Self::AwaitingConfirmation | Self::Executing => false,
+        }
+    }
+
+    /// What a session becomes when the run that plans does not make a plan. A refinement leaves the earlier plan as it
+    /// was, unless the deadline has passed.
+    #[must_use]
+    pub const fn without_plan(reason: SessionReason, has_plan: bool) -> Self {
+        match (reason, has_plan) {
+            (SessionReason::Deadline, _) => Self::DeadlineExceeded,
+            (_, true) => Self::AwaitingConfirmation,
+            (SessionReason::Cancelled, false) => Self::Cancelled,
+            (_, false) => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P-102: a session that is over stays so, and every other one can end.
+    #[test]
+    fn the_four_ends_of_a_session_are_final() {
+        for from in SessionStatus::ALL {
+            let follows = SessionStatus::ALL.iter().filter(|next| from.may_become(**next)).count();
+            assert_eq!(from.is_over(), follows == 0, "{from:?}");
+            let can_end = [
+                SessionStatus::Failed,
+                SessionStatus::DeadlineExceeded,
+                SessionStatus::Cancelled,
+            ];
+            assert!(
+                from.is_over() || can_end.iter().all(|end| from.may_become(*end)),
+                "{from:?}"
+            );
+        }
+    }
+
+    /// P-205: a plan is executed only after it waited for its confirmation.
+    #[test]
+    fn only_a_session_that_waits_for_its_confirmation_can_be_executed() {
+        for from in SessionStatus::ALL {
+            let waits = *from == SessionStatus::AwaitingConfirmation;
+            assert_eq!(from.may_become(SessionStatus::Executing), waits, "{from:?}");
+        }
+    }
+
+    /// Whatever ended the run that plans, what follows is a legal transition, and an earlier plan stands.
+    #[test]
+    fn a_refinement_that_fails_leaves_the_earlier_plan_as_it_was() {
+        for reason in SessionReason::ALL {
+            for has_plan in [false, true] {
+                let next = SessionStatus::without_plan(*reason, has_plan);
+                assert!(SessionStatus::Planning.may_become(next), "{reason:?}");
+                let stands = has_plan && *reason != SessionReason::Deadline;
+                assert_eq!(next == SessionStatus::AwaitingConfirmation, stands, "{reason:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Planning sessions and the history of their plans (REQUIREMENTS P-103).
+//!
+//! A session is created, and refined, together with the run that plans: see
+//! [`InSession`](super::runs::InSession). The end of that run moves it on, in the same commit: see
+//! [`Fact::Planned`](super::commit::Fact::Planned). Everything else is written here, each by one conditional UPDATE.
+
+use std::sync::Arc;
+
+use super::BoxFuture;
+use super::claims::Claim;
+use super::records::{ListQuery, Page, QueryError, RecordError};
+use crate::domain::decision::Usage;
+use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
+use crate::domain::plan::{Change, Plan};
+use crate::domain::planning_session::{SessionReason, SessionStatus};
+
+/// The rows of planning sessions.
+pub trait PlanningSessions: Send + Sync {
+    /// A session; `None` when the tenant (or the given user) has no such session.
+    fn session<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        session: PlanningSessionId,
+    ) -> BoxFuture<'a, Result<Option<StoredSession>, QueryError>>;
+
+    /// The session of a run that plans, if it is one.
+    fn session_of(&self, run: RunId) -> BoxFuture<'_, Result<Option<PlanningSessionId>, QueryError>>;
+
+    /// A page of sessions, newest first. Fields to filter by: `status`, `user_id`, `repo_url`, `created_at`,
+    /// `deadline`.
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<StoredSession>, QueryError>>;
+
+    /// The versions of a session's plan after `after`, in order, at most `most`.
+    fn versions(
+        &self,
+        session: PlanningSessionId,
+        after: u32,
+        most: u32,
+    ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>>;
+
+    /// How many sessions of a user, and of all users, are not over.
+    fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>>;
+
+    /// Writes a version that a person edited, if the session waits for its confirmation with the version before it.
+    fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>>;
+
+    /// Cancels a session that is not over, and the run that works for it.
+    fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>>;
+
+    /// Ends the sessions whose deadline is not after `now_us`, and moves those on whose run has ended without doing so:
+    /// it was given up, or cancelled before a process took it. Handles at most `most` and returns how many.
+    fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
+}
+
+/// The sessions that are not over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenSessions {
+    /// Of the user.
+    pub of_user: u32,
+    /// Of all users of all tenants.
+    pub of_all: u32,
+}
+
+/// A session as its row stores it. Times are microseconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSession {
+    /// Its id.
+    pub id: PlanningSessionId,
+    /// Its user.
+    pub user: UserId,
+    /// Its status.
+    pub status: SessionStatus,
+    /// Why it ended without reaching its goal, with details for callers.
+    pub reason: Option<(SessionReason, Arc<str>)>,
+    /// The goal, in the user's own text.
+    pub prompt: Arc<str>,
+    /// The address of the repository.
+    pub repo_url: Arc<str>,
+    /// The deadline.
+    pub deadline_us: i64,
+    /// The number of the current version of its plan; 0 while there is none.
+    pub version: u32,
+    /// The current version of its plan.
+    pub plan: Plan,
+    /// What the author of the version says about it.
+    pub notes: PlanNotes,
+    /// The run that plans, or planned last.
+    pub run: RunId,
+    /// Why the last refinement made no new version; `None` if it did.
+    pub refinement_failed: Option<(SessionReason, Arc<str>)>,
+    /// The tokens of all its runs.
+    pub usage: Usage,
+    /// When it was created.
+    pub created_us: i64,
+    /// When it was last changed.
+    pub updated_us: i64,
+    /// When it ended.
+    pub completed_us: Option<i64>,
+}
+
+/// What the author of a plan says about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct PlanNotes {
+    /// The plan in a few sentences.
+    pub summary: String,
+    /// What it takes for granted.
+    pub assumptions: Vec<String>,
+    /// What may go wrong.
+    pub risks: Vec<String>,
+}
+
+/// One version of a session's plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanVersion {
+    /// 1, 2, 3 …
+    pub version: u32,
+    /// When it was written, in microseconds since the epoch.
+    pub at_us: i64,
+    /// Who asked for it: a user's or an approver's name.
+    pub by: Arc<str>,
+    /// How it came about.
+    pub kind: VersionKind,
+    /// The person's own text: the goal, or what to change.
+    pub why: Arc<str>,
+    /// How it differs from the version before.
+    pub changes: Vec<Change>,
+    /// Hex SHA-256 of the plan.
+    pub hash: Arc<str>,
+    /// The run that made it; `None` if a person edited it.
+    pub run: Option<RunId>,
+    /// The whole plan.
+    pub plan: Plan,
+}
+
+crate::domain::names::names! {
+    /// How a version of a plan came about.
+    VersionKind {
+        /// The first plan of the model.
+        Proposed = "proposed",
+        /// The model changed it, as a person asked.
+        Refined = "refined",
+        /// A person edited it.
+        Edited = "edited",
+    }
+}
+
+/// A plan that a run made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadePlan {
+    /// The plan.
+    pub plan: Plan,
+    /// What the model says about it.
+    pub notes: PlanNotes,
+    /// How it differs from the version before.
+    pub changes: Vec<Change>,
+    /// Who asked for it.
+    pub by: Arc<str>,
+    /// The person's own text: the goal, or what to change.
+    pub why: Arc<str>,
+}
+
+/// A version that a person edited.
+#[derive(Clone, Debug)]
+pub struct PlanEdit {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The version that was edited.
+    pub version: u32,
+    /// The new version. Its run is none, and its kind [`VersionKind::Edited`].
+    pub made: MadePlan,
+    /// The idempotency claim of the request.
+    pub claim: Option<Claim>,
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+}
+
+/// The cancellation of a session.
+#[derive(Clone, Debug)]
+pub struct SessionCancel {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// Who cancels it.
+    pub by: Arc<str>,
+    /// Why, in the person's own text.
+    pub why: Option<Arc<str>>,
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+}
+
+/// The result of a change of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Changed, now or by the same request before.
+    Yes,
+    /// Nothing was changed: the session's status and version now.
+    No(SessionStatus, u32),
+    /// The idempotency key was used with another body before.
+    Mismatch,
+    /// There is no such session.
+    NotFound,
+}
