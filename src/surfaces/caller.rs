@@ -61,6 +61,15 @@ impl Caller {
         }
     }
 
+    /// Whose objects the caller sees: a user their own; a service those of the user it names, or all of its tenant's.
+    #[must_use]
+    pub fn sees<'a>(&'a self, user: Option<&'a UserId>) -> Option<&'a UserId> {
+        match &self.identity {
+            Identity::User(own) => Some(own),
+            Identity::Service(_) => user,
+        }
+    }
+
     /// The user for whom this caller acts when it names `asked`.
     ///
     /// # Errors

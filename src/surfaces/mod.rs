@@ -10,6 +10,7 @@ pub mod chat;
 pub mod decisions;
 pub mod definitions;
 mod failure;
+pub mod planning;
 pub mod request;
 pub mod runs;
 pub mod sessions;

@@ -7,7 +7,7 @@ use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::engine::calls::{CallState, Calls};
 use crate::ports::runs::StoredRun;
 use crate::surfaces::StoreFailure;
-use crate::surfaces::caller::{Caller, Identity};
+use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::{ListQuery, Page};
 
 impl Runs {
@@ -16,7 +16,7 @@ impl Runs {
     /// # Errors
     /// There is no such run; the store is unavailable.
     pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, StoreFailure> {
-        let user = visible_to(caller, user);
+        let user = caller.sees(user);
         let found = self.agents.runs.get(&caller.tenant, user, run).await?;
         found.ok_or(StoreFailure::NotFound)
     }
@@ -39,7 +39,7 @@ impl Runs {
         query: ListQuery,
     ) -> Result<Page<AgentRun>, StoreFailure> {
         let query = ListQuery {
-            user: visible_to(caller, user).cloned(),
+            user: caller.sees(user).cloned(),
             ..query
         };
         Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
@@ -73,13 +73,5 @@ impl Runs {
     ) -> Result<StoredRun, StoreFailure> {
         self.get(caller, user, run).await?;
         self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)
-    }
-}
-
-/// A user sees their own runs; a service sees those of the user it names, or all of its tenant's.
-fn visible_to<'a>(caller: &'a Caller, user: Option<&'a UserId>) -> Option<&'a UserId> {
-    match &caller.identity {
-        Identity::User(own) => Some(own),
-        Identity::Service(_) => user,
     }
 }

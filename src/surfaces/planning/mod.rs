@@ -1,0 +1,171 @@
+//! The surface of planning sessions (REQUIREMENTS P): a user gives a goal, a repository and a deadline; gavel reads the
+//! repository, proposes a plan, and changes it in conversation.
+//!
+//! Every version that the model makes is an ordinary run of the agent `planner`. Code reads the repository first, and
+//! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
+
+mod error;
+mod repository;
+mod request;
+mod session;
+
+use std::sync::Arc;
+
+use chrono_tz::Tz;
+
+pub use self::error::PlanningError;
+pub use self::repository::{Repositories, RepositoryPattern};
+pub use self::session::{Reason, Refinement, Session, Version};
+use super::StoreFailure;
+use super::caller::Caller;
+use super::decisions::{ListQuery, Page};
+use super::definitions::Directory;
+use super::request::RequestMeta;
+use super::runs::{Begun, Runs};
+pub use crate::domain::plan::{Draft, DraftTask};
+use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::ports::planning::PlanningSessions;
+
+/// The longest prompt, in bytes (PLANNING.md section 11).
+pub const MAX_PROMPT: usize = 32 * 1024;
+
+/// The surface with everything it uses.
+pub struct Planning {
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
+    sessions: Arc<dyn PlanningSessions>,
+    settings: PlanningSettings,
+}
+
+/// How planning sessions behave (`planning.*`).
+#[derive(Clone, Debug)]
+pub struct PlanningSettings {
+    /// The repositories that sessions may use.
+    pub repositories: Repositories,
+    /// How far ahead a deadline may be, in hours.
+    pub max_hours: u32,
+    /// The most sessions of a user that are not over.
+    pub sessions_per_user: u32,
+    /// The most sessions that are not over.
+    pub sessions: u32,
+}
+
+/// `startPlanning` (P-F1).
+#[derive(Clone, Debug)]
+pub struct StartPlanning {
+    /// The goal.
+    pub prompt: String,
+    /// `https://HOST/OWNER/REPO`.
+    pub repo_url: String,
+    /// RFC 3339, with an offset.
+    pub deadline: String,
+    /// The user's time zone, if the caller named it.
+    pub time_zone: Option<Tz>,
+    /// True if the caller does not wait for the plan.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// `refinePlan` (P-F2).
+#[derive(Clone, Debug)]
+pub struct RefinePlan {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// What to change.
+    pub refinement_prompt: String,
+    /// True if the caller does not wait for the plan.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// A plan that a person edited.
+#[derive(Clone, Debug)]
+pub struct EditPlan {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The version that was edited.
+    pub version: u32,
+    /// The new version.
+    pub draft: Draft,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// A session whose run has begun.
+#[derive(Debug)]
+pub struct BegunPlanning {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The run that plans.
+    pub begun: Begun,
+}
+
+impl Planning {
+    /// Builds the surface.
+    #[must_use]
+    pub fn new(
+        runs: Arc<Runs>,
+        directory: Arc<Directory>,
+        sessions: Arc<dyn PlanningSessions>,
+        settings: PlanningSettings,
+    ) -> Self {
+        Self {
+            runs,
+            directory,
+            sessions,
+            settings,
+        }
+    }
+
+    /// A session of the user.
+    ///
+    /// # Errors
+    /// There is no such session; the store is unavailable.
+    pub async fn session(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<Session, StoreFailure> {
+        let found = self.sessions.session(&caller.tenant, caller.sees(user), session).await?;
+        let stored = found.ok_or(StoreFailure::NotFound)?;
+        Ok(Session::of(stored, self.runs.now_us()))
+    }
+
+    /// A page of sessions, newest first.
+    ///
+    /// # Errors
+    /// The query is invalid; the store is unavailable.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        query: ListQuery,
+    ) -> Result<Page<Session>, StoreFailure> {
+        let query = ListQuery {
+            user: caller.sees(user).cloned(),
+            ..query
+        };
+        let now_us = self.runs.now_us();
+        let page = self.sessions.list(&caller.tenant, &query).await?;
+        Ok(page.map(|stored| Session::of(stored, now_us)))
+    }
+
+    /// The versions of a session's plan after `after`, in order, at most `most`.
+    ///
+    /// # Errors
+    /// There is no such session; the store is unavailable.
+    pub async fn versions(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+        (after, most): (u32, u32),
+    ) -> Result<Vec<Version>, StoreFailure> {
+        self.session(caller, user, session).await?;
+        let versions = self.sessions.versions(session, after, most).await?;
+        Ok(versions.into_iter().map(Version::from).collect())
+    }
+}

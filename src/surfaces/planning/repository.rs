@@ -1,0 +1,197 @@
+//! The address of a repository, and which repositories planning may use (`planning.repositories`).
+
+use std::fmt;
+
+use globset::{GlobBuilder, GlobMatcher};
+use url::Url;
+
+use crate::domain::ids::TenantId;
+
+/// A repository on the configured host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// Its owner.
+    pub owner: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+/// Which repositories planning may use, and where they are.
+#[derive(Clone, Debug)]
+pub struct Repositories {
+    /// `github.url`.
+    host: Url,
+    /// `None`: every repository, since nobody is authenticated.
+    allowed: Option<Vec<RepositoryPattern>>,
+}
+
+/// A pattern of `planning.repositories`: `OWNER/REPO`, with `*` within each, and `TENANT:` before it for a single
+/// tenant. Case is ignored, as GitHub ignores it.
+#[derive(Clone, Debug)]
+pub struct RepositoryPattern {
+    tenant: Option<TenantId>,
+    name: GlobMatcher,
+}
+
+impl RepositoryPattern {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const ALLOWED: &str = "OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant";
+        let (tenant, name) = match text.rsplit_once(':') {
+            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|error| error.to_string())?), name),
+            None => (None, text),
+        };
+        let parts: Vec<_> = name.split('/').collect();
+        let is_name = |part: &&str| !part.is_empty() && part.chars().all(|c| is_of_name(c) || c == '*');
+        if parts.len() != 2 || !parts.iter().all(is_name) {
+            return Err(ALLOWED.to_owned());
+        }
+        let glob = GlobBuilder::new(name).literal_separator(true).case_insensitive(true).build();
+        let name = glob.map_err(|_| ALLOWED.to_owned())?.compile_matcher();
+        Ok(Self { tenant, name })
+    }
+
+    fn matches(&self, tenant: &TenantId, repository: &Repository) -> bool {
+        let of_tenant = self.tenant.as_ref().is_none_or(|own| own == tenant);
+        of_tenant && self.name.is_match(repository.to_string())
+    }
+}
+
+impl Repositories {
+    /// On the host of `github.url`. `allowed` is `None` with `auth.mode = none`.
+    #[must_use]
+    pub const fn new(host: Url, allowed: Option<Vec<RepositoryPattern>>) -> Self {
+        Self { host, allowed }
+    }
+
+    /// Parses the address of a repository. An address with a user name or a password is not repeated in the error.
+    ///
+    /// # Errors
+    /// The value found and what is allowed.
+    pub fn parse(&self, text: &str) -> Result<Repository, String> {
+        let host = self.host.as_str().trim_end_matches('/');
+        let allowed = format!("allowed: {host}/OWNER/REPO");
+        let Ok(url) = Url::parse(text) else {
+            return Err(format!("is no address; {allowed}"));
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(format!("contains a user name or a password; {allowed}"));
+        }
+        let wrong = || format!("is {text:?}; {allowed}");
+        let same_host = url.scheme() == self.host.scheme()
+            && url.host() == self.host.host()
+            && url.port_or_known_default() == self.host.port_or_known_default();
+        if !same_host || url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong());
+        }
+        let path = url.path().trim_start_matches('/');
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let (owner, name) = path.split_once('/').ok_or_else(wrong)?;
+        let name = name.strip_suffix(".git").unwrap_or(name);
+        let is_name = |text: &str, most: usize| {
+            (1..=most).contains(&text.len()) && text.chars().all(is_of_name) && text != "." && text != ".."
+        };
+        match is_name(owner, 39) && is_name(name, 100) {
+            true => Ok(Repository {
+                owner: owner.to_owned(),
+                name: name.to_owned(),
+            }),
+            false => Err(wrong()),
+        }
+    }
+
+    /// May the tenant's sessions use the repository?
+    #[must_use]
+    pub fn allow(&self, tenant: &TenantId, repository: &Repository) -> bool {
+        let matches = |patterns: &Vec<RepositoryPattern>| patterns.iter().any(|one| one.matches(tenant, repository));
+        self.allowed.as_ref().is_none_or(matches)
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn github(allowed: Option<&[&str]>) -> Repositories {
+        let allowed = allowed.map(|all| all.iter().map(|one| RepositoryPattern::parse(one).unwrap()).collect());
+        Repositories::new(Url::parse("https://github.com").unwrap(), allowed)
+    }
+
+    /// P-F1: the usual spellings of an address are one repository.
+    #[test]
+    fn an_address_names_its_repository() {
+        for text in [
+            "https://github.com/acme/dates",
+            "https://github.com/acme/dates/",
+            "https://github.com/acme/dates.git",
+            "https://GitHub.com:443/acme/dates",
+        ] {
+            assert_eq!(github(None).parse(text).unwrap().to_string(), "acme/dates", "{text}");
+        }
+    }
+
+    /// Nothing but an address on the configured host is accepted, and a password is not repeated.
+    #[test]
+    fn another_address_is_refused_and_its_password_is_not_repeated() {
+        for text in [
+            "",
+            "acme/dates",
+            "http://github.com/acme/dates",
+            "https://github.com",
+            "https://github.com/acme",
+            "https://github.com/acme/dates/tree/main",
+            "https://github.com/acme/dates?x=1",
+            "https://github.com/acme/dates#readme",
+            "https://github.com/../dates",
+            "https://github.com/acme/..",
+            "https://github.com/acme/%2e%2e",
+            "https://github.com.example.org/acme/dates",
+            "https://example.org/acme/dates",
+            "ssh://git@github.com/acme/dates",
+            "git@github.com:acme/dates",
+            "file:///acme/dates",
+            "https://github.com:8443/acme/dates",
+        ] {
+            let error = github(None).parse(text).unwrap_err();
+            assert!(error.ends_with("allowed: https://github.com/OWNER/REPO"), "{text}: {error}");
+        }
+        for text in ["https://ann:hunter2@github.com/acme/dates", "https://hunter2@github.com/acme/dates"] {
+            let error = github(None).parse(text).unwrap_err();
+            assert!(!error.contains("hunter2") && error.contains("user name or a password"), "{error}");
+        }
+    }
+
+    /// One service token must not lend every user all that it can see.
+    #[test]
+    fn only_the_configured_repositories_are_allowed_and_only_for_their_tenant() {
+        let repositories = github(Some(&["acme/*", "Umbrella/da*s", "t2:other/one"]));
+        let tenant = |name: &str| TenantId::parse(name).unwrap();
+        let allows = |of: &str, name: &str| {
+            let url = format!("https://github.com/{name}");
+            repositories.allow(&tenant(of), &repositories.parse(&url).unwrap())
+        };
+        assert!(allows("default", "acme/dates") && allows("default", "ACME/x") && allows("default", "umbrella/dates"));
+        assert!(!allows("default", "acme2/dates") && !allows("default", "umbrella/dat"));
+        assert!(allows("t2", "other/one") && !allows("default", "other/one"));
+        assert!(!github(Some(&[])).allow(&tenant("default"), &repositories.parse("https://github.com/a/b").unwrap()));
+        assert!(github(None).allow(&tenant("default"), &repositories.parse("https://github.com/a/b").unwrap()));
+        for wrong in ["", "acme", "acme/dates/x", "/x", "acme/", "a b/c", "t:acme"] {
+            assert!(RepositoryPattern::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
