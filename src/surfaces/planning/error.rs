@@ -28,7 +28,7 @@ pub enum PlanningError {
         setting: &'static str,
     },
     /// The session is not in a state for this request: its status, and the current version of its plan.
-    #[error("the session is {}, with version {1} of its plan", .0.as_str())]
+    #[error("the session is {}, with version {} of its plan", .0.as_str(), .1)]
     Moved(SessionStatus, u32),
     /// The deadline of the session has passed: this time, in microseconds since the epoch.
     #[error("the deadline of the session has passed")]
