@@ -33,7 +33,7 @@ use crate::surfaces::caller::Caller;
 use crate::surfaces::request::{Claim, RequestMeta};
 use crate::surfaces::runs::{Begun, Resume, RunError};
 
-const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 page! {
     /// A page of runs.
