@@ -5,6 +5,7 @@
 //! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
 
 mod error;
+mod opening;
 mod repository;
 mod request;
 mod session;
@@ -22,8 +23,8 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
-pub use crate::domain::plan::{Draft, DraftTask};
 use crate::domain::ids::{PlanningSessionId, UserId};
+pub use crate::domain::plan::{Draft, DraftTask};
 use crate::ports::planning::PlanningSessions;
 
 /// The longest prompt, in bytes (PLANNING.md section 11).
@@ -129,7 +130,10 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
     ) -> Result<Session, StoreFailure> {
-        let found = self.sessions.session(&caller.tenant, caller.sees(user), session).await?;
+        let found = self
+            .sessions
+            .session(&caller.tenant, caller.sees(user), session)
+            .await?;
         let stored = found.ok_or(StoreFailure::NotFound)?;
         Ok(Session::of(stored, self.runs.now_us()))
     }
