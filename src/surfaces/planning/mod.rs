@@ -6,7 +6,6 @@
 
 mod error;
 mod opening;
-mod repository;
 mod request;
 mod session;
 
@@ -15,7 +14,6 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 pub use self::error::PlanningError;
-pub use self::repository::{Repositories, RepositoryPattern};
 pub use self::session::{Reason, Refinement, Session, Version};
 use super::StoreFailure;
 use super::caller::Caller;
@@ -25,6 +23,7 @@ use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
 use crate::domain::ids::{PlanningSessionId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
+pub use crate::domain::repository::{Repositories, RepositoryPattern};
 use crate::ports::planning::PlanningSessions;
 
 /// The longest prompt, in bytes (PLANNING.md section 11).

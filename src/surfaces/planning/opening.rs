@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::repository::Repository;
+use crate::domain::repository::Repository;
 use crate::engine::opening::{Opening, Read, Shown};
 
 /// The planner's first message for a new session.

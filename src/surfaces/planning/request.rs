@@ -8,13 +8,13 @@ use chrono::DateTime;
 use serde_json::{Map, Value, json};
 
 use super::opening::{FIRST, REFINED, opening};
-use super::repository::Repository;
 use super::{BegunPlanning, EditPlan, MAX_PROMPT, Planning, PlanningError, RefinePlan, Session, StartPlanning};
 use crate::domain::definition::Approval;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
 use crate::domain::plan::{self, Plan, difference};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::policy::PLANNING;
+use crate::domain::repository::Repository;
 use crate::domain::time::rfc3339;
 use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;
@@ -27,9 +27,9 @@ use crate::surfaces::runs::{Begin, Origin, RunError};
 use crate::surfaces::{OutcomeUnknown, StoreFailure};
 
 /// The agent that plans.
-pub const PLANNER: &str = "planner";
+const PLANNER: &str = "planner";
 /// The agent that works on tasks; its tools are those that a task may name.
-pub const TASK_WORKER: &str = "task_worker";
+const TASK_WORKER: &str = "task_worker";
 /// A deadline is at least this far ahead.
 const LEAST: Duration = Duration::from_secs(10);
 /// The most versions whose texts a refinement sees.

@@ -5,7 +5,7 @@ use std::fmt;
 use globset::{GlobBuilder, GlobMatcher};
 use url::Url;
 
-use crate::domain::ids::TenantId;
+use super::ids::TenantId;
 
 /// A repository on the configured host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl RepositoryPattern {
     pub fn parse(text: &str) -> Result<Self, String> {
         const ALLOWED: &str = "OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant";
         let (tenant, name) = match text.rsplit_once(':') {
-            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|error| error.to_string())?), name),
+            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|_| ALLOWED)?), name),
             None => (None, text),
         };
         let parts: Vec<_> = name.split('/').collect();
