@@ -578,17 +578,6 @@ fn settings_of_an_unused_mode_cause_a_warning() {
     insta::assert_snapshot!(env(&given).resolved().warnings.join("\n"));
 }
 
-/// A setting without an effect so far is reported, but only if it is given.
-#[test]
-fn settings_without_an_effect_cause_a_warning() {
-    let token = toml("[github]\ntoken = \"t\"").resolved();
-    assert_eq!(
-        token.warnings,
-        ["github.token is given, but this version does not use it yet"]
-    );
-    assert_eq!(Given::default().resolved().warnings, [""; 0]);
-}
-
 #[test]
 fn hashed_records_need_a_key() {
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash")]).refusal());
