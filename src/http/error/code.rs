@@ -89,18 +89,18 @@ codes! {
     RunInProgress = "run_in_progress", 409;
     /// The steps of the run are exhausted, counted over all its resumes.
     StepLimitExceeded = "step_limit_exceeded", 409;
-    /// The deadline of the run or the planning session has passed.
-    DeadlinePassed = "deadline_passed", 409;
-    /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
-    CallsInDoubt = "calls_in_doubt", 409;
     /// A version of the plan is being made; wait for it, or cancel the session.
     PlanInProgress = "plan_in_progress", 409;
-    /// The plan was confirmed and cannot be changed by hand any more.
+    /// The plan was confirmed, so it can no longer be changed by hand.
     PlanLocked = "plan_locked", 409;
     /// Another version of the plan is current; `planVersion` names it.
     PlanChanged = "plan_changed", 409;
     /// The planning session has ended.
     SessionOver = "session_over", 409;
+    /// The deadline of the run or the planning session has passed.
+    DeadlinePassed = "deadline_passed", 409;
+    /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
+    CallsInDoubt = "calls_in_doubt", 409;
     /// The current version of the agent is not the one in `If-Match`.
     VersionConflict = "version_conflict", 412;
     /// The body exceeds its size limit.

@@ -91,7 +91,8 @@ pub(in crate::http) async fn edit(state: Data<State>, request: HttpRequest, payl
 
 /// Cancels a planning session.
 ///
-/// Its run ends, and nothing of its plan is executed. Plan and history remain readable.
+/// Its run ends, and nothing more is done. Plan and history remain readable. A session that has ended remains unchanged,
+/// so the request can be sent again.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{id}/cancel",
@@ -106,10 +107,8 @@ pub(in crate::http) async fn edit(state: Data<State>, request: HttpRequest, payl
             example = json!({"reason": "The repository moves next week."})
         ))
     ),
-    responses((status = 200, description = "The cancelled session.", body = Session)),
-    extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::NotFound, Code::SessionOver, Code::OutcomeUnrecorded
-    ])))
+    responses((status = 200, description = "The session, which has ended.", body = Session)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::OutcomeUnrecorded])))
 )]
 pub(in crate::http) async fn cancel(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::CancelPlanning));

@@ -2,9 +2,9 @@
 
 use actix_web::http::header;
 
-use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
+use crate::http::runs::session_moved;
 use crate::http::{State, headers};
 use crate::surfaces::planning::{BegunPlanning, PlanningError};
 use crate::surfaces::runs::RunError;
@@ -35,7 +35,7 @@ impl From<PlanningError> for Error {
                 ),
             )
             .headers([(header::RETRY_AFTER, headers::seconds(RETRY_AFTER))]),
-            PlanningError::Moved(status, version) => moved(status, version),
+            PlanningError::Moved(status, version) => session_moved(status, version),
             PlanningError::DeadlinePassed(at_us) => ProblemParts::new(
                 Code::DeadlinePassed,
                 format!(
@@ -45,40 +45,6 @@ impl From<PlanningError> for Error {
             ),
         };
         parts.into()
-    }
-}
-
-/// The session is in this status, and this is the current version of its plan.
-fn moved(status: SessionStatus, version: u32) -> ProblemParts {
-    match status {
-        SessionStatus::Planning => ProblemParts::new(
-            Code::PlanInProgress,
-            "A version of this plan is being made. Send the request again when the session is AWAITING_CONFIRMATION, \
-             or cancel the session.",
-        ),
-        SessionStatus::Executing => ProblemParts::new(
-            Code::PlanLocked,
-            "The plan was confirmed and is being executed, so it cannot be changed by hand. Start a new session, or \
-             cancel this one.",
-        ),
-        SessionStatus::AwaitingConfirmation => ProblemParts::new(
-            Code::PlanChanged,
-            format!(
-                "Version {version} of the plan is the current one. Read it, and send the request again for that \
-                 version."
-            ),
-        )
-        .plan_version(version),
-        SessionStatus::Completed
-        | SessionStatus::Failed
-        | SessionStatus::DeadlineExceeded
-        | SessionStatus::Cancelled => ProblemParts::new(
-            Code::SessionOver,
-            format!(
-                "The session has ended with status {}; start a new one. Its plan and history remain readable.",
-                status.as_str()
-            ),
-        ),
     }
 }
 
@@ -103,6 +69,7 @@ pub(super) fn unreadable(state: &State, begun: &BegunPlanning, error: PlanningEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::planning_session::SessionStatus;
 
     fn told(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
         let Error::Problem(parts) = Error::from(error) else {
@@ -126,11 +93,14 @@ mod tests {
                 SessionStatus::Planning => "plan_in_progress",
                 SessionStatus::Executing => "plan_locked",
                 SessionStatus::AwaitingConfirmation => "plan_changed",
-                _ => "session_over",
+                SessionStatus::DeadlineExceeded => "deadline_passed",
+                SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => "session_over",
             };
             assert_eq!((http, code), (409, expected), "{status:?}");
             assert_eq!(version, (expected == "plan_changed").then_some(4), "{status:?}");
-            let says_what_to_do = ["again", "Start", "start"].iter().any(|word| detail.contains(word));
+            let says_what_to_do = ["Send the request again", "send the request again", "Start a new"]
+                .iter()
+                .any(|words| detail.contains(words));
             assert!(says_what_to_do, "{detail}");
             assert!(
                 expected != "session_over" || detail.contains(status.as_str()),

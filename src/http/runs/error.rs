@@ -3,6 +3,7 @@
 use actix_web::http::header;
 
 use crate::domain::agent_run::InDoubtCall;
+use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers;
@@ -37,6 +38,7 @@ impl From<RunError> for Error {
                 ),
             )
             .about(run),
+            RunError::SessionMoved(status, version) => session_moved(status, version),
             RunError::NotPaused(status) => ProblemParts::new(
                 Code::NotPaused,
                 format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
@@ -65,6 +67,42 @@ impl From<RunError> for Error {
             .places(calls.iter().map(in_doubt).collect()),
         };
         parts.into()
+    }
+}
+
+/// A planning session does not accept a request in this status, with this current version of its plan.
+pub(in crate::http) fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
+    match status {
+        SessionStatus::Planning => ProblemParts::new(
+            Code::PlanInProgress,
+            "A version of this plan is being made. Send the request again when the session is AWAITING_CONFIRMATION, \
+             or cancel the session.",
+        ),
+        SessionStatus::AwaitingConfirmation => ProblemParts::new(
+            Code::PlanChanged,
+            format!(
+                "Version {version} of the plan is the current one. Read it, and send the request again for that \
+                 version."
+            ),
+        )
+        .plan_version(version),
+        SessionStatus::Executing => ProblemParts::new(
+            Code::PlanLocked,
+            "The plan was confirmed and is being executed, so it can no longer be changed by hand. Start a new \
+             session, or cancel this one.",
+        ),
+        SessionStatus::DeadlineExceeded => ProblemParts::new(
+            Code::DeadlinePassed,
+            "The deadline of this session has passed. Start a new session.",
+        ),
+        SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => ProblemParts::new(
+            Code::SessionOver,
+            format!(
+                "The session has ended with status {}. Start a new session; plan and history of this one remain \
+                 readable.",
+                status.as_str()
+            ),
+        ),
     }
 }
 

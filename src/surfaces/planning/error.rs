@@ -1,6 +1,7 @@
 //! Why a request about a planning session failed.
 
 use crate::domain::planning_session::SessionStatus;
+use crate::ports::records::QueryError;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::request::FieldError;
 use crate::surfaces::runs::RunError;
@@ -38,6 +39,12 @@ pub enum PlanningError {
 impl PlanningError {
     pub(super) fn invalid(errors: Vec<FieldError>) -> Self {
         Self::Run(RunError::Invalid(errors))
+    }
+}
+
+impl From<QueryError> for PlanningError {
+    fn from(error: QueryError) -> Self {
+        Self::Run(error.into())
     }
 }
 

@@ -5,6 +5,7 @@
 //! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
 
 mod error;
+mod opening;
 mod request;
 mod session;
 
