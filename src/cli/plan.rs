@@ -18,9 +18,13 @@ mod text;
 mod watch;
 
 use super::exit::Exit;
+use super::gavel::Gavel;
 use super::talk;
 use crate::config::Flags;
-use crate::domain::ids::PlanningSessionId;
+use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
+
+/// The agent that plans.
+const PLANNER: &str = "planner";
 
 /// The commands of `gavel plan`.
 #[derive(Debug, clap::Subcommand)]
@@ -70,4 +74,11 @@ impl Command {
 /// Parses a session id argument.
 fn id(text: &str) -> Result<PlanningSessionId, &'static str> {
     PlanningSessionId::parse(text).ok_or("a session's id is a UUID; `gavel plan list` shows them")
+}
+
+/// Waits until the MCP servers that planning needs are connected; a remote gavel has connected its own.
+async fn connect_servers(gavel: &Gavel) -> anyhow::Result<()> {
+    gavel
+        .connect_servers_of(&ProjectId::parse(DEFAULT_PROJECT)?, PLANNER)
+        .await
 }

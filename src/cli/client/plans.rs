@@ -107,6 +107,15 @@ impl Session {
         self.known_status() == Some(SessionStatus::Planning)
     }
 
+    /// Whether no status follows.
+    pub(in crate::cli) fn has_ended(&self) -> bool {
+        use SessionStatus::{Cancelled, Completed, DeadlineExceeded, Failed};
+        matches!(
+            self.known_status(),
+            Some(Completed | Failed | DeadlineExceeded | Cancelled)
+        )
+    }
+
     /// Whether there is a plan that the user can change.
     pub(in crate::cli) fn is_open(&self) -> bool {
         self.known_status() == Some(SessionStatus::AwaitingConfirmation)

@@ -53,7 +53,9 @@ impl Talk for Args {
         }
         output::line(&match session.known_status() {
             Some(SessionStatus::Cancelled) => format!("session {} is cancelled", self.id),
-            Some(status) if status.is_over() => format!("session {} had already ended: {}", self.id, status.as_str()),
+            Some(status) if session.has_ended() => {
+                format!("session {} had already ended: {}", self.id, status.as_str())
+            }
             _ => format!(
                 "session {} will be cancelled when its work has stopped; `gavel plan watch{} {}` shows its end",
                 self.id,

@@ -47,8 +47,8 @@ Examples:
   gavel plan edit --file plan.json --if-version 2 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
 
 The text has summary, tasks, assumptions and risks. A task keeps its id; a new task has none. The order of the tasks is \
-the order of the work. The plan is checked like one of the model's. If it has errors, or if somebody else changed the \
-plan in between, nothing is changed and your text is kept.";
+the order of the work. The plan is checked like one of the model's. If it has errors, or if the plan was changed in \
+between, nothing is changed and your text is kept.";
 
 /// What became of an edit.
 pub(super) enum Edited {

@@ -50,7 +50,6 @@ impl Talk for Args {
 }
 
 fn row(session: &Session) -> Vec<String> {
-    let has_ended = session.known_status().is_some_and(SessionStatus::is_over);
     vec![
         at(&session.updated_at),
         session.session_id.clone(),
@@ -59,7 +58,7 @@ fn row(session: &Session) -> Vec<String> {
             0 => "-".to_owned(),
             version => format!("{version} ({})", session.plan.len()),
         },
-        match has_ended {
+        match session.has_ended() {
             true => "-".to_owned(),
             false => text::length(session.time_left_ms),
         },

@@ -1,15 +1,12 @@
 //! `gavel plan refine`.
 
 use super::follow::{Followed, Showing, failed_refinement, refined, session, tell};
-use super::{STATUSES, conversation, id, text};
+use super::{STATUSES, connect_servers, conversation, id, text};
 use crate::app::Work;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::output;
-use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
-
-/// The agent whose MCP servers planning needs.
-const PLANNER: &str = "planner";
+use crate::domain::ids::PlanningSessionId;
 
 /// Options of `gavel plan refine`.
 #[derive(Debug, clap::Args)]
@@ -49,9 +46,7 @@ impl Talk for Args {
             return Err(Usage("say what to change, or use a terminal for a conversation".to_owned()).into());
         }
         let before = session(gavel, &self.place, self.id).await?;
-        if let Some(project) = ProjectId::parse(DEFAULT_PROJECT).ok().filter(|_| self.place.server.is_none()) {
-            gavel.connect_servers_of(&project, PLANNER).await?;
-        }
+        connect_servers(gavel).await?;
         if is_blank {
             return conversation::hold(gavel, &self.place, before, self.showing).await;
         }

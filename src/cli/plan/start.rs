@@ -4,17 +4,13 @@ use chrono::Utc;
 
 use super::deadline::Deadline;
 use super::follow::{Followed, OnApproval, Showing, follow, tell};
-use super::{STATUSES, conversation};
+use super::{STATUSES, connect_servers, conversation};
 use crate::app::Work;
 use crate::cli::client::{Answer, NewSession, Session};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
-
-/// The agent whose MCP servers planning needs.
-const PLANNER: &str = "planner";
 
 /// Options of `gavel plan start`.
 #[derive(Debug, clap::Args)]
@@ -88,9 +84,7 @@ async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Answer<Session>> {
     if prompt.trim().is_empty() {
         return Err(Usage("the goal is blank; say what must be reached".to_owned()).into());
     }
-    if let Some(project) = ProjectId::parse(DEFAULT_PROJECT).ok().filter(|_| args.place.server.is_none()) {
-        gavel.connect_servers_of(&project, PLANNER).await?;
-    }
+    connect_servers(gavel).await?;
     let new = NewSession {
         prompt,
         repo_url: args.repo.clone(),

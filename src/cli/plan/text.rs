@@ -4,7 +4,6 @@
 use crate::cli::client::{Change, Session, Task};
 use crate::cli::output::{count, printable};
 use crate::cli::table::single_line;
-use crate::domain::planning_session::SessionStatus;
 
 /// The column where the values of a task begin.
 const INDENT: usize = 12;
@@ -33,11 +32,10 @@ pub(super) fn head(session: &Session) -> String {
         version => vec![format!("Plan {version}"), count(session.plan.len() as u64, "task")],
     };
     parts.push(format!("session {}", single_line(&session.session_id)));
-    let status = session.known_status();
-    if status != Some(SessionStatus::AwaitingConfirmation) {
+    if !session.is_open() {
         parts.push(single_line(&session.status));
     }
-    if !status.is_some_and(SessionStatus::is_over) {
+    if !session.has_ended() {
         parts.push(format!("{} left", length(session.time_left_ms)));
     }
     parts.join(" · ")
