@@ -589,6 +589,49 @@ fn settings_without_an_effect_cause_a_warning() {
     assert_eq!(Given::default().resolved().warnings, [""; 0]);
 }
 
+/// One service token must not lend every user all that it can see, so a wrong pattern stops the start.
+#[test]
+fn repositories_of_planning_are_patterns_and_each_wrong_one_is_named() {
+    let file = "[planning]\nrepositories = [\n \"acme/*\",\n \"t2:other/one\",\n]\nmax_hours = 24\n";
+    let planning = toml(file).config().planning;
+    assert_eq!((planning.repositories.len(), planning.max_hours), (2, 24));
+    assert_eq!((planning.sessions_per_user, planning.sessions), (3, 20));
+    let from_environment = env(&[("GAVEL_PLANNING_REPOSITORIES", "acme/*, t2:other/one")]).config();
+    assert_eq!(from_environment.planning.repositories.len(), 2);
+    let wrong = toml("[planning]\nrepositories = [\n \"acme\",\n \"acme/x\",\n \"a b/c\",\n]\n").refusal();
+    for (line, value) in [(3, "acme"), (5, "a b/c")] {
+        assert!(
+            wrong.contains(&format!("etc/gavel.toml:{line}: planning.repositories.")),
+            "{wrong}"
+        );
+        assert!(wrong.contains(&format!("{value:?}: give OWNER/REPO")), "{wrong}");
+    }
+    let number = toml("[planning]\nrepositories = 7\n").refusal();
+    assert!(number.contains("give a list of OWNER/REPO"), "{number}");
+}
+
+/// The address is compared with those that users give, so it has nothing but scheme, host and port.
+#[test]
+fn the_address_of_github_has_no_path() {
+    assert_eq!(
+        Given::default().config().planning.github.as_str(),
+        "https://github.com/"
+    );
+    let own = env(&[("GITHUB_URL", "https://github.example.org/")]).config();
+    assert_eq!(own.planning.github.as_str(), "https://github.example.org/");
+    for wrong in [
+        "github.com",
+        "https://ann:pw@github.com",
+        "https://github.com/acme",
+        "ssh://github.com",
+    ] {
+        assert!(
+            env(&[("GITHUB_URL", wrong)]).refusal().contains("github.url"),
+            "{wrong}"
+        );
+    }
+}
+
 #[test]
 fn hashed_records_need_a_key() {
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash")]).refusal());

@@ -28,6 +28,7 @@ mod load;
 mod logs;
 mod model;
 mod origin;
+mod planning;
 mod read;
 mod records;
 mod reference;
@@ -53,6 +54,7 @@ pub use flags::Flags;
 pub use logs::{LogFormat, Logs, Otlp};
 pub use model::{GoogleEnvironment, ModelConfig, ModelTimeouts, Provider};
 pub use origin::Origin;
+pub use planning::Planning;
 pub use records::Content;
 pub use reference::reference;
 pub use secret::masked_url;
@@ -95,6 +97,8 @@ pub struct Config {
     pub runs: Runs,
     /// Login sessions of the console.
     pub console: Console,
+    /// Planning sessions.
+    pub planning: Planning,
     /// What records keep of message content.
     pub records: Content,
     /// The keys of the audit chain.
@@ -213,6 +217,7 @@ impl Config {
         let approvals_expire = read.parse("approvals.expire_hours", values::hours);
         let session_lasts = read.parse("console.session_hours", values::hours);
         let session_idle = read.parse("console.idle_hours", values::hours);
+        let planning = planning::read(&mut read);
         let records = records::read(&mut read);
         let audit = audit::read(&mut read);
         let identity_secret = read.parse("identity_secret", values::signing_secret);
@@ -255,6 +260,7 @@ impl Config {
                     lasts: session_lasts?,
                     idle: session_idle?,
                 },
+                planning: planning?,
                 records: records?,
                 audit,
                 identity_secret,

@@ -7,6 +7,8 @@ use self::setting::setting;
 pub use self::setting::{Secrecy, Setting};
 
 const HOURS: &str = "a number of hours over 0, up to 8760";
+const WHOLE_HOURS: &str = "a whole number of hours from 1 to 8760";
+const MANY: &str = "a whole number from 1 to 1000000";
 const SECONDS: &str = "seconds above 0 and up to 3600, such as 2 or 0.5";
 const BASE: &str = "scheme, host and port only, such as https://gateway.internal:8443 (the path is appended)";
 const SIGNING: &str = "at least 32 bytes (openssl rand -hex 32 makes one)";
@@ -173,6 +175,35 @@ pub const SETTINGS: &[Setting] = &[
     )
     .default("1"),
     setting(
+        "planning.repositories",
+        &["GAVEL_PLANNING_REPOSITORIES"],
+        "a list of OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant (in the environment \
+         separated by commas)",
+        "The repositories that planning sessions may use.",
+    )
+    .absent("none; with auth.mode = none every repository"),
+    setting(
+        "planning.max_hours",
+        &["GAVEL_PLANNING_MAX_HOURS"],
+        WHOLE_HOURS,
+        "How far ahead the deadline of a planning session may be.",
+    )
+    .default("168"),
+    setting(
+        "planning.sessions_per_user",
+        &["GAVEL_PLANNING_SESSIONS_PER_USER"],
+        MANY,
+        "Planning sessions of one user that have not ended; further ones are refused with 429.",
+    )
+    .default("3"),
+    setting(
+        "planning.sessions",
+        &["GAVEL_PLANNING_SESSIONS"],
+        MANY,
+        "Planning sessions of all users that have not ended; further ones are refused with 429.",
+    )
+    .default("20"),
+    setting(
         "identity_secret",
         &["GAVEL_IDENTITY_SECRET"],
         SIGNING,
@@ -255,6 +286,13 @@ pub const SETTINGS: &[Setting] = &[
         "For the GitHub tools. This version does not use it yet.",
     )
     .secret(),
+    setting(
+        "github.url",
+        &["GITHUB_URL"],
+        "scheme, host and port only, such as https://github.example.org",
+        "GitHub's address in a browser; planning sessions accept only its repositories.",
+    )
+    .default("https://github.com"),
     setting(
         "auth.mode",
         &["GAVEL_AUTH_MODE"],

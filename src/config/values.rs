@@ -97,6 +97,10 @@ pub(super) fn hours(text: &str) -> Option<Duration> {
     (!time.is_zero() && time <= Duration::from_secs(8760 * 3600)).then_some(time)
 }
 
+pub(super) fn whole_hours(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|hours| (1..=8760).contains(hours))
+}
+
 pub(super) fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.parse().ok()?;
     let time = Duration::try_from_secs_f64(seconds).ok()?;

@@ -70,7 +70,7 @@ impl SessionStatus {
         )
     }
 
-    /// Whether the session is over. No status follows.
+    /// Whether the session has ended. No status follows.
     #[must_use]
     pub const fn is_over(self) -> bool {
         match self {

@@ -72,15 +72,7 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
         Some((call, step, round)) => {
             let past_deadline = limits.is_past_deadline(elapsed);
             let Some(result) = call.result() else {
-                let this = vec![call.proposed];
-                return match (call.was_started(), call.was_approved(), call.awaits_approval()) {
-                    (true, ..) => Next::Recover(this),
-                    // An answer that refuses the step is its result, also after the deadline.
-                    (false, Some(false), _) => Next::Act(this),
-                    (false, ..) if past_deadline => Next::End(Ending::PAST_DEADLINE),
-                    (false, _, true) => Next::Suspend(vec![call.id()]),
-                    (false, _, false) => Next::Act(this),
-                };
+                return unfinished_step(call, past_deadline);
             };
             let done = match &result.outcome {
                 Ok(data) => StepOutput::read(data),
@@ -108,6 +100,19 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
     match limit_reached(journal, limits, elapsed, &CutStep::default()) {
         Some(reason) => Next::End(Ending::Stopped(reason, None)),
         None => Next::Step(step, round),
+    }
+}
+
+/// What comes next for the call of a step that has no result.
+pub(super) fn unfinished_step<'a>(call: &Call<'a>, past_deadline: bool) -> Next<'a> {
+    let this = vec![call.proposed];
+    match (call.was_started(), call.was_approved(), call.awaits_approval()) {
+        (true, ..) => Next::Recover(this),
+        // An answer that refuses the step is its result, also after the deadline.
+        (false, Some(false), _) => Next::Act(this),
+        (false, ..) if past_deadline => Next::End(Ending::PAST_DEADLINE),
+        (false, _, true) => Next::Suspend(vec![call.id()]),
+        (false, _, false) => Next::Act(this),
     }
 }
 

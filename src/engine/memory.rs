@@ -28,7 +28,7 @@ static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes o
 /// instead of an end that reports effects.
 pub(super) fn may_end(next: &Next<'_>, journal: &[Entry]) -> bool {
     match next {
-        Next::Ask | Next::Step(..) => true,
+        Next::Ask | Next::Step(..) | Next::Open => true,
         Next::End(_) => !journal.iter().any(|entry| matches!(entry, Entry::Started { .. })),
         Next::Act(_) | Next::Recover(_) | Next::Refuse(..) | Next::Suspend(_) | Next::SoftStop(_) | Next::OutputDue => {
             false

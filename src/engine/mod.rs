@@ -26,6 +26,8 @@ pub mod limits;
 pub mod live;
 pub mod log;
 pub mod next;
+pub mod opening;
+pub mod planning;
 pub mod projection;
 pub mod record;
 pub mod run;

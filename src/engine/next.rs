@@ -29,8 +29,10 @@ pub enum Next<'a> {
     SoftStop(StopReason),
     /// Remind the model that its output is due.
     OutputDue,
-    /// Start this step of the flow: the step, and the round.
+    /// Start this step of the flow, or this read: the step, and the round.
     Step(u32, u32),
+    /// Everything is read: begin with the message that is made of it.
+    Open,
     /// The run has ended.
     End(Ending),
 }

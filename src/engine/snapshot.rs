@@ -110,6 +110,17 @@ impl DefinitionSnapshot {
         Some(Self { members, snapshot })
     }
 
+    /// The same definitions, with another schema of this agent's output.
+    #[must_use]
+    pub fn with_output_schema(&self, name: &str, schema: Value) -> Self {
+        let mut members = self.members.clone();
+        if let Some(member) = members.get_mut(name) {
+            *member = Member::new(Arc::clone(&member.definition), Some(Arc::new(schema)));
+        }
+        let snapshot = text(&members);
+        Self { members, snapshot }
+    }
+
     /// One of its agents, by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Member> {

@@ -7,7 +7,8 @@ use futures_util::FutureExt;
 use super::next::{Ending, Next};
 use super::run::{Engine, Run};
 use super::stop::Stop;
-use super::{act, ask, flow, memory, notices, write};
+use super::strategy::Strategy;
+use super::{act, ask, context, flow, memory, notices, opening, write};
 use crate::domain::agent_run::StopReason;
 use crate::domain::journal::{Entry, Proposed, Target};
 use crate::domain::tool::FailureCode;
@@ -139,12 +140,14 @@ impl Engine {
                     write::flush(self, run, Vec::new()).await?;
                 }
                 Next::OutputDue => run.push(notices::output_due()),
-                Next::Step(step, round) => {
-                    match flow::step(run.context.agent.as_ref(), &run.record.journal, step, round) {
-                        Ok(entry) => run.push(entry),
-                        Err(why) => return Ok(Ending::TooLong(why)),
-                    }
-                }
+                Next::Step(step, round) => match step_entry(run, step, round) {
+                    Ok(entry) => run.push(entry),
+                    Err(why) => return Ok(Ending::TooLong(why)),
+                },
+                Next::Open => match opened(run, self.clock.now_us()) {
+                    Ok(entry) => run.push(entry),
+                    Err(why) => return Ok(Ending::TooLong(why)),
+                },
                 Next::Refuse(calls, code) => {
                     let answers: Vec<_> = calls.into_iter().map(|call| refusal(call, code)).collect();
                     for answer in answers {
@@ -156,6 +159,24 @@ impl Engine {
             }
         }
     }
+}
+
+/// The entry of the next step of a flow, or of the next read.
+fn step_entry(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
+    let journal = &run.record.journal;
+    match &run.context.strategy {
+        Strategy::Opened(opening) => Ok(opening::step(opening, &run.context.toolset, journal, step)),
+        Strategy::Turns | Strategy::Steps(_) => flow::step(run.context.agent.as_ref(), journal, step, round),
+    }
+}
+
+/// The first message of a run that began with reads.
+fn opened(run: &Run, now_us: i64) -> Result<Entry, String> {
+    let words = match &run.context.strategy {
+        Strategy::Opened(opening) => opening::message(opening, &run.record.journal)?,
+        Strategy::Turns | Strategy::Steps(_) => String::new(),
+    };
+    Ok(Entry::User(context::message(&words, now_us, run.context.zone, &[])))
 }
 
 /// The result of a call that is not run.

@@ -167,6 +167,15 @@ impl Toolset {
         })
     }
 
+    /// The granted tool that the model calls by this name.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Option<&Arc<Tool>> {
+        match self.routes.get(name) {
+            Some(Route::Tool(tool)) => Some(tool),
+            _ => None,
+        }
+    }
+
     /// The missing granted tools and the unconnected servers, for the decision log; `None` if no tool is missing.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {

@@ -336,7 +336,10 @@ pub enum Created {
     ThreadBusy(RunId),
     /// The user has no such thread.
     NoThread,
-    /// The planning session does not wait for confirmation with this version; its status and version now.
+    /// The user has no such planning session.
+    NoSession,
+    /// The planning session does not wait for confirmation with this version; its status and version now. A deadline that
+    /// has passed counts at once.
     SessionMoved(SessionStatus, u32),
 }
 
@@ -520,6 +523,7 @@ impl StoredRun {
                 Origin::Trigger => Origin::Trigger,
                 Origin::Thread(place) => Origin::Thread(place.thread),
                 Origin::Called(parent) => Origin::Called((parent.run, parent.action)),
+                Origin::Session(place) => Origin::Session(place.session),
             },
             attempt: 0,
             snapshot: new.snapshot.clone(),

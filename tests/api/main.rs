@@ -13,6 +13,9 @@ mod console;
 mod contract;
 mod crash;
 #[allow(dead_code)]
+#[path = "../../mcp-servers/github/tests/api/description/mod.rs"]
+mod description;
+#[allow(dead_code)]
 #[path = "../../mcp-servers/google/tests/api/discovery.rs"]
 mod discovery;
 mod docs;
@@ -26,6 +29,9 @@ mod far;
 mod faults;
 mod floods;
 mod gemini;
+#[allow(dead_code)]
+#[path = "../../mcp-servers/github/tests/api/github/mod.rs"]
+mod github;
 mod google;
 mod harness;
 mod honest_outcomes;
@@ -36,6 +42,7 @@ mod misuse;
 mod others;
 mod panics;
 mod parser_words;
+mod planning;
 mod policy;
 #[path = "../postgres/mod.rs"]
 mod postgres;

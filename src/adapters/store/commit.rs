@@ -52,7 +52,8 @@ impl Batch<'_> {
                 | Fact::Spent(_)
                 | Fact::Waits(_)
                 | Fact::Ended(_)
-                | Fact::Said(_) => return Err(Fault::Refused("a fact about a run needs its lease".into())),
+                | Fact::Said(_)
+                | Fact::Planned(..) => return Err(Fault::Refused("a fact about a run needs its lease".into())),
             }
         }
         Ok(())
@@ -115,6 +116,10 @@ impl Batch<'_> {
                 Fact::Closed(decision) => self.close_for(conn, decision, id(run)).await?,
                 Fact::Ended(end) => self.end_run(conn, lease, run, end).await?,
                 Fact::Said(words) => self.add_thread_line(conn, run, None, Line::ASSISTANT, words).await?,
+                Fact::Planned(session, planned) => {
+                    let at = commit.end().map(|end| end.completed_at);
+                    self.plan(conn, *session, run, planned, at).await?;
+                }
             }
         }
         Ok(committed)

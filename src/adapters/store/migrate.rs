@@ -45,6 +45,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(10, "actions", "0010_actions"),
     migration!(11, "resume", "0011_resume"),
     migration!(12, "events", "0012_events"),
+    migration!(13, "planning", "0013_planning"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -1,12 +1,13 @@
 //! Storage on SQLite or PostgreSQL. Decisions: ports [`Recorder`](crate::ports::commit::Recorder) and [`Decisions`].
 //! Agents' runs with their journals, and definitions: ports [`Runs`](crate::ports::runs::Runs) and
-//! [`Definitions`](crate::ports::definitions::Definitions). Console logins: `sessions`.
+//! [`Definitions`](crate::ports::definitions::Definitions). Planning sessions with the history of their plans: `planning`.
+//! Console logins: `sessions`.
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
 //! is queued into one `transaction` of multi-row statements (`insert`, `statements`, `rows`) on its connection; `batch`
 //! is what its ops write with. `db` is the only module that knows both databases; its part `sqlite` writes to one of
 //! them, and `sqlite_readers` reads it. Side effects are added to the `audit` log in the same transaction. A `commit`
-//! about a run, and other writes about runs and definitions (`runs`, `actions`, `definitions`), take the same path, but
+//! about a run, and other writes about runs, definitions and planning sessions, take the same path, but
 //! one op after another, since each returns a result.
 //!
 //! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
@@ -36,6 +37,7 @@ mod migrate;
 mod op;
 mod parsed;
 mod pending_cleanup;
+mod planning;
 mod queue;
 mod read;
 mod recorder;

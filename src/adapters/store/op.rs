@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) enum Op {
     Commit(Commit),
     Claim(Claim, Claimant),
-    /// Runs and definitions.
+    /// Runs, definitions and planning sessions.
     Run(Box<RunOp>),
     /// Console logins.
     Session(SessionOp),
@@ -110,7 +110,9 @@ fn records_the_past(commit: &Commit) -> bool {
 /// and a call that was sent is in doubt, or is repeated where that does no harm.
 fn survives_power_loss(fact: &Fact) -> bool {
     match fact {
-        Fact::Intended(_) | Fact::Begun(_) | Fact::Outcome(_) | Fact::Waits(_) | Fact::Ended(_) => true,
+        Fact::Intended(_) | Fact::Begun(_) | Fact::Outcome(_) | Fact::Waits(_) | Fact::Ended(_) | Fact::Planned(..) => {
+            true
+        }
         Fact::Closed(decision) => decision.calls.iter().any(|call| {
             let acts = call.tool.as_ref().is_some_and(|tool| tool.side_effect);
             acts && call.started_at.is_some()

@@ -4,6 +4,7 @@ use super::actions::ActionStatements;
 use super::audit::AuditStatements;
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
+use super::planning::PlanningStatements;
 use super::recovered;
 use super::runs::{RUN_ACTIVE, RunStatements};
 
@@ -49,6 +50,7 @@ pub(super) struct Statements {
     pub(super) release_instance: Sql,
     pub(super) runs: RunStatements,
     pub(super) actions: ActionStatements,
+    pub(super) planning: PlanningStatements,
     pub(super) audit: AuditStatements,
 }
 
@@ -173,6 +175,7 @@ impl Statements {
             release_instance: format!("UPDATE instance SET lease_until = {now} WHERE id = $1").into(),
             runs: RunStatements::new(dialect),
             actions: ActionStatements::new(dialect),
+            planning: PlanningStatements::new(dialect),
             audit: AuditStatements::new(dialect),
         }
     }

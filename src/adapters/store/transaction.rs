@@ -146,7 +146,12 @@ impl Batch<'_> {
         conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
             .await?;
         let runs = match self.runs_kept {
-            Some(kept) => self.prune_runs(conn, kept).await? | self.prune_threads(conn, kept).await?,
+            // Runs of sessions are kept as long as their sessions, so these come first.
+            Some(kept) => {
+                self.prune_planning(conn, kept).await?
+                    | self.prune_runs(conn, kept).await?
+                    | self.prune_threads(conn, kept).await?
+            }
             None => false,
         };
         let sessions = conn.execute(&self.statements.prune_sessions, vec![]).await?;

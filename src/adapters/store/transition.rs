@@ -2,6 +2,7 @@
 
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
+use crate::domain::planning_session::SessionStatus;
 
 /// Condition on an action: it may become `next`.
 pub(super) fn action_may_become(next: ActionStatus) -> String {
@@ -20,6 +21,11 @@ pub(super) fn action_may_be_settled_as(next: ActionStatus) -> String {
 /// Condition on a run: it may become `next`.
 pub(super) fn run_may_become(next: RunStatus) -> String {
     one_of(RunStatus::ALL, |from| from.may_become(next), RunStatus::as_str)
+}
+
+/// Condition on a planning session: it may become `next`.
+pub(super) fn session_may_become(next: SessionStatus) -> String {
+    one_of(SessionStatus::ALL, |from| from.may_become(next), SessionStatus::as_str)
 }
 
 /// Condition on a row that changes to the status in `parameter`, one of `targets`: the change is legal.
@@ -61,6 +67,10 @@ mod tests {
         assert_eq!(
             run_may_become(RunStatus::Paused),
             "(status = 'running' OR status = 'awaiting_confirmation')"
+        );
+        assert_eq!(
+            session_may_become(SessionStatus::Executing),
+            "status = 'AWAITING_CONFIRMATION'"
         );
         let ends = [ActionStatus::Completed, ActionStatus::InDoubt];
         assert_eq!(

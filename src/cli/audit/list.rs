@@ -102,7 +102,7 @@ fn render(row: &AuditRow) -> String {
             None => text("arguments"),
         },
         Some(AuditKind::EffectFailed | AuditKind::EffectInDoubt) => text("error_code"),
-        Some(AuditKind::ApprovalRequested) => text("reason"),
+        Some(AuditKind::ApprovalRequested | AuditKind::SessionCancelled) => text("reason"),
         Some(AuditKind::ApprovalResolved) if text("reason").is_empty() => text("decision"),
         Some(AuditKind::ApprovalResolved) => format!("{}: {}", text("decision"), text("reason")),
         Some(AuditKind::ApprovalExpired) => text("why"),

@@ -43,6 +43,14 @@ fn seconds_are_positive_and_bounded() {
 }
 
 #[test]
+fn whole_hours_are_digits_and_bounded() {
+    assert_eq!((whole_hours("1"), whole_hours("8760")), (Some(1), Some(8760)));
+    for invalid in ["0", "8761", "-1", "1.5", "1h", ""] {
+        assert_eq!(whole_hours(invalid), None, "{invalid:?}");
+    }
+}
+
+#[test]
 fn a_base_url_has_no_path_user_or_query() {
     assert_eq!(base_url("https://Example.org/"), Some("https://example.org".to_owned()));
     assert_eq!(base_url("http://127.0.0.1:9"), Some("http://127.0.0.1:9".to_owned()));

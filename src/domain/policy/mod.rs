@@ -28,8 +28,10 @@ pub const THREAD: &str = "thread";
 pub const AGENT: &str = "agent";
 /// The surface of `POST /v1/chat`.
 pub const CHAT: &str = "chat";
+/// The surface of planning sessions.
+pub const PLANNING: &str = "planning";
 /// The surfaces that a call can come from, as logs name them.
-pub const SURFACES: [&str; 3] = [CHAT, AGENT, THREAD];
+pub const SURFACES: [&str; 4] = [CHAT, AGENT, THREAD, PLANNING];
 /// In place of a server, for calls of other agents: a rule names them `NAME` or `agent__NAME`.
 pub const AGENTS: &str = "agent";
 

@@ -193,7 +193,11 @@ impl Children {
         match self.agents.runs.create(new).await? {
             Created::New(_) | Created::Replayed(_) => {}
             Created::LeaseLost => return Err(Stop::LeaseLost),
-            Created::Mismatch | Created::ThreadBusy(_) | Created::NoThread => {
+            Created::Mismatch
+            | Created::ThreadBusy(_)
+            | Created::NoThread
+            | Created::NoSession
+            | Created::SessionMoved(..) => {
                 let message = "the run of the agent could not be created";
                 return Ok(CallResult::not_sent(FailureCode::Unavailable, message));
             }

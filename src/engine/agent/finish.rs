@@ -11,7 +11,8 @@ use super::{Agents, Settings, fresh};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::ids::RunId;
-use crate::domain::journal::Entry;
+use crate::domain::journal::{Entry, Target};
+use crate::domain::planning_session::SessionReason;
 use crate::domain::thread;
 use crate::domain::tool::FailureCode;
 use crate::engine::attempt::iterations;
@@ -23,7 +24,7 @@ use crate::engine::run::Context;
 use crate::engine::stop::Stop;
 use crate::engine::strategy::Strategy;
 use crate::engine::{approvals, derive, flow, write};
-use crate::ports::commit::{Committed, Fact, RunEnd};
+use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
 use crate::ports::runs::{RunState, StoredRun};
 
 impl Agents {
@@ -42,7 +43,10 @@ impl Agents {
             ..Record::new(stored.decision.clone(), Durability::Log(log), began)
         };
         // The step of a flow stays open, so that it can be resumed.
-        let is_flow = record.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));
+        let is_flow = record
+            .journal
+            .iter()
+            .any(|entry| matches!(entry, Entry::Step { call, .. } if matches!(call.target, Target::Agent(_))));
         if !(is_flow && matches!(ending, Ending::Waiting(_))) {
             let why = "the run could not continue";
             let results = record::unfinished_calls(&record, why, FailureCode::Unavailable);
@@ -78,8 +82,10 @@ impl Agents {
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
         let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
-        if stored.origin.thread().is_some() && summary.status == RunStatus::Paused {
-            // A run of a thread cannot be resumed: its user sends another message, within the limits of threads.
+        let is_of_session = stored.origin.session().is_some();
+        if (stored.origin.thread().is_some() || is_of_session) && summary.status == RunStatus::Paused {
+            // A run of a thread cannot be resumed: its user sends another message, within the limits of threads. Nor can
+            // one of a planning session, which asks for another plan.
             summary.status = RunStatus::Failed;
         }
         let started = stored.started_at.unwrap_or(now_us);
@@ -131,6 +137,7 @@ impl Agents {
             false => None,
         };
         let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
+        let planned = planned(stored, &record, ending, summary.error_message.as_deref());
         let end = RunEnd {
             status: summary.status,
             summary: summary.summary.as_deref().map(Arc::from),
@@ -147,7 +154,10 @@ impl Agents {
         let exits_loop = exits_loop(own);
         let shown = is_fresh.then(|| fresh::shown(stored, &end, decision.outcome)).flatten();
         let facts = approvals::outcomes(&record).into_iter().map(Fact::Outcome);
-        let facts = facts.chain([Fact::Closed(decision), Fact::Ended(end)]).chain(said);
+        let facts = facts
+            .chain([Fact::Closed(decision), Fact::Ended(end)])
+            .chain(said)
+            .chain(planned);
         if write::commit(&self.engine, &mut record, facts.collect()).await? != Committed::Written {
             return Err(Stop::LeaseLost);
         }
@@ -226,6 +236,19 @@ impl Agents {
             None => Ok(None),
         }
     }
+}
+
+/// What the end of a run leads to in its planning session, if it works for one.
+fn planned(stored: &StoredRun, record: &Record, ending: &Ending, message: Option<&str>) -> Option<Fact> {
+    let session = *stored.origin.session()?;
+    let settings = Settings::read(&stored.settings);
+    let opening = settings.opening.as_deref();
+    let planned = settings.planning.as_ref().map_or_else(
+        // Its settings are of a later version, or damaged.
+        || Planned::None(SessionReason::Internal, message.unwrap_or("the run failed").into()),
+        |work| work.planned(session, opening, &record.journal, ending, message),
+    );
+    Some(Fact::Planned(session, planned))
 }
 
 /// Has a call of the journal an action, or a child run? Most reads have neither.

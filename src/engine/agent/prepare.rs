@@ -244,7 +244,11 @@ impl Parts {
 
 /// Resolves tools that an earlier process used, if they are unchanged.
 fn find_tools(entry: &mut Entry, toolset: &Toolset) {
-    let Entry::ModelTurn { calls, .. } = entry else { return };
+    let calls = match entry {
+        Entry::ModelTurn { calls, .. } => calls.as_mut_slice(),
+        Entry::Step { call, .. } => std::slice::from_mut(call),
+        _ => return,
+    };
     for call in calls {
         if let Target::Unresolved(tool) = &call.target
             && let Some(found) = toolset.find(tool)

@@ -15,6 +15,8 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
 use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME, Until};
+use crate::engine::opening::Opening;
+use crate::engine::planning::PlanningWork;
 use crate::engine::strategy::Strategy;
 
 /// The settings of one run.
@@ -56,6 +58,12 @@ pub struct Settings {
     pub floor: Option<Approval>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
+    /// What code reads before the first turn, in place of the definition's first message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opening: Option<Arc<Opening>>,
+    /// What the run does for a planning session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planning: Option<Arc<PlanningWork>>,
     /// The user's answers about in-doubt calls, for a run that resumes after them: did the call happen?
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settled: BTreeMap<ActionId, bool>,
@@ -160,6 +168,8 @@ impl Settings {
             in_thread: false,
             floor: self.floor,
             on_reject: OnReject::Continue,
+            opening: None,
+            planning: None,
             settled: BTreeMap::new(),
         }
     }
@@ -213,6 +223,9 @@ impl Settings {
     /// What decides what comes next: the definition's flow, unless the run asks a model itself.
     #[must_use]
     pub fn strategy(&self, definition: &Definition) -> Strategy {
+        if let Some(opening) = &self.opening {
+            return Strategy::Opened(Arc::clone(opening));
+        }
         match (&definition.flow, &self.round) {
             (Flow::Single, _) | (_, Some(_)) => Strategy::Turns,
             // The agent itself is the only step.

@@ -223,7 +223,7 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
 fn progress(record: &Record, strategy: &Strategy) -> Option<String> {
     match strategy {
         Strategy::Steps(_) => flow::last_output(&record.journal),
-        Strategy::Turns => last_words(&record.journal),
+        Strategy::Turns | Strategy::Opened(_) => last_words(&record.journal),
     }
 }
 

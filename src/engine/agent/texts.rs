@@ -11,14 +11,18 @@ use crate::engine::next::Ending;
 use crate::engine::strategy::Strategy;
 use crate::engine::{context, flow};
 
-/// The first message to the model; for a flow, its steps have one instead.
+/// The first message to the model. The steps of a flow have one instead, and so has what a run reads first.
 pub(super) fn task(
     definition: &Definition,
     strategy: &Strategy,
     settings: &Settings,
     input: &Map<String, Value>,
 ) -> Result<Option<String>, Ending> {
-    let Some(prompt) = definition.prompt.as_ref().filter(|_| strategy.flow().is_none()) else {
+    let Some(prompt) = definition
+        .prompt
+        .as_ref()
+        .filter(|_| matches!(strategy, Strategy::Turns))
+    else {
         return Ok(None);
     };
     let words = rendered(Field::Query, &prompt.query, definition, input)?;

@@ -84,7 +84,15 @@ codes! {
     RunInProgress = "run_in_progress", 409;
     /// The steps of the run are exhausted, counted over all its resumes.
     StepLimitExceeded = "step_limit_exceeded", 409;
-    /// The deadline of the run has passed.
+    /// The plan of the session is being made or refined.
+    PlanInProgress = "plan_in_progress", 409;
+    /// The plan of the session is confirmed, so it can no longer be changed.
+    PlanLocked = "plan_locked", 409;
+    /// Another version of the session's plan is the current one.
+    PlanChanged = "plan_changed", 409;
+    /// The planning session has ended.
+    SessionOver = "session_over", 409;
+    /// The deadline of the run or of the session has passed.
     DeadlinePassed = "deadline_passed", 409;
     /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
     CallsInDoubt = "calls_in_doubt", 409;

@@ -3,6 +3,7 @@
 use actix_web::http::header;
 
 use crate::domain::agent_run::InDoubtCall;
+use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers;
@@ -37,6 +38,7 @@ impl From<RunError> for Error {
                 ),
             )
             .about(run),
+            RunError::SessionMoved(status, version) => session_moved(status, version),
             RunError::NotPaused(status) => ProblemParts::new(
                 Code::NotPaused,
                 format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
@@ -66,6 +68,33 @@ impl From<RunError> for Error {
         };
         parts.into()
     }
+}
+
+/// Why a planning session does not take a change of its plan.
+pub(crate) fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
+    let (code, detail) = match status {
+        SessionStatus::Planning => (
+            Code::PlanInProgress,
+            "The plan is being made or refined; send the request again once it is there.".to_owned(),
+        ),
+        SessionStatus::AwaitingConfirmation => (
+            Code::PlanChanged,
+            format!("The plan was changed meanwhile; its current version is {version}."),
+        ),
+        SessionStatus::Executing => (
+            Code::PlanLocked,
+            "The plan is confirmed and worked through, so it can no longer be changed.".to_owned(),
+        ),
+        SessionStatus::DeadlineExceeded => (
+            Code::DeadlinePassed,
+            "The deadline of this session has passed.".to_owned(),
+        ),
+        SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => (
+            Code::SessionOver,
+            format!("The session has ended: it is {}.", status.as_str()),
+        ),
+    };
+    ProblemParts::new(code, detail)
 }
 
 fn in_doubt(call: &InDoubtCall) -> FieldError {

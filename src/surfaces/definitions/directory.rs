@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
@@ -50,6 +51,8 @@ const CHECKED_AT_ONCE: usize = 2;
 pub(super) const MOST_AGENTS: usize = 1000;
 /// Maximum number of definitions put at once by this process, in different projects.
 pub(super) const TURNS: usize = 16;
+/// How long a request waits for servers that are connecting.
+const SERVER_WAIT: Duration = Duration::from_secs(5);
 /// A page of agents ends when its texts exceed this many bytes.
 const MOST_PAGE_BYTES: usize = 1 << 20;
 
@@ -267,6 +270,32 @@ impl Directory {
         match project.agents.contains_key(name) {
             true => unavailable(name, &project.agents, catalog, &self.models),
             false => project.broken.get(name).map(|broken| render_errors(&broken.errors)),
+        }
+    }
+}
+
+impl Directory {
+    /// The tools that an agent is granted, as their servers offer them now. Waits for servers that are connecting.
+    ///
+    /// # Errors
+    /// Why the agent cannot run now.
+    pub async fn tools_of(&self, project: &Project, name: &str) -> Result<Vec<Arc<Tool>>, String> {
+        let agent = project
+            .agents
+            .get(name)
+            .ok_or_else(|| format!("there is no agent {name:?}"))?;
+        let granted = agent.definition.server_tools(|name| is_agent(project, name));
+        self.tools.ready(&granted, Instant::now() + SERVER_WAIT).await;
+        let catalog = self.tools.catalog();
+        match self.reason(project, name, &catalog) {
+            Some(reason) => Err(reason),
+            None => {
+                let tools = catalog
+                    .tools
+                    .iter()
+                    .filter(|tool| granted.iter().any(|name| tool.is_called(name)));
+                Ok(tools.cloned().collect())
+            }
         }
     }
 }

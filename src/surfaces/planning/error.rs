@@ -1,6 +1,7 @@
 //! Why a request about a planning session failed.
 
 use crate::domain::planning_session::SessionStatus;
+use crate::ports::records::QueryError;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::request::FieldError;
 use crate::surfaces::runs::RunError;
@@ -28,7 +29,7 @@ pub enum PlanningError {
         setting: &'static str,
     },
     /// The session is not in a state for this request: its status, and the current version of its plan.
-    #[error("the session is {}, with version {1} of its plan", .0.as_str())]
+    #[error("the session is {}, with version {} of its plan", .0.as_str(), .1)]
     Moved(SessionStatus, u32),
     /// The deadline of the session has passed: this time, in microseconds since the epoch.
     #[error("the deadline of the session has passed")]
@@ -38,6 +39,12 @@ pub enum PlanningError {
 impl PlanningError {
     pub(super) fn invalid(errors: Vec<FieldError>) -> Self {
         Self::Run(RunError::Invalid(errors))
+    }
+}
+
+impl From<QueryError> for PlanningError {
+    fn from(error: QueryError) -> Self {
+        Self::Run(error.into())
     }
 }
 

@@ -5,7 +5,7 @@
 //! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
 
 mod error;
-mod repository;
+mod opening;
 mod request;
 mod session;
 
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 pub use self::error::PlanningError;
-pub use self::repository::{Repositories, RepositoryPattern};
 pub use self::session::{Reason, Refinement, Session, Version};
 use super::StoreFailure;
 use super::caller::Caller;
@@ -22,8 +21,9 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
-pub use crate::domain::plan::{Draft, DraftTask};
 use crate::domain::ids::{PlanningSessionId, UserId};
+pub use crate::domain::plan::{Draft, DraftTask};
+pub use crate::domain::repository::{Repositories, RepositoryPattern};
 use crate::ports::planning::PlanningSessions;
 
 /// The longest prompt, in bytes (PLANNING.md section 11).
@@ -129,7 +129,10 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
     ) -> Result<Session, StoreFailure> {
-        let found = self.sessions.session(&caller.tenant, caller.sees(user), session).await?;
+        let found = self
+            .sessions
+            .session(&caller.tenant, caller.sees(user), session)
+            .await?;
         let stored = found.ok_or(StoreFailure::NotFound)?;
         Ok(Session::of(stored, self.runs.now_us()))
     }

@@ -14,7 +14,7 @@ use crate::engine::agent::{Fresh, Given, Settings};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::claims::{Claimant, Claimed};
 use crate::ports::records::OpenDecision;
-use crate::ports::runs::{InThread, NewRun, Origin, Parent};
+use crate::ports::runs::{InSession, InThread, NewRun, Origin, Parent};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::{Claim, FieldError, RequestMeta};
 use crate::surfaces::{OutcomeUnknown, StoreFailure};
@@ -25,7 +25,7 @@ pub struct Begin {
     /// The name of its surface in the decision log and in policies.
     pub surface: &'static str,
     /// Where it comes from.
-    pub origin: Origin<InThread, Parent>,
+    pub origin: Origin<InThread, Parent, InSession>,
     /// The project of the agent.
     pub project: ProjectId,
     /// The agent's name.
@@ -66,9 +66,10 @@ impl Runs {
                 tenant: caller.tenant.clone(),
                 surface: begin.surface,
                 user,
-                conversation: match begin.origin.thread() {
-                    Some(place) => conversation(place.thread),
-                    None => conversation(id),
+                conversation: match &begin.origin {
+                    Origin::Thread(place) => conversation(place.thread),
+                    Origin::Session(place) => conversation(place.session),
+                    Origin::Trigger | Origin::Called(_) => conversation(id),
                 },
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&own.definition.hash),

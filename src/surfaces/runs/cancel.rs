@@ -10,6 +10,12 @@ use crate::surfaces::request::Claim;
 use crate::surfaces::{OutcomeUnknown, StoreFailure};
 
 impl Runs {
+    /// Cancels a run in this process, if it executes it. The store knows already that it is cancelled, so that other
+    /// processes find out.
+    pub(in crate::surfaces) fn interrupt(&self, run: RunId) {
+        self.agents.running.cancel(run);
+    }
+
     /// Cancels a run and its child runs, on any process. A run that has ended is unchanged.
     ///
     /// # Errors

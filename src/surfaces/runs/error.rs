@@ -2,6 +2,7 @@
 
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
 use crate::domain::ids::RunId;
+use crate::domain::planning_session::SessionStatus;
 use crate::ports::quota::QuotaState;
 use crate::ports::records::QueryError;
 use crate::surfaces::StoreFailure;
@@ -25,6 +26,9 @@ pub enum RunError {
     /// This run of the same thread is active.
     #[error("run {0} of the thread is active")]
     ThreadBusy(RunId),
+    /// The planning session does not wait for confirmation with the given version of its plan; its status and version.
+    #[error("the session is {} with version {} of its plan", .0.as_str(), .1)]
+    SessionMoved(SessionStatus, u32),
     /// Only a paused run can be resumed; this run's status.
     #[error("the run is {}", .0.as_str())]
     NotPaused(RunStatus),

@@ -120,7 +120,7 @@ impl Runs {
         while let Some(state) = self.agents.runs.run_state(run).await? {
             match state.origin {
                 Origin::Called((parent, _)) => run = parent,
-                Origin::Trigger | Origin::Thread(_) => break,
+                Origin::Trigger | Origin::Thread(_) | Origin::Session(_) => break,
             }
         }
         Ok(run)

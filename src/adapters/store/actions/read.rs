@@ -135,7 +135,7 @@ impl Store {
     }
 
     /// The row of an id in a tenant, if it belongs to the given user.
-    async fn one<T: Send>(
+    pub(in super::super) async fn one<T: Send>(
         &self,
         mut sql: String,
         id: &str,

@@ -1,10 +1,12 @@
 //! The fields that can be queried in each table, and the columns that are read.
 
 use super::super::actions::{ACTION, GRANT, THREAD};
+use super::super::planning::SESSION;
 use super::super::runs::SHOWN;
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::planning_session::SessionStatus;
 
 /// A table that analysts can list.
 pub(super) struct Table {
@@ -176,6 +178,23 @@ pub(super) const THREADS: Table = Table {
     slow: "",
 };
 
+pub(super) const PLANNING_SESSIONS: Table = Table {
+    name: "planning_session",
+    order: "created_at",
+    newest_first: true,
+    columns: SESSION,
+    fields: &[
+        field("status", "status", Kind::Enum(session_statuses)),
+        field("user_id", "user_id", Kind::Text),
+        field("repo_url", "repo_url", Kind::Text),
+        field("created_at", "created_at", Kind::Time),
+        field("deadline", "deadline", Kind::Time),
+    ],
+    indexed: &["user_id", "status"],
+    few: None,
+    slow: "",
+};
+
 /// The run that called another. Lists without a condition on it show only outermost runs.
 pub(super) const PARENT: &str = "parent_run_id";
 
@@ -189,6 +208,10 @@ fn outcomes() -> Vec<&'static str> {
 
 fn run_statuses() -> Vec<&'static str> {
     RunStatus::ALL.iter().map(|status| status.as_str()).collect()
+}
+
+fn session_statuses() -> Vec<&'static str> {
+    SessionStatus::ALL.iter().map(|status| status.as_str()).collect()
 }
 
 fn action_statuses() -> Vec<&'static str> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use self::fields::{ACTIONS, DECISIONS, GRANTS, RUNS, THREADS, TOOL_INVOCATIONS, Table};
+use self::fields::{ACTIONS, DECISIONS, GRANTS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Table};
 use self::filter::{Filter, Literal, Term};
 pub(super) use self::json::Shape;
 use self::select::{Question, select};
@@ -26,13 +26,14 @@ use super::config::READ_LIMIT;
 use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value};
 use super::error::{StoreError, describe, is_too_slow};
-use super::{actions, migrate, runs};
+use super::{actions, migrate, planning, runs};
 use crate::domain::action::{Action, Grant};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{DecisionId, ProjectId, TenantId};
 use crate::domain::thread::ThreadSummary;
 use crate::ports::BoxFuture;
 use crate::ports::actions::ActionQuery;
+use crate::ports::planning::StoredSession;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
 /// Parses a filter on decisions.
@@ -201,6 +202,19 @@ impl ReadOnly {
     /// [`QueryError`].
     pub async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
         self.page(&THREADS, actions::thread, (tenant, None), query, Vec::new())
+            .await
+    }
+
+    /// A page of planning sessions, newest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn planning_sessions(
+        &self,
+        tenant: &TenantId,
+        query: &ListQuery,
+    ) -> Result<Page<StoredSession>, QueryError> {
+        self.page(&PLANNING_SESSIONS, planning::session, (tenant, None), query, Vec::new())
             .await
     }
 

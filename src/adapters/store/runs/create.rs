@@ -57,6 +57,14 @@ impl Batch<'_> {
                 }
             }
         }
+        if let Some(place) = run.origin.session()
+            && let Some(refused) = self.enter_session(conn, run, place).await?
+        {
+            if let Some(claim) = &run.claim {
+                self.release_claim(conn, &claim.scope, run.id).await?;
+            }
+            return Ok(refused);
+        }
         let mut decision = Vec::new();
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
@@ -107,7 +115,8 @@ impl Batch<'_> {
             int(fence),
             int(created_at),
             Value::Int(begun.then_some(created_at)),
-            run.origin.thread().map_or(none, |place| id(place.thread)),
+            run.origin.thread().map_or(none.clone(), |place| id(place.thread)),
+            run.origin.session().map_or(none, |place| id(place.session)),
         ]
     }
 

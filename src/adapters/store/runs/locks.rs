@@ -1,4 +1,4 @@
-//! What a transaction locks before it writes: snapshots first, then runs, then projects.
+//! What a transaction locks before it writes: snapshots first, then runs, then planning sessions, then projects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,9 @@ use super::super::db::{Conn, Value};
 use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::RunOp;
-use super::values::{each, many};
-use crate::ports::commit::{Commit, Writer};
+use super::values::{each, id, many, parse};
+use crate::domain::ids::RunId;
+use crate::ports::commit::{Commit, Fact, Writer};
 
 impl Batch<'_> {
     /// Stores the definition snapshots of all runs to be created. All writers use one order, before any other lock, so
@@ -48,7 +49,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Locks every run and project that the ops depend on. All writers use one order, so that no deadlock is possible.
+    /// Locks every run, planning session and project that the ops depend on. All writers use one order, so that no deadlock is possible.
     /// On SQLite the transaction itself is the only lock.
     pub(in super::super) async fn lock_runs<'a>(
         &self,
@@ -58,23 +59,43 @@ impl Batch<'_> {
         let (Some(lock), Some(lock_project)) = (&self.texts().lock, &self.texts().lock_project) else {
             return Ok(());
         };
-        let (mut runs, mut projects) = (BTreeSet::new(), BTreeSet::new());
+        let planning = &self.statements.planning;
+        let (mut runs, mut sessions, mut projects) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for op in ops {
             match op {
                 Op::Run(op) => {
                     op.locks(&mut runs);
+                    op.locks_sessions(&mut sessions);
                     projects.extend(op.project());
+                    // A refinement that begins meanwhile has another run, which the op itself locks.
+                    if let Some(session) = op.cancels()
+                        && let Some(row) = conn.first(&planning.run_of, vec![id(session)]).await?
+                    {
+                        runs.insert(parse(&row.text(0)?, RunId::parse)?);
+                    }
                 }
                 Op::Commit(Commit {
                     writer: Writer::Holder { lease, .. },
+                    facts,
                     ..
-                }) => drop(runs.insert(lease.run)),
+                }) => {
+                    runs.insert(lease.run);
+                    sessions.extend(facts.iter().filter_map(|fact| match fact {
+                        Fact::Planned(session, _) => Some(*session),
+                        _ => None,
+                    }));
+                }
                 _ => {}
             }
         }
         let runs: Vec<_> = runs.into_iter().collect();
         for runs in many(&runs) {
             each(conn, lock, runs, |_| Ok(())).await?;
+        }
+        if let Some(lock) = &planning.lock {
+            for session in sessions {
+                each(conn, lock, vec![id(session)], |_| Ok(())).await?;
+            }
         }
         for (tenant, project) in projects {
             let values = vec![Value::text(tenant), Value::text(project)];

@@ -22,9 +22,9 @@ mod values;
 mod write;
 
 pub(super) use op::{Abandoned, RunDone, RunOp};
-pub(super) use row::{SHOWN, shown};
+pub(super) use row::{SHOWN, shown, usage};
 pub(super) use statements::{RUN_ACTIVE, RunStatements};
-pub(super) use values::{id, in_doubt, int, parse};
+pub(super) use values::{each, id, in_doubt, int, parse};
 
 use std::time::Duration;
 

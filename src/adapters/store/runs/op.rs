@@ -1,13 +1,15 @@
-//! The ops of runs and definitions.
+//! The ops of runs, definitions and planning sessions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::domain::ids::RunId;
+use super::super::planning::PlanningOp;
+use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};
+use crate::ports::planning::Moved;
 use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor};
 
 /// One op. As with every op, repeating it does no harm and returns the same answer.
@@ -33,6 +35,7 @@ pub(in super::super) enum RunOp {
     Cancel(RunId, Arc<str>),
     /// With an id of the version, which identifies a repetition after an unacknowledged commit.
     Define(NewVersion, Uuid),
+    Planning(PlanningOp),
 }
 
 /// A run whose creation was not acknowledged.
@@ -54,6 +57,9 @@ pub(in super::super) enum RunDone {
     Settled(SettleDone),
     Revoked(bool),
     Put(PutVersion),
+    Moved(Moved),
+    /// Number of sessions that a sweep changed.
+    Swept(u32),
 }
 
 impl RunOp {
@@ -74,7 +80,8 @@ impl RunOp {
             | Self::Settle(_)
             | Self::Expire(_)
             | Self::Revoke(_)
-            | Self::GiveUp(_) => true,
+            | Self::GiveUp(_)
+            | Self::Planning(_) => true,
             Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
         }
     }
@@ -109,6 +116,25 @@ impl RunOp {
             Self::Expire(roots) | Self::GiveUp(roots) => into.extend(roots),
             Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),
             Self::Define(..) | Self::Revoke(_) => {}
+            // The run of a cancelled session must be found first.
+            Self::Planning(_) => {}
+        }
+    }
+
+    /// The planning sessions whose rows must be locked while the op executes.
+    pub(super) fn locks_sessions(&self, into: &mut BTreeSet<PlanningSessionId>) {
+        match self {
+            Self::Create(run) => into.extend(run.origin.session().map(|place| place.session)),
+            Self::Planning(op) => op.locks(into),
+            _ => {}
+        }
+    }
+
+    /// The planning session whose run it cancels.
+    pub(super) fn cancels(&self) -> Option<PlanningSessionId> {
+        match self {
+            Self::Planning(PlanningOp::Cancel(cancel)) => Some(cancel.session),
+            _ => None,
         }
     }
 

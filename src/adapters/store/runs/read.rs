@@ -11,7 +11,7 @@ use super::super::{ReadOnly, Store};
 use super::row::{SHOWN, in_doubt, json, opt_run_id, run_id, shown, usage};
 use super::statements::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
 use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
-use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, PlanningSessionId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::policy::SURFACES;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
@@ -22,13 +22,13 @@ const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id
      run.cancel_requested OR root.cancel_requested, run.fence - run.reopened_fence, run.started_at, run.summary, run.output, \
      run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
      decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at, \
-     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id \
+     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id, run.session_id \
      FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
 
 const RUN_STATE: &str = "SELECT status, parent_run_id, parent_action_id, attempt, in_doubt, steps, input_tokens, \
-     output_tokens, thought_tokens, cached_tokens, thread_id FROM agent_run WHERE id = $1";
+     output_tokens, thought_tokens, cached_tokens, thread_id, session_id FROM agent_run WHERE id = $1";
 
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
      AND number > $2 ORDER BY number LIMIT $3";
@@ -277,13 +277,15 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
     })
 }
 
-/// From the columns of the calling run and its call, and that of the thread.
+/// From the columns of the calling run and its call, and those of the thread and the planning session.
 fn origin(row: &Row, parent: usize, thread: usize) -> Result<Origin, sqlx::Error> {
     let parent = opt_run_id(row, parent)?.zip(opt_parsed(row, parent + 1, ActionId::parse)?);
-    Ok(match (parent, opt_parsed(row, thread, ThreadId::parse)?) {
-        (Some(parent), _) => Origin::Called(parent),
-        (None, Some(thread)) => Origin::Thread(thread),
-        (None, None) => Origin::Trigger,
+    let session = opt_parsed(row, thread + 1, PlanningSessionId::parse)?;
+    Ok(match (parent, opt_parsed(row, thread, ThreadId::parse)?, session) {
+        (Some(parent), ..) => Origin::Called(parent),
+        (None, Some(thread), _) => Origin::Thread(thread),
+        (None, None, Some(session)) => Origin::Session(session),
+        (None, None, None) => Origin::Trigger,
     })
 }
 
@@ -338,7 +340,12 @@ mod tests {
             ),
             (
                 texts.prunable,
-                &["agent_run_over", "autoindex_agent_run_1", "agent_action_by_root"],
+                &[
+                    "agent_run_over",
+                    "autoindex_agent_run_1",
+                    "agent_action_by_root",
+                    "autoindex_planning_session_1",
+                ],
             ),
             (
                 texts.holds,

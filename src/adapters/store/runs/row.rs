@@ -60,7 +60,7 @@ pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, 
 }
 
 /// The four columns from `first` on.
-pub(super) fn usage(row: &Row, first: usize) -> Result<Usage, sqlx::Error> {
+pub(in super::super) fn usage(row: &Row, first: usize) -> Result<Usage, sqlx::Error> {
     let count = |at| row.int(first + at).map(i64::unsigned_abs);
     Ok(Usage {
         input_tokens: count(0)?,

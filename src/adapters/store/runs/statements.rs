@@ -95,7 +95,7 @@ pub(in super::super) struct RunStatements {
     /// run: its outermost run and all runs below become ready for a worker, if they await approval.
     pub(super) wake_cancelled: Sql,
     /// age in microseconds → at most [`PRUNED_AT_ONCE`] roots. A resumed run is kept while the resuming run is kept,
-    /// whose cumulative limits count it.
+    /// whose cumulative limits count it. A run of a planning session is kept while the session is kept.
     pub(super) prunable: Sql,
     /// [`MANY`] roots → the snapshots of their runs.
     pub(super) prunable_snapshots: Sql,
@@ -123,7 +123,7 @@ pub(in super::super) struct RunStatements {
 
 const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, parent_action_id, tenant, user_id, \
      project_id, agent_id, version, definition_hash, snapshot_hash, input, settings, status, holder, lease_until, fence, \
-     takes, created_at, started_at, thread_id)";
+     takes, created_at, started_at, thread_id, session_id)";
 // The row exists if an earlier commit of the same op was not acknowledged.
 const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
@@ -201,7 +201,7 @@ impl RunStatements {
             create: Insert::new(
                 dialect,
                 CREATE_HEAD,
-                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?)"),
+                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?, ?)"),
                 CREATE_TAIL,
             ),
             reopenable: "SELECT status, attempt, reopened_by, resumed_by, fence, attempts, started_at, completed_at, \
@@ -348,6 +348,7 @@ impl RunStatements {
                      WHERE next.id = run.resumed_by) \
                      AND NOT EXISTS (SELECT 1 FROM agent_action action WHERE action.root_id = run.id \
                      AND action.status = 'in_doubt') \
+                     AND NOT EXISTS (SELECT 1 FROM planning_session session WHERE session.id = run.session_id) \
                      ORDER BY run.completed_at LIMIT {PRUNED_AT_ONCE} {lock}"
                 )
                 .into()

@@ -1,4 +1,4 @@
-//! Executes one op of runs or definitions within the transaction of its batch.
+//! Executes one op of runs, definitions or planning sessions within the transaction of its batch.
 
 use super::super::batch::Batch;
 use super::super::db::Conn;
@@ -45,6 +45,7 @@ impl Batch<'_> {
                 RunDone::Written
             }
             RunOp::Define(version, id) => RunDone::Put(self.define(conn, version, *id).await?),
+            RunOp::Planning(op) => self.write_planning(conn, op).await?,
         })
     }
 

@@ -179,9 +179,9 @@ tests:
     assert_eq!(
         errors(text),
         [
-            "policy.yaml:2: rules[0].surfaces: found \"threads\"; allowed: chat, agent, thread, or * for any",
-            "policy.yaml:3: rules[1].surfaces: found \"api*\"; allowed: chat, agent, thread, or * for any",
-            "policy.yaml:6: tests[0].call.surface: found \"agents\"; allowed: chat, agent, thread",
+            "policy.yaml:2: rules[0].surfaces: found \"threads\"; allowed: chat, agent, thread, planning, or * for any",
+            "policy.yaml:3: rules[1].surfaces: found \"api*\"; allowed: chat, agent, thread, planning, or * for any",
+            "policy.yaml:6: tests[0].call.surface: found \"agents\"; allowed: chat, agent, thread, planning",
         ]
     );
 }

@@ -4,6 +4,7 @@ use super::super::fields::{Kind, PARENT, Table};
 use super::super::filter::{Literal, Op, Term};
 use super::{Question, quoted};
 use crate::domain::agent_run::RunStatus;
+use crate::domain::planning_session::SessionStatus;
 use std::fmt::Write;
 
 /// The condition that the statement is driven by.
@@ -114,12 +115,18 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
     }
 }
 
-/// The statuses of ended runs.
+/// The statuses of ended runs and planning sessions.
 fn over() -> impl Iterator<Item = &'static str> {
     RunStatus::ALL
         .iter()
         .filter(|status| status.has_ended())
         .map(|status| status.as_str())
+        .chain(
+            SessionStatus::ALL
+                .iter()
+                .filter(|status| status.is_over())
+                .map(|status| status.as_str()),
+        )
 }
 
 /// Intents of decisions that called no tool (DESIGN.md section 3).

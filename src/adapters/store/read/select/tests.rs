@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::super::super::connect::Target;
 use super::super::super::db::Conn;
 use super::super::super::migrate;
-use super::super::fields::{DECISIONS, RUNS, THREADS, TOOL_INVOCATIONS};
+use super::super::fields::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
 use super::driver::slow_classes;
 use super::*;
 
@@ -182,6 +182,22 @@ async fn an_index_answers_each_question() {
             r#"parent_run_id = "r" AND user_id = "ann""#,
             "agent_run_by_parent",
         ),
+        (&PLANNING_SESSIONS, "", "planning_session_by_time"),
+        (
+            &PLANNING_SESSIONS,
+            r#"repo_url = "https://github.com/*""#,
+            "planning_session_by_time",
+        ),
+        (
+            &PLANNING_SESSIONS,
+            r#"status = "PLANNING" AND repo_url = "r""#,
+            "planning_session_by_status",
+        ),
+        (
+            &PLANNING_SESSIONS,
+            r#"user_id = "ann" AND status = "PLANNING""#,
+            "planning_session_by_user",
+        ),
     ] {
         let filter = Filter::parse(table, filter).unwrap();
         let question = Question {
@@ -195,7 +211,8 @@ async fn an_index_answers_each_question() {
             limit: 51,
         };
         let plan = plan(&mut conn, &question).await;
-        let searches: Vec<_> = plan.iter().filter(|step| step.contains(table.name)).collect();
+        let of_table = |step: &&String| step.contains(&format!("{} ", table.name));
+        let searches: Vec<_> = plan.iter().filter(of_table).collect();
         assert!(!searches.is_empty(), "{plan:?}");
         for step in searches {
             assert!(step.starts_with("SEARCH") && step.contains(index), "{plan:?}");

@@ -5,7 +5,7 @@ use std::fmt;
 use globset::{GlobBuilder, GlobMatcher};
 use url::Url;
 
-use crate::domain::ids::TenantId;
+use super::ids::TenantId;
 
 /// A repository on the configured host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl RepositoryPattern {
     pub fn parse(text: &str) -> Result<Self, String> {
         const ALLOWED: &str = "OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant";
         let (tenant, name) = match text.rsplit_once(':') {
-            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|error| error.to_string())?), name),
+            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|_| ALLOWED)?), name),
             None => (None, text),
         };
         let parts: Vec<_> = name.split('/').collect();
@@ -55,7 +55,10 @@ impl RepositoryPattern {
         if parts.len() != 2 || !parts.iter().all(is_name) {
             return Err(ALLOWED.to_owned());
         }
-        let glob = GlobBuilder::new(name).literal_separator(true).case_insensitive(true).build();
+        let glob = GlobBuilder::new(name)
+            .literal_separator(true)
+            .case_insensitive(true)
+            .build();
         let name = glob.map_err(|_| ALLOWED.to_owned())?.compile_matcher();
         Ok(Self { tenant, name })
     }
@@ -168,11 +171,20 @@ mod tests {
             "https://github.com:8443/acme/dates",
         ] {
             let error = github(None).parse(text).unwrap_err();
-            assert!(error.ends_with("allowed: https://github.com/OWNER/REPO"), "{text}: {error}");
+            assert!(
+                error.ends_with("allowed: https://github.com/OWNER/REPO"),
+                "{text}: {error}"
+            );
         }
-        for text in ["https://ann:hunter2@github.com/acme/dates", "https://hunter2@github.com/acme/dates"] {
+        for text in [
+            "https://ann:hunter2@github.com/acme/dates",
+            "https://hunter2@github.com/acme/dates",
+        ] {
             let error = github(None).parse(text).unwrap_err();
-            assert!(!error.contains("hunter2") && error.contains("user name or a password"), "{error}");
+            assert!(
+                !error.contains("hunter2") && error.contains("user name or a password"),
+                "{error}"
+            );
         }
     }
 
@@ -188,8 +200,14 @@ mod tests {
         assert!(allows("default", "acme/dates") && allows("default", "ACME/x") && allows("default", "umbrella/dates"));
         assert!(!allows("default", "acme2/dates") && !allows("default", "umbrella/dat"));
         assert!(allows("t2", "other/one") && !allows("default", "other/one"));
-        assert!(!github(Some(&[])).allow(&tenant("default"), &repositories.parse("https://github.com/a/b").unwrap()));
-        assert!(github(None).allow(&tenant("default"), &repositories.parse("https://github.com/a/b").unwrap()));
+        assert!(!github(Some(&[])).allow(
+            &tenant("default"),
+            &repositories.parse("https://github.com/a/b").unwrap()
+        ));
+        assert!(github(None).allow(
+            &tenant("default"),
+            &repositories.parse("https://github.com/a/b").unwrap()
+        ));
         for wrong in ["", "acme", "acme/dates/x", "/x", "acme/", "a b/c", "t:acme"] {
             assert!(RepositoryPattern::parse(wrong).is_err(), "{wrong:?}");
         }

@@ -1,0 +1,103 @@
+//! Planning sessions: port [`PlanningSessions`]. `write` and `changes` write in the writer's transaction, with the texts of
+//! `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
+//!
+//! Every change of a session is one UPDATE with a condition on what it was, so only one of two concurrent changes
+//! succeeds. Prompts, plans and their history are working state like the inputs of runs: they are kept whole, whatever
+//! `records.content` says.
+
+mod changes;
+mod read;
+mod row;
+mod statements;
+mod write;
+
+pub(super) use row::{SESSION, session};
+pub(super) use statements::PlanningStatements;
+
+use std::collections::BTreeSet;
+
+use super::Store;
+use super::runs::{RunDone, RunOp, answer};
+use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
+use crate::ports::BoxFuture;
+use crate::ports::planning::{
+    Moved, OpenSessions, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, StoredSession,
+};
+use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
+
+/// One op about sessions. As with every op, repeating it does no harm and returns the same answer.
+#[derive(Debug)]
+pub(super) enum PlanningOp {
+    Edit(Box<PlanEdit>),
+    Cancel(SessionCancel),
+    /// Ends or moves on those of these sessions that are due at this time.
+    Sweep(Vec<PlanningSessionId>, i64),
+}
+
+impl PlanningOp {
+    /// The sessions whose rows must be locked while the op executes.
+    pub(super) fn locks(&self, into: &mut BTreeSet<PlanningSessionId>) {
+        match self {
+            Self::Edit(edit) => into.extend([edit.session]),
+            Self::Cancel(cancel) => into.extend([cancel.session]),
+            Self::Sweep(sessions, _) => into.extend(sessions),
+        }
+    }
+}
+
+impl PlanningSessions for Store {
+    fn session<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        session: PlanningSessionId,
+    ) -> BoxFuture<'a, Result<Option<StoredSession>, QueryError>> {
+        Box::pin(self.one_session(session, tenant, user))
+    }
+
+    fn session_of(&self, run: RunId) -> BoxFuture<'_, Result<Option<PlanningSessionId>, QueryError>> {
+        Box::pin(self.session_of_run(run))
+    }
+
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<StoredSession>, QueryError>> {
+        Box::pin(self.reading.planning_sessions(tenant, query))
+    }
+
+    fn versions(
+        &self,
+        session: PlanningSessionId,
+        after: u32,
+        most: u32,
+    ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>> {
+        Box::pin(self.versions_of(session, after, most))
+    }
+
+    fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>> {
+        Box::pin(self.open_sessions(tenant, user))
+    }
+
+    fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>> {
+        let op = RunOp::Planning(PlanningOp::Edit(Box::new(edit)));
+        Box::pin(async move { answer!(self.run("edit plan", op).await?, RunDone::Moved) })
+    }
+
+    fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>> {
+        let op = RunOp::Planning(PlanningOp::Cancel(cancel));
+        Box::pin(async move { answer!(self.run("cancel session", op).await?, RunDone::Moved) })
+    }
+
+    fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>> {
+        Box::pin(async move {
+            let due = self.due_sessions(now_us, most).await?;
+            if due.is_empty() {
+                return Ok(0);
+            }
+            let op = RunOp::Planning(PlanningOp::Sweep(due, now_us));
+            answer!(self.run("sweep sessions", op).await?, RunDone::Swept)
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Reads of planning sessions.
+
+use std::ops::ControlFlow;
+
+use super::super::Store;
+use super::super::db::{Row, Value};
+use super::super::parsed::{opt_parsed, parsed};
+use super::row::{SESSION, VERSION, number, session, version};
+use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
+use crate::ports::planning::{OpenSessions, PlanVersion, StoredSession};
+use crate::ports::records::{QueryError, RecordError};
+
+/// time, number of rows → open sessions whose deadline has passed, earliest first.
+const OVERDUE: &str = "SELECT id FROM planning_session WHERE completed_at IS NULL AND deadline <= $1 \
+     ORDER BY deadline, id LIMIT $2";
+
+/// number of rows → sessions whose planning run has ended, or was deleted, without moving them on.
+const LEFT_BEHIND: &str = "SELECT left_behind.id FROM planning_session left_behind WHERE left_behind.status = 'PLANNING' \
+     AND NOT EXISTS (SELECT 1 FROM agent_run run WHERE run.id = left_behind.run_id AND run.completed_at IS NULL) \
+     ORDER BY left_behind.run_id LIMIT $1";
+
+/// tenant, user → the user's open sessions, and those of all users.
+const OPEN: &str = "SELECT (SELECT COUNT(*) FROM planning_session WHERE tenant = $1 AND user_id = $2 \
+     AND completed_at IS NULL), (SELECT COUNT(*) FROM planning_session WHERE completed_at IS NULL)";
+
+impl Store {
+    pub(super) async fn one_session(
+        &self,
+        id: PlanningSessionId,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+    ) -> Result<Option<StoredSession>, QueryError> {
+        let sql = format!("SELECT {SESSION} FROM planning_session WHERE id = $1 AND tenant = $2");
+        self.one(sql, &id.to_string(), tenant, user, session).await
+    }
+
+    pub(super) async fn session_of_run(&self, run: RunId) -> Result<Option<PlanningSessionId>, QueryError> {
+        let sql = "SELECT session_id FROM agent_run WHERE id = $1";
+        let mut found = None;
+        let each = &mut |row: Row| {
+            found = opt_parsed(&row, 0, PlanningSessionId::parse)?;
+            Ok(ControlFlow::Break(()))
+        };
+        self.working
+            .rows(sql.into(), vec![Value::text(&run.to_string())], each)
+            .await?;
+        Ok(found)
+    }
+
+    pub(super) async fn versions_of(
+        &self,
+        session: PlanningSessionId,
+        after: u32,
+        most: u32,
+    ) -> Result<Vec<PlanVersion>, QueryError> {
+        let sql = format!(
+            "SELECT {VERSION} FROM planning_change WHERE session_id = $1 AND version > $2 ORDER BY version LIMIT $3"
+        );
+        let values = vec![
+            Value::text(&session.to_string()),
+            Value::Int(Some(i64::from(after))),
+            Value::Int(Some(i64::from(most))),
+        ];
+        let mut versions = Vec::new();
+        let each = &mut |row: Row| {
+            versions.push(version(&row)?);
+            Ok(ControlFlow::Continue(()))
+        };
+        self.working.rows(sql.into(), values, each).await?;
+        Ok(versions)
+    }
+
+    pub(super) async fn open_sessions(&self, tenant: &TenantId, user: &UserId) -> Result<OpenSessions, QueryError> {
+        let values = vec![Value::text(tenant.as_str()), Value::text(user.as_str())];
+        let mut open = OpenSessions::default();
+        let each = &mut |row: Row| {
+            (open.of_user, open.of_all) = (number(&row, 0)?, number(&row, 1)?);
+            Ok(ControlFlow::Break(()))
+        };
+        self.working.rows(OPEN.into(), values, each).await?;
+        Ok(open)
+    }
+
+    /// Sessions that a sweep at this time ends or moves on.
+    pub(super) async fn due_sessions(&self, now_us: i64, most: u32) -> Result<Vec<PlanningSessionId>, RecordError> {
+        let mut due: Vec<PlanningSessionId> = Vec::new();
+        let limit = Value::Int(Some(i64::from(most)));
+        for (sql, values) in [
+            (OVERDUE, vec![Value::Int(Some(now_us)), limit.clone()]),
+            (LEFT_BEHIND, vec![limit.clone()]),
+        ] {
+            let each = &mut |row: Row| {
+                let session = parsed(&row, 0, PlanningSessionId::parse)?;
+                if !due.contains(&session) {
+                    due.push(session);
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            let read = self.working.rows(sql.into(), values, each).await;
+            read.map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
+        }
+        due.truncate(most as usize);
+        Ok(due)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::connect::Target;
+    use super::super::super::db::Dialect;
+    use super::super::super::migrate;
+    use super::super::PlanningStatements;
+    use super::*;
+
+    /// What every process asks all the time, and what a request asks, reads an index and no table.
+    #[tokio::test]
+    async fn an_index_answers_what_is_asked_about_sessions() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("plan.db").display());
+        let target = Target::parse(&url, None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
+        let texts = PlanningStatements::new(Dialect::Sqlite);
+        let one = format!("SELECT {SESSION} FROM planning_session WHERE id = $1 AND tenant = $2");
+        let by_session = "agent_run_by_session";
+        for (sql, indexes) in [
+            (OVERDUE.into(), &["planning_session_due"][..]),
+            (
+                LEFT_BEHIND.into(),
+                &["planning_session_at_work", "autoindex_agent_run_1"],
+            ),
+            (OPEN.into(), &["planning_session_open", "planning_session_"]),
+            (
+                one.into(),
+                &[
+                    "autoindex_planning_session_1",
+                    by_session,
+                    by_session,
+                    by_session,
+                    by_session,
+                ],
+            ),
+            (texts.prunable, &["planning_session_over"]),
+            (texts.refine, &["autoindex_planning_session_1"]),
+            (texts.prune_versions, &["autoindex_planning_change_1"]),
+        ] {
+            let mut plan = Vec::new();
+            let values = vec![Value::Int(Some(1)); 10];
+            conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
+                plan.push(row.text(3)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await
+            .unwrap();
+            let reads = |step: &&String| step.starts_with("SEARCH") || step.starts_with("SCAN planning");
+            let reads: Vec<_> = plan.iter().filter(reads).collect();
+            assert_eq!(reads.len(), indexes.len(), "{sql}: {plan:?}");
+            for (step, index) in reads.into_iter().zip(indexes) {
+                assert!(step.contains(index), "{sql}: {plan:?}");
+            }
+        }
+        conn.close().await;
+    }
+}

@@ -1,0 +1,144 @@
+//! Every statement that writes planning sessions.
+
+use super::super::db::{Dialect, Sql};
+use super::super::transition::session_may_become;
+use crate::domain::planning_session::SessionStatus::{AwaitingConfirmation, Cancelled, DeadlineExceeded, Planning};
+
+/// Sessions that are deleted in one transaction.
+pub(super) const PRUNED_AT_ONCE: usize = 32;
+
+/// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
+pub(in super::super) struct PlanningStatements {
+    /// session: locks it; only on PostgreSQL.
+    pub(in super::super) lock: Option<Sql>,
+    /// session → its run.
+    pub(in super::super) run_of: Sql,
+    /// session, tenant, user, prompt, address of the repository, deadline, run, time.
+    pub(super) start: Sql,
+    /// session, tenant, user, version, run, time: a refinement begins.
+    pub(super) refine: Sql,
+    /// run, session: a row if the run was created for it.
+    pub(super) is_there: Sql,
+    /// session, tenant, user → status, version, deadline.
+    pub(super) place: Sql,
+    /// session → status, version, deadline, completed at.
+    pub(super) now: Sql,
+    /// session, run, plan, last task, notes, time → version: the run has made a plan.
+    pub(super) made: Sql,
+    /// session, version, plan, last task, notes, time → version: a person has edited the plan.
+    pub(super) edited: Sql,
+    /// session, version, time, name, kind, why, changes, hash, run, plan, last task.
+    pub(super) add_version: Sql,
+    /// session, version, time, name, hash: a row if this edit made the version.
+    pub(super) is_edited: Sql,
+    /// session, run, whether it has a plan, code, detail, time: the run has made no plan, and the earlier one stands.
+    pub(super) stand: Sql,
+    /// session, run, whether it has a plan, code, detail, time, status: the run has made no plan, and that ends the session.
+    pub(super) end: Sql,
+    /// session, code, detail, time → run: cancels it.
+    pub(super) cancel: Sql,
+    /// session, code, detail, time: ends it if its deadline has passed.
+    pub(super) expire: Sql,
+    /// session → its planning run, with the run's status and error message, if the run has ended or was deleted.
+    pub(super) left_behind: Sql,
+    /// age in microseconds → at most [`PRUNED_AT_ONCE`] sessions that ended this long ago.
+    pub(super) prunable: Sql,
+    /// session: deletes the versions of its plan.
+    pub(super) prune_versions: Sql,
+    /// session: deletes it.
+    pub(super) prune: Sql,
+}
+
+impl PlanningStatements {
+    /// Longer than a screen: a table, with one row for each statement.
+    pub(in super::super) fn new(dialect: Dialect) -> Self {
+        let now = dialect.now();
+        let on_postgres = |text: &str| (dialect == Dialect::Postgres).then(|| text.into());
+        let (lock, skip) = match dialect {
+            Dialect::Sqlite => ("", ""),
+            Dialect::Postgres => ("FOR UPDATE", "FOR UPDATE SKIP LOCKED"),
+        };
+        // What the author of a new version leaves behind: nothing of an earlier end or failure.
+        let new_version = "status = 'AWAITING_CONFIRMATION', version = version + 1, plan = $3, last_task = $4, notes = $5, \
+                           status_code = NULL, status_detail = NULL, refinement_code = NULL, refinement_detail = NULL";
+        Self {
+            lock: on_postgres("SELECT id FROM planning_session WHERE id = $1 FOR UPDATE"),
+            run_of: "SELECT run_id FROM planning_session WHERE id = $1".into(),
+            start: "INSERT INTO planning_session (id, tenant, user_id, status, prompt, repo_url, deadline, run_id, \
+                    created_at, updated_at) VALUES ($1, $2, $3, 'PLANNING', $4, $5, $6, $7, $8, $8) \
+                    ON CONFLICT (id) DO NOTHING"
+                .into(),
+            refine: format!(
+                "UPDATE planning_session SET status = 'PLANNING', run_id = $5, refinement_code = NULL, \
+                 refinement_detail = NULL, updated_at = $6 WHERE id = $1 AND tenant = $2 AND user_id = $3 \
+                 AND version = $4 AND deadline > $6 AND {}",
+                session_may_become(Planning)
+            )
+            .into(),
+            is_there: "SELECT id FROM agent_run WHERE id = $1 AND session_id = $2".into(),
+            place: format!(
+                "SELECT status, version, deadline FROM planning_session WHERE id = $1 AND tenant = $2 AND user_id = $3 {lock}"
+            )
+            .into(),
+            now: format!(
+                "SELECT status, version, deadline, completed_at FROM planning_session WHERE id = $1 {lock}"
+            )
+            .into(),
+            made: format!(
+                "UPDATE planning_session SET {new_version}, updated_at = COALESCE(CAST($6 AS BIGINT), {now}) \
+                 WHERE id = $1 AND run_id = $2 AND {} RETURNING version, updated_at",
+                session_may_become(AwaitingConfirmation)
+            )
+            .into(),
+            // It waits for confirmation before and after.
+            edited: format!(
+                "UPDATE planning_session SET {new_version}, updated_at = $6 \
+                 WHERE id = $1 AND version = $2 AND deadline > $6 AND status = 'AWAITING_CONFIRMATION' \
+                 RETURNING version, updated_at"
+            )
+            .into(),
+            add_version: "INSERT INTO planning_change (session_id, version, at, by_name, kind, why, changes, hash, run_id, \
+                          plan, last_task) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+                .into(),
+            is_edited: "SELECT version FROM planning_change WHERE session_id = $1 AND version = $2 AND at = $3 \
+                        AND by_name = $4 AND hash = $5 AND kind = 'edited'"
+                .into(),
+            stand: format!(
+                "UPDATE planning_session SET status = 'AWAITING_CONFIRMATION', refinement_code = $4, \
+                 refinement_detail = $5, updated_at = COALESCE(CAST($6 AS BIGINT), {now}) \
+                 WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND {}",
+                session_may_become(AwaitingConfirmation)
+            )
+            .into(),
+            end: format!(
+                "UPDATE planning_session SET status = $7, status_code = $4, status_detail = $5, \
+                 updated_at = COALESCE(CAST($6 AS BIGINT), {now}), completed_at = COALESCE(CAST($6 AS BIGINT), {now}) \
+                 WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND status = 'PLANNING'"
+            )
+            .into(),
+            cancel: format!(
+                "UPDATE planning_session SET status = 'CANCELLED', status_code = $2, status_detail = $3, updated_at = $4, \
+                 completed_at = $4 WHERE id = $1 AND {} RETURNING run_id",
+                session_may_become(Cancelled)
+            )
+            .into(),
+            expire: format!(
+                "UPDATE planning_session SET status = 'DEADLINE_EXCEEDED', status_code = $2, status_detail = $3, \
+                 updated_at = $4, completed_at = $4 WHERE id = $1 AND deadline <= $4 AND {}",
+                session_may_become(DeadlineExceeded)
+            )
+            .into(),
+            left_behind: "SELECT session.run_id, run.status, run.error_message FROM planning_session session \
+                          LEFT JOIN agent_run run ON run.id = session.run_id WHERE session.id = $1 \
+                          AND session.status = 'PLANNING' AND (run.id IS NULL OR run.completed_at IS NOT NULL)"
+                .into(),
+            prunable: format!(
+                "SELECT id FROM planning_session WHERE completed_at IS NOT NULL AND completed_at <= {now} - $1 \
+                 ORDER BY completed_at LIMIT {PRUNED_AT_ONCE} {skip}"
+            )
+            .into(),
+            prune_versions: "DELETE FROM planning_change WHERE session_id = $1".into(),
+            prune: "DELETE FROM planning_session WHERE id = $1".into(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the runs of a session do with it: it begins with a run, a run refines its plan, and the end of a run moves it on.
+
+use std::sync::Arc;
+
+use super::super::batch::Batch;
+use super::super::db::{Conn, Row, Value};
+use super::super::error::Fault;
+use super::super::runs::{id, int, parse};
+use super::PlanningStatements;
+use crate::domain::ids::{PlanningSessionId, RunId};
+use crate::domain::planning_session::{SessionReason, SessionStatus};
+use crate::ports::commit::Planned;
+use crate::ports::planning::{MadePlan, VersionKind};
+use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
+use sha2::{Digest, Sha256};
+
+impl Batch<'_> {
+    pub(super) fn planning_texts(&self) -> &PlanningStatements {
+        &self.statements.planning
+    }
+
+    /// Begins a session with this run, or lets the run refine its plan. Returns why that is impossible.
+    pub(in super::super) async fn enter_session(
+        &self,
+        conn: &mut Conn,
+        run: &NewRun,
+        place: &InSession,
+    ) -> Result<Option<Created>, Fault> {
+        let texts = self.planning_texts();
+        let at = run.decision.created_at;
+        let session = vec![
+            id(place.session),
+            Value::text(run.decision.tenant.as_str()),
+            Value::text(run.decision.user.as_str()),
+        ];
+        let mut values = session.clone();
+        match &place.work {
+            SessionWork::Start {
+                prompt,
+                repo_url,
+                deadline_us,
+            } => {
+                let goal = [Value::shared(prompt), Value::shared(repo_url), int(*deadline_us)];
+                values.extend(goal);
+                values.extend([id(run.id), int(at)]);
+                conn.execute(&texts.start, values).await?;
+                Ok(None)
+            }
+            SessionWork::Refine { version } => {
+                values.extend([int(i64::from(*version)), id(run.id), int(at)]);
+                if conn.execute(&texts.refine, values).await? == 1 {
+                    return Ok(None);
+                }
+                // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
+                let values = vec![id(run.id), id(place.session)];
+                if conn.first(&texts.is_there, values).await?.is_some() {
+                    return Ok(None);
+                }
+                Ok(Some(match conn.first(&texts.place, session).await? {
+                    Some(row) => {
+                        let (status, version) = moved(&row, at)?;
+                        Created::SessionMoved(status, version)
+                    }
+                    None => Created::NoSession,
+                }))
+            }
+        }
+    }
+
+    /// What the end of a run does with its session: a new version, or none. A session that was ended meanwhile, or that
+    /// another run works for, stays as it is. `at` is the time of the run's end, if this commit has one.
+    pub(in super::super) async fn plan(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        run: RunId,
+        planned: &Planned,
+        at: Option<i64>,
+    ) -> Result<(), Fault> {
+        match planned {
+            Planned::Made(made) => {
+                let mut values = vec![id(session), id(run)];
+                values.extend(version(made)?);
+                values.push(Value::Int(at));
+                let Some(row) = conn.first(&self.planning_texts().made, values).await? else {
+                    return Ok(());
+                };
+                let kind = match row.int(0)? {
+                    1 => VersionKind::Proposed,
+                    _ => VersionKind::Refined,
+                };
+                self.add_version(conn, session, &row, made, kind, Some(run)).await
+            }
+            Planned::None(reason, detail) => self
+                .make_no_plan(conn, session, run, *reason, detail, at)
+                .await
+                .map(drop),
+        }
+    }
+
+    /// The run of a session has made no plan. True if that changed the session.
+    pub(super) async fn make_no_plan(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        run: RunId,
+        reason: SessionReason,
+        detail: &Arc<str>,
+        at: Option<i64>,
+    ) -> Result<bool, Fault> {
+        for has_plan in [true, false] {
+            let mut values = vec![
+                id(session),
+                id(run),
+                Value::Bool(has_plan),
+                Value::text(reason.as_str()),
+                Value::shared(detail),
+                Value::Int(at),
+            ];
+            let next = SessionStatus::without_plan(reason, has_plan);
+            let text = match next.is_over() {
+                true => {
+                    values.push(Value::text(next.as_str()));
+                    &self.planning_texts().end
+                }
+                false => &self.planning_texts().stand,
+            };
+            if conn.execute(text, values).await? == 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds the row of a version that was just written. `row`: its number and its time.
+    pub(super) async fn add_version(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        row: &Row,
+        made: &MadePlan,
+        kind: VersionKind,
+        run: Option<RunId>,
+    ) -> Result<(), Fault> {
+        let plan = made.plan.to_json();
+        let changes = serde_json::to_string(&made.changes).map_err(|error| Fault::Refused(error.to_string().into()))?;
+        let values = vec![
+            id(session),
+            int(row.int(0)?),
+            int(row.int(1)?),
+            Value::shared(&made.by),
+            Value::text(kind.as_str()),
+            Value::shared(&made.why),
+            Value::text(&changes),
+            Value::text(&hash(&plan)),
+            run.map_or(Value::Text(None), id),
+            Value::text(&plan),
+            int(i64::from(made.plan.last)),
+        ];
+        conn.execute(&self.planning_texts().add_version, values).await?;
+        Ok(())
+    }
+}
+
+/// The values of a new version in the session's row: plan, last task, notes.
+pub(super) fn version(made: &MadePlan) -> Result<[Value; 3], Fault> {
+    let notes = serde_json::to_string(&made.notes).map_err(|error| Fault::Refused(error.to_string().into()))?;
+    Ok([
+        Value::text(&made.plan.to_json()),
+        int(i64::from(made.plan.last)),
+        Value::text(&notes),
+    ])
+}
+
+/// Hex SHA-256 of a plan.
+pub(super) fn hash(plan: &str) -> String {
+    hex::encode(Sha256::digest(plan))
+}
+
+/// Status and version from the first columns of a row, at this time. A deadline that has passed counts at once, even if
+/// no sweep has ended the session yet.
+pub(super) fn moved(row: &Row, at: i64) -> Result<(SessionStatus, u32), Fault> {
+    let status = parse(&row.text(0)?, SessionStatus::parse)?;
+    let passed = !status.is_over() && row.int(2)? <= at;
+    let status = if passed {
+        SessionStatus::DeadlineExceeded
+    } else {
+        status
+    };
+    Ok((status, row.int(1)?.try_into().unwrap_or(u32::MAX)))
+}

@@ -1,0 +1,75 @@
+//! Planning sessions, and where their repositories are.
+
+use figment::value::Value;
+use url::Url;
+
+use super::error::ConfigError;
+use super::read::Read;
+use super::values;
+use crate::domain::repository::RepositoryPattern;
+
+const REPOSITORIES: &str = "planning.repositories";
+
+/// Planning sessions.
+#[derive(Clone, Debug)]
+pub struct Planning {
+    /// The repositories that sessions may use.
+    pub repositories: Vec<RepositoryPattern>,
+    /// GitHub's address in a browser: scheme, host and port.
+    pub github: Url,
+    /// How far ahead a deadline may be, in hours.
+    pub max_hours: u32,
+    /// The most sessions of a user that have not ended.
+    pub sessions_per_user: u32,
+    /// The most sessions of all users that have not ended.
+    pub sessions: u32,
+}
+
+pub(super) fn read(read: &mut Read<'_>) -> Option<Planning> {
+    let repositories = repositories(read);
+    let max_hours = read.parse("planning.max_hours", values::whole_hours);
+    let sessions_per_user = read.parse("planning.sessions_per_user", values::count);
+    let sessions = read.parse("planning.sessions", values::count);
+    let github = read.parse("github.url", |text| Url::parse(&values::base_url(text)?).ok());
+    Some(Planning {
+        repositories: repositories?,
+        github: github?,
+        max_hours: max_hours?,
+        sessions_per_user: sessions_per_user?.get(),
+        sessions: sessions?.get(),
+    })
+}
+
+/// The patterns of repositories: a list, or one text that separates them. `None` if one of them is invalid.
+fn repositories(read: &mut Read<'_>) -> Option<Vec<RepositoryPattern>> {
+    let Some((value, origin)) = read.value(REPOSITORIES) else {
+        return Some(Vec::new());
+    };
+    let texts: Option<Vec<&str>> = match &value {
+        Value::String(_, text) => Some(text.split([',', ' ', '\n']).filter(|part| !part.is_empty()).collect()),
+        Value::Array(_, items) => items.iter().map(|item| item.as_str().map(str::trim)).collect(),
+        _ => None,
+    };
+    let Some(texts) = texts else {
+        let problem = "give a list of OWNER/REPO; in the environment separated by commas".to_owned();
+        read.error(REPOSITORIES, None, &origin, problem);
+        return None;
+    };
+    let mut patterns = Vec::new();
+    for (n, text) in texts.iter().enumerate() {
+        match RepositoryPattern::parse(text) {
+            Ok(pattern) => patterns.push(pattern),
+            Err(allowed) => {
+                let key = format!("{REPOSITORIES}.{n}");
+                let place = read.place_inside(&key, &origin);
+                read.push(ConfigError {
+                    key,
+                    value: Some(format!("{text:?}")),
+                    place: Some(place),
+                    problem: format!("give {allowed}"),
+                });
+            }
+        }
+    }
+    (patterns.len() == texts.len()).then_some(patterns)
+}

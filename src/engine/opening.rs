@@ -1,0 +1,196 @@
+//! What code reads before a run's first turn, and the message that is made of it. The reads are calls like any other:
+//! the gate decides on them, and they are recorded. As everywhere, the next one is read from the journal.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::attempt;
+use super::flow;
+use super::ledger::{Call, Ledger};
+use super::limits::Limits;
+use super::next::{self, Ending, Next};
+use super::toolset::Toolset;
+use crate::domain::canonical;
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{Entry, FunctionCall, Proposed, Target};
+use crate::domain::templates::Template;
+use crate::domain::text;
+
+/// What code reads before the first turn, and the template of the first message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// The reads, in order.
+    pub reads: Vec<Read>,
+    /// The template of the message. Its placeholders are the names of the reads and of the values.
+    pub message: String,
+    /// Further values.
+    pub values: BTreeMap<String, String>,
+}
+
+/// One read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// The name of what it reads, unique among the reads.
+    pub name: String,
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub arguments: Map<String, Value>,
+    /// JSON pointer to what is read, in the tool's result.
+    pub pointer: String,
+    /// How it appears in the message.
+    pub shown: Shown,
+    /// Does the run end if there is nothing, or the call fails?
+    pub is_required: bool,
+}
+
+/// How a result appears in the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shown {
+    /// As JSON.
+    Json,
+    /// A text, cut at this many bytes.
+    Text(usize),
+    /// A list of objects with a `path`: at most this many paths, those in the fewest directories first.
+    Paths(usize),
+}
+
+/// A required read without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// There is no such thing.
+    Missing,
+    /// The call failed: the reason.
+    Failed(String),
+}
+
+/// Decides from the journal: the next read, then the message, and then what follows from the model's turns.
+pub(super) fn next<'a>(journal: &'a [Entry], opening: &Opening, limits: &Limits, elapsed: Duration) -> Next<'a> {
+    if journal.iter().any(|entry| matches!(entry, Entry::User(_))) {
+        return next::next(journal, limits, elapsed);
+    }
+    let ledger = Ledger::of(journal);
+    let last = ledger.last_step();
+    if let Some((call, ..)) = last
+        && call.result().is_none()
+    {
+        return flow::unfinished_step(call, limits.is_past_deadline(elapsed));
+    }
+    if let Some(unread) = unread(journal, opening) {
+        return Next::End(Ending::StepFailed(match unread {
+            Unread::Missing => "there is nothing to begin with".to_owned(),
+            Unread::Failed(why) => format!("what the run begins with could not be read: {why}"),
+        }));
+    }
+    if limits.is_past_deadline(elapsed) {
+        return Next::End(Ending::PAST_DEADLINE);
+    }
+    let due = last.map_or(0, |(_, step, _)| step + 1);
+    match (due as usize) < opening.reads.len() {
+        true => Next::Step(due, 1),
+        false => Next::Open,
+    }
+}
+
+/// The required read that led to nothing, if there is one.
+#[must_use]
+pub fn unread(journal: &[Entry], opening: &Opening) -> Option<Unread> {
+    let ledger = Ledger::of(journal);
+    let mut reads = opening.reads.iter().enumerate().filter(|(_, read)| read.is_required);
+    reads.find_map(|(at, read)| {
+        let call = read_call(&ledger, at)?;
+        match &call.result()?.outcome {
+            Ok(_) if !matches!(found(call, read), None | Some(Value::Null)) => None,
+            Ok(_) => Some(Unread::Missing),
+            Err(failure) => Some(Unread::Failed(failure.for_callers().into_owned())),
+        }
+    })
+}
+
+/// The journal entry of a read.
+pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &[Entry], step: u32) -> Entry {
+    let read = opening.reads.get(step as usize);
+    let (name, arguments) = read.map_or_else(Default::default, |read| (read.tool.clone(), read.arguments.clone()));
+    let call = Proposed {
+        id: ActionId::new(),
+        sequence: attempt::proposed(journal) + 1,
+        target: toolset
+            .tool(&name)
+            .map_or(Target::Unknown, |tool| Target::Tool(tool.clone())),
+        call: FunctionCall {
+            id: None,
+            name,
+            args: canonical::to_raw(&Value::Object(arguments)),
+        },
+    };
+    Entry::Step { step, round: 1, call }
+}
+
+/// The first message, with everything that was read.
+///
+/// # Errors
+/// It would be too long.
+pub(super) fn message(opening: &Opening, journal: &[Entry]) -> Result<String, String> {
+    let ledger = Ledger::of(journal);
+    let reads = opening.reads.iter().enumerate().map(|(at, read)| {
+        let value = read_call(&ledger, at).and_then(|call| found(call, read));
+        (
+            read.name.as_str(),
+            value.map_or_else(|| "(there is none)".to_owned(), |value| shown(&value, read.shown)),
+        )
+    });
+    let read: BTreeMap<_, _> = reads.collect();
+    let value = |name: &str| read.get(name).or_else(|| opening.values.get(name)).cloned();
+    // Checked where it comes from.
+    let (template, _) = Template::read(&opening.message);
+    template.render(value).map_err(|error| error.to_string())
+}
+
+fn read_call<'l, 'a>(ledger: &'l Ledger<'a>, at: usize) -> Option<&'l Call<'a>> {
+    let mut calls = ledger.calls();
+    calls.find(|call| call.step.is_some_and(|(step, _)| step as usize == at))
+}
+
+fn found(call: &Call<'_>, read: &Read) -> Option<Value> {
+    let result: Value = serde_json::from_str(call.data()?.get()).ok()?;
+    result.pointer(&read.pointer).filter(|value| !value.is_null()).cloned()
+}
+
+fn shown(value: &Value, shown: Shown) -> String {
+    match shown {
+        Shown::Json => value.to_string(),
+        Shown::Text(most) => {
+            let whole = flow::text(value);
+            let kept = text::prefix(&whole, most);
+            match whole.len() - kept.len() {
+                0 => whole,
+                left_out => format!("{kept}\n[{left_out} further bytes left out]"),
+            }
+        }
+        Shown::Paths(most) => paths(value, most),
+    }
+}
+
+fn paths(value: &Value, most: usize) -> String {
+    let entries = value.as_array().map_or(&[][..], Vec::as_slice);
+    let mut paths: Vec<_> = entries.iter().filter_map(|entry| entry.get("path")?.as_str()).collect();
+    let count = paths.len();
+    paths.sort_by_key(|path| path.matches('/').count());
+    paths.truncate(most);
+    paths.sort_unstable();
+    let mut lines = paths.join("\n");
+    if count > most {
+        lines.push_str(&format!(
+            "\n[{} further paths left out, in deeper directories]",
+            count - most
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;
