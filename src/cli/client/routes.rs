@@ -224,7 +224,12 @@ impl Client {
     }
 
     /// A page of a list.
-    pub(super) async fn page<T: DeserializeOwned>(&self, path: &[&str], list: &str, query: &Query) -> anyhow::Result<Page<T>> {
+    pub(super) async fn page<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        list: &str,
+        query: &Query,
+    ) -> anyhow::Result<Page<T>> {
         // The routes of threads and of planning sessions spell names in camelCase.
         let [size, order, token, next] = match path {
             ["api", "agent", ..] | ["v1", "sessions", ..] => ["pageSize", "orderBy", "pageToken", "nextPageToken"],

@@ -82,7 +82,10 @@ pub(super) async fn latest(client: &Client, id: PlanningSessionId, current: u32)
         first(current)?;
         return Ok(());
     }
-    let (before, after) = (client.version(id, current - 1).await?, client.version(id, current).await?);
+    let (before, after) = (
+        client.version(id, current - 1).await?,
+        client.version(id, current).await?,
+    );
     output::line(&difference(&before, &after))
 }
 
@@ -163,7 +166,9 @@ fn fields(task: &Task) -> String {
 /// The ids of the tasks that both versions have, in the order of each, if the orders differ.
 fn orders(before: &[Task], after: &[Task]) -> Option<[String; 2]> {
     let ids = |tasks: &[Task], others: &[Task]| -> Vec<String> {
-        let common = tasks.iter().filter(|task| others.iter().any(|other| other.id == task.id));
+        let common = tasks
+            .iter()
+            .filter(|task| others.iter().any(|other| other.id == task.id));
         common.map(|task| single_line(&task.id)).collect()
     };
     let (old, new) = (ids(before, after), ids(after, before));
@@ -183,8 +188,22 @@ mod tests {
 
     #[test]
     fn each_changed_task_is_shown_line_by_line() {
-        let before = version(1, &[("t1", "Parse", "Weeks.\nAll of them."), ("t2", "Read me", "Say so."), ("t3", "Same", "Same.")]);
-        let after = version(2, &[("t3", "Same", "Same."), ("t4", "Test", "Fail."), ("t1", "Parse", "Weeks.\nMost of them.")]);
+        let before = version(
+            1,
+            &[
+                ("t1", "Parse", "Weeks.\nAll of them."),
+                ("t2", "Read me", "Say so."),
+                ("t3", "Same", "Same."),
+            ],
+        );
+        let after = version(
+            2,
+            &[
+                ("t3", "Same", "Same."),
+                ("t4", "Test", "Fail."),
+                ("t1", "Parse", "Weeks.\nMost of them."),
+            ],
+        );
         assert_eq!(
             difference(&before, &after),
             "Plan 2   + t4 Test   ~ t1 Parse   - t2 Read me

@@ -55,14 +55,20 @@ mod tests {
         let text = of(&serde_json::from_value(session).unwrap()).unwrap();
         let draft: Draft = serde_json::from_str(&text).unwrap();
         assert_eq!(draft.tasks[0].id.unwrap().to_string(), "t3");
-        assert_eq!((draft.tasks[0].done_when.as_str(), draft.assumptions.len()), ("it fails", 1));
+        assert_eq!(
+            (draft.tasks[0].done_when.as_str(), draft.assumptions.len()),
+            ("it fails", 1)
+        );
         assert_eq!(read(&text, "x").unwrap(), json!(draft));
     }
 
     #[test]
     fn an_error_of_json_names_its_line() {
         let error = read("{\n \"summary\": x}", "plan.json").unwrap_err().to_string();
-        assert!(error.starts_with("plan.json: is no JSON: ") && error.contains("line 2"), "{error}");
+        assert!(
+            error.starts_with("plan.json: is no JSON: ") && error.contains("line 2"),
+            "{error}"
+        );
         assert!(read("[]", "-").unwrap_err().to_string().contains("no JSON object"));
     }
 }

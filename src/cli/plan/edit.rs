@@ -111,7 +111,10 @@ pub(super) async fn in_editor(
 ) -> anyhow::Result<Edited> {
     let (id, version) = (session_id(session)?, session.plan_version);
     if !session.is_open() {
-        bail!("the plan of session {id} cannot be edited: the session is {}", session.status);
+        bail!(
+            "the plan of session {id} cannot be edited: the session is {}",
+            session.status
+        );
     }
     let before = draft::of(session)?;
     let path = editor::new_file(&format!("gavel-plan-{id}-v{version}"), &before)?;

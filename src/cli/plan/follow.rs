@@ -65,11 +65,7 @@ pub(super) enum Followed {
 ///
 /// # Errors
 /// There is none.
-pub(super) async fn session(
-    client: &Client,
-    place: &Where,
-    id: PlanningSessionId,
-) -> anyhow::Result<Answer<Session>> {
+pub(super) async fn session(client: &Client, place: &Where, id: PlanningSessionId) -> anyhow::Result<Answer<Session>> {
     client.session(id).await.map_err(|error| missing(error, place, id))
 }
 

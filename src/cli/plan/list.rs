@@ -28,7 +28,15 @@ Examples:
   gavel plan list --json | jq -r .sessionId
   gavel plan list --server http://localhost:8080 --user ann";
 
-const HEADS: [&str; 7] = ["changed (UTC)", "session", "status", "plan", "left", "repository", "goal"];
+const HEADS: [&str; 7] = [
+    "changed (UTC)",
+    "session",
+    "status",
+    "plan",
+    "left",
+    "repository",
+    "goal",
+];
 
 impl Talk for Args {
     const WORK: Work = Work::Read;

@@ -80,7 +80,8 @@ pub(super) fn session(session: &Session) -> String {
     let reason = session.status_reason.as_ref();
     let reason = reason.map(|reason| format!("{}: {}", reason.code, reason.detail));
     let refinement = session.refinement.as_ref();
-    let refinement = refinement.map(|reason| format!("the last one changed nothing: {}: {}", reason.code, reason.detail));
+    let refinement =
+        refinement.map(|reason| format!("the last one changed nothing: {}: {}", reason.code, reason.detail));
     let fields = [
         ("goal", Some(&session.prompt)),
         ("repository", Some(&session.repo_url)),
@@ -210,7 +211,13 @@ mod tests {
 
     #[test]
     fn a_length_has_two_units_at_most() {
-        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (720, "12 min"), (7199, "1 h 59 min"), (183_600, "2 d 3 h")] {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (720, "12 min"),
+            (7199, "1 h 59 min"),
+            (183_600, "2 d 3 h"),
+        ] {
             assert_eq!(length(seconds * 1000), text);
         }
     }
