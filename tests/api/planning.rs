@@ -167,8 +167,13 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
         ] {
             assert!(request.contains(text), "{text} is not in {request}");
         }
-        let declared = requests.lock().unwrap()[0]["tools"].to_string();
-        assert!(!declared.contains("createPullRequest\""), "{declared}");
+        let declared = requests.lock().unwrap()[0]["tools"][0]["functionDeclarations"].clone();
+        let mut names = declared
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|function| function["name"].clone());
+        assert!(names.all(|name| name != "createPullRequest"), "{declared}");
         let run = studio
             .get(&format!("/v1/decisions/{}", session["runId"].as_str().unwrap()))
             .await;
