@@ -112,7 +112,7 @@ fn missing(route: Route, request: &HttpRequest) -> Option<String> {
         | Route::RefinePlan
         | Route::EditPlan
         | Route::CancelPlanning
-        | Route::PlanHistory
+        | Route::PlanVersions
         | Route::PlanningEvents => {
             format!(
                 "There is no planning session {:?}, or it belongs to another user.",

@@ -76,7 +76,7 @@ handlers! {
         RefinePlan => planning::refine;
         EditPlan => planning::change::edit;
         CancelPlanning => planning::change::cancel;
-        PlanHistory => planning::read::history;
+        PlanVersions => planning::read::versions;
         PlanVersion => planning::read::version;
         PlanningEvents => planning::read::events;
         GoogleCallback => google::callback;

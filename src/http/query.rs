@@ -27,8 +27,7 @@ pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> 
 ///
 /// # Errors
 /// As [`list`].
-pub(super) fn page(query: &str) -> Result<ListQuery, Error> {
-    let spelling = Spelling::Snake;
+pub(super) fn page(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
     read(spelling, query, &[spelling.page_size(), spelling.page_token()])
 }
 

@@ -108,7 +108,7 @@ routes! {
         RefinePlan: Post "/v1/sessions/{id}/refine";
         EditPlan: Put "/v1/sessions/{id}/plan";
         CancelPlanning: Post "/v1/sessions/{id}/cancel";
-        PlanHistory: Get "/v1/sessions/{id}/history";
+        PlanVersions: Get "/v1/sessions/{id}/history";
         PlanVersion: Get "/v1/sessions/{id}/history/{version}";
         PlanningEvents: Get "/v1/sessions/{id}/events";
         GoogleCallback: Get "/oauth/google/callback";

@@ -213,7 +213,7 @@ pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResp
 
 async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(request.query_string())?;
+    let query = query::page(Spelling::Snake, request.query_string())?;
     let directory = &state.edge.directory;
     let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
     Ok(page::list(Spelling::Snake, "agents", &page))
@@ -269,7 +269,7 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
 
 async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(request.query_string())?;
+    let query = query::page(Spelling::Snake, request.query_string())?;
     let directory = &state.edge.directory;
     let page = directory
         .versions(&caller.tenant, &project(request)?, agent(request)?, &query)

@@ -3,8 +3,6 @@
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{SessionPath, id};
 use crate::domain::ids::{RunId, UserId};
@@ -18,6 +16,7 @@ use crate::http::runs::events::{AgentRunLine, respond};
 use crate::http::spelling::Spelling;
 use crate::http::{State, acting, page, query};
 use crate::surfaces::caller::Caller;
+use crate::surfaces::decisions::Page;
 use crate::surfaces::planning::{Session, Version};
 
 /// The most versions of one answer, each with its whole plan.
@@ -29,15 +28,10 @@ page! {
     PlanningSessionPage { sessions: Session }
 }
 
-/// Versions of a plan, oldest first.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct PlanHistory {
-    /// At most 50.
-    versions: Vec<Version>,
-    /// The value of `after` for the versions that follow; null if there are none.
-    #[schema(required = true)]
-    next_after: Option<u32>,
+page! {
+    /// A page of the versions of a plan.
+    #[serde(rename_all = "camelCase")]
+    PlanVersionPage { versions: Version }
 }
 
 /// Lists planning sessions.
@@ -90,7 +84,8 @@ pub(in crate::http) async fn get(state: Data<State>, request: HttpRequest) -> Ht
 
 /// Lists the versions of a plan.
 ///
-/// Oldest first, each with its author, the time, the reason and the whole plan. A version never changes.
+/// Oldest first, at most 50 at once, each with its author, the time, the reason and the whole plan. A version never
+/// changes.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{id}/history",
@@ -99,14 +94,14 @@ pub(in crate::http) async fn get(state: Data<State>, request: HttpRequest) -> Ht
     params(
         SessionPath,
         ActingUser,
-        ("after" = Option<u32>, Query, description = "Versions after this number."),
+        CamelPaging,
     ),
-    responses((status = 200, description = "At most 50 versions.", body = PlanHistory)),
+    responses((status = 200, description = "At most 50 versions.", body = PlanVersionPage)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(in crate::http) async fn history(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanHistory));
-    exchange.finish(versions(&state, &request).await)
+pub(in crate::http) async fn versions(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PlanVersions));
+    exchange.finish(version_page(&state, &request).await)
 }
 
 /// Reads one version of a plan.
@@ -160,11 +155,7 @@ async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let is_raw = match parameter(request.query_string(), "view")? {
-        None => false,
-        Some(view) if view == "raw" => true,
-        Some(view) => return Err(query::no_such("view", &view, "raw")),
-    };
+    let is_raw = is_raw(request.query_string())?;
     let user = acting::user(state, &caller, request)?;
     let session = state
         .edge
@@ -175,28 +166,34 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     Ok(response(StatusCode::OK, &session))
 }
 
-async fn versions(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let after = match parameter(request.query_string(), "after")? {
+    let query = query::page(Spelling::Camel, request.query_string())?;
+    let after = match &query.page_token {
         None => 0,
-        Some(text) => {
-            let number = query::number(&text);
-            number.ok_or_else(|| query::no_such("after", &text, "the number of a version, such as 3"))?
+        Some(token) => {
+            let number = query::number::<u32>(token);
+            number.ok_or_else(|| query::no_such("pageToken", token, "nextPageToken of the previous page"))?
         }
     };
     let user = acting::user(state, &caller, request)?;
-    let planning = &state.edge.planning;
+    let most = query.page_size.min(MOST_VERSIONS);
     // One more shows whether others follow.
-    let range = (after, MOST_VERSIONS + 1);
-    let mut versions = planning.versions(&caller, user.as_ref(), id(request)?, range).await?;
-    let has_more = versions.len() > MOST_VERSIONS as usize;
-    versions.truncate(MOST_VERSIONS as usize);
-    let last = versions.last().map(|version| version.version);
-    let history = PlanHistory {
-        versions,
-        next_after: last.filter(|_| has_more),
-    };
-    Ok(response(StatusCode::OK, &history))
+    let range = (after, most + 1);
+    let versions = state
+        .edge
+        .planning
+        .versions(&caller, user.as_ref(), id(request)?, range);
+    let mut items = versions.await?;
+    let has_more = items.len() > most as usize;
+    items.truncate(most as usize);
+    let last = items.last().filter(|_| has_more);
+    let next_page_token = last.map(|last| last.version.to_string());
+    Ok(page::list(
+        Spelling::Camel,
+        "versions",
+        &Page { items, next_page_token },
+    ))
 }
 
 async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -219,18 +216,18 @@ async fn run(state: &State, request: &HttpRequest, caller: &Caller, user: Option
     Ok(session.run_id)
 }
 
-/// The only parameter that a route has, if it is given.
-fn parameter(text: &str, allowed: &str) -> Result<Option<String>, Error> {
-    let mut found = None;
+/// `view=raw`, or nothing.
+fn is_raw(text: &str) -> Result<bool, Error> {
+    let mut is_raw = false;
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        if name != allowed {
-            let detail = format!("is not a known parameter; allowed is {allowed}");
-            return Err(query::invalid(&name, detail));
+        match (&*name, &*value) {
+            ("view", "raw") => is_raw = true,
+            ("view", other) => return Err(query::no_such("view", other, "raw")),
+            _ => {
+                let detail = "is not a known parameter; allowed is view".to_owned();
+                return Err(query::invalid(&name, detail));
+            }
         }
-        if found.is_some() {
-            return Err(query::invalid(allowed, "is given more than once".to_owned()));
-        }
-        found = Some(value.into_owned());
     }
-    Ok(found)
+    Ok(is_raw)
 }
