@@ -578,17 +578,6 @@ fn settings_of_an_unused_mode_cause_a_warning() {
     insta::assert_snapshot!(env(&given).resolved().warnings.join("\n"));
 }
 
-/// A setting without an effect so far is reported, but only if it is given.
-#[test]
-fn settings_without_an_effect_cause_a_warning() {
-    let token = toml("[github]\ntoken = \"t\"").resolved();
-    assert_eq!(
-        token.warnings,
-        ["github.token is given, but this version does not use it yet"]
-    );
-    assert_eq!(Given::default().resolved().warnings, [""; 0]);
-}
-
 /// One service token must not lend every user all that it can see, so a wrong pattern stops the start.
 #[test]
 fn repositories_of_planning_are_patterns_and_each_wrong_one_is_named() {

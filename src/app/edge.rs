@@ -49,6 +49,7 @@ fn edge_with(app: &App, auth: Auth, google: Option<Arc<dyn Callback>>, connectio
         runs: app.runs.clone(),
         agents: app.agents.clone(),
         threads: app.threads.clone(),
+        planning: app.planning.clone(),
         approvals: app.approvals.clone(),
         sessions: app.sessions.clone(),
         decisions: app.decisions.clone(),

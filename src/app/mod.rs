@@ -7,6 +7,7 @@ mod edge;
 mod google;
 mod model;
 mod parts;
+mod planning;
 mod policy;
 mod servers;
 mod serving;
@@ -44,6 +45,7 @@ use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::definitions::Directory;
+use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::{AtOnce, Runs};
 use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::{ThreadSettings, Threads};
@@ -68,6 +70,8 @@ pub struct App {
     pub agents: Arc<DeclaredAgents>,
     /// The surface of threads.
     pub threads: Arc<Threads>,
+    /// The surface of planning sessions.
+    pub planning: Arc<Planning>,
     /// The surface of approvals.
     pub approvals: Arc<Approvals>,
     sessions: Arc<Sessions>,
@@ -177,12 +181,16 @@ impl App {
         };
         let agents = DeclaredAgents::new(runs.clone(), directory.clone());
         let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), of_threads);
+        let of_planning = planning::settings(&config);
+        let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), of_planning);
+        let planning = Arc::new(planning);
         let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone());
         let Console { lasts, idle } = config.console;
         let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
         // A process without background capacity runs only what its own callers request.
         if !reads && config.runs.background > 0 {
             background.spawn(Arc::clone(&runs).sweep());
+            background.spawn(planning::sweep(Arc::clone(&planning), stop.clone()));
         }
         background.spawn(files.follow(stop.clone()));
         background.spawn(Arc::clone(&runs).keep_leases(config.runs.lease / 3));
@@ -197,6 +205,7 @@ impl App {
             runs,
             agents: Arc::new(agents),
             threads: Arc::new(threads),
+            planning,
             approvals: Arc::new(approvals),
             sessions: Arc::new(sessions),
             decisions,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::{env, fs};
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
@@ -14,6 +14,9 @@ pub const BUILT_IN: &str = include_str!("../../mcp.json");
 
 /// The path of this program, used by the built-in `mcp.json`.
 const PROGRAM: &str = "GAVEL_PROGRAM";
+
+/// The token of the GitHub server.
+const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 
 /// The options that `mcp.json` does not contain.
 pub(crate) fn options(config: &Config) -> McpOptions {
@@ -75,11 +78,12 @@ fn refused(place: &str, issues: &[ConfigIssue]) -> FileError {
 }
 
 fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
+    let exposed = |secret: &Option<SecretString>| secret.as_ref().map(|secret| secret.expose_secret().to_owned());
     let variable = |name: &str| match name {
-        IDENTITY_SECRET => config
-            .identity_secret
-            .as_ref()
-            .map(|secret| secret.expose_secret().to_owned()),
+        // These two are settings, which can also be in gavel.toml or in a file.
+        IDENTITY_SECRET => exposed(&config.identity_secret),
+        // As other variables, it may be set and empty.
+        GITHUB_TOKEN => exposed(&config.github_token).or_else(|| config.dotenv.variable(name)),
         PROGRAM => env::current_exe()
             .ok()
             .and_then(|path| path.into_os_string().into_string().ok()),

@@ -12,6 +12,9 @@ pub(super) enum Server {
     /// Read-only access to the files in one directory
     #[command(after_long_help = here(gavel_mcp_files::Args::EXAMPLES))]
     Files(gavel_mcp_files::Args),
+    /// Repositories, files, pull requests and issues at GitHub, with one account for all users
+    #[command(after_long_help = here(gavel_mcp_github::Args::EXAMPLES))]
+    Github(gavel_mcp_github::Args),
     /// Gmail and Google Calendar, each user with their own account
     #[command(after_long_help = here(gavel_mcp_google::Args::EXAMPLES))]
     Google(Box<gavel_mcp_google::Args>),
@@ -35,6 +38,7 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         .context("the runtime cannot be started")?;
     let served = match server {
         Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
+        Server::Github(args) => runtime.block_on(gavel_mcp_github::run(args)),
         Server::Google(args) => runtime.block_on(gavel_mcp_google::run(*args)),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
     };

@@ -61,9 +61,6 @@ pub use secret::masked_url;
 pub use settings::DEFAULT_MODEL;
 pub use sources::Sources;
 
-/// Settings that are read and validated but not used yet.
-const NOT_USED_YET: [&str; 1] = ["github.token"];
-
 /// The validated configuration of gavel.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -105,7 +102,7 @@ pub struct Config {
     pub audit: Audit,
     /// Signs the identity tokens that bundled MCP servers over HTTP require; at least 32 bytes.
     pub identity_secret: Option<SecretString>,
-    /// Token for the GitHub tools.
+    /// What `GITHUB_TOKEN` is in `mcp.json`: the token of the bundled GitHub server.
     pub github_token: Option<SecretString>,
     /// Logs and traces.
     pub logs: Logs,
@@ -223,11 +220,6 @@ impl Config {
         let identity_secret = read.parse("identity_secret", values::signing_secret);
         let github_token = read.secret("github.token");
         let logs = logs::read(&mut read);
-        for key in NOT_USED_YET {
-            if read.is_given(key) {
-                read.warn(format!("{key} is given, but this version does not use it yet"));
-            }
-        }
         let dotenv = read.dotenv();
         let config = || {
             Some(Self {

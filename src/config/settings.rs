@@ -283,7 +283,7 @@ pub const SETTINGS: &[Setting] = &[
         "github.token",
         &["GITHUB_TOKEN"],
         "a token of GitHub",
-        "For the GitHub tools. This version does not use it yet.",
+        "The account that the bundled GitHub server acts with; `${GITHUB_TOKEN}` in mcp.json.",
     )
     .secret(),
     setting(

@@ -82,6 +82,7 @@ impl From<TaskId> for String {
 /// One task of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = PlanTask)]
 pub struct Task {
     /// Its id.
     #[schema(value_type = String, example = "t1")]

@@ -108,6 +108,22 @@ fn missing(route: Route, request: &HttpRequest) -> Option<String> {
         Route::Run | Route::RunEvents | Route::CancelRun | Route::ResumeRun => {
             format!("There is no run {:?}, or it belongs to another user.", named("id"))
         }
+        Route::PlanningSession
+        | Route::RefinePlan
+        | Route::EditPlan
+        | Route::CancelPlanning
+        | Route::PlanHistory
+        | Route::PlanningEvents => {
+            format!(
+                "There is no planning session {:?}, or it belongs to another user.",
+                named("id")
+            )
+        }
+        Route::PlanVersion => format!(
+            "There is no version {:?} of the plan of session {:?}, or the session belongs to another user.",
+            named("version"),
+            named("id")
+        ),
         Route::Decision => format!("There is no decision {:?}, or it belongs to another user.", named("id")),
         _ => return None,
     })

@@ -10,9 +10,10 @@ use super::caller::Auth;
 use super::error::{AgentProblem, Code, Error, Problem};
 use super::exchange::Exchange;
 use super::openapi::schemas::Place;
+use super::planning::change::CancelBody;
 use super::routes::Route;
 use super::runs::{InputText, Inputs};
-use super::{agents, approvals, chat, console, decisions, docs, google, health, runs, threads};
+use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
 
 macro_rules! handlers {
     (
@@ -31,7 +32,7 @@ macro_rules! handlers {
 
         /// The operations of the API, as described beside their handlers. The pages are for people.
         #[derive(OpenApi)]
-        #[openapi(paths($($handler),+), components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText)))]
+        #[openapi(paths($($handler),+), components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText, CancelBody)))]
         struct Described;
     };
 }
@@ -69,6 +70,15 @@ handlers! {
         Grants => approvals::grants;
         Grant => approvals::grant;
         RevokeGrant => approvals::revoke;
+        StartPlanning => planning::start;
+        PlanningSessions => planning::read::list;
+        PlanningSession => planning::read::get;
+        RefinePlan => planning::refine;
+        EditPlan => planning::change::edit;
+        CancelPlanning => planning::change::cancel;
+        PlanHistory => planning::read::history;
+        PlanVersion => planning::read::version;
+        PlanningEvents => planning::read::events;
         GoogleCallback => google::callback;
         AgentSchema => agents::schema;
         Live => health::live;

@@ -30,6 +30,7 @@ mod lines;
 mod metrics;
 mod openapi;
 mod page;
+mod planning;
 mod query;
 mod room;
 mod routes;
@@ -54,6 +55,7 @@ use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::definitions::Directory;
+use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::Runs;
 use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::Threads;
@@ -70,6 +72,8 @@ pub struct Edge {
     pub agents: Arc<DeclaredAgents>,
     /// Surface R.
     pub threads: Arc<Threads>,
+    /// Surface P.
+    pub planning: Arc<Planning>,
     /// The surface of approvals.
     pub approvals: Arc<Approvals>,
     /// Login sessions of the console.

@@ -102,6 +102,15 @@ routes! {
         Grants: Get "/api/agent/grants";
         Grant: Get "/api/agent/grants/{id}";
         RevokeGrant: Delete "/api/agent/grants/{id}";
+        StartPlanning: Post "/v1/sessions";
+        PlanningSessions: Get "/v1/sessions";
+        PlanningSession: Get "/v1/sessions/{id}";
+        RefinePlan: Post "/v1/sessions/{id}/refine";
+        EditPlan: Put "/v1/sessions/{id}/plan";
+        CancelPlanning: Post "/v1/sessions/{id}/cancel";
+        PlanHistory: Get "/v1/sessions/{id}/history";
+        PlanVersion: Get "/v1/sessions/{id}/history/{version}";
+        PlanningEvents: Get "/v1/sessions/{id}/events";
         GoogleCallback: Get "/oauth/google/callback";
         AgentSchema: Get "/schemas/{schema}";
         Live: Get "/livez";

@@ -1,4 +1,4 @@
-//! The spelling of names on the wire, by route: camelCase below `/api/agent/`, snake_case elsewhere.
+//! The spelling of names on the wire, by route: camelCase below `/api/agent/` and `/v1/sessions`, snake_case elsewhere.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,7 +17,11 @@ pub(super) enum Spelling {
 impl Spelling {
     /// The spelling of a route; snake_case where no route matched.
     pub(super) fn of(route: Option<Route>) -> Self {
-        match route.is_some_and(|route| route.path().starts_with("/api/agent/")) {
+        let is_camel = |route: Route| {
+            let camel = ["/api/agent/", "/v1/sessions"];
+            camel.iter().any(|prefix| route.path().starts_with(prefix))
+        };
+        match route.is_some_and(is_camel) {
             true => Self::Camel,
             false => Self::Snake,
         }

@@ -185,7 +185,7 @@ enum Cut {
     Before,
     /// The connection is cut after the COMMIT, before the client receives the answer.
     After,
-    /// As `After`, and from then on the database is away.
+    /// As `After`, and from then on the database is unavailable.
     AfterForGood,
     /// Every connection is cut as soon as it is used, and no new one succeeds.
     Away,

@@ -48,7 +48,8 @@ fn agents_validate_asks_the_servers_for_the_tools() {
     assert_eq!(
         lines[0],
         "agents/helper.md:4: tools[0]: found \"add_tasks\": no connected server offers it; not connected: files (needs \
-         FILES_ROOT, which is not set), google (needs GOOGLE_CLIENT_ID and GOOGLE_CLIENT_SECRET and GOOGLE_TOKEN_KEY, or \
+         FILES_ROOT, which is not set), github (needs GITHUB_TOKEN, or GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY and \
+         GITHUB_APP_INSTALLATION_ID; none of them is set), google (needs GOOGLE_CLIENT_ID and GOOGLE_CLIENT_SECRET and GOOGLE_TOKEN_KEY, or \
          GOOGLE_SERVICE_ACCOUNT_FILE; none of them is set); allowed: a tool that a server offers: did you mean `add_task`?"
     );
     assert!(

@@ -8,12 +8,19 @@ use serde_json::Value;
 
 use super::harness::Place;
 
+/// A server in the JSON of `gavel mcp list`.
+#[track_caller]
+fn server<'a>(listed: &'a Value, name: &str) -> &'a Value {
+    let mut servers = listed["servers"].as_array().unwrap().iter();
+    servers.find(|server| server["status"]["name"] == name).unwrap()
+}
+
 #[test]
 fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     let place = Place::new();
     let listed = place.run(&["mcp", "list", "--json"]).json();
     // A bundled server without its setting is off, which is not a failure.
-    let [files, google, tasks] = [0, 1, 2].map(|n| &listed["servers"][n]);
+    let [files, google, tasks] = ["files", "google", "tasks"].map(|name| server(&listed, name));
     assert_eq!(
         (&files["status"]["name"], &files["status"]["state"]),
         (&"files".into(), &"off".into())
@@ -57,7 +64,10 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     assert_eq!(gone.status, 1);
     for (args, words) in [
         (["mcp", "call", "tasks", "nope"], "it offers add_task"),
-        (["mcp", "call", "nope", "x"], "configured are files, google, tasks"),
+        (
+            ["mcp", "call", "nope", "x"],
+            "configured are files, github, google, tasks",
+        ),
     ] {
         let ran = place.run(&args);
         assert_eq!(ran.status, 1);
@@ -215,7 +225,7 @@ fn the_bundled_google_server_is_available_once_it_has_credentials() {
         ("GOOGLE_TOKEN_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
     ];
     let listed = place.run_with(&["mcp", "list", "--json"], &all).json();
-    let google = &listed["servers"][1];
+    let google = server(&listed, "google");
     assert_eq!(google["status"]["state"], "up", "{google}");
     let tools = google["tools"].as_array().unwrap();
     let tools: Vec<_> = tools.iter().map(|tool| (&tool["name"], &tool["side_effect"])).collect();
@@ -267,4 +277,37 @@ fn the_bundled_google_server_uses_the_configured_address_of_google() {
         let reported = format!("{}{}", refused.out, refused.err);
         assert!(refused.status != 0 && reported.contains(name), "{reported}");
     }
+}
+
+/// The token is a setting of gavel: it can be in a file or in gavel.toml too. Nothing prints it.
+#[test]
+fn the_bundled_github_server_is_available_once_it_has_a_token() {
+    const TOKEN: &str = "canary-of-github";
+    let place = Place::new();
+    fs::write(place.path().join("token"), format!("{TOKEN}\n")).unwrap();
+    let tools = |environment: &[(&str, &str)]| {
+        let listed = place.run_with(&["mcp", "list", "--json"], environment).json();
+        assert!(!listed.to_string().contains(TOKEN), "{listed}");
+        let github = server(&listed, "github");
+        assert_eq!(github["status"]["state"], "up", "{github}");
+        github["tools"].as_array().unwrap().len()
+    };
+    for given in [("GITHUB_TOKEN", TOKEN), ("GITHUB_TOKEN_FILE", "token")] {
+        assert_eq!(tools(&[given]), 14, "{given:?}");
+    }
+    fs::write(place.path().join("gavel.toml"), "[github]\ntoken_file = \"token\"\n").unwrap();
+    assert_eq!(tools(&[]), 14);
+    let healthy = place.run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);
+    assert!(
+        healthy.contains("✓ MCP server github: connected") && !healthy.contains(TOKEN),
+        "{healthy}"
+    );
+    let invalid = [("GITHUB_URL", "http://github.example")];
+    let refused = place
+        .run_with(&["doctor", "--listen", "127.0.0.1:0"], &invalid)
+        .ended(1);
+    let mut lines = refused
+        .lines()
+        .skip_while(|line| !line.starts_with("✗ MCP server github"));
+    assert!(lines.nth(1).unwrap().contains("docs/github-server.md"), "{refused}");
 }

@@ -22,6 +22,7 @@ use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use gavel::surfaces::definitions::Directory;
+use gavel::surfaces::planning::{Planning, PlanningSettings, Repositories};
 use gavel::surfaces::runs::{AtOnce, Runs};
 use gavel::surfaces::sessions::Sessions;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
@@ -115,6 +116,13 @@ pub async fn serve(setup: Setup) -> Running {
         on_reject: OnReject::Continue,
     };
     let threads = Threads::new(runs.clone(), directory.clone(), kept.clone(), settings);
+    let planning = PlanningSettings {
+        repositories: Repositories::new("https://github.com".parse().unwrap(), None),
+        max_hours: 168,
+        sessions_per_user: 3,
+        sessions: 20,
+    };
+    let planning = Planning::new(runs.clone(), directory.clone(), kept.clone(), planning);
     let sessions = Sessions::new(
         kept.clone(),
         Arc::new(SystemClock),
@@ -129,6 +137,7 @@ pub async fn serve(setup: Setup) -> Running {
         directory,
         runs,
         threads: Arc::new(threads),
+        planning: Arc::new(planning),
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(record.clone()),

@@ -383,6 +383,63 @@ fn every_setting_of_the_google_server_reaches_the_built_in_one() {
     }
 }
 
+/// Every setting of the GitHub server reaches the built-in one and is documented. The file of the token is read by gavel,
+/// whose own setting the token is.
+#[test]
+fn every_setting_of_the_github_server_reaches_the_built_in_one() {
+    let args = <gavel_mcp_github::Args as clap::Args>::augment_args(clap::Command::new("github"));
+    let names = args.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
+    let names: std::collections::BTreeSet<_> = names.map(str::to_owned).collect();
+    let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let given = built_in["mcpServers"]["github"]["env"].as_object().unwrap();
+    assert!(
+        names
+            .iter()
+            .filter(|name| *name != "GITHUB_TOKEN_FILE")
+            .eq(given.keys()),
+        "{given:?}"
+    );
+    let page = include_str!("../../docs/github-server.md");
+    for name in &names {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    for (name, value) in given {
+        assert_eq!(value, &json!(format!("${{{name}:-}}")));
+    }
+}
+
+/// DESIGN.md section 10: off, with the reason, until it has a token or all of an App.
+#[test]
+fn the_built_in_github_server_is_off_until_it_has_credentials() {
+    let off = |set: &[&str]| {
+        let env = |name: &str| set.contains(&name).then(|| "value".to_owned());
+        let program = |name: &str| (name == "GAVEL_PROGRAM").then(|| "gavel".to_owned());
+        let config = McpConfig::from_json(gavel::app::BUILT_IN_SERVERS, &|name| {
+            env(name).or_else(|| program(name))
+        });
+        let servers = config.unwrap().servers.into_iter();
+        let mut github = servers.filter(|server| &*server.name == "github");
+        github.next().unwrap().off
+    };
+    assert_eq!(
+        off(&[]).as_deref(),
+        Some(
+            "needs GITHUB_TOKEN, or GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY and GITHUB_APP_INSTALLATION_ID; none of them \
+             is set"
+        )
+    );
+    assert_eq!(
+        off(&["GITHUB_APP_ID", "GITHUB_APP_PRIVATE_KEY_FILE"]).as_deref(),
+        Some("needs GITHUB_APP_INSTALLATION_ID in addition to GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY")
+    );
+    for enough in [
+        &["GITHUB_TOKEN"][..],
+        &["GITHUB_APP_ID", "GITHUB_APP_PRIVATE_KEY", "GITHUB_APP_INSTALLATION_ID"],
+    ] {
+        assert_eq!(off(enough), None, "{enough:?}");
+    }
+}
+
 /// R-1: data that servers keep for users is not shared by users with the same name in two tenants.
 #[test]
 fn built_in_servers_with_user_data_receive_the_tenant() {

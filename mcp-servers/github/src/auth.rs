@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::error::{Code, internal, unavailable};
-use crate::github::http::{Http, Lost, Reply};
-use crate::github::{at, limits, new_request, parsed};
+use crate::github::http::{Http, Lost, Reply, at, new_request, parsed};
+use crate::github::limits;
 use crate::settings::{App, Credentials};
 
 /// A token that ends within this time is renewed, in seconds.

@@ -47,7 +47,8 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
                     Some(_) => "check its entry in mcp.json; RUST_LOG=info shows its output",
                     None => {
                         "it is built in: check its settings (FILES_ROOT for files, TASKS_DATABASE_URL for \
-                             tasks, docs/google.md for google); RUST_LOG=info shows its output"
+                             tasks, docs/github-server.md for github, docs/google.md for google); RUST_LOG=info shows \
+                             its output"
                     }
                 };
                 findings.error(&line, next)?;

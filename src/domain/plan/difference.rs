@@ -1,18 +1,16 @@
 //! What differs between two versions of a plan.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Plan, Task, TaskId};
 
 /// One difference between a plan and its next version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Change {
     /// The task is new.
     Add {
         /// Its id.
-        #[schema(value_type = String, example = "t4")]
         task: TaskId,
         /// Its title.
         title: String,
@@ -20,7 +18,6 @@ pub enum Change {
     /// The task has another title, goal or condition, or other tools.
     Modify {
         /// Its id.
-        #[schema(value_type = String, example = "t2")]
         task: TaskId,
         /// Its title from now on.
         title: String,
@@ -28,7 +25,6 @@ pub enum Change {
     /// The task is gone.
     Remove {
         /// Its id.
-        #[schema(value_type = String, example = "t3")]
         task: TaskId,
         /// Its last title.
         title: String,

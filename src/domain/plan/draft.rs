@@ -11,6 +11,7 @@ use super::{DONE_WHEN, GOAL, MOST_TASKS, Plan, TITLE, TaskId};
 /// A plan as the model or a person writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = PlanDraft)]
 pub struct Draft {
     /// The plan in a few sentences.
     #[serde(default)]
@@ -28,6 +29,7 @@ pub struct Draft {
 /// A task of a draft.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = PlanDraftTask)]
 pub struct DraftTask {
     /// The task of the current plan that this one continues; absent: a new task.
     #[serde(default, skip_serializing_if = "Option::is_none")]

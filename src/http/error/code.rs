@@ -31,7 +31,10 @@ macro_rules! codes {
                     Self::Unauthenticated | Self::UserMismatch | Self::Forbidden | Self::AuthUnavailable => {
                         ErrorClass::AuthError
                     }
-                    Self::NotGrantable | Self::RateLimited => ErrorClass::PolicyError,
+                    Self::NotGrantable
+                    | Self::RateLimited
+                    | Self::RepositoryNotAllowed
+                    | Self::TooManySessions => ErrorClass::PolicyError,
                     _ if self.status() >= 500 => ErrorClass::ToolExecutionError,
                     _ => ErrorClass::ValidationError,
                 }
@@ -55,6 +58,8 @@ codes! {
     UserMismatch = "user_mismatch", 403;
     /// The caller lacks a required role.
     Forbidden = "forbidden", 403;
+    /// The operator does not let planning sessions use this repository.
+    RepositoryNotAllowed = "repository_not_allowed", 403;
     /// There is no such route or object, or the object belongs to another user.
     NotFound = "not_found", 404;
     /// The route does not support this method; `Allow` names the supported ones.
@@ -84,15 +89,15 @@ codes! {
     RunInProgress = "run_in_progress", 409;
     /// The steps of the run are exhausted, counted over all its resumes.
     StepLimitExceeded = "step_limit_exceeded", 409;
-    /// The plan of the session is being made or refined.
+    /// A version of the plan is being made; wait for it, or cancel the session.
     PlanInProgress = "plan_in_progress", 409;
-    /// The plan of the session is confirmed, so it can no longer be changed.
+    /// The plan was confirmed, so it can no longer be changed by hand.
     PlanLocked = "plan_locked", 409;
-    /// Another version of the session's plan is the current one.
+    /// Another version of the plan is current; `planVersion` names it.
     PlanChanged = "plan_changed", 409;
     /// The planning session has ended.
     SessionOver = "session_over", 409;
-    /// The deadline of the run or of the session has passed.
+    /// The deadline of the run or the planning session has passed.
     DeadlinePassed = "deadline_passed", 409;
     /// The outcome of some tool calls is unknown; `errors` names each one. Report what happened in `settled`.
     CallsInDoubt = "calls_in_doubt", 409;
@@ -112,6 +117,8 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused", 422;
     /// The caller's quota is exceeded; `Retry-After` says how long to wait.
     RateLimited = "rate_limited", 429;
+    /// As many planning sessions as allowed have not ended. Cancel one, or wait until one has ended.
+    TooManySessions = "too_many_sessions", 429;
     /// The request may have had effects, and its outcome is not recorded yet; `decision_id` or `run_id` names the
     /// record. Check it before you send the request again.
     OutcomeUnrecorded = "outcome_unrecorded", 500;
@@ -124,8 +131,8 @@ codes! {
     RecordUnavailable = "record_unavailable", 503;
     /// Too many requests are in progress, or the service is stopping. The request can be sent again.
     Overloaded = "overloaded", 503;
-    /// The agent that answers in threads is missing or cannot run, because the configuration of the service is invalid.
-    /// Nothing was done.
+    /// The agent that answers in threads or makes plans, or a tool that it needs, is missing or unavailable; usually the
+    /// configuration of the service is invalid. Nothing was done.
     AgentUnavailable = "agent_unavailable", 503;
     /// The keys that verify tokens are unavailable now.
     AuthUnavailable = "auth_unavailable", 503;

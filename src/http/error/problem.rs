@@ -22,13 +22,14 @@ const RETRY_AFTER: &str = "1";
 /// The parts of an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProblemParts {
-    pub(super) code: Code,
-    pub(super) detail: Cow<'static, str>,
+    pub(in crate::http) code: Code,
+    pub(in crate::http) detail: Cow<'static, str>,
     pub(super) errors: Vec<FieldError>,
     pub(super) decision: Option<DecisionId>,
     pub(super) run: Option<RunId>,
     pub(super) outcome: Option<Late>,
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(in crate::http) plan_version: Option<u32>,
+    pub(in crate::http) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl ProblemParts {
@@ -40,6 +41,7 @@ impl ProblemParts {
             decision: None,
             run: None,
             outcome: None,
+            plan_version: None,
             headers: Vec::new(),
         }
     }
@@ -86,6 +88,12 @@ impl ProblemParts {
     /// Names each invalid place.
     pub(in crate::http) fn places(mut self, errors: Vec<FieldError>) -> Self {
         self.errors = errors;
+        self
+    }
+
+    /// Names the current version of the plan.
+    pub(in crate::http) fn plan_version(mut self, version: u32) -> Self {
+        self.plan_version = Some(version);
         self
     }
 
@@ -166,7 +174,7 @@ problems! {
 }
 
 problems! {
-    /// `application/problem+json` (RFC 9457), as routes below `/api/agent/` return it.
+    /// `application/problem+json` (RFC 9457), as routes below `/api/agent/` and `/v1/sessions` return it.
     #[serde(rename_all = "camelCase")]
     AgentProblem {
         /// The class of the code.
@@ -175,6 +183,10 @@ problems! {
         #[schema(required = false)]
         #[serde(skip_serializing_if = "Option::is_none")]
         outcome: Option<Late>,
+        /// The current version of the plan (`plan_changed`).
+        #[schema(required = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        plan_version: Option<u32>,
     }
 }
 
@@ -227,6 +239,7 @@ impl Error {
                 errors,
                 error_class: parts.code.class(),
                 outcome: parts.outcome,
+                plan_version: parts.plan_version,
             }),
         };
         let text = text.unwrap_or_else(|error| unreachable!("a problem serializes: {error}"));

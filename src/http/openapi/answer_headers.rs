@@ -61,7 +61,7 @@ fn known(name: &str) -> Option<(ObjectBuilder, &'static str, Value)> {
         ),
         "Location" => (
             string(),
-            "The path of the run, or of the page to load.",
+            "The path of the run or the planning session, or of the page to load.",
             json!("/api/runs/0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
         ),
         "Preference-Applied" => (

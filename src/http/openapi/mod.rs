@@ -131,6 +131,10 @@ fn tags() -> Vec<utoipa::openapi::Tag> {
             "Stored conversations with an agent that requests approval before it acts.",
         ),
         tag("approvals", "Approval requests, in-doubt actions and grants."),
+        tag(
+            "planning sessions",
+            "A goal, a repository and a deadline: gavel proposes a plan, and changes it in conversation.",
+        ),
         tag("record", "Decisions and tool calls, for analysts."),
         tag("health", "For operators and probes. Open: no credentials are required."),
         tag(

@@ -89,7 +89,7 @@ fn problem(spelling: Spelling, status: u16, codes: &[Code]) -> Response {
     let retried = |code: &Code| {
         matches!(
             code,
-            Code::StillRunning | Code::RecordUnavailable | Code::AuthUnavailable
+            Code::StillRunning | Code::TooManySessions | Code::RecordUnavailable | Code::AuthUnavailable
         )
     };
     for (name, is_set) in [

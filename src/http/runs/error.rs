@@ -70,31 +70,40 @@ impl From<RunError> for Error {
     }
 }
 
-/// Why a planning session does not take a change of its plan.
-pub(crate) fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
-    let (code, detail) = match status {
-        SessionStatus::Planning => (
+/// A planning session does not accept a request in this status, with this current version of its plan.
+pub(in crate::http) fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
+    match status {
+        SessionStatus::Planning => ProblemParts::new(
             Code::PlanInProgress,
-            "The plan is being made or refined; send the request again once it is there.".to_owned(),
+            "A version of this plan is being made. Send the request again when the session is AWAITING_CONFIRMATION, \
+             or cancel the session.",
         ),
-        SessionStatus::AwaitingConfirmation => (
+        SessionStatus::AwaitingConfirmation => ProblemParts::new(
             Code::PlanChanged,
-            format!("The plan was changed meanwhile; its current version is {version}."),
-        ),
-        SessionStatus::Executing => (
+            format!(
+                "Version {version} of the plan is the current one. Read it, and send the request again for that \
+                 version."
+            ),
+        )
+        .plan_version(version),
+        SessionStatus::Executing => ProblemParts::new(
             Code::PlanLocked,
-            "The plan is confirmed and worked through, so it can no longer be changed.".to_owned(),
+            "The plan was confirmed and is being executed, so it can no longer be changed by hand. Start a new \
+             session, or cancel this one.",
         ),
-        SessionStatus::DeadlineExceeded => (
+        SessionStatus::DeadlineExceeded => ProblemParts::new(
             Code::DeadlinePassed,
-            "The deadline of this session has passed.".to_owned(),
+            "The deadline of this session has passed. Start a new session.",
         ),
-        SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => (
+        SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => ProblemParts::new(
             Code::SessionOver,
-            format!("The session has ended: it is {}.", status.as_str()),
+            format!(
+                "The session has ended with status {}. Start a new session; plan and history of this one remain \
+                 readable.",
+                status.as_str()
+            ),
         ),
-    };
-    ProblemParts::new(code, detail)
+    }
 }
 
 fn in_doubt(call: &InDoubtCall) -> FieldError {

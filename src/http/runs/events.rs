@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::id;
 use crate::domain::budget::Share;
+use crate::domain::ids::{RunId, UserId};
 use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::only;
@@ -23,6 +24,7 @@ use crate::http::routes::Route;
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{self, Lines, Out};
 use crate::http::{State, acting, query};
+use crate::surfaces::caller::Caller;
 use crate::surfaces::runs::{RunEvent, Watch};
 
 line! {
@@ -31,7 +33,7 @@ line! {
 }
 
 line! {
-    /// A line of the events of a thread's run, in camelCase.
+    /// A line of the events of a run of a thread or a planning session, in camelCase.
     AgentRunLine = Union::default().and_camel::<Line<'_>>("ThreadRun").and::<AgentFailed>("Agent").and::<Silent>("")
 }
 
@@ -60,12 +62,18 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
 )]
 pub(in crate::http) async fn follow(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    events_response(&state, &request, Route::RunEvents).await
+    respond(&state, &request, Route::RunEvents, run_of_path).await
 }
 
-async fn events_response(state: &Data<State>, request: &HttpRequest, route: Route) -> HttpResponse {
+/// Responds with the events of the run that `find` returns for the request, its caller and its acting user.
+pub(in crate::http) async fn respond(
+    state: &Data<State>,
+    request: &HttpRequest,
+    route: Route,
+    find: impl AsyncFnOnce(&State, &HttpRequest, &Caller, Option<&UserId>) -> Result<RunId, Error>,
+) -> HttpResponse {
     let exchange = Exchange::begin(state, request, Some(route));
-    match watch(state, request).await {
+    match watch(state, request, find).await {
         Ok(Some((watch, share))) => {
             let form = Form::asked_for(request.headers());
             let lines = RunLines {
@@ -101,18 +109,26 @@ async fn events_response(state: &Data<State>, request: &HttpRequest, route: Rout
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
 )]
 pub(in crate::http) async fn tell_of_thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    events_response(&state, &request, Route::ThreadRunEvents).await
+    respond(&state, &request, Route::ThreadRunEvents, run_of_path).await
 }
 
 /// `None` for a reader that has received the last event.
-async fn watch(state: &State, request: &HttpRequest) -> Result<Option<(Watch, Share)>, Error> {
+async fn watch(
+    state: &State,
+    request: &HttpRequest,
+    find: impl AsyncFnOnce(&State, &HttpRequest, &Caller, Option<&UserId>) -> Result<RunId, Error>,
+) -> Result<Option<(Watch, Share)>, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
     let after = after(request)?;
     let share = state.room.stream(&caller, user.as_ref())?;
-    let runs = &state.edge.runs;
-    let watch = runs.watch(&caller, user.as_ref(), id(request)?, after).await?;
+    let run = find(state, request, &caller, user.as_ref()).await?;
+    let watch = state.edge.runs.watch(&caller, user.as_ref(), run, after).await?;
     Ok((!watch.is_reported().await?).then_some((watch, share)))
+}
+
+async fn run_of_path(_: &State, request: &HttpRequest, _: &Caller, _: Option<&UserId>) -> Result<RunId, Error> {
+    id(request)
 }
 
 /// `Last-Event-ID`, or `after` for clients that cannot set headers.

@@ -12,6 +12,7 @@ use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::Instrument;
 
+pub(super) use self::error::session_moved;
 pub(super) use self::read::{InputText, Inputs, Patience, time_zone};
 use self::read::{Settled, TimeZone, Timeout, inputs, options, settled};
 use super::agents::{agent, project, response};
@@ -33,7 +34,7 @@ use crate::surfaces::caller::Caller;
 use crate::surfaces::request::{Claim, RequestMeta};
 use crate::surfaces::runs::{Begun, Resume, RunError};
 
-const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 page! {
     /// A page of runs.

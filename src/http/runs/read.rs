@@ -118,7 +118,7 @@ impl Patience {
         }
     }
 
-    pub(super) const fn applied(self) -> Option<&'static str> {
+    pub(in crate::http) const fn applied(self) -> Option<&'static str> {
         match self {
             Self::All => None,
             Self::Some(_) => Some("wait"),

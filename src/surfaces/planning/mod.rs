@@ -14,7 +14,7 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 pub use self::error::PlanningError;
-pub use self::session::{Reason, Refinement, Session, Version};
+pub use self::session::{Reason, Refinement, Session, Tokens, Version};
 use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};

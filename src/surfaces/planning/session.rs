@@ -13,6 +13,7 @@ use crate::ports::planning::{PlanVersion, StoredSession, VersionKind};
 /// A planning session.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = PlanningSession)]
 pub struct Session {
     /// Its id.
     #[schema(value_type = String, format = "uuid")]
@@ -50,7 +51,7 @@ pub struct Session {
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
     /// The tokens of all its runs.
-    pub usage: Usage,
+    pub usage: Tokens,
     /// When it was created, RFC 3339.
     #[schema(format = "date-time")]
     pub created_at: String,
@@ -64,6 +65,7 @@ pub struct Session {
 
 /// Why a session ended without reaching its goal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanningReason)]
 pub struct Reason {
     /// The reason.
     pub code: SessionReason,
@@ -73,6 +75,7 @@ pub struct Reason {
 
 /// A refinement that made no new version. The version before it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanRefinement)]
 pub struct Refinement {
     /// Always `failed`.
     pub outcome: &'static str,
@@ -82,9 +85,42 @@ pub struct Refinement {
     pub detail: String,
 }
 
+/// Tokens, summed over the model calls of all runs of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanningUsage)]
+pub struct Tokens {
+    /// Prompt tokens, including cached ones.
+    pub input_tokens: u64,
+    /// Tokens of the answers, without thoughts.
+    pub output_tokens: u64,
+    /// Thinking tokens.
+    pub thought_tokens: u64,
+    /// The part of `inputTokens` that came from a cache.
+    pub cached_tokens: u64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        let Usage {
+            input_tokens,
+            output_tokens,
+            thought_tokens,
+            cached_tokens,
+        } = usage;
+        Self {
+            input_tokens,
+            output_tokens,
+            thought_tokens,
+            cached_tokens,
+        }
+    }
+}
+
 /// One version of a plan.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = PlanVersion)]
 pub struct Version {
     /// 1, 2, 3 …
     pub version: u32,
@@ -98,6 +134,7 @@ pub struct Version {
     /// The person's own text: the goal, or what to change.
     pub why: String,
     /// How it differs from the version before.
+    #[schema(value_type = Vec<TaskChange>)]
     pub changes: Vec<Change>,
     /// Hex SHA-256 of the plan.
     pub plan_hash: String,
@@ -106,6 +143,30 @@ pub struct Version {
     pub run_id: Option<RunId>,
     /// The tasks of this version.
     pub plan: Vec<Task>,
+}
+
+/// How two versions of a plan differ in a task.
+#[derive(ToSchema)]
+#[schema(as = PlanChange)]
+#[expect(dead_code, reason = "describes `Change`, whose variants have the same fields")]
+struct TaskChange {
+    /// What happened to the task.
+    op: Operation,
+    /// The task's id.
+    #[schema(example = "t1")]
+    task: String,
+    /// Its title; that before, if it was removed.
+    title: String,
+}
+
+/// What happened to a task.
+#[derive(ToSchema)]
+#[schema(as = PlanOperation, rename_all = "snake_case")]
+#[expect(dead_code, reason = "describes `Change`")]
+enum Operation {
+    Add,
+    Modify,
+    Remove,
 }
 
 impl Session {
@@ -139,7 +200,7 @@ impl Session {
                 detail: detail.to_string(),
             }),
             run_id: stored.run,
-            usage: stored.usage,
+            usage: stored.usage.into(),
             created_at: rfc3339(stored.created_us),
             updated_at: rfc3339(stored.updated_us),
             completed_at: stored.completed_us.map(rfc3339),

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::header::HeaderMap;
-use reqwest::{Client, Request, StatusCode, redirect, retry};
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Request, StatusCode, redirect, retry};
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
 
 use crate::settings::is_loopback;
 
+/// The version of the REST API that this server is written for.
+const VERSION: &str = "2022-11-28";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent, so that a call's time suffices for a second attempt.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -107,4 +110,32 @@ impl Http {
         }
         Ok(Some(reply))
     }
+}
+
+/// Parses an answer.
+pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
+    serde_json::from_slice(&reply.body)
+        .inspect_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            tracing::warn!(line, column, "an answer of GitHub cannot be read");
+        })
+        .ok()
+}
+
+/// A request without credentials.
+pub(crate) fn new_request(method: Method, url: Url) -> Request {
+    let mut request = Request::new(method, url);
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
+    headers.insert("x-github-api-version", HeaderValue::from_static(VERSION));
+    request
+}
+
+/// `base` with further escaped segments.
+pub(crate) fn at(base: &Url, segments: &[&str]) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
+    }
+    url
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel_mcp_base::ToolError;
-use reqwest::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
-use reqwest::{Method, Request};
+use reqwest::Method;
+use reqwest::header::{ETAG, IF_NONE_MATCH};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
@@ -22,14 +22,12 @@ pub(crate) use self::pages::Pages;
 pub(crate) use self::writes::Turn;
 
 use self::cache::Cache;
-use self::http::{Http, Lost, Reply};
+use self::http::{Http, Lost, Reply, at, new_request, parsed};
 use self::refusal::refusal;
 use crate::auth::Tokens;
 use crate::error::{Code, rate_limited, unavailable};
 use crate::settings::Settings;
 
-/// The version of the REST API that this server is written for.
-const VERSION: &str = "2022-11-28";
 /// The most attempts of a read that fails.
 const ATTEMPTS: u32 = 3;
 /// The most redirects of a read.
@@ -182,34 +180,6 @@ fn accepted<T: DeserializeOwned>(reply: &Reply, what: &str) -> Result<T, ToolErr
         true => parsed(reply).ok_or_else(unavailable),
         false => Err(refusal(reply, what)),
     }
-}
-
-/// Parses an answer.
-pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
-    serde_json::from_slice(&reply.body)
-        .inspect_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            tracing::warn!(line, column, "an answer of GitHub cannot be read");
-        })
-        .ok()
-}
-
-/// A request without credentials.
-pub(crate) fn new_request(method: Method, url: Url) -> Request {
-    let mut request = Request::new(method, url);
-    let headers = request.headers_mut();
-    headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
-    headers.insert("x-github-api-version", HeaderValue::from_static(VERSION));
-    request
-}
-
-/// `base` with further escaped segments.
-pub(crate) fn at(base: &Url, segments: &[&str]) -> Url {
-    let mut url = base.clone();
-    if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().extend(segments);
-    }
-    url
 }
 
 fn unusable(words: &str) -> ToolError {

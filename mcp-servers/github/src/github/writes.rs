@@ -10,8 +10,8 @@ use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 use url::Url;
 
-use super::http::{Lost, Reply};
-use super::{GitHub, LEAST_WAIT, limits, new_request};
+use super::http::{Lost, Reply, new_request};
+use super::{GitHub, LEAST_WAIT, limits};
 use crate::call::Call;
 use crate::error::{Code, Fault, rate_limited, unavailable};
 

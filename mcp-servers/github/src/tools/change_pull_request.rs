@@ -10,7 +10,8 @@ use super::target::{Repo, number, reference};
 use super::{fields, refused};
 use crate::call::Call;
 use crate::error::{Fault, not_found};
-use crate::github::{GitHub, Turn, parsed};
+use crate::github::http::parsed;
+use crate::github::{GitHub, Turn};
 use crate::marker::Marker;
 use crate::wire::WirePullRequest;
 

@@ -14,7 +14,8 @@ use super::target::Repo;
 use super::{fields, refused};
 use crate::call::Call;
 use crate::error::{Fault, unavailable};
-use crate::github::{GitHub, Pages, parsed};
+use crate::github::http::parsed;
+use crate::github::{GitHub, Pages};
 use crate::marker::Marker;
 use crate::wire::{Issue, WireIssue};
 

@@ -10,8 +10,9 @@ use super::target::{Repo, reference};
 use super::{fields, pull_requests, refused};
 use crate::call::Call;
 use crate::error::{Code, Fault};
+use crate::github::http::parsed;
 use crate::github::refusal::says_exists;
-use crate::github::{GitHub, Pages, parsed};
+use crate::github::{GitHub, Pages};
 use crate::wire::WirePullRequest;
 
 pub(super) const NAME: &str = "createPullRequest";

@@ -11,8 +11,9 @@ use super::target::{is_name, required};
 use crate::auth::Tokens;
 use crate::call::Call;
 use crate::error::{Code, Fault};
+use crate::github::GitHub;
+use crate::github::http::parsed;
 use crate::github::refusal::{refusal, says_exists};
-use crate::github::{GitHub, parsed};
 use crate::wire::{Repository, WireRepository, WireUser};
 
 pub(super) const NAME: &str = "createRepository";

@@ -13,6 +13,7 @@ use super::target::{Repo, path, reference};
 use crate::call::Call;
 use crate::error::not_found;
 use crate::github::GitHub;
+use crate::github::http::parsed;
 use crate::github::refusal::refusal;
 
 pub(super) const NAME: &str = "getRepositoryTree";
@@ -159,9 +160,7 @@ async fn tree(github: &GitHub, call: &Call, url: &Url) -> Result<Option<WireTree
     let reply = github.read(url, call.deadline).await?;
     match reply.status.as_u16() {
         409 => Ok(None),
-        200 => crate::github::parsed(&reply)
-            .map(Some)
-            .ok_or_else(crate::error::unavailable),
+        200 => parsed(&reply).map(Some).ok_or_else(crate::error::unavailable),
         _ => Err(refusal(&reply, WHAT)),
     }
 }

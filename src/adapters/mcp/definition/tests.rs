@@ -96,6 +96,47 @@ fn hints_count_only_where_they_are_trusted_and_settings_override_them() {
     assert_eq!(set.timeout.as_millis(), 5);
 }
 
+/// What the bundled GitHub server lists, read with its entry: every tool that changes something is a side effect, and
+/// may be sent again under its key.
+#[test]
+fn the_bundled_github_server_changes_nothing_without_a_side_effect() {
+    let built_in = include_str!("../../../../mcp.json");
+    let config = McpConfig::from_json(built_in, &|_| Some("x".to_owned())).unwrap();
+    let mut servers = config.servers.into_iter();
+    let server = servers.find(|server| &*server.name == "github").unwrap();
+    let snapshot = include_str!("../../../../mcp-servers/github/tests/api/snapshots/api__startup__tools_list.snap");
+    let list: Vec<Value> = serde_json::from_str(&snapshot[snapshot.find("\n[").unwrap()..]).unwrap();
+    let offer = read(&server, &list, &[]);
+    assert!(offer.left_out.is_empty(), "{:?}", offer.left_out);
+    let (acting, reading): (Vec<_>, Vec<_>) = offer.tools.iter().partition(|tool| tool.side_effect);
+    let names = |tools: &[&Arc<Tool>]| tools.iter().map(|tool| tool.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        names(&acting),
+        [
+            "closeIssue",
+            "closePullRequest",
+            "createIssue",
+            "createPullRequest",
+            "createRepository",
+            "updateIssue",
+            "updatePullRequest",
+        ]
+    );
+    assert_eq!(
+        names(&reading),
+        [
+            "getFileContents",
+            "getRepositoryTree",
+            "listPullRequests",
+            "listRepositories",
+            "readIssue",
+            "readPullRequest",
+            "retrieveRepository",
+        ]
+    );
+    assert!(acting.iter().all(|tool| tool.idempotency == Idempotency::Key));
+}
+
 #[test]
 fn the_identity_argument_is_hidden_and_must_exist() {
     let with = r#"{"identity": {"argument": "user_id"}}"#;

@@ -1,0 +1,236 @@
+//! Reads planning sessions, the versions of their plans, and their events.
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{SessionPath, id};
+use crate::domain::ids::{RunId, UserId};
+use crate::http::agents::response;
+use crate::http::error::{Code, Error};
+use crate::http::exchange::Exchange;
+use crate::http::openapi::params::{self, ActingUser, AfterEvent, CamelPaging, LATEST_FIRST, LastEvent, VersionPath};
+use crate::http::openapi::schemas::page;
+use crate::http::routes::Route;
+use crate::http::runs::events::{AgentRunLine, respond};
+use crate::http::spelling::Spelling;
+use crate::http::{State, acting, page, query};
+use crate::surfaces::caller::Caller;
+use crate::surfaces::planning::{Session, Version};
+
+/// The most versions of one answer, each with its whole plan.
+const MOST_VERSIONS: u32 = 50;
+
+page! {
+    /// A page of planning sessions.
+    #[serde(rename_all = "camelCase")]
+    PlanningSessionPage { sessions: Session }
+}
+
+/// Versions of a plan, oldest first.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PlanHistory {
+    /// At most 50.
+    versions: Vec<Version>,
+    /// The value of `after` for the versions that follow; null if there are none.
+    #[schema(required = true)]
+    next_after: Option<u32>,
+}
+
+/// Lists planning sessions.
+///
+/// Latest first. A user sees only their own; a service that names no user sees those of its tenant.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions",
+    operation_id = "listPlanningSessions",
+    tag = "planning sessions",
+    params(
+        ActingUser,
+        CamelPaging,
+        (
+            "filter" = Option<String>,
+            Query,
+            description = params::filter("status, user_id, repo_url, created_at, deadline"),
+            example = "status = \"AWAITING_CONFIRMATION\""
+        ),
+        ("orderBy" = Option<String>, Query, description = LATEST_FIRST),
+    ),
+    responses((status = 200, description = "The response.", body = PlanningSessionPage)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::QueryTooSlow])))
+)]
+pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PlanningSessions));
+    exchange.finish(all(&state, &request).await)
+}
+
+/// Reads a planning session.
+///
+/// With the current version of its plan. A session of another user answers 404, like a missing one.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}",
+    operation_id = "getPlanningSession",
+    tag = "planning sessions",
+    params(
+        SessionPath,
+        ActingUser,
+        ("view" = Option<String>, Query, description = "`raw`: also `rawPlan`, the plan as the JSON text that is stored."),
+    ),
+    responses((status = 200, description = "The response.", body = Session)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+)]
+pub(in crate::http) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PlanningSession));
+    exchange.finish(one(&state, &request).await)
+}
+
+/// Lists the versions of a plan.
+///
+/// Oldest first, each with its author, the time, the reason and the whole plan. A version never changes.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}/history",
+    operation_id = "listPlanVersions",
+    tag = "planning sessions",
+    params(
+        SessionPath,
+        ActingUser,
+        ("after" = Option<u32>, Query, description = "Versions after this number."),
+    ),
+    responses((status = 200, description = "At most 50 versions.", body = PlanHistory)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+)]
+pub(in crate::http) async fn history(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PlanHistory));
+    exchange.finish(versions(&state, &request).await)
+}
+
+/// Reads one version of a plan.
+///
+/// Also one that is no longer current.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}/history/{version}",
+    operation_id = "getPlanVersion",
+    tag = "planning sessions",
+    params(SessionPath, VersionPath, ActingUser),
+    responses((status = 200, description = "The response.", body = Version)),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+)]
+pub(in crate::http) async fn version(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PlanVersion));
+    exchange.finish(one_version(&state, &request).await)
+}
+
+/// Watches the events of a planning session.
+///
+/// The events of its current run (`runId`), as `GET /api/runs/{id}/events` sends them, with names in camelCase. A
+/// refinement is another run, whose events are numbered from 1 again: watch it without `Last-Event-ID`.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}/events",
+    operation_id = "watchPlanningSession",
+    tag = "planning sessions",
+    params(SessionPath, ActingUser, LastEvent, AfterEvent),
+    responses(
+        (
+            status = 200,
+            description = "One event per line. With `Accept: text/event-stream` each is an SSE message.",
+            content((AgentRunLine = "application/x-ndjson"), (AgentRunLine = "text/event-stream"))
+        ),
+        (status = 204, description = "You have received the last event already."),
+    ),
+    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
+)]
+pub(in crate::http) async fn events(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    respond(&state, &request, Route::PlanningEvents, run).await
+}
+
+async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let query = query::list(Spelling::Camel, request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let page = state.edge.planning.list(&caller, user.as_ref(), query).await?;
+    Ok(page::list(Spelling::Camel, "sessions", &page))
+}
+
+async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let is_raw = match parameter(request.query_string(), "view")? {
+        None => false,
+        Some(view) if view == "raw" => true,
+        Some(view) => return Err(query::no_such("view", &view, "raw")),
+    };
+    let user = acting::user(state, &caller, request)?;
+    let session = state
+        .edge
+        .planning
+        .session(&caller, user.as_ref(), id(request)?)
+        .await?;
+    let session = if is_raw { session.raw() } else { session };
+    Ok(response(StatusCode::OK, &session))
+}
+
+async fn versions(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let after = match parameter(request.query_string(), "after")? {
+        None => 0,
+        Some(text) => {
+            let number = query::number(&text);
+            number.ok_or_else(|| query::no_such("after", &text, "the number of a version, such as 3"))?
+        }
+    };
+    let user = acting::user(state, &caller, request)?;
+    let planning = &state.edge.planning;
+    // One more shows whether others follow.
+    let range = (after, MOST_VERSIONS + 1);
+    let mut versions = planning.versions(&caller, user.as_ref(), id(request)?, range).await?;
+    let has_more = versions.len() > MOST_VERSIONS as usize;
+    versions.truncate(MOST_VERSIONS as usize);
+    let last = versions.last().map(|version| version.version);
+    let history = PlanHistory {
+        versions,
+        next_after: last.filter(|_| has_more),
+    };
+    Ok(response(StatusCode::OK, &history))
+}
+
+async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let number = request.match_info().get("version").and_then(query::number::<u32>);
+    let before = number.and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
+    let planning = &state.edge.planning;
+    let found = planning
+        .versions(&caller, user.as_ref(), id(request)?, (before, 1))
+        .await?;
+    let version = found.into_iter().find(|version| Some(version.version) == number);
+    Ok(response(StatusCode::OK, &version.ok_or(Error::NotFound)?))
+}
+
+/// The run that plans, or planned last.
+async fn run(state: &State, request: &HttpRequest, caller: &Caller, user: Option<&UserId>) -> Result<RunId, Error> {
+    let session = state.edge.planning.session(caller, user, id(request)?).await?;
+    Ok(session.run_id)
+}
+
+/// The only parameter that a route has, if it is given.
+fn parameter(text: &str, allowed: &str) -> Result<Option<String>, Error> {
+    let mut found = None;
+    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
+        if name != allowed {
+            let detail = format!("is not a known parameter; allowed is {allowed}");
+            return Err(query::invalid(&name, detail));
+        }
+        if found.is_some() {
+            return Err(query::invalid(allowed, "is given more than once".to_owned()));
+        }
+        found = Some(value.into_owned());
+    }
+    Ok(found)
+}
