@@ -11,6 +11,7 @@ mod editor;
 mod follow;
 mod history;
 mod list;
+mod outcome;
 mod refine;
 mod show;
 mod start;

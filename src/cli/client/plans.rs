@@ -1,5 +1,6 @@
 //! Planning sessions: what commands read of the answers, and one function for each route that a command uses.
 
+use chrono_tz::Tz;
 use reqwest::header::IF_MATCH;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,9 +12,6 @@ use super::{ACTING_USER, Client};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
 
-/// The most versions of a page.
-const PAGE: u32 = 1000;
-
 /// The request for a planning session.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,6 +20,8 @@ pub(in crate::cli) struct NewSession {
     pub(in crate::cli) repo_url: String,
     /// RFC 3339.
     pub(in crate::cli) deadline: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) time_zone: Option<Tz>,
 }
 
 /// A planning session.
@@ -84,6 +84,15 @@ pub(in crate::cli) struct Version {
     pub(in crate::cli) why: String,
     pub(in crate::cli) changes: Vec<Change>,
     pub(in crate::cli) plan: Vec<Task>,
+}
+
+/// Some versions of a plan.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct History {
+    versions: Vec<Answer<Version>>,
+    /// `None` if no more follow.
+    next_after: Option<u32>,
 }
 
 /// How a version differs from the one before, in one task.
@@ -186,20 +195,16 @@ impl Client {
     /// All versions of a plan, in order.
     pub(in crate::cli) async fn versions(&self, session: PlanningSessionId) -> anyhow::Result<Vec<Answer<Version>>> {
         let id = session.to_string();
-        let mut query = Query {
-            page_size: PAGE,
-            ..Query::default()
-        };
         let mut versions = Vec::new();
+        let mut after = 0;
         loop {
-            let page = self
-                .page(&["v1", "sessions", &id, "history"], "versions", &query)
-                .await?;
-            versions.extend(page.items);
-            if page.next_page_token.is_none() || page.next_page_token == query.page_token {
-                return Ok(versions);
+            let query = [("after", after.to_string())];
+            let history: History = self.get(&["v1", "sessions", &id, "history"], &query).await?;
+            versions.extend(history.versions);
+            match history.next_after.filter(|next| *next > after) {
+                Some(next) => after = next,
+                None => return Ok(versions),
             }
-            query.page_token = page.next_page_token;
         }
     }
 

@@ -3,7 +3,8 @@
 use anyhow::Context;
 
 use super::edit::{self, Edited};
-use super::follow::{Followed, Showing, exit, failed_refinement, refined, session_id, tell};
+use super::follow::{Followed, Showing, refined, session_id};
+use super::outcome::{exit, failed_refinement, tell};
 use super::{diff, text};
 use crate::cli::client::{Answer, Client, Session};
 use crate::cli::exit::Exit;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::follow::{Showing, missing, session, session_id, tell};
+use super::follow::{Showing, missing, session, session_id};
+use super::outcome::tell;
 use super::{draft, editor, id, text};
 use crate::app::Work;
 use crate::cli::client::{Answer, Client, Refused, Session};

@@ -1,20 +1,17 @@
-//! Follows a session while its plan is made: the progress, then the plan and the exit status.
+//! Follows a session while its plan is made, and shows the progress.
 
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::Value;
 
-use super::text;
 use crate::cli::approvals::{answers, question};
 use crate::cli::client::{Answer, Client, Received, Refused, Session};
-use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::{unless_stopped, until_interrupted};
 use crate::cli::output;
 use crate::cli::runs::{Progress, is_here, questions};
-use crate::cli::table::single_line;
 use crate::domain::ids::{PlanningSessionId, RunId};
-use crate::domain::planning_session::SessionStatus;
 
 /// How often a session is read whose run has ended, until it shows the result.
 const READS: u32 = 60;
@@ -156,6 +153,7 @@ async fn until_planned(
         if showing.events {
             output::line(&event.to_string())?;
         }
+        let event = in_snake_case(event);
         progress.event(&event);
         match event["type"].as_str() {
             Some("end") => break,
@@ -178,6 +176,22 @@ async fn until_planned(
     }
 }
 
+/// An event with its fields spelled as in the events of runs, which progress reads.
+fn in_snake_case(event: Value) -> Value {
+    let Value::Object(fields) = event else { return event };
+    let snake = |name: String| {
+        let mut snake = String::new();
+        for c in name.chars() {
+            if c.is_ascii_uppercase() {
+                snake.push('_');
+            }
+            snake.push(c.to_ascii_lowercase());
+        }
+        snake
+    };
+    fields.into_iter().map(|(name, value)| (snake(name), value)).collect()
+}
+
 /// The session after the end of its run. A run that could not end the session itself is followed by a sweep of the
 /// server, which takes some seconds.
 async fn planned(client: &Client, id: PlanningSessionId) -> anyhow::Result<Answer<Session>> {
@@ -196,77 +210,16 @@ pub(super) fn session_id(session: &Session) -> anyhow::Result<PlanningSessionId>
     PlanningSessionId::parse(&session.session_id).context("the answer has no session id")
 }
 
-/// Prints a session after it was followed: its plan on standard output, and why it ended on standard error.
-///
-/// # Errors
-/// Standard output cannot be written.
-pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -> anyhow::Result<Exit> {
-    if showing.json {
-        output::json(session)?;
-    } else if !showing.events {
-        output::line(&text::plan(session))?;
-    }
-    if let Some(reason) = &session.status_reason {
-        let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
-        output::note(&format!("{}: {code}: {detail}", session.status));
-    }
-    if !showing.quiet {
-        let (place, id) = (place.repeated(), &session.session_id);
-        if session.is_open() {
-            output::note(&format!("to change it: gavel plan refine{place} {id} 'WHAT TO CHANGE'"));
-        } else if session.is_planning() {
-            output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
-        }
-    }
-    Ok(exit(session))
-}
-
-/// Says that a refinement made no new version; `None` if it did.
-pub(super) fn failed_refinement(session: &Session) -> Option<Exit> {
-    let reason = session.refinement.as_ref().filter(|_| session.is_open())?;
-    let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
-    output::note(&format!(
-        "the refinement failed, and plan {} remains: {code}: {detail}",
-        session.plan_version
-    ));
-    Some(Exit::Failed)
-}
-
-/// The exit status for a session.
-pub(super) fn exit(session: &Session) -> Exit {
-    match session.known_status() {
-        Some(SessionStatus::Failed) => Exit::RunFailed,
-        Some(SessionStatus::Cancelled) => Exit::RunCancelled,
-        Some(SessionStatus::DeadlineExceeded) => Exit::DeadlineExceeded,
-        Some(
-            SessionStatus::Planning
-            | SessionStatus::AwaitingConfirmation
-            | SessionStatus::Executing
-            | SessionStatus::Completed,
-        ) => Exit::Done,
-        None => Exit::Failed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn each_end_of_a_session_has_its_exit_status() {
-        for (status, expected) in [
-            ("AWAITING_CONFIRMATION", Exit::Done),
-            ("COMPLETED", Exit::Done),
-            ("FAILED", Exit::RunFailed),
-            ("CANCELLED", Exit::RunCancelled),
-            ("DEADLINE_EXCEEDED", Exit::DeadlineExceeded),
-            ("OF_A_LATER_GAVEL", Exit::Failed),
-        ] {
-            let session = Session {
-                status: status.to_owned(),
-                ..Session::default()
-            };
-            assert_eq!(exit(&session), expected, "{status}");
-        }
+    fn only_the_fields_of_an_event_are_respelled() {
+        let event = json!({"type": "tool_call", "runId": "a", "durationMs": 3, "parameters": {"prNumber": 7}});
+        let read = json!({"type": "tool_call", "run_id": "a", "duration_ms": 3, "parameters": {"prNumber": 7}});
+        assert_eq!(in_snake_case(event), read);
     }
 }

@@ -1,6 +1,7 @@
 //! `gavel plan refine`.
 
-use super::follow::{Followed, Showing, failed_refinement, refined, session, tell};
+use super::follow::{Followed, Showing, refined, session};
+use super::outcome::{failed_refinement, tell};
 use super::{STATUSES, connect_servers, conversation, id, text};
 use crate::app::Work;
 use crate::cli::exit::{Exit, Usage};

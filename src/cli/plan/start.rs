@@ -1,9 +1,11 @@
 //! `gavel plan start`.
 
 use chrono::Utc;
+use chrono_tz::Tz;
 
 use super::deadline::Deadline;
-use super::follow::{Followed, OnApproval, Showing, follow, tell};
+use super::follow::{Followed, OnApproval, Showing, follow};
+use super::outcome::tell;
 use super::{STATUSES, connect_servers, conversation};
 use crate::app::Work;
 use crate::cli::client::{Answer, NewSession, Session};
@@ -25,6 +27,9 @@ pub(in crate::cli) struct Args {
     /// When the work must have ended: 90m, 2h, 1d, or a time such as 2026-12-01T18:00:00+01:00
     #[arg(long, value_name = "TIME", value_parser = Deadline::parse)]
     deadline: Deadline,
+    /// The user's time zone, an IANA name [default: this machine's]
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tz>)]
+    time_zone: Option<Tz>,
     /// Do not wait for the plan: print the session's id. Only with --server: without it, this process makes the plan
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
     background: bool,
@@ -89,6 +94,10 @@ async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Answer<Session>> {
         prompt,
         repo_url: args.repo.clone(),
         deadline: args.deadline.at(Utc::now()),
+        // Without a named zone on this machine, the session gets none.
+        time_zone: args
+            .time_zone
+            .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
     };
     gavel.start_planning(&new).await
 }

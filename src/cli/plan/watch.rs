@@ -1,6 +1,7 @@
 //! `gavel plan watch`.
 
-use super::follow::{Followed, OnApproval, Showing, follow, session, tell};
+use super::follow::{Followed, OnApproval, Showing, follow, session};
+use super::outcome::tell;
 use super::{STATUSES, id};
 use crate::app::Work;
 use crate::cli::exit::Exit;
