@@ -103,7 +103,7 @@ pub(super) async fn hold(
             Err(error) => {
                 output::note(&format!("error: {error:#}"));
                 // It may have changed elsewhere, or ended.
-                session = Box::new(client.session(id).await?);
+                *session = client.session(id).await?;
             }
         }
     }
