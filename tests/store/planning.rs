@@ -320,8 +320,8 @@ pub(crate) async fn a_failed_refinement_leaves_the_earlier_plan(db: TestDb) {
         assert_eq!(versions(&store, session).await.len(), 1);
         let expected = SessionStatus::without_plan(reason, true);
         assert_eq!(after.status, expected, "{reason:?}");
-        assert_eq!(after.completed_us.is_some(), expected.is_over());
-        match expected.is_over() {
+        assert_eq!(after.completed_us.is_some(), expected.has_ended());
+        match expected.has_ended() {
             true => assert_eq!((after.reason, after.refinement_failed), (why, None)),
             false => {
                 assert_eq!((after.reason, after.refinement_failed), (None, why));
