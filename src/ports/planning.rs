@@ -198,7 +198,8 @@ pub struct SessionCancel {
 pub enum Moved {
     /// Changed, now or by the same request before.
     Yes,
-    /// Nothing was changed: the session's status and version now. For an edit, a deadline that has passed counts at once.
+    /// Nothing was changed: the session's status and version now. For an edit, a deadline that has passed counts at
+    /// once.
     No(SessionStatus, u32),
     /// The idempotency key was used with another body before.
     Mismatch,

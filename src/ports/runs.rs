@@ -338,8 +338,8 @@ pub enum Created {
     NoThread,
     /// The user has no such planning session.
     NoSession,
-    /// The planning session does not wait for confirmation with this version; its status and version now. A deadline that
-    /// has passed counts at once.
+    /// The planning session does not wait for confirmation with this version; its status and version now. A deadline
+    /// that has passed counts at once.
     SessionMoved(SessionStatus, u32),
 }
 

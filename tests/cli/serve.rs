@@ -18,7 +18,7 @@ fn without_a_command_it_serves_prints_a_working_curl_and_stops_on_a_signal() {
             .line_with("model")
             .contains("demo, since no credentials are set")
     );
-    assert!(serving.line_with("agents").contains("4 (built in)"));
+    assert!(serving.line_with("agents").contains("6 (built in)"));
     let curl = serving.line_with("curl ");
     let tools = serving.line_with("tasks:");
     assert!(

@@ -207,8 +207,8 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
     assert!(store.session(&tenant(), Some(&ann()), session).await.unwrap().is_some());
 }
 
-/// P-103, P-202: each version is kept whole, with who asked for it, how it came about, why, and what changed. The tokens
-/// of all runs are counted.
+/// P-103, P-202: each version is kept whole, with who asked for it, how it came about, why, and what changed. The
+/// tokens of all runs are counted.
 pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     let store = db.open().await;
     let (session, first) = proposed(&store, &["write tests", "parse weeks"]).await;
@@ -302,8 +302,8 @@ pub(crate) async fn a_refinement_begins_only_in_time_and_for_the_current_version
     assert_eq!(shown(&store, session).await.status, waits);
 }
 
-/// P-102, P-202: a refinement that makes no plan leaves the earlier one, and says why. A first plan that is not made, and
-/// a deadline, end the session.
+/// P-102, P-202: a refinement that makes no plan leaves the earlier one, and says why. A first plan that is not made,
+/// and a deadline, end the session.
 pub(crate) async fn a_failed_refinement_leaves_the_earlier_plan(db: TestDb) {
     let store = db.open().await;
     let none = |reason| Planned::None(reason, "it was not possible".into());
@@ -342,8 +342,8 @@ pub(crate) async fn a_failed_refinement_leaves_the_earlier_plan(db: TestDb) {
     }
 }
 
-/// P-102: cancelling ends the session with who and why, cancels its run, and enters it in the audit log. A plan that the
-/// run makes afterwards changes nothing, and its end is still recorded.
+/// P-102: cancelling ends the session with who and why, cancels its run, and enters it in the audit log. A plan that
+/// the run makes afterwards changes nothing, and its end is still recorded.
 pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(db: TestDb) {
     let store = db.open().await;
     let session = PlanningSessionId::new();
@@ -417,8 +417,8 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(moved, Created::SessionMoved(SessionStatus::Cancelled, 1));
 }
 
-/// P-102, P-306: the deadline ends every session, also one that waits for confirmation. A session whose run ended without
-/// moving it on waits again if it has a plan; otherwise it ends.
+/// P-102, P-306: the deadline ends every session, also one that waits for confirmation. A session whose run ended
+/// without moving it on waits again if it has a plan; otherwise it ends.
 pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: TestDb) {
     let store = db.open().await;
     let (waits, _) = proposed(&store, &["write tests"]).await;

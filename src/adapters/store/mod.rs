@@ -1,7 +1,7 @@
 //! Storage on SQLite or PostgreSQL. Decisions: ports [`Recorder`](crate::ports::commit::Recorder) and [`Decisions`].
 //! Agents' runs with their journals, and definitions: ports [`Runs`](crate::ports::runs::Runs) and
-//! [`Definitions`](crate::ports::definitions::Definitions). Planning sessions with the history of their plans: `planning`.
-//! Console logins: `sessions`.
+//! [`Definitions`](crate::ports::definitions::Definitions). Planning sessions with the history of their plans:
+//! `planning`. Console logins: `sessions`.
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
 //! is queued into one `transaction` of multi-row statements (`insert`, `statements`, `rows`) on its connection; `batch`

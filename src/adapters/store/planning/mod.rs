@@ -1,5 +1,5 @@
-//! Planning sessions: port [`PlanningSessions`]. `write` and `changes` write in the writer's transaction, with the texts
-//! of `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
+//! Planning sessions: port [`PlanningSessions`]. `write` and `changes` write in the writer's transaction, with the
+//! texts of `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
 //!
 //! Every change of a session is one UPDATE with a condition on what it was, so only one of two concurrent changes
 //! succeeds. Prompts, plans and their history are working state like the inputs of runs: they are kept whole, whatever

@@ -1,4 +1,5 @@
-//! What the runs of a session do with it: it begins with a run, a run refines its plan, and the end of a run moves it on.
+//! What the runs of a session do with it: it begins with a run, a run refines its plan, and the end of a run moves it
+//! on.
 
 use std::sync::Arc;
 
