@@ -23,6 +23,7 @@ mod mcp_server;
 mod migrate;
 mod new_key;
 mod output;
+mod plan;
 mod policy;
 mod runs;
 mod serve;
@@ -68,7 +69,8 @@ Examples:
 
 Exit status: 0 done, 1 failed, 2 invalid usage or configuration, 130 interrupted. \
 Commands that follow a run of an agent also end with 3 if it failed, 4 if it was cancelled, 5 if it is \
-paused, and 6 if it waits for an approval. gavel policy check ends with 3 if approval is required, \
+paused, and 6 if it waits for an approval; gavel plan does so for a session, and ends with 7 if its \
+deadline passed. gavel policy check ends with 3 if approval is required, \
 and with 4 for a denial; gavel audit verify ends with 3 if the audit log is not intact.";
 
 #[derive(Debug, Subcommand)]
@@ -83,6 +85,9 @@ enum Command {
     /// List, show, watch, cancel and resume runs of agents
     #[command(subcommand)]
     Runs(runs::Command),
+    /// Make, change and show plans for a goal in a GitHub repository
+    #[command(subcommand)]
+    Plan(plan::Command),
     /// Resolve approval requests, settle in-doubt actions, list and revoke grants
     #[command(subcommand)]
     Approvals(approvals::Command),
@@ -158,6 +163,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Agents(agents::Command::Run(args)) => talk(&args, &cli.flags),
         Command::Agents(command) => agents::run(command, &cli.flags),
         Command::Runs(command) => command.run(&cli.flags),
+        Command::Plan(command) => command.run(&cli.flags),
         Command::Approvals(command) => command.run(&cli.flags),
         Command::Threads(command) => command.run(&cli.flags),
         Command::Chat(args) => talk(&args, &cli.flags),

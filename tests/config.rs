@@ -578,22 +578,22 @@ fn settings_of_an_unused_mode_cause_a_warning() {
     insta::assert_snapshot!(env(&given).resolved().warnings.join("\n"));
 }
 
-/// One service token must not lend every user all that it can see, so a wrong pattern stops the start.
+/// One service token must not lend every user all that it can see, so an invalid pattern stops the start.
 #[test]
-fn repositories_of_planning_are_patterns_and_each_wrong_one_is_named() {
+fn repositories_of_planning_are_patterns_and_each_invalid_one_is_named() {
     let file = "[planning]\nrepositories = [\n \"acme/*\",\n \"t2:other/one\",\n]\nmax_hours = 24\n";
     let planning = toml(file).config().planning;
     assert_eq!((planning.repositories.len(), planning.max_hours), (2, 24));
     assert_eq!((planning.sessions_per_user, planning.sessions), (3, 20));
     let from_environment = env(&[("GAVEL_PLANNING_REPOSITORIES", "acme/*, t2:other/one")]).config();
     assert_eq!(from_environment.planning.repositories.len(), 2);
-    let wrong = toml("[planning]\nrepositories = [\n \"acme\",\n \"acme/x\",\n \"a b/c\",\n]\n").refusal();
+    let invalid = toml("[planning]\nrepositories = [\n \"acme\",\n \"acme/x\",\n \"a b/c\",\n]\n").refusal();
     for (line, value) in [(3, "acme"), (5, "a b/c")] {
         assert!(
-            wrong.contains(&format!("etc/gavel.toml:{line}: planning.repositories.")),
-            "{wrong}"
+            invalid.contains(&format!("etc/gavel.toml:{line}: planning.repositories.")),
+            "{invalid}"
         );
-        assert!(wrong.contains(&format!("{value:?}: give OWNER/REPO")), "{wrong}");
+        assert!(invalid.contains(&format!("{value:?}: give OWNER/REPO")), "{invalid}");
     }
     let number = toml("[planning]\nrepositories = 7\n").refusal();
     assert!(number.contains("give a list of OWNER/REPO"), "{number}");
@@ -608,15 +608,15 @@ fn the_address_of_github_has_no_path() {
     );
     let own = env(&[("GITHUB_URL", "https://github.example.org/")]).config();
     assert_eq!(own.planning.github.as_str(), "https://github.example.org/");
-    for wrong in [
+    for invalid in [
         "github.com",
         "https://ann:pw@github.com",
         "https://github.com/acme",
         "ssh://github.com",
     ] {
         assert!(
-            env(&[("GITHUB_URL", wrong)]).refusal().contains("github.url"),
-            "{wrong}"
+            env(&[("GITHUB_URL", invalid)]).refusal().contains("github.url"),
+            "{invalid}"
         );
     }
 }

@@ -25,6 +25,8 @@ mod leases;
 mod logged;
 #[path = "store/migrating.rs"]
 mod migrating;
+#[path = "store/planning.rs"]
+mod planning;
 #[path = "store/quota.rs"]
 mod quota;
 #[path = "store/reading.rs"]
@@ -119,6 +121,20 @@ contract! {
     migrating::the_views_use_iso_times_and_milliseconds,
     ended::no_operation_changes_a_run_that_has_ended,
     ended::a_run_cancelled_before_its_start_never_starts,
+    planning::a_session_begins_in_one_commit_with_its_run,
+    planning::every_version_of_a_plan_is_kept_whole,
+    planning::of_two_refinements_at_once_one_begins,
+    planning::a_refinement_begins_only_in_time_and_for_the_current_version,
+    planning::a_failed_refinement_leaves_the_earlier_plan,
+    planning::a_plan_made_after_its_session_was_cancelled_changes_nothing,
+    planning::a_sweep_ends_what_is_due_and_moves_on_what_was_left,
+    planning::an_edit_is_of_the_current_version_and_counts_once,
+    planning::a_repeated_operation_on_a_session_has_one_effect,
+    planning::many_changes_at_once_all_succeed,
+    planning::sessions_are_listed_by_their_fields,
+    planning::sessions_are_deleted_after_their_retention_time,
+    planning::without_content_the_session_keeps_all,
+    planning::the_table_of_sessions_refuses_contradictory_rows,
     reading::a_decision_reads_back_as_in_the_response,
     reading::a_filter_finds_exactly_the_matching_rows,
     reading::a_page_is_bounded_in_bytes,

@@ -17,14 +17,16 @@ pub(super) enum Exit {
     Failed,
     /// 2: the given input is invalid, and each error was reported.
     Invalid,
-    /// 3: the followed run of an agent failed.
+    /// 3: the followed run of an agent, or planning session, failed.
     RunFailed,
-    /// 4: the run was cancelled.
+    /// 4: the run or session was cancelled.
     RunCancelled,
     /// 5: the run is paused, and can be resumed.
     RunPaused,
     /// 6: the run waits for an approval.
     RunWaits,
+    /// 7: the deadline of the planning session passed.
+    DeadlineExceeded,
     /// 3: `gavel policy check` reports that approval is required.
     NeedsApproval,
     /// 3: `gavel audit verify` has findings.
@@ -50,6 +52,7 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::RunCancelled | Exit::Denied) => ExitCode::from(4),
         Ok(Exit::RunPaused) => ExitCode::from(5),
         Ok(Exit::RunWaits) => ExitCode::from(6),
+        Ok(Exit::DeadlineExceeded) => ExitCode::from(7),
         Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -11,8 +11,10 @@ mod watch;
 
 use std::time::Duration;
 
-pub(super) use self::follow::{OnInterrupt, Showing, follow};
+pub(super) use self::follow::{OnInterrupt, Showing, follow, questions};
 pub(super) use self::list::project;
+pub(super) use self::persons::is_here;
+pub(super) use self::progress::Progress;
 use super::exit::Exit;
 use super::talk;
 use crate::config::Flags;

@@ -38,7 +38,8 @@ pub(super) fn clipped(text: &str, most: usize) -> String {
     clipped
 }
 
-fn single_line(text: &str) -> String {
+/// The text on one line, as output shows it.
+pub(super) fn single_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 

@@ -127,7 +127,7 @@ pub const SETTINGS: &[Setting] = &[
         "runs.keep_days",
         &["GAVEL_RUNS_KEEP_DAYS"],
         "a whole number of days from 1 to 36500",
-        "How long ended runs are kept, with their journals, actions and lines in threads; decisions are kept forever.",
+        "How long ended runs and planning sessions are kept, with their journals, actions, lines in threads and plans; decisions are kept forever.",
     )
     .absent("forever"),
     setting(

@@ -72,7 +72,7 @@ impl SessionStatus {
 
     /// Whether the session has ended. No status follows.
     #[must_use]
-    pub const fn is_over(self) -> bool {
+    pub const fn has_ended(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::DeadlineExceeded | Self::Cancelled => true,
             Self::Planning | Self::AwaitingConfirmation | Self::Executing => false,
@@ -101,14 +101,14 @@ mod tests {
     fn the_four_ends_of_a_session_are_final() {
         for from in SessionStatus::ALL {
             let follows = SessionStatus::ALL.iter().filter(|next| from.may_become(**next)).count();
-            assert_eq!(from.is_over(), follows == 0, "{from:?}");
+            assert_eq!(from.has_ended(), follows == 0, "{from:?}");
             let can_end = [
                 SessionStatus::Failed,
                 SessionStatus::DeadlineExceeded,
                 SessionStatus::Cancelled,
             ];
             assert!(
-                from.is_over() || can_end.iter().all(|end| from.may_become(*end)),
+                from.has_ended() || can_end.iter().all(|end| from.may_become(*end)),
                 "{from:?}"
             );
         }
@@ -123,15 +123,15 @@ mod tests {
         }
     }
 
-    /// Whatever ended the run that plans, what follows is a legal transition, and an earlier plan stands.
+    /// Whatever ended the run that plans, what follows is a legal transition, and an earlier plan stays.
     #[test]
     fn a_refinement_that_fails_leaves_the_earlier_plan_as_it_was() {
         for reason in SessionReason::ALL {
             for has_plan in [false, true] {
                 let next = SessionStatus::without_plan(*reason, has_plan);
                 assert!(SessionStatus::Planning.may_become(next), "{reason:?}");
-                let stands = has_plan && *reason != SessionReason::Deadline;
-                assert_eq!(next == SessionStatus::AwaitingConfirmation, stands, "{reason:?}");
+                let stays = has_plan && *reason != SessionReason::Deadline;
+                assert_eq!(next == SessionStatus::AwaitingConfirmation, stays, "{reason:?}");
             }
         }
     }

@@ -27,7 +27,7 @@ impl fmt::Display for Repository {
 pub struct Repositories {
     /// `github.url`.
     host: Url,
-    /// `None`: every repository, since nobody is authenticated.
+    /// `None`: every repository, since no caller is authenticated.
     allowed: Option<Vec<RepositoryPattern>>,
 }
 
@@ -89,16 +89,16 @@ impl Repositories {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(format!("contains a user name or a password; {allowed}"));
         }
-        let wrong = || format!("is {text:?}; {allowed}");
+        let invalid = || format!("is {text:?}; {allowed}");
         let same_host = url.scheme() == self.host.scheme()
             && url.host() == self.host.host()
             && url.port_or_known_default() == self.host.port_or_known_default();
         if !same_host || url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong());
+            return Err(invalid());
         }
         let path = url.path().trim_start_matches('/');
         let path = path.strip_suffix('/').unwrap_or(path);
-        let (owner, name) = path.split_once('/').ok_or_else(wrong)?;
+        let (owner, name) = path.split_once('/').ok_or_else(invalid)?;
         let name = name.strip_suffix(".git").unwrap_or(name);
         let is_name = |text: &str, most: usize| {
             (1..=most).contains(&text.len()) && text.chars().all(is_of_name) && text != "." && text != ".."
@@ -108,7 +108,7 @@ impl Repositories {
                 owner: owner.to_owned(),
                 name: name.to_owned(),
             }),
-            false => Err(wrong()),
+            false => Err(invalid()),
         }
     }
 
@@ -208,8 +208,8 @@ mod tests {
             &tenant("default"),
             &repositories.parse("https://github.com/a/b").unwrap()
         ));
-        for wrong in ["", "acme", "acme/dates/x", "/x", "acme/", "a b/c", "t:acme"] {
-            assert!(RepositoryPattern::parse(wrong).is_err(), "{wrong:?}");
+        for invalid in ["", "acme", "acme/dates/x", "/x", "acme/", "a b/c", "t:acme"] {
+            assert!(RepositoryPattern::parse(invalid).is_err(), "{invalid:?}");
         }
     }
 }

@@ -67,7 +67,9 @@ impl PlanningWork {
             | Ending::LoopLimit
             | Ending::TimeLimit
             | Ending::DoomLoop(_) => (SessionReason::StepLimit, detail("a limit was reached")),
-            Ending::Unable(_) | Ending::Waiting(_) => (SessionReason::ToolsUnavailable, detail("a tool is away")),
+            Ending::Unable(_) | Ending::Waiting(_) => {
+                (SessionReason::ToolsUnavailable, detail("a tool is unavailable"))
+            }
             Ending::Fault(FaultKind::Blocked) => (SessionReason::ModelBlocked, detail("the answer was blocked")),
             Ending::Fault(_) => (SessionReason::ModelUnavailable, detail("the model was unavailable")),
             Ending::Cancelled => (SessionReason::Cancelled, detail("The run that plans was cancelled.")),

@@ -29,6 +29,7 @@ use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use gavel::surfaces::definitions::{Directory, FileAgents};
+use gavel::surfaces::planning::{Planning, PlanningSettings, Repositories};
 use gavel::surfaces::runs::{self, AtOnce};
 use gavel::surfaces::sessions::Sessions;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
@@ -218,8 +219,16 @@ async fn serve(database: Database) -> Served {
         Duration::from_secs(60),
         Duration::from_secs(60),
     );
+    let planning = PlanningSettings {
+        repositories: Repositories::new("https://github.com".parse().unwrap(), None),
+        max_hours: 1,
+        sessions_per_user: 1,
+        sessions: 1,
+    };
+    let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), planning);
     let edge = Edge {
         chat,
+        planning: Arc::new(planning),
         agents: Arc::new(DeclaredAgents::new(runs.clone(), directory.clone())),
         directory,
         runs,

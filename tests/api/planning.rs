@@ -167,8 +167,13 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
         ] {
             assert!(request.contains(text), "{text} is not in {request}");
         }
-        let declared = requests.lock().unwrap()[0]["tools"].to_string();
-        assert!(!declared.contains("createPullRequest\""), "{declared}");
+        let declared = requests.lock().unwrap()[0]["tools"][0]["functionDeclarations"].clone();
+        let mut names = declared
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|function| function["name"].clone());
+        assert!(names.all(|name| name != "createPullRequest"), "{declared}");
         let run = studio
             .get(&format!("/v1/decisions/{}", session["runId"].as_str().unwrap()))
             .await;
@@ -208,18 +213,18 @@ async fn a_plan_is_refined_and_edited_and_its_history_is_kept() {
             (titles(&third), &third["planVersion"]),
             (vec![("t4", "Write tests")], &json!(3))
         );
-        let wrong = json!({"tasks": [{"title": "", "goal": "g", "doneWhen": "d", "tools": ["rm"]}]});
-        let wrong = studio
-            .send("PUT", &plan_path, &[("if-match", "\"3\"")], wrong)
+        let invalid = json!({"tasks": [{"title": "", "goal": "g", "doneWhen": "d", "tools": ["rm"]}]});
+        let invalid = studio
+            .send("PUT", &plan_path, &[("if-match", "\"3\"")], invalid)
             .await
             .problem(400, "invalid_request");
-        let places: Vec<_> = wrong["errors"]
+        let places: Vec<_> = invalid["errors"]
             .as_array()
             .unwrap()
             .iter()
             .map(|error| error["pointer"].clone())
             .collect();
-        assert_eq!(places, ["/tasks/0/title", "/tasks/0/tools"], "{wrong}");
+        assert_eq!(places, ["/tasks/0/title", "/tasks/0/tools"], "{invalid}");
         let history = studio.get(&format!("{}/history", path(&first))).await;
         let rows: Vec<_> = history["versions"]
             .as_array()
@@ -278,7 +283,7 @@ async fn a_refinement_that_fails_leaves_the_plan_as_it_was() {
     }
 }
 
-/// What prevents a plan is the reason of the session, and the session is over.
+/// What prevents a plan is the reason of the session, and the session has ended.
 #[tokio::test]
 async fn a_session_without_a_plan_says_why() {
     let studio = Studio::new(
@@ -307,12 +312,12 @@ async fn a_session_without_a_plan_says_why() {
     studio.app.stop().await;
 }
 
-/// P-F1: a request is checked as a whole, and nothing is kept of a wrong one.
+/// P-F1: a request is checked as a whole, and nothing is kept of an invalid one.
 #[tokio::test]
-async fn a_wrong_request_is_answered_with_all_its_errors_and_leaves_no_session() {
+async fn an_invalid_request_is_answered_with_all_its_errors_and_leaves_no_session() {
     let studio = Studio::new(Setup::stdio_sqlite(), vec![plan(vec![task("Clone")])]).await;
-    let wrong = json!({"prompt": " ", "repoUrl": "https://ann:secret@github.com/acme/dates", "deadline": "tomorrow"});
-    let problem = studio.start_with(&[], wrong).await.problem(400, "invalid_request");
+    let invalid = json!({"prompt": " ", "repoUrl": "https://ann:secret@github.com/acme/dates", "deadline": "tomorrow"});
+    let problem = studio.start_with(&[], invalid).await.problem(400, "invalid_request");
     let places: Vec<_> = problem["errors"]
         .as_array()
         .unwrap()

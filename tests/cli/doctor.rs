@@ -16,7 +16,7 @@ fn doctor_advises_on_each_problem() {
         "constitution",
         "policy: none",
         "database",
-        "agents: 4 agents (built in)",
+        "agents: 6 agents (built in)",
         "MCP server tasks",
         "tools",
     ] {

@@ -22,6 +22,15 @@ fn the_help_has_examples() {
         "mcp inspect",
         "mcp-server tasks",
         "eval",
+        "plan start",
+        "plan refine",
+        "plan edit",
+        "plan show",
+        "plan diff",
+        "plan history",
+        "plan list",
+        "plan cancel",
+        "plan watch",
     ] {
         let args: Vec<_> = verb.split(' ').chain(["--help"]).collect();
         let help = place.run(&args).ended(0);
@@ -63,6 +72,21 @@ fn invalid_usage_ends_with_2_and_shows_the_valid_usage() {
         &["runs", "list", "--status", "done"],
         &["runs", "list", "--agent", "a\" OR 1"],
         &["agents", "run"],
+        &["plan"],
+        &["plan", "start", "--repo", "https://github.com/acme/dates", "a goal"],
+        &[
+            "plan",
+            "start",
+            "--repo",
+            "https://github.com/acme/dates",
+            "--deadline",
+            "soon",
+            "a goal",
+        ],
+        &["plan", "show", "x"],
+        &["plan", "show", "0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80", "2"],
+        &["plan", "diff", "0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80", "0"],
+        &["plan", "list", "--status", "done"],
     ] {
         let ran = place.run(args);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{args:?}");

@@ -108,6 +108,7 @@ pub(crate) async fn a_database_of_an_older_version_is_migrated_and_keeps_its_row
          DROP TABLE agent_run; DROP TABLE agent_run_entry; DROP TABLE agent_snapshot; DROP TABLE agent_definition; \
          DROP TABLE thread; DROP TABLE thread_message; DROP TABLE agent_action; DROP TABLE approval_grant; \
          DROP TABLE audit; DROP TABLE audit_head; DROP TABLE audit_key; DROP TABLE console_session; \
+         DROP TABLE planning_session; DROP TABLE planning_change; \
          DELETE FROM gavel_schema WHERE version > 1",
     )
     .await;
@@ -218,7 +219,9 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
          DROP TABLE agent_run_entry; CREATE TABLE agent_run_entry (run_id TEXT NOT NULL, number BIGINT NOT NULL, \
          created_at BIGINT NOT NULL, elapsed_us BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, number)); \
          INSERT INTO agent_run_entry SELECT * FROM kept; DROP TABLE kept; \
-         DELETE FROM gavel_schema WHERE name IN ('resume', 'events')"
+         DROP INDEX agent_run_by_session; ALTER TABLE agent_run DROP COLUMN session_id; \
+         DROP TABLE planning_session; DROP TABLE planning_change; \
+         DELETE FROM gavel_schema WHERE name IN ('resume', 'events', 'planning')"
     ))
     .await;
     let store = db.open().await;

@@ -36,7 +36,8 @@ pub struct StoreConfig {
     pub lease: Duration,
     /// Another process may take a run whose holder has not renewed its lease for this long.
     pub run_lease: Duration,
-    /// How long ended runs are kept, with their journals and their lines in threads; `None` keeps them forever.
+    /// How long ended runs are kept, with their journals and their lines in threads, and ended planning sessions with their
+    /// plans; `None` keeps them forever.
     pub runs_kept: Option<Duration>,
     /// The configured audit keys.
     pub audit: AuditSecrets,

@@ -26,14 +26,19 @@ const BUILT_IN: &[(&str, &str)] = &[
     ),
     ("day_planner.md", include_str!("../../../agents/day_planner.md")),
     ("docs_checker.md", include_str!("../../../agents/docs_checker.md")),
+    ("planner.md", include_str!("../../../agents/planner.md")),
+    ("task_worker.md", include_str!("../../../agents/task_worker.md")),
     ("workspace.md", include_str!("../../../agents/workspace.md")),
 ];
 
 /// The built-in schemas: name and text.
-const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(
-    "CodebaseInvestigationReportSchema",
-    include_str!("../../../agents/schemas/CodebaseInvestigationReportSchema.json"),
-)];
+const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[
+    (
+        "CodebaseInvestigationReportSchema",
+        include_str!("../../../agents/schemas/CodebaseInvestigationReportSchema.json"),
+    ),
+    ("PlanSchema", include_str!("../../../agents/schemas/PlanSchema.json")),
+];
 
 /// The agents of one directory, or the built-in ones.
 #[derive(Debug)]

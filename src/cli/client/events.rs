@@ -1,4 +1,4 @@
-//! The events of a run, as JSON. If the connection breaks, the stream reconnects after the last received event.
+//! The events of a run or of a planning session, as JSON. If the connection breaks, the stream reconnects after the last received event.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::Client;
 use super::refused::{Refused, problem};
-use crate::domain::ids::RunId;
 
 /// A connection that delivers no event and no heartbeat for this long counts as dead. The server sends a heartbeat
 /// every 10 s.
@@ -30,7 +29,7 @@ pub(in crate::cli) enum Received {
 /// The stream.
 pub(in crate::cli) struct Events<'a> {
     client: &'a Client,
-    run: RunId,
+    path: Vec<String>,
     /// The id of the last event.
     after: Option<String>,
     response: Option<Response>,
@@ -44,10 +43,11 @@ pub(in crate::cli) struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    pub(super) fn of(client: &'a Client, run: RunId) -> Self {
+    /// The events under a path.
+    pub(super) fn of(client: &'a Client, path: &[&str]) -> Self {
         Self {
             client,
-            run,
+            path: path.iter().map(|&segment| segment.to_owned()).collect(),
             after: None,
             response: None,
             line: Vec::new(),
@@ -110,11 +110,8 @@ impl<'a> Events<'a> {
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(PAUSES[1]);
         }
-        let id = self.run.to_string();
-        let joined = self
-            .client
-            .lines(&["api", "runs", &id, "events"], self.after.as_deref())
-            .await;
+        let path: Vec<_> = self.path.iter().map(String::as_str).collect();
+        let joined = self.client.lines(&path, self.after.as_deref()).await;
         match joined {
             Ok(response) => {
                 self.response = Some(response);

@@ -1,12 +1,13 @@
 //! The HTTP client of gavel's API. Every command that has a route uses it: with `--server` for a remote gavel, else for
 //! the service that the command starts for itself.
 //!
-//! `routes` has a function for each route, `answers` the fields that commands read of the answers, `events` the stream
-//! of a run, `refused` a server's refusal as text.
+//! `routes` has a function for each route, `answers` the fields that commands read of the answers, `plans` both for
+//! planning sessions, `events` the stream of a run, `refused` a server's refusal as text.
 
 mod answers;
 mod events;
 mod key;
+mod plans;
 pub(super) mod refused;
 mod routes;
 
@@ -25,6 +26,7 @@ pub(super) use self::answers::{
     Action, Agent, Answer, Decision, Grant, Message, Page, Run, Thread, ThreadRun, ThreadSummary,
 };
 pub(super) use self::events::Received;
+pub(super) use self::plans::{Change, NewSession, Session, Task, Version};
 pub(super) use self::refused::Refused;
 use self::refused::Whole;
 pub(super) use self::routes::{NewRun, Query, Resolution};

@@ -17,7 +17,7 @@ use crate::domain::action;
 use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, ProjectId, RunId, ThreadId};
 
 /// The acting user if none is named, as in the HTTP API (DESIGN.md section 9, Callers).
-const LOCAL: &str = "local";
+pub(super) const LOCAL: &str = "local";
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
@@ -145,7 +145,7 @@ impl Client {
 
     /// The events of a run, from its beginning.
     pub(in crate::cli) fn events(&self, run: RunId) -> Events<'_> {
-        Events::of(self, run)
+        Events::of(self, &["api", "runs", &run.to_string(), "events"])
     }
 
     /// A run with its calls.
@@ -223,10 +223,16 @@ impl Client {
         seen(self.get(&["v1", "decisions", &id.to_string()], &[]).await)
     }
 
-    async fn page<T: DeserializeOwned>(&self, path: &[&str], list: &str, query: &Query) -> anyhow::Result<Page<T>> {
-        // The routes of threads spell names in camelCase.
+    /// A page of a list.
+    pub(super) async fn page<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        list: &str,
+        query: &Query,
+    ) -> anyhow::Result<Page<T>> {
+        // The routes of threads and of planning sessions spell names in camelCase.
         let [size, order, token, next] = match path {
-            ["api", "agent", ..] => ["pageSize", "orderBy", "pageToken", "nextPageToken"],
+            ["api", "agent", ..] | ["v1", "sessions", ..] => ["pageSize", "orderBy", "pageToken", "nextPageToken"],
             _ => ["page_size", "order_by", "page_token", "next_page_token"],
         };
         let mut given = vec![(size, query.page_size.to_string())];
@@ -246,13 +252,13 @@ impl Client {
     }
 
     /// How a run begins whose events are followed: in the process itself, or with a background worker of the server.
-    fn begins(&self) -> &'static str {
+    pub(super) fn begins(&self) -> &'static str {
         if self.own { "wait=0" } else { AT_ONCE }
     }
 }
 
 /// The preference for an answer that waits for no run.
-const AT_ONCE: &str = "respond-async";
+pub(super) const AT_ONCE: &str = "respond-async";
 /// The path for answers.
 const RESOLVE: [&str; 4] = ["api", "agent", "approvals", "resolve"];
 

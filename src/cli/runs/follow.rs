@@ -194,7 +194,7 @@ async fn until_ended(
 }
 
 /// The approval requests of this run and the runs it called, oldest first.
-async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<Answer<Action>>> {
+pub(in crate::cli) async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<Answer<Action>>> {
     let actions = client.actions(run).await?;
     Ok(actions
         .into_iter()

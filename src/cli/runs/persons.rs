@@ -18,7 +18,7 @@ pub(super) enum Said {
 }
 
 /// Is a user at the terminal?
-pub(super) fn is_here() -> bool {
+pub(in crate::cli) fn is_here() -> bool {
     std::io::stdin().is_terminal() && output::person_reads_notes()
 }
 

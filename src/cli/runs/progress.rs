@@ -17,7 +17,7 @@ const SHORT: usize = 100;
 const NEWEST: usize = 50;
 
 /// Shows progress as it happens.
-pub(super) struct Progress {
+pub(in crate::cli) struct Progress {
     progress: bool,
     bar: Option<ProgressBar>,
     story: Story,
@@ -25,7 +25,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// With `progress` false, shows no progress.
-    pub(super) fn new(progress: bool) -> Self {
+    pub(in crate::cli) fn new(progress: bool) -> Self {
         let mut progress = Self {
             progress,
             bar: None,
@@ -36,7 +36,7 @@ impl Progress {
     }
 
     /// Shows the live line, again if [`Progress::end`] removed it.
-    pub(super) fn resume_output(&mut self) {
+    pub(in crate::cli) fn resume_output(&mut self) {
         let bar = ProgressBar::new_spinner();
         // A terminal that supports only writing (TERM=dumb) gets lines, as a file does.
         if self.progress && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {
@@ -49,7 +49,8 @@ impl Progress {
         }
     }
 
-    pub(super) fn event(&mut self, event: &Value) {
+    /// Shows an event.
+    pub(in crate::cli) fn event(&mut self, event: &Value) {
         for line in self.story.event(event) {
             self.note(&line);
         }
@@ -58,7 +59,8 @@ impl Progress {
         }
     }
 
-    pub(super) fn note(&mut self, line: &str) {
+    /// Shows a line.
+    pub(in crate::cli) fn note(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
             None if self.progress => output::note(line),
@@ -67,20 +69,21 @@ impl Progress {
     }
 
     /// Shows a warning, even if progress is off.
-    pub(super) fn warn(&mut self, line: &str) {
+    pub(in crate::cli) fn warn(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
             None => output::note(line),
         }
     }
 
-    pub(super) fn lost(&mut self, reason: &str) {
+    /// Shows that the connection is lost.
+    pub(in crate::cli) fn lost(&mut self, reason: &str) {
         self.story.forget_turn();
         self.note(&printable(&format!("! connection lost, reconnecting: {reason}")));
     }
 
     /// Removes the live line.
-    pub(super) fn end(&mut self) {
+    pub(in crate::cli) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

@@ -84,11 +84,11 @@ impl Draft {
                 ("goal", &task.goal, GOAL),
                 ("doneWhen", &task.done_when, DONE_WHEN),
             ];
-            let wrong = texts.into_iter().filter_map(|(field, text, most)| {
+            let invalid = texts.into_iter().filter_map(|(field, text, most)| {
                 let detail = text_error(text, most)?;
                 Some(PlanError::new(place(field), detail))
             });
-            errors.extend(wrong);
+            errors.extend(invalid);
             errors.extend(tool_errors(&task.tools, tools).map(|detail| PlanError::new(place("tools"), detail)));
         }
         let kept = self.kept(current, &mut errors);
@@ -107,12 +107,12 @@ impl Draft {
             .enumerate()
             .filter_map(|(at, task)| Some((at, task.id?)))
         {
-            let wrong = match (known.iter().any(|task| task.id == id), taken.insert(id)) {
+            let invalid = match (known.iter().any(|task| task.id == id), taken.insert(id)) {
                 (true, true) => continue,
                 (false, _) => format!("{id} is no task of the current plan; a new task has no id"),
                 (true, false) => format!("{id} is the id of an earlier task of this draft; each id is used once"),
             };
-            errors.push(PlanError::new(format!("/tasks/{at}/id"), wrong));
+            errors.push(PlanError::new(format!("/tasks/{at}/id"), invalid));
         }
         let keeps = |task: &DraftTask| {
             task.id.or_else(|| {

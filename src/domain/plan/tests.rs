@@ -105,7 +105,7 @@ fn a_refinement_keeps_the_ids_of_the_tasks_that_it_keeps() {
 /// Every error is reported at once, each with its place, the value and what is allowed.
 #[test]
 fn a_draft_is_answered_with_all_its_errors() {
-    let wrong = DraftTask {
+    let invalid = DraftTask {
         id: TaskId::parse("t9"),
         title: "x".repeat(121),
         goal: " ".to_owned(),
@@ -116,7 +116,7 @@ fn a_draft_is_answered_with_all_its_errors() {
         tools: Vec::new(),
         ..task("Push")
     };
-    let errors = Plan::of(draft(vec![wrong, without]), PlanningSessionId::new(), None, &tools()).unwrap_err();
+    let errors = Plan::of(draft(vec![invalid, without]), PlanningSessionId::new(), None, &tools()).unwrap_err();
     let lines: Vec<_> = errors
         .iter()
         .map(|error| format!("{}: {}", error.pointer, error.detail))
@@ -148,8 +148,8 @@ fn a_draft_is_answered_with_all_its_errors() {
 /// An id has one spelling, so that two spellings never name one task.
 #[test]
 fn a_task_id_has_one_spelling() {
-    for wrong in ["", "t", "t0", "t01", "t+1", "T1", "1", "t1 ", "t99999999999"] {
-        assert_eq!(TaskId::parse(wrong), None, "{wrong:?}");
+    for invalid in ["", "t", "t0", "t01", "t+1", "T1", "1", "t1 ", "t99999999999"] {
+        assert_eq!(TaskId::parse(invalid), None, "{invalid:?}");
     }
     assert_eq!(TaskId::parse("t12").unwrap().to_string(), "t12");
 }
@@ -175,7 +175,7 @@ fn the_schema_for_the_model_accepts_what_the_check_accepts() {
     };
     assert_eq!(accepts(&of(good.clone())), (true, true));
     assert_eq!(accepts(&with("id", json!("t1"))), (true, true));
-    let wrong = [
+    let invalid = [
         with("id", json!("t7")),
         with("title", json!("x".repeat(121))),
         with("title", json!(" ")),
@@ -186,7 +186,7 @@ fn the_schema_for_the_model_accepts_what_the_check_accepts() {
         with("status", json!("COMPLETED")),
         json!({"summary": "s", "tasks": []}),
     ];
-    for value in wrong {
+    for value in invalid {
         assert_eq!(accepts(&value), (false, false), "{value}");
     }
 }

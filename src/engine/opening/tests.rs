@@ -46,7 +46,7 @@ fn take(journal: &mut Vec<Entry>, outcome: Result<Value, FailureCode>) {
     journal.push(entry);
     let outcome = match outcome {
         Ok(value) => Ok(Arc::from(canonical::to_raw(&value))),
-        Err(code) => Err(CallFailure::new(code, "the server is away")),
+        Err(code) => Err(CallFailure::new(code, "the server is down")),
     };
     let result = CallResult {
         outcome,
@@ -119,7 +119,7 @@ fn a_required_read_without_a_result_ends_the_run() {
         (Ok(json!({})), Unread::Missing),
         (
             Err(FailureCode::Unavailable),
-            Unread::Failed("the server is away".to_owned()),
+            Unread::Failed("the server is down".to_owned()),
         ),
     ] {
         let mut journal = Vec::new();

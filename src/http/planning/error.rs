@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::domain::planning_session::SessionStatus;
 
-    fn told(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
+    fn problem(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
         let Error::Problem(parts) = Error::from(error) else {
             panic!("it is a problem of its own");
         };
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_session_that_has_moved_on_says_how() {
         for status in SessionStatus::ALL {
-            let (http, code, detail, version) = told(PlanningError::Moved(*status, 4));
+            let (http, code, detail, version) = problem(PlanningError::Moved(*status, 4));
             let expected = match status {
                 SessionStatus::Planning => "plan_in_progress",
                 SessionStatus::Executing => "plan_locked",
@@ -111,13 +111,13 @@ mod tests {
 
     #[test]
     fn a_refused_session_has_its_code_and_says_what_to_do() {
-        let refused = told(PlanningError::RepositoryNotAllowed("acme/dates".to_owned()));
+        let refused = problem(PlanningError::RepositoryNotAllowed("acme/dates".to_owned()));
         assert_eq!((refused.0, refused.1), (403, "repository_not_allowed"));
         assert!(refused.2.contains("acme/dates") && refused.2.contains("planning.repositories"));
-        let passed = told(PlanningError::DeadlinePassed(0));
+        let passed = problem(PlanningError::DeadlinePassed(0));
         assert_eq!((passed.0, passed.1), (409, "deadline_passed"));
         assert!(passed.2.contains("1970-01-01T00:00:00"), "{}", passed.2);
-        let away = told(PlanningError::Unavailable("the agent planner is missing".to_owned()));
+        let away = problem(PlanningError::Unavailable("the agent planner is missing".to_owned()));
         assert_eq!((away.0, away.1), (503, "agent_unavailable"));
         assert!(
             away.2.contains("the agent planner is missing. Nothing was done"),

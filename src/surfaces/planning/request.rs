@@ -215,7 +215,7 @@ impl Planning {
         reason: Option<String>,
     ) -> Result<Session, PlanningError> {
         let before = self.session(caller, user, session).await?;
-        if before.status.is_over() {
+        if before.status.has_ended() {
             return Ok(before);
         }
         let cancel = SessionCancel {
@@ -330,7 +330,7 @@ impl Planning {
             .session(&caller.tenant, caller.sees(user), session)
             .await?;
         let stored = found.ok_or(StoreFailure::NotFound)?;
-        if !stored.status.is_over() && stored.deadline_us <= self.runs.now_us() {
+        if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
             return Err(PlanningError::DeadlinePassed(stored.deadline_us));
         }
         match stored.status {

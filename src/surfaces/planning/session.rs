@@ -29,7 +29,7 @@ pub struct Session {
     /// The deadline, RFC 3339.
     #[schema(format = "date-time")]
     pub deadline: String,
-    /// The time until then, in milliseconds; 0 once it has passed or the session is over.
+    /// The time until then, in milliseconds; 0 once it has passed or the session has ended.
     pub time_left_ms: u64,
     /// The number of the current version of its plan; 0 while there is none.
     pub plan_version: u32,
@@ -173,7 +173,7 @@ impl Session {
     /// The session at this time, in microseconds since the epoch.
     #[must_use]
     pub(super) fn of(stored: StoredSession, now_us: i64) -> Self {
-        let left_us = match stored.status.is_over() {
+        let left_us = match stored.status.has_ended() {
             true => 0,
             false => stored.deadline_us.saturating_sub(now_us).max(0).unsigned_abs(),
         };

@@ -27,7 +27,7 @@ pub enum RunError {
     #[error("run {0} of the thread is active")]
     ThreadBusy(RunId),
     /// The planning session does not wait for confirmation with the given version of its plan; its status and version.
-    #[error("the session is {} with version {} of its plan", .0.as_str(), .1)]
+    #[error("the session is {status} with version {version} of its plan", status = .0.as_str(), version = .1)]
     SessionMoved(SessionStatus, u32),
     /// Only a paused run can be resumed; this run's status.
     #[error("the run is {}", .0.as_str())]

@@ -160,13 +160,7 @@ impl Runs {
                 Created::Replayed(run) => Ok(Started::Before(run)),
                 Created::Mismatch => Err(StoreFailure::KeyReused.into()),
                 Created::NoThread | Created::NoSession => Err(StoreFailure::NotFound.into()),
-                Created::SessionMoved(status, version) => {
-                    let moved = RunError::SessionMoved(status, version);
-                    let detail = Some(moved.to_string().into());
-                    self.record(start.decision, DecisionType::Refuse, Outcome::Overloaded, detail)
-                        .await?;
-                    Err(moved)
-                }
+                Created::SessionMoved(status, version) => Err(RunError::SessionMoved(status, version)),
                 Created::ThreadBusy(run) => {
                     let detail = Some(format!("run {run} of the thread is active").into());
                     self.record(start.decision, DecisionType::Refuse, Outcome::Overloaded, detail)

@@ -1,4 +1,5 @@
-//! Changes of a session that no run makes: a person edits its plan or cancels it, time ends it, and retention deletes it.
+//! Changes of a session that no run makes: a person edits its plan or cancels it, time ends it, and retention deletes
+//! it.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::super::batch::Batch;
 use super::super::db::{Conn, Value};
 use super::super::error::Fault;
 use super::super::runs::{RunDone, each, id, int, parse};
-use super::PlanningOp;
+use super::op::PlanningOp;
 use super::statements::PRUNED_AT_ONCE;
 use super::write::{hash, moved, version};
 use crate::domain::agent_run::RunStatus;
@@ -107,8 +108,8 @@ impl Batch<'_> {
         Ok(Moved::Yes)
     }
 
-    /// Ends a session whose deadline has passed, or moves it on if its planning run ended without doing so. True if that
-    /// changed it.
+    /// Ends a session whose deadline has passed, or moves it on if its planning run ended without doing so. True if
+    /// that changed it.
     async fn sweep_session(&self, conn: &mut Conn, session: PlanningSessionId, now_us: i64) -> Result<bool, Fault> {
         let texts = self.planning_texts();
         let values = vec![

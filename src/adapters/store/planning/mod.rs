@@ -1,11 +1,12 @@
-//! Planning sessions: port [`PlanningSessions`]. `write` and `changes` write in the writer's transaction, with the texts of
-//! `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
+//! Planning sessions: port [`PlanningSessions`]. `write` and `changes` write in the writer's transaction, with the texts
+//! of `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
 //!
 //! Every change of a session is one UPDATE with a condition on what it was, so only one of two concurrent changes
 //! succeeds. Prompts, plans and their history are working state like the inputs of runs: they are kept whole, whatever
 //! `records.content` says.
 
 mod changes;
+pub(super) mod op;
 mod read;
 mod row;
 mod statements;
@@ -14,8 +15,7 @@ mod write;
 pub(super) use row::{SESSION, session};
 pub(super) use statements::PlanningStatements;
 
-use std::collections::BTreeSet;
-
+use self::op::PlanningOp;
 use super::Store;
 use super::runs::{RunDone, RunOp, answer};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
@@ -24,26 +24,6 @@ use crate::ports::planning::{
     Moved, OpenSessions, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, StoredSession,
 };
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
-
-/// One op about sessions. As with every op, repeating it does no harm and returns the same answer.
-#[derive(Debug)]
-pub(super) enum PlanningOp {
-    Edit(Box<PlanEdit>),
-    Cancel(SessionCancel),
-    /// Ends or moves on those of these sessions that are due at this time.
-    Sweep(Vec<PlanningSessionId>, i64),
-}
-
-impl PlanningOp {
-    /// The sessions whose rows must be locked while the op executes.
-    pub(super) fn locks(&self, into: &mut BTreeSet<PlanningSessionId>) {
-        match self {
-            Self::Edit(edit) => into.extend([edit.session]),
-            Self::Cancel(cancel) => into.extend([cancel.session]),
-            Self::Sweep(sessions, _) => into.extend(sessions),
-        }
-    }
-}
 
 impl PlanningSessions for Store {
     fn session<'a>(

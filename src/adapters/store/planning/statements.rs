@@ -33,7 +33,8 @@ pub(in super::super) struct PlanningStatements {
     pub(super) is_edited: Sql,
     /// session, run, whether it has a plan, code, detail, time: the run has made no plan, and the earlier one stands.
     pub(super) stand: Sql,
-    /// session, run, whether it has a plan, code, detail, time, status: the run has made no plan, and that ends the session.
+    /// session, run, whether it has a plan, code, detail, time, status: the run has made no plan, which ends the
+    /// session.
     pub(super) end: Sql,
     /// session, code, detail, time → run: cancels it.
     pub(super) cancel: Sql,

@@ -118,7 +118,7 @@ impl Batch<'_> {
                 Value::Int(at),
             ];
             let next = SessionStatus::without_plan(reason, has_plan);
-            let text = match next.is_over() {
+            let text = match next.has_ended() {
                 true => {
                     values.push(Value::text(next.as_str()));
                     &self.planning_texts().end
@@ -181,7 +181,7 @@ pub(super) fn hash(plan: &str) -> String {
 /// no sweep has ended the session yet.
 pub(super) fn moved(row: &Row, at: i64) -> Result<(SessionStatus, u32), Fault> {
     let status = parse(&row.text(0)?, SessionStatus::parse)?;
-    let passed = !status.is_over() && row.int(2)? <= at;
+    let passed = !status.has_ended() && row.int(2)? <= at;
     let status = if passed {
         SessionStatus::DeadlineExceeded
     } else {

@@ -49,7 +49,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Locks every run, planning session and project that the ops depend on. All writers use one order, so that no deadlock is possible.
+    /// Locks every run, planning session and project that the ops depend on. All writers use one order, so that no
+    /// deadlock is possible.
     /// On SQLite the transaction itself is the only lock.
     pub(in super::super) async fn lock_runs<'a>(
         &self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::super::planning::PlanningOp;
+use super::super::planning::op::PlanningOp;
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};

@@ -124,7 +124,7 @@ fn over() -> impl Iterator<Item = &'static str> {
         .chain(
             SessionStatus::ALL
                 .iter()
-                .filter(|status| status.is_over())
+                .filter(|status| status.has_ended())
                 .map(|status| status.as_str()),
         )
 }

@@ -1,0 +1,26 @@
+//! The ops about planning sessions.
+
+use std::collections::BTreeSet;
+
+use crate::domain::ids::PlanningSessionId;
+use crate::ports::planning::{PlanEdit, SessionCancel};
+
+/// One op about sessions. As with every op, repeating it does no harm and returns the same answer.
+#[derive(Debug)]
+pub(in super::super) enum PlanningOp {
+    Edit(Box<PlanEdit>),
+    Cancel(SessionCancel),
+    /// Ends or moves on those of these sessions that are due at this time.
+    Sweep(Vec<PlanningSessionId>, i64),
+}
+
+impl PlanningOp {
+    /// The sessions whose rows must be locked while the op executes.
+    pub(in super::super) fn locks(&self, into: &mut BTreeSet<PlanningSessionId>) {
+        match self {
+            Self::Edit(edit) => into.extend([edit.session]),
+            Self::Cancel(cancel) => into.extend([cancel.session]),
+            Self::Sweep(sessions, _) => into.extend(sessions),
+        }
+    }
+}

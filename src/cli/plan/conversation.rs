@@ -1,0 +1,214 @@
+//! The conversation about a plan: each line says what to change, or is a command.
+
+use anyhow::Context;
+
+use super::edit::{self, Edited};
+use super::follow::{Followed, Showing, refined, session_id};
+use super::outcome::{exit, failed_refinement, tell};
+use super::{diff, text};
+use crate::cli::client::{Answer, Client, Session};
+use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
+use crate::cli::lines::{Lines, Next};
+use crate::cli::output;
+use crate::domain::ids::PlanningSessionId;
+
+const COMMANDS: &str = "Say what to change, or: show, show t2, diff, edit, cancel, quit";
+
+/// What the user typed.
+#[derive(Debug, PartialEq, Eq)]
+enum Typed<'a> {
+    Nothing,
+    Show,
+    ShowTask(&'a str),
+    Diff,
+    Edit,
+    Cancel,
+    Quit,
+    Help,
+    /// A plan is not executed by a word that a refinement might begin with.
+    Execute,
+    Refinement(&'a str),
+}
+
+impl<'a> Typed<'a> {
+    /// A command is the whole line; any other text is a refinement.
+    fn of(line: &'a str) -> Self {
+        let line = line.trim();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [] => Self::Nothing,
+            ["show"] => Self::Show,
+            ["show", task] if is_task(task) => Self::ShowTask(task),
+            ["diff"] => Self::Diff,
+            ["edit"] => Self::Edit,
+            ["cancel"] => Self::Cancel,
+            ["quit" | "exit" | "q" | "/quit"] => Self::Quit,
+            ["help" | "?" | "/help"] => Self::Help,
+            ["execute"] => Self::Execute,
+            _ => Self::Refinement(line),
+        }
+    }
+}
+
+fn is_task(word: &str) -> bool {
+    let number = word.strip_prefix('t');
+    number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
+}
+
+/// How the conversation continues after a line.
+enum Then {
+    Next(Box<Answer<Session>>),
+    End(Exit),
+}
+
+/// Shows the plan, and changes it until the user quits or the session has ended. An error does not end the
+/// conversation. Ctrl-C drops the typed text, or ends the conversation; the session continues.
+///
+/// # Errors
+/// The terminal, or the session, can no longer be read.
+pub(super) async fn hold(
+    client: &Client,
+    place: &Where,
+    session: Answer<Session>,
+    showing: Showing,
+) -> anyhow::Result<Exit> {
+    let id = session_id(&session)?;
+    let mut session = Box::new(session);
+    let mut lines = Lines::new();
+    output::line(&text::plan(&session))?;
+    output::note(COMMANDS);
+    loop {
+        if !session.is_open() {
+            return tell(&session, place, showing);
+        }
+        let next = lines.next("> ").await.context("standard input cannot be read")?;
+        if !matches!(next, Next::Line(_)) {
+            // The text typed last has not ended the terminal's line.
+            output::note("");
+        }
+        let line = match next {
+            Next::Line(line) => line,
+            Next::Dropped => continue,
+            Next::Stopped => return Ok(leave(&session, place, Exit::Interrupted)),
+            Next::End => return Ok(leave(&session, place, exit(&session))),
+        };
+        let typed = Typed::of(&line);
+        if typed == Typed::Quit {
+            return Ok(leave(&session, place, exit(&session)));
+        }
+        match answer(client, place, (id, &session), typed, &mut lines, showing).await {
+            Ok(Then::Next(next)) => session = next,
+            Ok(Then::End(exit)) => return Ok(exit),
+            Err(error) => {
+                output::note(&format!("error: {error:#}"));
+                // It may have changed elsewhere, or ended.
+                *session = client.session(id).await?;
+            }
+        }
+    }
+}
+
+/// Does what the user typed.
+async fn answer(
+    client: &Client,
+    place: &Where,
+    (id, session): (PlanningSessionId, &Answer<Session>),
+    typed: Typed<'_>,
+    lines: &mut Lines,
+    showing: Showing,
+) -> anyhow::Result<Then> {
+    let same = || Then::Next(Box::new(session.clone()));
+    match typed {
+        Typed::Nothing | Typed::Quit => Ok(same()),
+        Typed::Help => {
+            output::note(COMMANDS);
+            Ok(same())
+        }
+        Typed::Execute => {
+            output::note("this gavel cannot execute a plan yet");
+            Ok(same())
+        }
+        Typed::Show => {
+            let now = Box::new(client.session(id).await?);
+            output::line(&text::plan(&now))?;
+            Ok(Then::Next(now))
+        }
+        Typed::ShowTask(task) => {
+            match session.plan.iter().find(|known| known.id == task) {
+                Some(task) => output::line(&text::task(task))?,
+                None => output::note(&format!("plan {} has no task {task}", session.plan_version)),
+            }
+            Ok(same())
+        }
+        Typed::Diff => {
+            diff::latest(client, id, session.plan_version).await?;
+            Ok(same())
+        }
+        Typed::Edit => match edit::in_editor(client, place, session, Some(lines)).await? {
+            Edited::Saved(edited) => {
+                changes(client, id, session, &edited).await?;
+                Ok(Then::Next(edited))
+            }
+            Edited::Unchanged | Edited::Kept => Ok(same()),
+        },
+        Typed::Cancel => {
+            let cancelled = Box::new(client.cancel_session(id, None).await?);
+            Ok(Then::Next(cancelled))
+        }
+        Typed::Refinement(words) => match refined(client, place, id, words, showing).await? {
+            Followed::Left => Ok(Then::End(Exit::Interrupted)),
+            Followed::Waits => Ok(Then::End(Exit::RunWaits)),
+            Followed::Planned(planned) => {
+                if failed_refinement(&planned).is_none() {
+                    changes(client, id, session, &planned).await?;
+                }
+                Ok(Then::Next(planned))
+            }
+        },
+    }
+}
+
+/// Prints what the current version changed, if it is a new one.
+async fn changes(client: &Client, id: PlanningSessionId, before: &Session, now: &Session) -> anyhow::Result<()> {
+    if now.plan_version > before.plan_version {
+        let version = client.version(id, now.plan_version).await?;
+        output::line(&text::changes(version.version, &version.changes))?;
+    }
+    Ok(())
+}
+
+/// Says that the session continues, and how.
+fn leave(session: &Session, place: &Where, exit: Exit) -> Exit {
+    let (place, id) = (place.repeated(), &session.session_id);
+    output::note(&format!(
+        "plan {} remains until the deadline, {}; to change it: gavel plan refine{place} {id}; to end it: gavel plan \
+         cancel{place} {id}",
+        session.plan_version, session.deadline
+    ));
+    exit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_line_is_a_command() {
+        for (line, typed) in [
+            ("  ", Typed::Nothing),
+            ("show", Typed::Show),
+            (" show  t2 ", Typed::ShowTask("t2")),
+            ("diff", Typed::Diff),
+            ("cancel", Typed::Cancel),
+            ("execute", Typed::Execute),
+            ("show tests first", Typed::Refinement("show tests first")),
+            ("show the README", Typed::Refinement("show the README")),
+            ("cancel t3", Typed::Refinement("cancel t3")),
+            ("edit the README last", Typed::Refinement("edit the README last")),
+            (" quit t2 ", Typed::Refinement("quit t2")),
+        ] {
+            assert_eq!(Typed::of(line), typed, "{line:?}");
+        }
+    }
+}

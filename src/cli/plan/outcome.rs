@@ -1,0 +1,85 @@
+//! How a session was left: its plan, why it ended, and the exit status.
+
+use super::follow::Showing;
+use super::text;
+use crate::cli::client::{Answer, Session};
+use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
+use crate::cli::output;
+use crate::cli::table::single_line;
+use crate::domain::planning_session::SessionStatus;
+
+/// Prints a session after it was followed: its plan on standard output, and why it ended on standard error.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -> anyhow::Result<Exit> {
+    if showing.json {
+        output::json(session)?;
+    } else if !showing.events {
+        output::line(&text::plan(session))?;
+    }
+    if let Some(reason) = &session.status_reason {
+        let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
+        output::note(&format!("{}: {code}: {detail}", session.status));
+    }
+    if !showing.quiet {
+        let (place, id) = (place.repeated(), &session.session_id);
+        if session.is_open() {
+            output::note(&format!("to change it: gavel plan refine{place} {id} 'WHAT TO CHANGE'"));
+        } else if session.is_planning() {
+            output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
+        }
+    }
+    Ok(exit(session))
+}
+
+/// Says that a refinement made no new version; `None` if it did.
+pub(super) fn failed_refinement(session: &Session) -> Option<Exit> {
+    let reason = session.refinement.as_ref().filter(|_| session.is_open())?;
+    let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
+    output::note(&format!(
+        "the refinement failed, and plan {} remains: {code}: {detail}",
+        session.plan_version
+    ));
+    Some(Exit::Failed)
+}
+
+/// The exit status for a session.
+pub(super) fn exit(session: &Session) -> Exit {
+    match session.known_status() {
+        Some(SessionStatus::Failed) => Exit::RunFailed,
+        Some(SessionStatus::Cancelled) => Exit::RunCancelled,
+        Some(SessionStatus::DeadlineExceeded) => Exit::DeadlineExceeded,
+        Some(
+            SessionStatus::Planning
+            | SessionStatus::AwaitingConfirmation
+            | SessionStatus::Executing
+            | SessionStatus::Completed,
+        ) => Exit::Done,
+        None => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_of_a_session_has_its_exit_status() {
+        for (status, expected) in [
+            ("AWAITING_CONFIRMATION", Exit::Done),
+            ("COMPLETED", Exit::Done),
+            ("FAILED", Exit::RunFailed),
+            ("CANCELLED", Exit::RunCancelled),
+            ("DEADLINE_EXCEEDED", Exit::DeadlineExceeded),
+            ("OF_A_LATER_GAVEL", Exit::Failed),
+        ] {
+            let session = Session {
+                status: status.to_owned(),
+                ..Session::default()
+            };
+            assert_eq!(exit(&session), expected, "{status}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Sessions, plans and their changes as text for a terminal. Text of users, models and repositories is on one line, or
+//! indented, so that it cannot pass for gavel's own lines.
+
+use crate::cli::client::{Change, Session, Task};
+use crate::cli::output::{count, printable};
+use crate::cli::table::single_line;
+
+/// The column where the values of a task begin.
+const INDENT: usize = 12;
+
+/// The head, the summary, a line for each task, and what the plan assumes and risks.
+pub(super) fn plan(session: &Session) -> String {
+    let mut text = format!("{}\n", head(session));
+    if !session.summary.is_empty() {
+        text.push_str(&format!("  {}\n", single_line(&session.summary)));
+    }
+    for task in &session.plan {
+        text.push_str(&task_line(task));
+    }
+    for (word, list) in [("assumes", &session.assumptions), ("risk", &session.risks)] {
+        for item in list {
+            text.push_str(&format!("  {word}: {}\n", single_line(item)));
+        }
+    }
+    text
+}
+
+/// `Plan 1 · 3 tasks · session 0199… · 1 h 59 min left`.
+pub(super) fn head(session: &Session) -> String {
+    let mut parts = match session.plan_version {
+        0 => vec!["No plan".to_owned()],
+        version => vec![format!("Plan {version}"), count(session.plan.len() as u64, "task")],
+    };
+    parts.push(format!("session {}", single_line(&session.session_id)));
+    if !session.is_open() {
+        parts.push(single_line(&session.status));
+    }
+    if !session.has_ended() {
+        parts.push(format!("{} left", length(session.time_left_ms)));
+    }
+    parts.join(" · ")
+}
+
+fn task_line(task: &Task) -> String {
+    let status = match task.status.as_str() {
+        "" | "PENDING" => String::new(),
+        status => format!("  [{}]", single_line(status)),
+    };
+    format!(
+        "  {:<3} {}; done when {}{status}\n",
+        single_line(&task.id),
+        single_line(&task.title),
+        single_line(&task.done_when)
+    )
+}
+
+/// One task, completely.
+pub(super) fn task(task: &Task) -> String {
+    let mut text = format!("{}  {}\n", single_line(&task.id), single_line(&task.title));
+    let tools = task.tools.join(", ");
+    let fields = [
+        ("status", Some(&task.status)),
+        ("goal", Some(&task.goal)),
+        ("done when", Some(&task.done_when)),
+        ("tools", Some(&tools)),
+        ("run", task.run_id.as_ref()),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push_str(&field(name, value));
+        }
+    }
+    text
+}
+
+/// A session, completely.
+pub(super) fn session(session: &Session) -> String {
+    let mut text = plan(session);
+    text.push('\n');
+    let reason = session.status_reason.as_ref();
+    let reason = reason.map(|reason| format!("{}: {}", reason.code, reason.detail));
+    let refinement = session.refinement.as_ref();
+    let refinement =
+        refinement.map(|reason| format!("the last one changed nothing: {}: {}", reason.code, reason.detail));
+    let fields = [
+        ("goal", Some(&session.prompt)),
+        ("repository", Some(&session.repo_url)),
+        ("deadline", Some(&session.deadline)),
+        ("status", Some(&session.status)),
+        ("reason", reason.as_ref()),
+        ("refinement", refinement.as_ref()),
+        ("run", Some(&session.run_id)),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push_str(&field(name, value));
+        }
+    }
+    text
+}
+
+fn field(name: &str, value: &str) -> String {
+    let value = printable(value).replace('\n', &format!("\n{:INDENT$}  ", ""));
+    format!("  {name:<width$}{}\n", value.trim_end(), width = INDENT)
+}
+
+/// `Plan 2   + t4 Write failing tests   ~ t2 Parse ISO weeks   - t3 Update the README`.
+pub(super) fn changes(version: u32, changes: &[Change]) -> String {
+    let mut text = format!("Plan {version}");
+    for change in changes {
+        let (task, title) = (single_line(&change.task), single_line(&change.title));
+        text.push_str(&format!("   {} {task} {title}", mark(change)));
+    }
+    if changes.is_empty() {
+        text.push_str("   no task was added, modified or removed");
+    }
+    text
+}
+
+/// The mark of a change.
+pub(super) fn mark(change: &Change) -> char {
+    match change.op.as_str() {
+        "add" => '+',
+        "remove" => '-',
+        _ => '~',
+    }
+}
+
+/// 45 s, 12 min, 1 h 59 min, 2 d 3 h.
+pub(super) fn length(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(json: serde_json::Value) -> Session {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_plan_has_a_line_for_each_task_whatever_the_model_wrote() {
+        let session = read(json!({
+            "sessionId": "0199c4e0", "status": "AWAITING_CONFIRMATION", "timeLeftMs": 7_150_000, "planVersion": 1,
+            "summary": "Tests first.\nPlan 9 · 0 tasks", "statusReason": null,
+            "plan": [
+                {"id": "t1", "title": "Write a\n  t9  failing test", "doneWhen": "the run of it\u{1b}[2J fails", "status": "PENDING"},
+                {"id": "t12", "title": "Parse weeks", "doneWhen": "it passes", "status": "COMPLETED"},
+            ],
+            "assumptions": ["main builds"], "risks": ["none"],
+        }));
+        assert_eq!(
+            plan(&session),
+            "Plan 1 · 2 tasks · session 0199c4e0 · 1 h 59 min left
+  Tests first. Plan 9 · 0 tasks
+  t1  Write a   t9  failing test; done when the run of it\\u001b[2J fails
+  t12 Parse weeks; done when it passes  [COMPLETED]
+  assumes: main builds
+  risk: none
+"
+        );
+    }
+
+    #[test]
+    fn the_head_says_how_a_session_without_a_plan_ended() {
+        let failed = json!({
+            "sessionId": "0199", "status": "FAILED", "prompt": "Accept weeks.\nWith tests.", "repoUrl": "https://github.com/acme/dates",
+            "statusReason": {"code": "repository_not_found", "detail": "there is no acme/dates"},
+        });
+        assert_eq!(
+            session(&read(failed)),
+            "No plan · session 0199 · FAILED
+
+  goal        Accept weeks.
+              With tests.
+  repository  https://github.com/acme/dates
+  status      FAILED
+  reason      repository_not_found: there is no acme/dates
+"
+        );
+    }
+
+    #[test]
+    fn the_changes_of_a_version_are_on_one_line() {
+        let change = |op: &str, task: &str, title: &str| Change {
+            op: op.to_owned(),
+            task: task.to_owned(),
+            title: title.to_owned(),
+        };
+        let all = [
+            change("add", "t4", "Write failing tests"),
+            change("modify", "t2", "Parse ISO\nweeks"),
+            change("remove", "t3", "Update the README"),
+        ];
+        assert_eq!(
+            changes(2, &all),
+            "Plan 2   + t4 Write failing tests   ~ t2 Parse ISO weeks   - t3 Update the README"
+        );
+        assert_eq!(changes(3, &[]), "Plan 3   no task was added, modified or removed");
+    }
+
+    #[test]
+    fn a_length_has_two_units_at_most() {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (720, "12 min"),
+            (7199, "1 h 59 min"),
+            (183_600, "2 d 3 h"),
+        ] {
+            assert_eq!(length(seconds * 1000), text);
+        }
+    }
+}
