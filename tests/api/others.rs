@@ -11,6 +11,7 @@ use crate::audit::rows;
 use crate::console::rig::Browser;
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app};
+use crate::planning::{self, HOUR, ahead};
 
 const SECRET: &str = "a-shared-secret-of-at-least-32-bytes";
 
@@ -31,10 +32,13 @@ fn token(user: &str, tenant: &str, roles: &[&str]) -> String {
 
 async fn ask(app: &App, token: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
     let authorization = format!("Bearer {token}");
-    let headers = [
+    let mut headers = vec![
         ("authorization", authorization.as_str()),
         ("content-type", "application/json"),
     ];
+    if method == "PUT" {
+        headers.push(("if-match", "\"1\""));
+    }
     let request = app.request(method, path, &headers);
     Answer::of(match body {
         Some(body) => request.json(&body),
@@ -51,6 +55,8 @@ struct Hers {
     action: String,
     approval: String,
     grant: String,
+    /// Of planning.
+    session: String,
 }
 
 impl Hers {
@@ -62,6 +68,9 @@ impl Hers {
         });
         let done = ask(app, ann, "POST", "/api/agent/approvals/resolve", Some(always)).await;
         assert_eq!(done.expect(200)["status"], "completed");
+        let start = json!({"prompt": "p", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(HOUR)});
+        let session = ask(app, ann, "POST", "/v1/sessions", Some(start)).await.expect(201);
+        assert_eq!(session["status"], "AWAITING_CONFIRMATION", "{session}");
         let grants = ask(app, ann, "GET", "/api/agent/grants", None).await.expect(200);
         let more = json!({"prompt": "And eve.", "threadId": first["threadId"]});
         let waiting = ask(app, ann, "POST", "/api/agent/run", Some(more)).await.expect(200);
@@ -73,6 +82,7 @@ impl Hers {
             action: text(&waiting["actions"][0]["actionId"]),
             approval: text(&waiting["actions"][0]["approvalId"]),
             grant: text(&grants["grants"][0]["grantId"]),
+            session: text(&session["sessionId"]),
         }
     }
 
@@ -97,6 +107,16 @@ impl Hers {
             ("POST", "/api/agent/actions/{id}/settle") => (with(&self.action), Some(json!({"happened": true}))),
             ("GET" | "DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
             ("GET", "/v1/decisions/{id}") => (with(&self.run), None),
+            ("GET", path) if path.starts_with("/v1/sessions/{id}") => {
+                (with(&self.session).replace("{version}", "1"), None)
+            }
+            ("POST", "/v1/sessions/{id}/refine") => {
+                (with(&self.session), Some(json!({"refinementPrompt": "Mine now."})))
+            }
+            ("PUT", "/v1/sessions/{id}/plan") => {
+                (with(&self.session), Some(json!({"tasks": [planning::task("Mine")]})))
+            }
+            ("POST", "/v1/sessions/{id}/cancel") => (with(&self.session), Some(json!({"reason": "Mine now."}))),
             _ => return None,
         })
     }
@@ -114,8 +134,16 @@ impl Hers {
         })
     }
 
-    fn ids(&self) -> [&str; 5] {
-        [&self.thread, &self.run, &self.action, &self.approval, &self.grant].map(String::as_str)
+    fn ids(&self) -> [&str; 6] {
+        let ids = [
+            &self.thread,
+            &self.run,
+            &self.action,
+            &self.approval,
+            &self.grant,
+            &self.session,
+        ];
+        ids.map(String::as_str)
     }
 
     /// Whether the text contains anything of hers.
@@ -151,6 +179,8 @@ const NOBODYS: [&str; 8] = [
     "/console/logout",
     "/console/zone",
 ];
+/// Creates something new. The other routes below it have an owner.
+const CREATES: &str = "/v1/sessions";
 const SHARED: &str = "/api/projects/{project}/agents";
 
 /// Every route, method and path: from the table that serves them, because no page lists those of the console.
@@ -189,6 +219,8 @@ async fn kept(app: &App) -> Vec<Vec<Vec<String>>> {
         "decision_log",
         "tool_invocation_log",
         "audit",
+        "planning_session",
+        "planning_change",
     ] {
         kept.push(rows(&app.database_url, &format!("SELECT * FROM {table} ORDER BY 1, 2")).await);
     }
@@ -220,6 +252,9 @@ async fn look(browser: &Browser, method: &str, path: &str, fields: &[Field]) -> 
 async fn no_route_shows_or_changes_another_users_data() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let model = Reply::from(|request| {
+            if request["tools"].to_string().contains("getRepositoryTree") {
+                return planning::plan(vec![planning::task("Clone")]);
+            }
             let said = request["contents"].as_array().unwrap();
             let add = |to: &str| Reply::call("add_task", json!({ "description": to }));
             match said.last().unwrap()["parts"][0]["text"].as_str() {
@@ -237,6 +272,7 @@ async fn no_route_shows_or_changes_another_users_data() {
             .env("GAVEL_AUTH_JWT_AUDIENCE", "gavel")
             .env("GAVEL_AUTH_JWT_SECRET", SECRET)
             .env("GAVEL_AUTH_JWT_TENANT_CLAIM", "org");
+        let (_github, setup) = planning::beside(setup).await;
         let app = spawn_app(setup).await;
         let ann = token("ann", "acme", &[]);
         let hers = Hers::made(&app, &ann).await;
@@ -294,7 +330,7 @@ async fn no_route_shows_or_changes_another_users_data() {
                         looked += 1;
                     }
                 } else {
-                    let nobodys = NOBODYS.iter().any(|one| path.starts_with(one));
+                    let nobodys = path == CREATES || NOBODYS.iter().any(|one| path.starts_with(one));
                     assert!(nobodys || path.starts_with(SHARED), "{reported}: who is its owner?");
                 }
             }

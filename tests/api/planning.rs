@@ -19,46 +19,62 @@ struct Studio {
     github: GitHub,
 }
 
-fn task(title: &str) -> Value {
+pub fn task(title: &str) -> Value {
     json!({"title": title, "goal": format!("{title}."), "doneWhen": "a tool shows it", "tools": ["createPullRequest"]})
 }
 
-fn plan(tasks: Vec<Value>) -> Reply {
+pub fn plan(tasks: Vec<Value>) -> Reply {
     Reply::call(
         "complete_task",
         json!({"plan": {"summary": "In short.", "tasks": tasks}}),
     )
 }
 
-fn ahead(time: Duration) -> String {
+pub fn ahead(time: Duration) -> String {
     (Utc::now() + time).to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// A GitHub with the repository acme/dates, and the entry of `mcp.json` for it.
+async fn github() -> (GitHub, Value) {
+    let github = GitHub::start().await;
+    github.state(|state| {
+        let repository = state.add("acme", "dates");
+        for (path, text) in [
+            ("AGENT.md", AGENT_MD),
+            ("README.md", "# Dates"),
+            ("src/lib.rs", "fn main() {}"),
+        ] {
+            repository.files.insert(path.to_owned(), text.as_bytes().to_vec());
+        }
+    });
+    let built_in: Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let mut entry = built_in["mcpServers"]["github"].clone();
+    entry["command"] = json!(binary());
+    entry["env"] = json!({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": github.url(), "GITHUB_URL": "https://github.com"});
+    (github, entry)
+}
+
+/// What planning needs beside the github server.
+fn planning(setup: Setup) -> Setup {
+    setup
+        .toml("[planning]\nrepositories = [\"acme/*\"]\n")
+        .agent("planner.md", include_str!("../../agents/planner.md"))
+        .agent("task_worker.md", include_str!("../../agents/task_worker.md"))
+}
+
+/// A service that also plans, for sessions about acme/dates.
+pub async fn beside(setup: Setup) -> (GitHub, Setup) {
+    let (github, entry) = github().await;
+    (github, planning(setup).beside("github", entry))
+}
 
 impl Studio {
     async fn new(setup: Setup, script: Vec<Reply>) -> Self {
-        let github = GitHub::start().await;
-        github.state(|state| {
-            let repository = state.add("acme", "dates");
-            for (path, text) in [
-                ("AGENT.md", AGENT_MD),
-                ("README.md", "# Dates"),
-                ("src/lib.rs", "fn main() {}"),
-            ] {
-                repository.files.insert(path.to_owned(), text.as_bytes().to_vec());
-            }
-        });
-        let built_in: Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
-        let mut entry = built_in["mcpServers"]["github"].clone();
-        entry["command"] = json!(binary());
-        entry["env"] =
-            json!({"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": github.url(), "GITHUB_URL": "https://github.com"});
-        let setup = setup
+        let (github, entry) = github().await;
+        let setup = planning(setup)
             .mcp(json!({"mcpServers": {"github": entry}}))
-            .toml("[planning]\nrepositories = [\"acme/*\"]\n")
-            .agent("planner.md", include_str!("../../agents/planner.md"))
-            .agent("task_worker.md", include_str!("../../agents/task_worker.md"))
             .script(script);
         Self {
             app: spawn_app(setup).await,
