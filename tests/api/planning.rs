@@ -221,10 +221,13 @@ async fn a_plan_is_refined_and_edited_and_its_history_is_kept() {
             .send("PUT", &plan_path, &[("if-match", "\"1\"")], edited.clone())
             .await;
         assert_eq!(stale.problem(409, "plan_changed")["planVersion"], 2);
-        let third = studio
-            .send("PUT", &plan_path, &[("if-match", "\"2\"")], edited)
-            .await
-            .expect(200);
+        let once = [("if-match", "\"2\""), ("idempotency-key", "edit-1")];
+        let third = studio.send("PUT", &plan_path, &once, edited.clone()).await.expect(200);
+        let replayed = studio.send("PUT", &plan_path, &once, edited).await.expect(200);
+        assert_eq!(replayed["planVersion"], 3);
+        let other = json!({"tasks": []});
+        let other = studio.send("PUT", &plan_path, &once, other).await;
+        other.problem(422, "idempotency_key_reused");
         assert_eq!(
             (titles(&third), &third["planVersion"]),
             (vec![("t4", "Write tests")], &json!(3))

@@ -4,9 +4,11 @@
 //! Every version that the model makes is an ordinary run of the agent `planner`. Code reads the repository first, and
 //! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
 
+mod begin;
+mod change;
+mod checks;
 mod error;
 mod opening;
-mod request;
 mod session;
 
 use std::sync::Arc;

@@ -120,6 +120,21 @@ impl Runs {
         }
     }
 
+    /// Has the same request claimed its key before, for something that is no run?
+    ///
+    /// # Errors
+    /// The key was used with another request; the store is unavailable.
+    pub(in crate::surfaces) async fn has_claimed(&self, meta: &RequestMeta) -> Result<bool, StoreFailure> {
+        let Some(key) = &meta.idempotency else {
+            return Ok(false);
+        };
+        match self.agents.runs.claimed(key).await? {
+            None | Some(Claimed::New) => Ok(false),
+            Some(Claimed::Mismatch) => Err(StoreFailure::KeyReused),
+            Some(Claimed::Run(_) | Claimed::Running | Claimed::Answered(_)) => Ok(true),
+        }
+    }
+
     /// Claims the idempotency key of a request about a run that is harmless to repeat.
     pub(in crate::surfaces) async fn claim(
         &self,

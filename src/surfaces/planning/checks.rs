@@ -1,0 +1,163 @@
+//! What a request must fulfil, checked as a whole with all its errors at once, and what every plan is made from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::DateTime;
+use serde_json::json;
+
+use super::{MAX_PROMPT, Planning, PlanningError, StartPlanning};
+use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
+use crate::domain::planning_session::SessionStatus;
+use crate::domain::repository::Repository;
+use crate::domain::time::rfc3339;
+use crate::ports::planning::{Moved, StoredSession};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::request::FieldError;
+
+/// The agent that works on tasks; its tools are those that a task may name.
+const TASK_WORKER: &str = "task_worker";
+/// A deadline is at least this far ahead.
+const LEAST: Duration = Duration::from_secs(10);
+
+impl Planning {
+    /// The repository and the deadline of a valid request, the latter in microseconds since the epoch.
+    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), PlanningError> {
+        let mut errors = Vec::from_iter(prompt_error("/prompt", &start.prompt));
+        let repository = self.settings.repositories.parse(&start.repo_url);
+        let deadline = self.deadline(&start.deadline);
+        match (repository, deadline) {
+            (Ok(repository), Ok(deadline)) if errors.is_empty() => return Ok((repository, deadline)),
+            (repository, deadline) => {
+                errors.extend(repository.err().map(|detail| FieldError::new("/repoUrl", detail)));
+                errors.extend(deadline.err().map(|detail| FieldError::new("/deadline", detail)));
+            }
+        }
+        Err(PlanningError::invalid(errors))
+    }
+
+    fn deadline(&self, text: &str) -> Result<i64, String> {
+        let hours = self.settings.max_hours;
+        let allowed = format!(
+            "allowed: RFC 3339 with an offset, such as 2026-12-01T18:00:00Z, {} seconds to {hours} hours ahead",
+            LEAST.as_secs()
+        );
+        let Ok(at) = DateTime::parse_from_rfc3339(text) else {
+            return Err(format!("is {text:?}; {allowed}"));
+        };
+        let left = at.timestamp_micros().saturating_sub(self.runs.now_us());
+        let most = i64::from(hours) * 3_600_000_000;
+        match left {
+            left if left < 0 => Err(format!("is {text:?}, which has passed; {allowed}")),
+            left if left < 1_000_000 * LEAST.as_secs().cast_signed() => {
+                Err(format!("is {text:?}, too near; {allowed}"))
+            }
+            left if left > most => Err(format!("is {text:?}, too far ahead; {allowed}")),
+            _ => Ok(at.timestamp_micros()),
+        }
+    }
+
+    pub(super) async fn has_room(&self, caller: &Caller, user: &UserId) -> Result<(), PlanningError> {
+        let open = self.sessions.open(&caller.tenant, user).await?;
+        let limits = [
+            (
+                open.of_user,
+                self.settings.sessions_per_user,
+                "the user has",
+                "planning.sessions_per_user",
+            ),
+            (open.of_all, self.settings.sessions, "there are", "planning.sessions"),
+        ];
+        match limits.into_iter().find(|(open, most, ..)| open >= most) {
+            Some((_, most, whose, setting)) => Err(PlanningError::TooManySessions { whose, most, setting }),
+            None => Ok(()),
+        }
+    }
+
+    /// A session that waits for its confirmation, so that its plan can be changed.
+    pub(super) async fn open_for_changes(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<StoredSession, PlanningError> {
+        let found = self
+            .sessions
+            .session(&caller.tenant, caller.sees(user), session)
+            .await?;
+        let stored = found.ok_or(StoreFailure::NotFound)?;
+        if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
+            return Err(PlanningError::DeadlinePassed(stored.deadline_us));
+        }
+        match stored.status {
+            SessionStatus::AwaitingConfirmation => Ok(stored),
+            SessionStatus::DeadlineExceeded => Err(PlanningError::DeadlinePassed(stored.deadline_us)),
+            status => Err(PlanningError::Moved(status, stored.version)),
+        }
+    }
+
+    /// The tools that a task may name: those of the agent that works on tasks.
+    pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, PlanningError> {
+        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let worker = project.agents.get(TASK_WORKER);
+        let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
+        let is_agent = |name: &str| project.agents.contains_key(name);
+        Ok(worker.definition.server_tools(is_agent))
+    }
+}
+
+pub(super) fn project() -> ProjectId {
+    ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"))
+}
+
+pub(super) fn missing(agent: &str) -> PlanningError {
+    PlanningError::Unavailable(format!("there is no agent {agent:?}"))
+}
+
+pub(super) fn done(moved: Moved) -> Result<(), PlanningError> {
+    match moved {
+        Moved::Yes => Ok(()),
+        Moved::No(status, version) => Err(PlanningError::Moved(status, version)),
+        Moved::Mismatch => Err(StoreFailure::KeyReused.into()),
+        Moved::NotFound => Err(StoreFailure::NotFound.into()),
+    }
+}
+
+pub(super) fn prompt_error(pointer: &str, prompt: &str) -> Option<FieldError> {
+    let detail = match prompt.len() {
+        _ if prompt.trim().is_empty() => "must not be empty".to_owned(),
+        bytes if bytes > MAX_PROMPT => format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed"),
+        _ => return None,
+    };
+    Some(FieldError::new(pointer, detail))
+}
+
+/// What the templates insert besides what is read.
+pub(super) fn values(tools: &[String], goal: &str, repo_url: &str, deadline_us: i64) -> BTreeMap<String, String> {
+    let values = [
+        ("goal", goal.to_owned()),
+        ("repo_url", repo_url.to_owned()),
+        ("deadline", rfc3339(deadline_us)),
+        ("tools", tools.join(", ")),
+    ];
+    values
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// The current plan as the model hands one in, with the ids of its tasks.
+pub(super) fn draft_of(stored: &StoredSession) -> String {
+    let tasks = stored.plan.tasks.iter().map(|task| {
+        json!({"id": task.id, "title": task.title, "goal": task.goal, "doneWhen": task.done_when, "tools": task.tools})
+    });
+    let notes = &stored.notes;
+    json!({
+        "summary": notes.summary,
+        "tasks": tasks.collect::<Vec<_>>(),
+        "assumptions": notes.assumptions,
+        "risks": notes.risks,
+    })
+    .to_string()
+}
