@@ -15,8 +15,9 @@ pub const BUILT_IN: &str = include_str!("../../mcp.json");
 /// The path of this program, used by the built-in `mcp.json`.
 const PROGRAM: &str = "GAVEL_PROGRAM";
 
-/// The token of the GitHub server.
+/// The token of the GitHub server, and where GitHub is.
 const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
+const GITHUB_URL: &str = "GITHUB_URL";
 
 /// The options that `mcp.json` does not contain.
 pub(crate) fn options(config: &Config) -> McpOptions {
@@ -80,10 +81,11 @@ fn refused(place: &str, issues: &[ConfigIssue]) -> FileError {
 fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
     let exposed = |secret: &Option<SecretString>| secret.as_ref().map(|secret| secret.expose_secret().to_owned());
     let variable = |name: &str| match name {
-        // These two are settings, which can also be in gavel.toml or in a file.
+        // These are settings, which can also be in gavel.toml or in a file.
         IDENTITY_SECRET => exposed(&config.identity_secret),
         // As other variables, it may be set and empty.
         GITHUB_TOKEN => exposed(&config.github_token).or_else(|| config.dotenv.variable(name)),
+        GITHUB_URL => Some(config.planning.github.as_str().trim_end_matches('/').to_owned()),
         PROGRAM => env::current_exe()
             .ok()
             .and_then(|path| path.into_os_string().into_string().ok()),

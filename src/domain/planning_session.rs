@@ -2,6 +2,13 @@
 
 use super::names::names;
 
+/// The agent that plans.
+pub const PLANNER: &str = "planner";
+/// The agent that works on tasks; its tools are those that a task may name.
+pub const TASK_WORKER: &str = "task_worker";
+/// The agents that work only in planning sessions: elsewhere nothing would bind them to one repository.
+pub const PLANNING_AGENTS: [&str; 2] = [PLANNER, TASK_WORKER];
+
 names! {
     /// The status of a planning session.
     SessionStatus {

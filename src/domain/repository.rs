@@ -76,7 +76,7 @@ impl Repositories {
         Self { host, allowed }
     }
 
-    /// Parses the address of a repository. An address with a user name or a password is not repeated in the error.
+    /// Parses the address of a repository. What may hold a secret is not repeated in the error.
     ///
     /// # Errors
     /// The value found and what is allowed.
@@ -89,11 +89,14 @@ impl Repositories {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(format!("contains a user name or a password; {allowed}"));
         }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(format!("has a query or a fragment; {allowed}"));
+        }
         let invalid = || format!("is {text:?}; {allowed}");
         let same_host = url.scheme() == self.host.scheme()
             && url.host() == self.host.host()
             && url.port_or_known_default() == self.host.port_or_known_default();
-        if !same_host || url.query().is_some() || url.fragment().is_some() {
+        if !same_host {
             return Err(invalid());
         }
         let path = url.path().trim_start_matches('/');
@@ -110,6 +113,12 @@ impl Repositories {
             }),
             false => Err(invalid()),
         }
+    }
+
+    /// The one spelling of a repository's address.
+    #[must_use]
+    pub fn address(&self, repository: &Repository) -> String {
+        format!("{}/{repository}", self.host.as_str().trim_end_matches('/'))
     }
 
     /// May the tenant's sessions use the repository?

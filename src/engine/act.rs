@@ -247,6 +247,7 @@ fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
             depth: place.depth,
         }),
         missing: run.context.toolset.missing.clone(),
+        bound: run.context.bound.clone(),
         zone: run.context.zone,
         now_us: engine.clock.now_us(),
         ..Facts::new(tenant, user, run.record.decision.surface, Arc::clone(&engine.policy))

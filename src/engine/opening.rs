@@ -80,14 +80,14 @@ pub(super) fn next<'a>(journal: &'a [Entry], opening: &Opening, limits: &Limits,
     {
         return flow::unfinished_step(call, limits.is_past_deadline(elapsed));
     }
+    if limits.is_past_deadline(elapsed) {
+        return Next::End(Ending::PAST_DEADLINE);
+    }
     if let Some(unread) = unread(journal, opening) {
         return Next::End(Ending::StepFailed(match unread {
             Unread::Missing => "there is nothing to begin with".to_owned(),
             Unread::Failed(why) => format!("what the run begins with could not be read: {why}"),
         }));
-    }
-    if limits.is_past_deadline(elapsed) {
-        return Next::End(Ending::PAST_DEADLINE);
     }
     let due = last.map_or(0, |(_, step, _)| step + 1);
     match (due as usize) < opening.reads.len() {
@@ -101,14 +101,7 @@ pub(super) fn next<'a>(journal: &'a [Entry], opening: &Opening, limits: &Limits,
 pub fn unread(journal: &[Entry], opening: &Opening) -> Option<Unread> {
     let ledger = Ledger::of(journal);
     let mut reads = opening.reads.iter().enumerate().filter(|(_, read)| read.is_required);
-    reads.find_map(|(at, read)| {
-        let call = read_call(&ledger, at)?;
-        match &call.result()?.outcome {
-            Ok(_) if !matches!(found(call, read), None | Some(Value::Null)) => None,
-            Ok(_) => Some(Unread::Missing),
-            Err(failure) => Some(Unread::Failed(failure.for_callers().into_owned())),
-        }
-    })
+    reads.find_map(|(at, read)| found(read_call(&ledger, at)?, read).err())
 }
 
 /// The journal entry of a read.
@@ -137,11 +130,13 @@ pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &[Entry], step
 pub(super) fn message(opening: &Opening, journal: &[Entry]) -> Result<String, String> {
     let ledger = Ledger::of(journal);
     let reads = opening.reads.iter().enumerate().map(|(at, read)| {
-        let value = read_call(&ledger, at).and_then(|call| found(call, read));
-        (
-            read.name.as_str(),
-            value.map_or_else(|| "(there is none)".to_owned(), |value| shown(&value, read.shown)),
-        )
+        let found = read_call(&ledger, at).map_or(Err(Unread::Missing), |call| found(call, read));
+        let text = match found {
+            Ok(value) => closed_in(&shown(&value, read.shown)),
+            Err(Unread::Missing) => "(there is none)".to_owned(),
+            Err(Unread::Failed(why)) => format!("(it could not be read: {})", closed_in(&why)),
+        };
+        (read.name.as_str(), text)
     });
     let read: BTreeMap<_, _> = reads.collect();
     let value = |name: &str| read.get(name).or_else(|| opening.values.get(name)).cloned();
@@ -155,9 +150,28 @@ fn read_call<'l, 'a>(ledger: &'l Ledger<'a>, at: usize) -> Option<&'l Call<'a>> 
     calls.find(|call| call.step.is_some_and(|(step, _)| step as usize == at))
 }
 
-fn found(call: &Call<'_>, read: &Read) -> Option<Value> {
-    let result: Value = serde_json::from_str(call.data()?.get()).ok()?;
-    result.pointer(&read.pointer).filter(|value| !value.is_null()).cloned()
+/// What a call has read.
+///
+/// # Errors
+/// There is no such thing, or it could not be read.
+fn found(call: &Call<'_>, read: &Read) -> Result<Value, Unread> {
+    let result = call.result().ok_or(Unread::Missing)?;
+    let data = match &result.outcome {
+        Ok(data) => data,
+        Err(failure) => return Err(Unread::Failed(failure.for_callers().into_owned())),
+    };
+    let data: Value = serde_json::from_str(data.get()).unwrap_or_default();
+    match data.pointer(&read.pointer) {
+        Some(Value::Null) => Err(Unread::Missing),
+        Some(value) => Ok(value.clone()),
+        // A result that exceeds the limit is cut, and is a text then.
+        None => Err(Unread::Failed("the result is too large or has another form".to_owned())),
+    }
+}
+
+/// A text from outside, in which no tag ends: it must not leave the part of the message that marks it as data.
+fn closed_in(text: &str) -> String {
+    text.replace("</", "<\\/")
 }
 
 fn shown(value: &Value, shown: Shown) -> String {
@@ -177,7 +191,8 @@ fn shown(value: &Value, shown: Shown) -> String {
 
 fn paths(value: &Value, most: usize) -> String {
     let entries = value.as_array().map_or(&[][..], Vec::as_slice);
-    let mut paths: Vec<_> = entries.iter().filter_map(|entry| entry.get("path")?.as_str()).collect();
+    let path = |entry: &Value| Some(entry.get("path")?.as_str()?.escape_debug().to_string());
+    let mut paths: Vec<_> = entries.iter().filter_map(path).collect();
     let count = paths.len();
     paths.sort_by_key(|path| path.matches('/').count());
     paths.truncate(most);

@@ -88,7 +88,8 @@ impl PlanningWork {
 
     /// The plan of a draft that fits its schema.
     fn made(&self, session: PlanningSessionId, draft: &str) -> Result<MadePlan, Arc<str>> {
-        let draft: Draft = serde_json::from_str(draft).map_err(|error| Arc::from(error.to_string()))?;
+        let mut draft: Draft = serde_json::from_str(draft).map_err(|error| Arc::from(error.to_string()))?;
+        draft.forget_repeated_ids();
         let current = self.current.as_ref().map(|tasks| Plan {
             tasks: tasks.clone(),
             last: self.last,

@@ -1,5 +1,6 @@
 //! A run, and what all runs use.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -57,6 +58,8 @@ pub struct Context {
     pub zone: Option<chrono_tz::Tz>,
     /// What the model may call.
     pub toolset: Arc<Toolset>,
+    /// Arguments of tools that may have only this value, by name.
+    pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// Earlier messages of the conversation, oldest first.
     pub history: Vec<(Speaker, String)>,
     /// What decides what comes next.

@@ -154,6 +154,10 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
                 ),
                 (
                     "getFileContents",
+                    json!({"owner": "acme", "repo": "secret", "path": "key"}),
+                ),
+                (
+                    "getFileContents",
                     json!({"owner": "acme", "repo": "dates", "path": "src/lib.rs"}),
                 ),
             ])
@@ -194,8 +198,102 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
             .get(&format!("/v1/decisions/{}", session["runId"].as_str().unwrap()))
             .await;
         assert_eq!(run["surface"], "planning", "{run}");
+        let paths: Vec<_> = studio.github.seen("GET").into_iter().map(|seen| seen.path).collect();
+        assert!(
+            paths.iter().all(|path| path.starts_with("/repos/acme/dates")),
+            "{paths:?}"
+        );
         studio.stop_having_only_read().await;
     }
+}
+
+/// Outside a session nothing binds these two agents to one repository, so they do not run there.
+#[tokio::test]
+async fn the_agents_of_planning_work_only_in_sessions() {
+    let studio = Studio::new(Setup::stdio_sqlite(), vec![]).await;
+    for agent in ["planner", "task_worker"] {
+        let path = format!("/api/projects/default/agents/{agent}/trigger");
+        let refused = studio
+            .send("POST", &path, &[], json!({"task": "close all issues"}))
+            .await;
+        refused.problem(400, "invalid_request");
+    }
+    studio.stop_having_only_read().await;
+}
+
+/// P-F1 to P-F2 as CLI verbs: `gavel plan` starts, refines, edits, shows and cancels a session of a remote gavel.
+#[tokio::test]
+async fn the_command_line_makes_changes_and_shows_plans() {
+    let script = vec![
+        plan(vec![task("Clone"), task("Parse")]),
+        plan(vec![task("Clone"), task("Write tests")]),
+    ];
+    let studio = Studio::new(Setup::stdio_sqlite(), script).await;
+    let gavel = async |arguments: &[&str], exit: i32| {
+        let mut command = tokio::process::Command::new(binary());
+        command
+            .arg("plan")
+            .args(arguments)
+            .args(["--server", &studio.app.url, "--user", "ann"]);
+        let output = command.stdin(std::process::Stdio::null()).output().await.unwrap();
+        let (printed, notes) = (
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        );
+        assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {printed}{notes}");
+        printed
+    };
+    let repo = "https://github.com/acme/dates";
+    let started = gavel(
+        &[
+            "start",
+            "--repo",
+            repo,
+            "--deadline",
+            "2h",
+            "--json",
+            "Accept",
+            "ISO weeks",
+        ],
+        0,
+    )
+    .await;
+    let started: Value = serde_json::from_str(&started).unwrap();
+    assert_eq!(titles(&started), [("t1", "Clone"), ("t2", "Parse")]);
+    let id = started["sessionId"].as_str().unwrap();
+    let refined = gavel(&["refine", id, "tests", "first"], 0).await;
+    assert!(
+        refined.contains("+ t3 Write tests") && refined.contains("- t2 Parse"),
+        "{refined}"
+    );
+    let shown = gavel(&["show", id], 0).await;
+    assert!(
+        shown.contains("t1") && shown.contains("Write tests") && shown.contains("done when"),
+        "{shown}"
+    );
+    let history = gavel(&["history", id], 0).await;
+    assert!(history.contains("tests first") && history.contains("ann"), "{history}");
+    let rows = gavel(&["history", id, "--json"], 0).await;
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+    let diff = gavel(&["diff", id], 0).await;
+    assert!(diff.contains("Write tests") && diff.contains("Parse"), "{diff}");
+    let listed = gavel(&["list"], 0).await;
+    assert!(listed.contains(id), "{listed}");
+    let draft = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        draft.path(),
+        json!({"tasks": [{"title": "", "goal": "g", "doneWhen": "d", "tools": []}]}).to_string(),
+    )
+    .unwrap();
+    let file = draft.path().display().to_string();
+    gavel(&["edit", id, "--file", &file, "--if-version", "2"], 2).await;
+    std::fs::write(draft.path(), json!({"tasks": [task("Only this")]}).to_string()).unwrap();
+    gavel(&["edit", id, "--file", &file, "--if-version", "1"], 1).await;
+    gavel(&["edit", id, "--file", &file, "--if-version", "2"], 0).await;
+    assert!(gavel(&["show", id], 0).await.contains("Only this"));
+    gavel(&["cancel", id, "--reason", "not needed"], 0).await;
+    assert!(gavel(&["show", id], 0).await.contains("CANCELLED"));
+    studio.stop_having_only_read().await;
 }
 
 /// P-204: each refinement returns the revised plan, and the history says who asked for it, when and why.

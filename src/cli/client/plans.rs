@@ -86,15 +86,6 @@ pub(in crate::cli) struct Version {
     pub(in crate::cli) plan: Vec<Task>,
 }
 
-/// Some versions of a plan.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct History {
-    versions: Vec<Answer<Version>>,
-    /// `None` if no more follow.
-    next_after: Option<u32>,
-}
-
 /// How a version differs from the one before, in one task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -196,13 +187,17 @@ impl Client {
     pub(in crate::cli) async fn versions(&self, session: PlanningSessionId) -> anyhow::Result<Vec<Answer<Version>>> {
         let id = session.to_string();
         let mut versions = Vec::new();
-        let mut after = 0;
+        let mut query = Query {
+            page_size: 50,
+            ..Query::default()
+        };
         loop {
-            let query = [("after", after.to_string())];
-            let history: History = self.get(&["v1", "sessions", &id, "history"], &query).await?;
-            versions.extend(history.versions);
-            match history.next_after.filter(|next| *next > after) {
-                Some(next) => after = next,
+            let page: Page<Version> = self
+                .page(&["v1", "sessions", &id, "history"], "versions", &query)
+                .await?;
+            versions.extend(page.items);
+            match page.next_page_token {
+                Some(next) => query.page_token = Some(next),
                 None => return Ok(versions),
             }
         }

@@ -64,6 +64,14 @@ impl PlanError {
 }
 
 impl Draft {
+    /// Makes a task new whose id an earlier task has already: a model that splits a task may name it twice.
+    pub fn forget_repeated_ids(&mut self) {
+        let mut taken = BTreeSet::new();
+        for task in &mut self.tasks {
+            task.id = task.id.filter(|id| taken.insert(*id));
+        }
+    }
+
     /// Checks the draft. Returns the id that each task keeps: the one that it names, else that of the task with the
     /// same title.
     pub(super) fn check(

@@ -249,6 +249,8 @@ pub enum DecidedBy {
     Grant(Arc<str>),
     /// The checks of addresses, texts and times, which no rule can override.
     Parameters,
+    /// The run's planning session, which is bound to one repository.
+    Session,
 }
 
 impl std::fmt::Display for DecidedBy {
@@ -260,6 +262,7 @@ impl std::fmt::Display for DecidedBy {
             Self::Rule(name) => write!(f, "rule {name}"),
             Self::Grant(id) => write!(f, "grant {id}"),
             Self::Parameters => f.write_str("parameters"),
+            Self::Session => f.write_str("session"),
         }
     }
 }

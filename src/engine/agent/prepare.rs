@@ -219,6 +219,7 @@ impl Parts {
                 floor: self.settings.floor.unwrap_or(Approval::Never),
                 zone: self.settings.zone,
                 toolset: self.toolset,
+                bound: self.settings.bound.clone(),
                 history: Vec::new(),
                 strategy: self.strategy.clone(),
                 limits,

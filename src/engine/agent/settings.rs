@@ -58,6 +58,9 @@ pub struct Settings {
     pub floor: Option<Approval>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
+    /// Arguments of tools that may have only this value, by name: also in child runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// What code reads before the first turn, in place of the definition's first message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opening: Option<Arc<Opening>>,
@@ -168,6 +171,7 @@ impl Settings {
             in_thread: false,
             floor: self.floor,
             on_reject: OnReject::Continue,
+            bound: self.bound.clone(),
             opening: None,
             planning: None,
             settled: BTreeMap::new(),

@@ -77,6 +77,11 @@ pub(super) fn tool_call(
         CheckError::TooCostly => Unread::TooCostly,
         error @ CheckError::Invalid(_) => invalid(error.to_string()).into(),
     })?;
+    if let Some(message) = out_of_bounds(&arguments, facts) {
+        let refused = refused(FailureCode::Denied, message);
+        let by = Some(DecidedBy::Session);
+        return Err(Refused { by, ..refused }.into());
+    }
     let now_us = match attempt {
         Attempt::First => facts.now_us,
         Attempt::Again(started_us) => started_us,
@@ -116,6 +121,15 @@ pub(super) fn tool_call(
         arguments,
         findings,
         answer,
+    })
+}
+
+/// The error of a call whose run is bound to other values.
+fn out_of_bounds(arguments: &Value, facts: &Facts) -> Option<String> {
+    facts.bound.as_ref()?.iter().find_map(|(name, only)| {
+        let given = arguments.get(name)?;
+        let fits = given.as_str().is_some_and(|given| given.eq_ignore_ascii_case(only));
+        (!fits).then(|| format!("{name} is {given}; this run may use only {only:?}"))
     })
 }
 

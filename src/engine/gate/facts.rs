@@ -1,5 +1,6 @@
 //! What the gate has to know to decide on a call.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono_tz::Tz;
@@ -37,6 +38,8 @@ pub struct Facts {
     pub delegates: Option<Delegates>,
     /// Granted tools that no server offers now.
     pub missing: Vec<Missing>,
+    /// Arguments of tools that may have only this value, by name; case is ignored. No answer of the policy widens them.
+    pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// The user's time zone, if it is known: approvers are shown times with other offsets in this zone.
     pub zone: Option<Tz>,
     /// Now, microseconds since the epoch.
@@ -60,6 +63,7 @@ impl Facts {
             offered: Offered::Later,
             delegates: None,
             missing: Vec::new(),
+            bound: None,
             zone: None,
             now_us: 0,
         }

@@ -50,6 +50,36 @@ fn large_texts_are_searched_on_a_thread_of_their_own() {
     }
 }
 
+/// A run that is bound to a repository calls no tool with another one, whatever else allows it.
+#[test]
+fn a_bound_argument_has_no_other_value() {
+    let tool = tool_with("getFileContents", r#"{"type":"object"}"#, |_| {});
+    let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let facts = Facts {
+        bound: Some(Arc::new(bound.into())),
+        ..facts()
+    };
+    let decided = |arguments: &str| first(&call_of(&tool, arguments), &facts);
+    for allowed in [
+        r#"{"owner":"acme","repo":"dates"}"#,
+        r#"{"owner":"ACME","repo":"Dates","path":"x"}"#,
+        r#"{"query":"x"}"#,
+    ] {
+        assert!(matches!(decided(allowed), PolicyDecision::Allow { .. }), "{allowed}");
+    }
+    for refused in [
+        r#"{"owner":"acme","repo":"other"}"#,
+        r#"{"owner":["acme"],"repo":"dates"}"#,
+        r#"{"owner":"","repo":"dates"}"#,
+    ] {
+        let decided = decided(refused);
+        assert!(
+            matches!(&decided, PolicyDecision::Refuse { code: FailureCode::Denied, by, .. } if *by == [DecidedBy::Session]),
+            "{refused}: {decided:?}"
+        );
+    }
+}
+
 /// C-FR-012
 #[test]
 fn arguments_off_the_schema_are_refused_with_the_place() {

@@ -14,11 +14,12 @@ use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
-use super::request::RequestMeta;
+use super::request::{FieldError, RequestMeta};
 use super::runs::{Begin, Begun, Origin, RunError, Runs};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{ProjectId, UserId};
+use crate::domain::planning_session::PLANNING_AGENTS;
 use crate::domain::policy::AGENT;
 use crate::engine::agent::Settings;
 
@@ -86,6 +87,13 @@ impl DeclaredAgents {
                 None => StoreFailure::NotFound.into(),
             });
         };
+        if PLANNING_AGENTS.contains(&trigger.agent.as_str()) {
+            let detail = format!(
+                "the agent {:?} works only in planning sessions, which bind it to one repository: POST /v1/sessions",
+                trigger.agent
+            );
+            return Err(RunError::Invalid(vec![FieldError::new("", detail)]).into());
+        }
         let definition = &agent.definition;
         let inputs = trigger.inputs.named(definition);
         let inputs = inputs.map_err(|error| RunError::Invalid(vec![error]))?;

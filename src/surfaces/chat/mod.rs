@@ -323,6 +323,7 @@ impl Chat {
                 floor: Approval::Never,
                 zone: None,
                 toolset,
+                bound: None,
                 history: std::mem::take(&mut accepted.request.history),
                 strategy: Strategy::Turns,
                 limits: self.limits,

@@ -1,5 +1,6 @@
 //! Begins sessions and the runs that plan: a new session, and another version of its plan.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -10,25 +11,30 @@ use super::{BegunPlanning, Planning, PlanningError, RefinePlan, Session, StartPl
 use crate::domain::definition::Approval;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
+use crate::domain::planning_session::PLANNER;
 use crate::domain::policy::PLANNING;
+use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;
 use crate::engine::planning::PlanningWork;
+use crate::ports::planning::{StoredSession, VersionKind};
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
 use crate::surfaces::runs::{Begin, Origin, RunError};
 
-/// The agent that plans.
-const PLANNER: &str = "planner";
-/// The most versions whose texts a refinement sees.
-const MOST_VERSIONS: u32 = 100;
+/// The most earlier versions whose texts a refinement sees.
+const MOST_VERSIONS: u32 = 20;
+/// The most bytes of these texts.
+const FEEDBACK: usize = 64 * 1024;
 
 /// A run that plans, as its surface decides about it.
 struct Work {
     place: InSession,
     opening: Opening,
+    /// No call may name another repository.
+    bound: BTreeMap<String, String>,
     work: PlanningWork,
     /// The recorded message.
     task: String,
@@ -49,10 +55,12 @@ impl Planning {
         user: UserId,
         start: StartPlanning,
     ) -> Result<BegunPlanning, PlanningError> {
-        let (repository, deadline_us) = self.checked(&start)?;
+        // First: a deadline that was far enough ahead may be too near when the request is sent again.
         if let Some(before) = self.begun_before(&start.meta).await? {
             return Ok(before);
         }
+        let (repository, deadline_us) = self.checked(&start)?;
+        let repo_url = self.settings.repositories.address(&repository);
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
             return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
         }
@@ -67,17 +75,18 @@ impl Planning {
             by: caller.person(Some(&user)).into(),
             why: Arc::clone(&goal),
         };
-        let values = values(&work.tools, &goal, &start.repo_url, deadline_us);
+        let values = values(&work.tools, &goal, &repo_url, deadline_us);
         let work = Work {
             place: InSession {
                 session,
                 work: SessionWork::Start {
                     prompt: goal,
-                    repo_url: start.repo_url.as_str().into(),
+                    repo_url: repo_url.into(),
                     deadline_us,
                 },
             },
             opening: opening(&repository, FIRST, values),
+            bound: bound(&repository),
             work,
             task: start.prompt,
             deadline_us,
@@ -110,11 +119,10 @@ impl Planning {
         let repository = repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))?;
         let tools = self.worker_tools(caller).await?;
         let change: Arc<str> = refine.refinement_prompt.as_str().into();
-        let versions = self.sessions.versions(stored.id, 1, MOST_VERSIONS).await?;
-        let feedback: Vec<_> = versions.iter().map(|version| format!("- {}", version.why)).collect();
+        let feedback = self.feedback(&stored).await?;
         let mut values = values(&tools, &stored.prompt, &stored.repo_url, stored.deadline_us);
         values.insert("plan".to_owned(), draft_of(&stored));
-        values.insert("feedback".to_owned(), feedback.join("\n"));
+        values.insert("feedback".to_owned(), feedback);
         values.insert("change".to_owned(), change.to_string());
         let work = Work {
             place: InSession {
@@ -124,6 +132,7 @@ impl Planning {
                 },
             },
             opening: opening(&repository, REFINED, values),
+            bound: bound(&repository),
             work: PlanningWork {
                 tools,
                 last: stored.plan.last,
@@ -147,6 +156,24 @@ impl Planning {
     pub async fn wait(&self, caller: &Caller, begun: &mut BegunPlanning) -> Result<Session, PlanningError> {
         self.runs.wait(caller, &mut begun.begun).await?;
         Ok(self.session(caller, None, begun.session).await?)
+    }
+
+    /// What persons asked to change before, oldest first, as far as it fits.
+    async fn feedback(&self, stored: &StoredSession) -> Result<String, PlanningError> {
+        let after = stored.version.saturating_sub(MOST_VERSIONS).max(1);
+        let versions = self.sessions.versions(stored.id, after, MOST_VERSIONS).await?;
+        let refined = versions
+            .iter()
+            .rev()
+            .filter(|version| version.kind == VersionKind::Refined);
+        let mut room = FEEDBACK;
+        let fits = refined.map_while(|version| {
+            room = room.checked_sub(version.why.len())?;
+            Some(format!("- {}", version.why))
+        });
+        let mut lines: Vec<_> = fits.collect();
+        lines.reverse();
+        Ok(lines.join("\n"))
     }
 
     /// The session that the same request began before, or worked on.
@@ -188,6 +215,7 @@ impl Planning {
             until_us: Some(work.deadline_us),
             zone: work.zone,
             floor: Some(Approval::SideEffects),
+            bound: Some(Arc::new(work.bound)),
             opening: Some(Arc::new(work.opening)),
             planning: Some(Arc::new(work.work)),
             ..Settings::top(&planner.definition, None, work.meta.traceparent.clone())
@@ -213,6 +241,12 @@ impl Planning {
         };
         Ok(BegunPlanning { session, begun })
     }
+}
+
+/// The values that the arguments of every call must have.
+fn bound(repository: &Repository) -> BTreeMap<String, String> {
+    let values = [("owner", &repository.owner), ("repo", &repository.name)];
+    values.map(|(name, value)| (name.to_owned(), value.clone())).into()
 }
 
 fn moved(error: RunError) -> PlanningError {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{MAX_PROMPT, Planning, PlanningError, StartPlanning};
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
-use crate::domain::planning_session::SessionStatus;
+use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::domain::time::rfc3339;
 use crate::ports::planning::{Moved, StoredSession};
@@ -16,8 +16,6 @@ use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::FieldError;
 
-/// The agent that works on tasks; its tools are those that a task may name.
-const TASK_WORKER: &str = "task_worker";
 /// A deadline is at least this far ahead.
 const LEAST: Duration = Duration::from_secs(10);
 

@@ -19,6 +19,10 @@ use crate::github::refusal::refusal;
 pub(super) const NAME: &str = "getRepositoryTree";
 
 const MAX: usize = 5000;
+/// The most bytes of all entries: clients accept no more than 256 KiB of a result, and would cut it anywhere.
+const MAX_BYTES: usize = 192 * 1024;
+/// What an entry takes beside its path.
+const ENTRY: usize = 50;
 const WHAT: &str = "The repository, or this branch, tag, commit or directory in it,";
 
 const ABOUT: &str = "\
@@ -123,7 +127,17 @@ pub(super) async fn carry_out(
     entries.sort_by_key(|entry| entry.path.matches('/').count());
     entries.truncate(MAX);
     let prefix: String = directory.iter().flat_map(|segment| [segment.as_str(), "/"]).collect();
-    let entries: Vec<_> = entries.into_iter().map(|entry| shown(entry, &prefix)).collect();
+    let mut room = MAX_BYTES;
+    let count = entries.len();
+    let fits = entries
+        .into_iter()
+        .map(|entry| shown(entry, &prefix))
+        .take_while(|entry| {
+            room = room.saturating_sub(entry.path.len() + ENTRY);
+            room > 0
+        });
+    let entries: Vec<_> = fits.collect();
+    let truncated = truncated || entries.len() < count;
     Ok(Answer::of(
         &json!({ "sha": whole.sha, "entries": entries, "truncated": truncated }),
     ))
