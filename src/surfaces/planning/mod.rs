@@ -3,6 +3,13 @@
 //!
 //! Every version that the model makes is an ordinary run of the agent `planner`. Code reads the repository first, and
 //! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
+//!
+//! The way of a plan: a request is checked (`checks`) and begins a run (`begin`), with the session's row in the commit
+//! that creates it. The run reads the repository ([`crate::engine::opening`]; which reads: `opening`) and asks the
+//! model, which hands in a draft. At its end [`crate::engine::planning`] makes the next version of the draft
+//! ([`crate::domain::plan`]), and the commit of the end has it as a fact
+//! ([`crate::ports::commit::Fact::Planned`]). The store writes the version and moves the session on. What needs no run
+//! is in `change`: an edit by hand, a cancellation, the deadline.
 
 mod begin;
 mod change;
