@@ -164,9 +164,16 @@ fn found(call: &Call<'_>, read: &Read) -> Result<Value, Unread> {
     match data.pointer(&read.pointer) {
         Some(Value::Null) => Err(Unread::Missing),
         Some(value) => Ok(value.clone()),
+        // What it would be in is not there.
+        None if parents(&read.pointer).any(|parent| data.pointer(parent) == Some(&Value::Null)) => Err(Unread::Missing),
         // A result that exceeds the limit is cut, and is a text then.
         None => Err(Unread::Failed("the result is too large or has another form".to_owned())),
     }
+}
+
+/// The pointers to all that a value is in, the nearest first.
+fn parents(pointer: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(pointer.rsplit_once('/'), |(parent, _)| parent.rsplit_once('/')).map(|(parent, _)| parent)
 }
 
 /// A text from outside, in which no tag ends: it must not leave the part of the message that marks it as data.
