@@ -1,0 +1,42 @@
+//! The public web over MCP: a page as text.
+//!
+//! The server speaks over stdio and keeps no database. It only reads: GET requests to public addresses, without cookies,
+//! credentials or a proxy.
+//!
+//! One fetch, from the outside in:
+//! 1. [`server`] decodes the call from the protocol; [`tools`] turns its arguments into a request, and the page into its
+//!    answer.
+//! 2. [`fetch`] follows the redirects ([`redirects`]). Each hop passes [`guard`], which checks the URL and every address
+//!    of its host, and [`robots`].
+//! 3. [`http`] sends one request, to the checked addresses alone.
+//! 4. [`page`] turns the body into text, on a thread of [`work`].
+//!
+//! By design there is no way to a private network but by the operator's `WEB_ALLOW_PRIVATE`, and no request that has an
+//! effect.
+
+mod args;
+mod error;
+mod fetch;
+mod guard;
+mod http;
+mod page;
+mod redirects;
+mod robots;
+mod server;
+mod settings;
+mod tools;
+mod work;
+
+pub use args::Args;
+pub use settings::Settings;
+
+use gavel_mcp_base::server::Server;
+use gavel_mcp_base::stdio;
+
+use crate::server::WebTools;
+
+/// Serves until the client disconnects or the process receives SIGTERM or SIGINT. Fails if a setting is invalid.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let tools = WebTools::new(Settings::try_from(args)?)?;
+    stdio::until_signalled(|stop| stdio::serve(Server::new(tools), stop)).await
+}
