@@ -4,6 +4,7 @@ pub(crate) mod encoding;
 mod hidden;
 mod html;
 mod kind;
+mod parse;
 mod visible;
 
 use gavel_mcp_base::ToolError;
@@ -77,7 +78,7 @@ fn converted(
     match kind {
         Kind::Html => {
             let page = html::convert(&text, url);
-            let page = page.ok_or_else(|| unsupported("The page's elements are nested too deeply."))?;
+            let page = page.ok_or_else(|| unsupported("The page's HTML is too complex."))?;
             Ok((page.title, page.text))
         }
         Kind::Xml | Kind::Plain => Ok((None, text)),

@@ -167,6 +167,10 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
         "/b" => Reply::ok("text/html", "<b><i>".repeat(300_000)),
         "/p" => Reply::ok("text/html", "<p>x, y".repeat(250_000)),
         "/a" => Reply::ok("text/html", "<a href=x>y".repeat(150_000)),
+        "/attributes" => Reply::ok(
+            "text/html",
+            format!("<p {}>x", (0..200_000).map(|n| format!("a{n} ")).collect::<String>()),
+        ),
         "/table" => Reply::ok("text/html", "<table><tr><td>".repeat(100_000)),
         "/many" => Reply::ok(
             "text/html",
@@ -176,7 +180,7 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
     })
     .await;
     let server = World::with(&[&site]).set("WEB_TIMEOUT_SECONDS", "20").server().await;
-    for path in ["/b", "/p", "/a", "/table", "/many"] {
+    for path in ["/b", "/p", "/a", "/attributes", "/table", "/many"] {
         let begun = Instant::now();
         let reply = server.fetch(&site.url(path)).await;
         let taken = begun.elapsed();

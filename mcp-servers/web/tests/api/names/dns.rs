@@ -54,7 +54,9 @@ fn write(answer: &mut Vec<u8>, owner: &[u8], kind: u16, data: &[u8]) {
 }
 
 fn encoded(name: &str) -> Vec<u8> {
-    let labels = name.split('.').flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
+    let labels = name
+        .split('.')
+        .flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
     labels.chain([0]).collect()
 }
 
@@ -103,7 +105,11 @@ fn question(query: &[u8]) -> (String, u16, usize) {
         labels.push(String::from_utf8_lossy(&query[at + 1..at + 1 + length]).to_lowercase());
         at += 1 + length;
     }
-    (labels.join("."), u16::from_be_bytes([query[at + 1], query[at + 2]]), at + 5)
+    (
+        labels.join("."),
+        u16::from_be_bytes([query[at + 1], query[at + 2]]),
+        at + 5,
+    )
 }
 
 fn answer(query: &[u8], kind: u16, records: &[Record]) -> Vec<u8> {

@@ -37,7 +37,16 @@ exec "$2" --exact names::inside --ignored --nocapture
 async fn no_name_leads_to_a_private_address() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c", NETWORK, "sh"])
+        .args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            "sh",
+            "-c",
+            NETWORK,
+            "sh",
+        ])
         .arg(directory.path())
         .arg(std::env::current_exe().expect("this program"))
         .env(INSIDE, "yes")
@@ -98,14 +107,19 @@ const REFUSED: [&str; 16] = [
 ];
 
 async fn at(address: impl Into<std::net::IpAddr>, script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Site {
-    Site::at(SocketAddr::new(address.into(), 80), script).await.expect("port 80")
+    Site::at(SocketAddr::new(address.into(), 80), script)
+        .await
+        .expect("port 80")
 }
 
 async fn refused(server: &Server, url: &str) {
     let reply = server.fetch(url).await;
     assert_eq!(reply.code(), "address_refused", "{url}: {}", reply.body);
     let message = reply.error()["message"].as_str().expect("a message");
-    assert!(!message.contains(|character: char| character.is_ascii_digit()), "an address: {message}");
+    assert!(
+        !message.contains(|character: char| character.is_ascii_digit()),
+        "an address: {message}"
+    );
 }
 
 #[tokio::test]
@@ -136,7 +150,10 @@ async fn inside() {
     // robots.txt and the page come from the address that was checked; the name is not asked for again.
     let before = public.connections();
     assert_eq!(server.fetch("http://rebinding.example/").await.text(), "public");
-    assert_eq!((dns.lookups("rebinding.example"), public.connections() - before), (1, 2));
+    assert_eq!(
+        (dns.lookups("rebinding.example"), public.connections() - before),
+        (1, 2)
+    );
     refused(&server, "http://rebinding.example/").await;
     assert_eq!(server.fetch("http://redirecting.example/page").await.text(), "public");
     refused(&server, "http://public.example/to/redirecting.example").await;
