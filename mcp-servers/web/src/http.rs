@@ -1,5 +1,6 @@
 //! One GET request and its answer, to the addresses that the guard has checked and to no other.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use gavel_mcp_base::ToolError;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, LOCATION};
 use reqwest::{Client, StatusCode, redirect, retry};
 use rustls::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
@@ -97,6 +98,12 @@ impl Response {
     /// A header, if it is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.0.headers().get(name)?.to_str().ok()
+    }
+
+    /// Where the answer leads. Some sites write it in UTF-8, which other headers are not.
+    pub(crate) fn location(&self) -> Option<Cow<'_, str>> {
+        let location = self.0.headers().get(LOCATION)?;
+        Some(String::from_utf8_lossy(location.as_bytes()))
     }
 
     /// The body as it is on the wire, of at most `most` bytes.

@@ -15,13 +15,13 @@ pub(crate) fn next(guard: &Guard, from: &Url, response: &Response, followed: usi
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    let Some(location) = response.header("location") else {
+    let Some(location) = response.location() else {
         return Ok(None);
     };
     if followed == MOST {
         return Err(too_many_redirects(MOST));
     }
-    let to = from.join(location).map_err(|_| url_refused(UrlFault::Invalid))?;
+    let to = from.join(&location).map_err(|_| url_refused(UrlFault::Invalid))?;
     let to = guard.url(to.as_str())?;
     if from.scheme() == "https" && to.scheme() == "http" {
         return Err(url_refused(UrlFault::Downgrade));

@@ -75,6 +75,11 @@ impl Guard {
         let (Some(host), Some(port)) = (hosts::host_of(&url), url.port_or_known_default()) else {
             return Err(url_refused(UrlFault::Invalid));
         };
+        let may_be_private = self.private.contains(&(host.clone(), port));
+        // RFC 6761: these names are loopback, whatever a resolver says.
+        if !may_be_private && (host == "localhost" || host.ends_with(".localhost")) {
+            return Err(address_refused());
+        }
         let addresses = match url.host() {
             Some(Host::Ipv4(address)) => vec![SocketAddr::from((address, port))],
             Some(Host::Ipv6(address)) => vec![SocketAddr::from((address, port))],
@@ -90,7 +95,6 @@ impl Guard {
         if addresses.is_empty() {
             return Err(no_answer("The host's name could not be resolved."));
         }
-        let may_be_private = self.private.contains(&(host, port));
         if !may_be_private && !addresses.iter().all(|address| is_allowed(address.ip())) {
             return Err(address_refused());
         }

@@ -64,6 +64,7 @@ fn hosts(inside: &Site) -> Vec<String> {
         "localhost",
         "LOCALHOST",
         "localhost.",
+        "a.localhost",
         "172.16.0.1",
         "100.64.0.1",
         "100.100.100.200",
