@@ -21,20 +21,24 @@ const AGENT: &str = "gavel-mcp-web";
 /// How long the rules of a site are kept.
 const KEPT: Duration = Duration::from_secs(3600);
 /// How many sites are remembered.
-const SITES: usize = 256;
+const SITES: usize = 128;
 /// The longest robots.txt that is read, in bytes. RFC 9309 asks for at least 500 KiB.
 const MAX: usize = 512 << 10;
+/// The most lines with wildcards. Each becomes a regular expression, which costs much more than a path.
+const WILDCARDS: usize = 2_000;
 
-/// The rules of the sites that were asked lately.
+/// The robots.txt of the sites that were asked lately. They are kept as text: parsed, they can be a hundred times larger.
 #[derive(Debug, Default)]
 pub(crate) struct Robots(Mutex<HashMap<String, Site>>);
 
 #[derive(Debug)]
 struct Site {
     at: Instant,
-    /// None if there is no robots.txt.
-    rules: Option<Arc<Robot>>,
+    rules: Rules,
 }
+
+/// None if there is no robots.txt.
+type Rules = Option<Arc<[u8]>>;
 
 impl Robots {
     /// Succeeds if the site lets programs read the target. A robots.txt that does not exist allows everything; one that
@@ -55,19 +59,25 @@ impl Robots {
                 rules
             }
         };
-        match rules {
-            Some(rules) if !rules.allowed(target.url.as_str()) => Err(robots_refused()),
-            _ => Ok(()),
+        let Some(rules) = rules else {
+            return Ok(());
+        };
+        let url = target.url.clone();
+        let parsed = workers.run(move || Some(Robot::new(AGENT, &rules).ok()?.allowed(url.as_str())));
+        match parsed.await? {
+            Some(true) => Ok(()),
+            Some(false) => Err(robots_refused()),
+            None => Err(robots_unreadable()),
         }
     }
 
-    fn kept(&self, site: &str) -> Option<Option<Arc<Robot>>> {
+    fn kept(&self, site: &str) -> Option<Rules> {
         let sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = sites.get(site).filter(|kept| kept.at.elapsed() < KEPT)?;
         Some(kept.rules.clone())
     }
 
-    fn keep(&self, site: String, rules: Option<Arc<Robot>>) {
+    fn keep(&self, site: String, rules: Rules) {
         let mut sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = sites
             .iter()
@@ -82,7 +92,7 @@ impl Robots {
 }
 
 /// Reads the robots.txt of the target's site. It has the target's addresses, which were resolved a moment ago.
-async fn read(target: &Target, guard: &Guard, http: &Http, workers: &Workers) -> Result<Option<Arc<Robot>>, ToolError> {
+async fn read(target: &Target, guard: &Guard, http: &Http, workers: &Workers) -> Result<Rules, ToolError> {
     let mut hop = Target {
         url: at_root(&target.url),
         addresses: target.addresses.clone(),
@@ -104,14 +114,18 @@ async fn read(target: &Target, guard: &Guard, http: &Http, workers: &Workers) ->
     }
 }
 
-async fn rules(response: Response, workers: &Workers) -> Result<Arc<Robot>, ToolError> {
+async fn rules(response: Response, workers: &Workers) -> Result<Arc<[u8]>, ToolError> {
     let encoding = response.header("content-encoding").map(str::to_owned);
     let body = response.body(MAX).await.map_err(|_| robots_unreadable())?;
-    let parsed = workers.run(move || {
-        let text = decoded(encoding.as_deref(), body, MAX).ok()?;
-        Robot::new(AGENT, &text).ok().map(Arc::new)
-    });
-    parsed.await?.ok_or_else(robots_unreadable)
+    let text = workers.run(move || decoded(encoding.as_deref(), body, MAX)).await?;
+    let text = text.map_err(|_| robots_unreadable())?;
+    let wildcards = text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| line.contains(&b'*') || line.contains(&b'$'));
+    match wildcards.count() > WILDCARDS {
+        true => Err(robots_unreadable()),
+        false => Ok(text.into()),
+    }
 }
 
 fn at_root(url: &Url) -> Url {

@@ -172,6 +172,16 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
             format!("<p {}>x", (0..200_000).map(|n| format!("a{n} ")).collect::<String>()),
         ),
         "/table" => Reply::ok("text/html", "<table><tr><td>".repeat(100_000)),
+        "/long" => Reply::ok("text/html", "<p>x, y, z and some more words".repeat(60_000)),
+        "/articles" => Reply::ok(
+            "text/html",
+            "<div><p>Some, words, of, a, text that goes far</div>".repeat(24_000),
+        ),
+        "/deep" => Reply::ok(
+            "text/html",
+            format!("{}{}", "<div>".repeat(450), "<p>Some, words<b>x</b>".repeat(12_000)),
+        ),
+        "/links" => Reply::ok("text/html", "<li><a href=x>some words</a>".repeat(24_000)),
         "/many" => Reply::ok(
             "text/html",
             format!("<div>{}</div>", "<span>a b c</span> ".repeat(100_000)),
@@ -180,7 +190,18 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
     })
     .await;
     let server = World::with(&[&site]).set("WEB_TIMEOUT_SECONDS", "20").server().await;
-    for path in ["/b", "/p", "/a", "/attributes", "/table", "/many"] {
+    for path in [
+        "/b",
+        "/p",
+        "/a",
+        "/attributes",
+        "/table",
+        "/many",
+        "/long",
+        "/articles",
+        "/deep",
+        "/links",
+    ] {
         let begun = Instant::now();
         let reply = server.fetch(&site.url(path)).await;
         let taken = begun.elapsed();
@@ -197,5 +218,6 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
             );
         }
     }
+    assert!(server.peak_memory() < MEMORY, "{} KiB", server.peak_memory());
     assert_eq!(server.fetch(&site.url("/page")).await.text(), "page");
 }

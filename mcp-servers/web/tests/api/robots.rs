@@ -1,5 +1,7 @@
 //! What a site's robots.txt allows.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::harness::World;
@@ -94,4 +96,43 @@ async fn a_robots_file_that_moved_is_followed() {
     let server = World::with(&[&site]).set("WEB_ROBOTS", "respect").server().await;
     assert_eq!(server.fetch(&site.url("/secret")).await.code(), "robots_refused");
     assert_eq!(server.fetch(&site.url("/page?/secret")).await.text(), "page");
+}
+
+#[tokio::test]
+async fn rules_that_are_made_to_cost_much_cost_little() {
+    let lines = |line: &str| {
+        let rules: String = (0..)
+            .map(|number| line.replace('#', &number.to_string()))
+            .take(60_000)
+            .collect();
+        format!("User-agent: *\n{}", &rules[..rules.floor_char_boundary(500 << 10)])
+    };
+    let some = lines("Disallow: /*a#*b$\n");
+    let some: Vec<_> = some.lines().take(1_900).collect();
+    for (rules, code) in [
+        (lines("Disallow: /*a#*b$\n"), Some("robots_refused")),
+        (some.join("\n"), None),
+        (lines("Disallow: /x#\n"), None),
+        (lines("User-agent: x#\nDisallow: /\n"), Some("robots_refused")),
+        (
+            format!("User-agent: *\nDisallow: /{}\n", "*a".repeat(200_000)),
+            Some("robots_refused"),
+        ),
+    ] {
+        let site = site(Reply::text(&rules)).await;
+        let server = World::with(&[&site]).set("WEB_ROBOTS", "respect").server().await;
+        let begun = Instant::now();
+        let reply = server.fetch(&site.url("/page")).await;
+        match code {
+            None => assert_eq!(reply.text(), "page", "{}", &rules[..100]),
+            Some(code) => assert_eq!(reply.code(), code, "{}", &rules[..100]),
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?} for {}",
+            begun.elapsed(),
+            &rules[..100]
+        );
+        assert!(server.peak_memory() < 100 << 10, "{} KiB", server.peak_memory());
+    }
 }
