@@ -145,6 +145,31 @@ pub(crate) fn too_large(what: &str, most: usize) -> ToolError {
     ToolError::new(Code::TooLarge, format!("{what} has more than {most} bytes.")).with("max", most)
 }
 
+pub(crate) fn search_unavailable() -> ToolError {
+    ToolError::new(
+        Code::SearchUnavailable,
+        "The search service does not answer, or reports a failure of its own. Try again later.",
+    )
+}
+
+/// The service does not accept what this server sends: its key, its model or its project.
+pub(crate) fn search_refused(status: u16) -> ToolError {
+    ToolError::new(
+        Code::SearchUnavailable,
+        format!("The search service refused the request with the HTTP status {status}. The operator has to check its settings."),
+    )
+    .with("status", status)
+}
+
+pub(crate) fn rate_limited(wait: Duration) -> ToolError {
+    let seconds = wait.as_secs().max(1);
+    ToolError::new(
+        Code::RateLimited,
+        format!("The search service accepts no more requests for now. Try again in {seconds} s."),
+    )
+    .with("retryAfterSeconds", seconds)
+}
+
 pub(crate) fn internal() -> ToolError {
     ToolError::new(Common::Internal, "The web server failed. Its log has the details.")
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use gavel_mcp_base::ToolError;
 use tokio::time::timeout;
 use url::Url;
@@ -12,6 +13,7 @@ use crate::http::Http;
 use crate::page::{self, Page};
 use crate::redirects;
 use crate::robots::Robots;
+use crate::search::Source;
 use crate::work::Workers;
 
 /// Fetches pages.
@@ -35,7 +37,31 @@ pub(crate) struct Fetched {
     pub(crate) page: Page,
 }
 
+/// The path of Google's links to what a search found.
+const GROUNDING: &str = "/grounding-api-redirect/";
+/// How long all of these links may take.
+const COMPLETING: Duration = Duration::from_secs(5);
+
 impl Fetcher {
+    /// Replaces Google's links, which lead to a page by a redirect, by the pages' own URLs, at one look each. A link
+    /// that does not redirect in time, or not to a URL that may be requested, stays as it is.
+    pub(crate) async fn complete(&self, sources: &mut [Source]) {
+        let links = sources.iter_mut().filter(|source| source.url.contains(GROUNDING));
+        let looks = links.map(|source| async {
+            if let Some(url) = self.look(&source.url).await {
+                source.url = url.into();
+            }
+        });
+        // Those that are done in time remain done.
+        let _ = timeout(COMPLETING, join_all(looks)).await;
+    }
+
+    async fn look(&self, link: &str) -> Option<Url> {
+        let target = self.guard.admit(self.guard.url(link).ok()?).await.ok()?;
+        let response = self.http.get(&target).await.ok()?;
+        redirects::next(&self.guard, &target.url, &response, 0).ok()?
+    }
+
     /// Fetches a page. Errors are those of this server's closed set.
     pub(crate) async fn fetch(&self, url: &str) -> Result<Fetched, ToolError> {
         let fetched = timeout(self.limit, self.follow(url)).await;

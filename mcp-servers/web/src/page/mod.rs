@@ -15,6 +15,7 @@ use crate::http::Response;
 use crate::work::Workers;
 use encoding::States;
 use kind::{ContentType, Kind};
+pub(crate) use visible::visible;
 
 /// The longest body on the wire, in bytes.
 const WIRE: usize = 2 << 20;
@@ -86,7 +87,7 @@ fn converted(
 }
 
 fn not_text(essence: &str) -> ToolError {
-    let essence = visible::visible(essence);
+    let essence = visible(essence);
     let shown: String = essence.chars().take(100).collect();
     unsupported(&format!(
         "The page is {shown:?}. Only HTML, JSON, XML and text are read."

@@ -1,7 +1,7 @@
 //! Text without characters that a reader does not see: they carry instructions past the people who check a page.
 
 /// The text without invisible and control characters, except line breaks and tabs.
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     text.chars().filter(|character| !is_invisible(*character)).collect()
 }
 

@@ -6,11 +6,12 @@ use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 use url::Url;
 
-use super::TEXT;
 use crate::fetch::Fetcher;
 use crate::guard::MAX_URL;
 
 pub(super) const NAME: &str = "web_fetch";
+/// The property of an answer that is its text.
+pub(super) const TEXT: &str = "text";
 
 /// The most text of one call, in bytes.
 const PART: usize = 128 << 10;

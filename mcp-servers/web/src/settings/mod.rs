@@ -1,5 +1,7 @@
 //! Combines the options; rejects those that are invalid.
 
+mod search;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::args::Args;
 use crate::guard::{Guard, Hosts, private_hosts};
+use crate::search::Service;
 
 const TIMEOUT: u64 = 30;
 const TIMEOUTS: RangeInclusive<u64> = 1..=120;
@@ -18,6 +21,8 @@ pub struct Settings {
     pub(crate) respects_robots: bool,
     /// How long one call may take.
     pub(crate) timeout: Duration,
+    /// Without it, there is no search.
+    pub(crate) search: Option<Service>,
 }
 
 impl TryFrom<Args> for Settings {
@@ -39,6 +44,7 @@ impl TryFrom<Args> for Settings {
             guard,
             respects_robots,
             timeout: timeout(given(args.timeout_seconds.as_deref()))?,
+            search: search::service(&args)?,
         })
     }
 }
