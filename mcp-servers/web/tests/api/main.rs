@@ -11,4 +11,5 @@ mod names;
 mod pages;
 mod refusals;
 mod robots;
+mod search;
 mod startup;

@@ -62,6 +62,7 @@ pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     seen: Arc<Seen>,
     scheme: &'static str,
+    others: Vec<SocketAddr>,
 }
 
 type Script = Arc<dyn Fn(&str) -> Reply + Send + Sync>;
@@ -114,6 +115,7 @@ impl Site {
             address: listener.local_addr().expect("an address"),
             seen: Arc::default(),
             scheme: if tls.is_some() { "https" } else { "http" },
+            others: Vec::new(),
         };
         let seen = site.seen.clone();
         tokio::spawn(async move {
@@ -136,6 +138,21 @@ impl Site {
         Some(site)
     }
 
+    /// With another site, which lives as long.
+    pub(crate) fn also(mut self, other: Self) -> Self {
+        self.others.push(other.address);
+        self
+    }
+
+    /// The setting that lets the program reach this site and those that belong to it.
+    pub(crate) fn private(&self) -> String {
+        let addresses = [self.address].into_iter().chain(self.others.iter().copied());
+        addresses
+            .map(|address| address.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}://{}{path}", self.scheme, self.address)
     }
@@ -149,7 +166,7 @@ impl Site {
         self.seen.sent.load(Ordering::SeqCst)
     }
 
-    /// The heads of all requests.
+    /// All requests, with their bodies.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.seen
             .requests
@@ -172,7 +189,15 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: &Seen, sc
     }
     let head = String::from_utf8(head).expect("a request");
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    seen.requests.lock().unwrap_or_else(PoisonError::into_inner).push(head);
+    let mut lines = head.lines().map(str::to_lowercase);
+    let length = lines.find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
+    let request = format!("{head}{}", String::from_utf8(body).expect("text"));
+    seen.requests
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(request);
     match script(&path) {
         Reply::Bytes(bytes) => {
             stream.write_all(&bytes).await?;

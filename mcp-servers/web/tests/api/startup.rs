@@ -16,6 +16,11 @@ async fn an_invalid_setting_stops_the_start_and_is_named() {
         ("WEB_ROBOTS", "maybe", "respect or ignore"),
         ("WEB_TIMEOUT_SECONDS", "0", "from 1 to 120"),
         ("WEB_TIMEOUT_SECONDS", "soon", "from 1 to 120"),
+        ("GEMINI_API_KEY", "canary two", "one key"),
+        ("VERTEX_AI_PROJECT_ID", "p", "set both"),
+        ("VERTEX_AI_LOCATION", "global", "set both"),
+        ("GOOGLE_CSE_KEY", "canary", "set both"),
+        ("GOOGLE_CSE_ID", "x", "set both"),
     ] {
         let output = World::default()
             .set(name, value)
@@ -28,6 +33,25 @@ async fn an_invalid_setting_stops_the_start_and_is_named() {
         assert!(output.stdout.is_empty(), "standard output is for the protocol");
         let said = String::from_utf8(output.stderr).expect("text");
         assert!(said.contains(name) && said.contains(words), "{name}: {said}");
+        assert!(!said.contains("canary"), "{name}: {said}");
+    }
+    for (name, value) in [
+        ("GEMINI_BASE_URL", "http://gateway.example"),
+        ("GEMINI_BASE_URL", "https://me:canary@gateway.example"),
+        ("GEMINI_MODEL", "a/b"),
+    ] {
+        let world = World::default().set("GEMINI_API_KEY", "canary").set(name, value);
+        let output = world
+            .program()
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .expect("the program runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(
+            !output.status.success() && said.contains(name) && !said.contains("canary"),
+            "{name}: {said}"
+        );
     }
 }
 
@@ -49,7 +73,9 @@ async fn an_empty_setting_counts_as_unset() {
 
 #[tokio::test]
 async fn the_tools_say_what_they_are() {
-    let server = World::default().server().await;
+    let without = World::default().server().await;
+    assert_eq!(without.client.list_all_tools().await.expect("tools/list").len(), 1);
+    let server = World::default().set("GEMINI_API_KEY", "canary").server().await;
     let tools = server.client.list_all_tools().await.expect("tools/list");
     let mut tools = serde_json::to_value(tools).expect("JSON");
     for tool in tools.as_array().expect("tools") {
@@ -84,8 +110,21 @@ async fn help_teaches() {
         "WEB_ALLOW_PRIVATE",
         "WEB_ROBOTS",
         "WEB_TIMEOUT_SECONDS",
+        "GEMINI_API_KEY",
+        "GEMINI_API_KEY_FILE",
+        "GEMINI_MODEL",
+        "GEMINI_BASE_URL",
+        "VERTEX_AI_PROJECT_ID",
+        "VERTEX_AI_LOCATION",
+        "VERTEX_AI_ENDPOINT",
+        "VERTEX_AI_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CSE_KEY",
+        "GOOGLE_CSE_ID",
+        "GOOGLE_CSE_URL",
         "Examples:",
     ] {
         assert!(help.contains(word), "{word}");
     }
+    assert!(!help.contains("canary"), "a secret of the environment is shown");
 }
