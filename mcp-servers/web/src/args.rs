@@ -107,6 +107,6 @@ Examples:
     export GEMINI_API_KEY_FILE=/run/secrets/gemini_api_key
     gavel-mcp-web
 
-Every setting is read from the environment too; keys also from NAME_FILE. RUST_LOG sets what is logged to standard error (default: \
-info,rmcp=warn).";
+Every setting is read from the environment too; keys also from NAME_FILE. RUST_LOG sets what is logged to standard \
+error (default: info,rmcp=warn).";
 }

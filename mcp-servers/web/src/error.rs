@@ -111,7 +111,8 @@ pub(crate) fn robots_refused() -> ToolError {
 pub(crate) fn robots_unreadable() -> ToolError {
     ToolError::new(
         Code::RobotsRefused,
-        "The site's robots.txt could not be read, so the page was not requested. Use another source, or try again later.",
+        "The site's robots.txt could not be read, so the page was not requested. Use another source, or \
+         try again later.",
     )
 }
 
@@ -156,7 +157,10 @@ pub(crate) fn search_unavailable() -> ToolError {
 pub(crate) fn search_refused(status: u16) -> ToolError {
     ToolError::new(
         Code::SearchUnavailable,
-        format!("The search service refused the request with the HTTP status {status}. The operator has to check its settings."),
+        format!(
+            "The search service refused the request with the HTTP status {status}. The operator has to \
+             check its settings."
+        ),
     )
     .with("status", status)
 }

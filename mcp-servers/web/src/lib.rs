@@ -4,15 +4,15 @@
 //! without cookies, credentials or a proxy.
 //!
 //! One fetch, from the outside in:
-//! 1. [`server`] decodes the call from the protocol; [`tools`] turns its arguments into a request, and the page into its
-//!    answer.
-//! 2. [`fetch`] follows the redirects ([`redirects`]). Each hop passes [`guard`], which checks the URL and every address
-//!    of its host, and [`robots`].
+//! 1. [`server`] decodes the call from the protocol; [`tools`] turns its arguments into a request, and the page into
+//!    its answer.
+//! 2. [`fetch`] follows the redirects ([`redirects`]). Each hop passes [`guard`], which checks the URL and every
+//!    address of its host, and [`robots`].
 //! 3. [`http`] sends one request, to the checked addresses alone.
 //! 4. [`page`] turns the body into text, on a thread of [`work`].
 //!
-//! A search is a request to Google's API ([`search`]), which has credentials and does not pass the guard. The links that it
-//! returns do.
+//! A search is a request to Google's API ([`search`]), which has credentials and does not pass the guard. The links
+//! that it returns do.
 //!
 //! By design there is no way to a private network but by the operator's `WEB_ALLOW_PRIVATE`, and no request that has an
 //! effect.

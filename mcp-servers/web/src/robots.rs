@@ -27,7 +27,8 @@ const MAX: usize = 512 << 10;
 /// The most lines with wildcards. Each becomes a regular expression, which costs much more than a path.
 const WILDCARDS: usize = 2_000;
 
-/// The robots.txt of the sites that were asked lately. They are kept as text: parsed, they can be a hundred times larger.
+/// The robots.txt of the sites that were asked lately. They are kept as text: parsed, they can be a hundred times
+/// larger.
 #[derive(Debug, Default)]
 pub(crate) struct Robots(Mutex<HashMap<String, Site>>);
 

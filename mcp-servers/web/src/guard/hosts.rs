@@ -28,7 +28,8 @@ impl Hosts {
                 .and_then(|url| plain_host(&url, host));
             ensure!(
                 normal.is_some(),
-                "{name}: {entry:?} is not a host such as example.com or *.example.com, without a scheme, a port or a path"
+                "{name}: {entry:?} is not a host such as example.com or *.example.com, without a scheme, a \
+                 port or a path"
             );
             let normal = normal.unwrap_or_default();
             match host.len() == entry.len() {

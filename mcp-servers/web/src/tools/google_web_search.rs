@@ -21,8 +21,8 @@ pub(super) const TEXT: &str = "answer";
 const MAX_QUERY: usize = 2_000;
 
 const ABOUT: &str = "\
-Search the public web with Google. The answer cites its sources by number and ends with their URLs; web_fetch reads them. \
-If it says that it has no sources, it is not from a search: do not rely on it.";
+Search the public web with Google. The answer cites its sources by number and ends with their URLs; web_fetch reads \
+them. If it says that it has no sources, it is not from a search: do not rely on it.";
 
 pub(super) fn tool() -> Tool {
     let arguments = json!({

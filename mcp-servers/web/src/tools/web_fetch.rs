@@ -17,14 +17,15 @@ pub(super) const TEXT: &str = "text";
 const PART: usize = 128 << 10;
 
 const ABOUT: &str = "\
-Read one page of the public web by its http or https URL. HTML becomes Markdown of its main content; JSON, XML and text \
-come as they are; images, PDF and other files are not read. At most 131072 bytes of text per call: if truncated is true, \
-call again with offset 131072, then 262144, and so on. A page that needs scripts may be empty.";
+Read one page of the public web by its http or https URL. HTML becomes Markdown of its main content; JSON, XML and \
+text come as they are; images, PDF and other files are not read. At most 131072 bytes of text per call: if truncated \
+is true, call again with offset 131072, then 262144, and so on. A page that needs scripts may be empty.";
 
 pub(super) fn tool() -> Tool {
+    let offset = "Where to begin in the text, in bytes. 0 when left out.";
     let arguments = json!({
         "url": { "type": "string", "description": "The complete URL, such as https://example.com/page." },
-        "offset": { "type": "integer", "minimum": 0, "description": "Where to begin in the text, in bytes. 0 when left out." }
+        "offset": { "type": "integer", "minimum": 0, "description": offset }
     });
     let results = schema::properties([
         (

@@ -1,4 +1,4 @@
-//! What is not requested, whoever asks for it: in the call, by a redirect, or by a robots.txt.
+//! What is not requested, wherever the URL is from: the call, a redirect, or a robots.txt.
 
 use crate::harness::World;
 use crate::site::{Reply, Site};
