@@ -42,6 +42,8 @@ use crate::server::WebTools;
 
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT. Fails if a setting is invalid.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    // The parsers of HTML and of certificates log by this crate what a page is made of, line after line.
+    log::set_max_level(log::LevelFilter::Off);
     let tools = WebTools::new(Settings::try_from(args)?)?;
     stdio::until_signalled(|stop| stdio::serve(Server::new(tools), stop)).await
 }

@@ -29,15 +29,17 @@ pub(super) fn parse(html: &str) -> Option<Document> {
         parser.process(StrTendril::from(piece));
         rest = after;
         let page = &parser.tokenizer.sink.sink;
-        if page.tree.len() > MOST_NODES || is_too_deep(page) || begun.elapsed() > TIME {
+        if page.tree.len() > MOST_NODES || opens_too_many(page) || begun.elapsed() > TIME {
             return None;
         }
     }
-    Some(parser.finish())
+    let page = parser.finish();
+    (!is_too_deep(&page)).then_some(page)
 }
 
-/// Looks at the elements that are open, which are the last of their parents.
-fn is_too_deep(page: &Document) -> bool {
+/// Looks at the elements that are open, which are the last of their parents. Those that a table moves out of itself are
+/// not; the time is the limit for them until the end.
+fn opens_too_many(page: &Document) -> bool {
     let mut last = page.root().last_child();
     let mut depth = 0;
     while let Some(node) = last {
@@ -45,6 +47,34 @@ fn is_too_deep(page: &Document) -> bool {
         last = node.last_child();
     }
     depth > DEEPEST
+}
+
+/// Looks at the whole tree, without recursion, since its depth is the page's choice.
+fn is_too_deep(page: &Document) -> bool {
+    let mut node = page.root();
+    let mut depth = 0;
+    loop {
+        if let Some(child) = node.first_child() {
+            depth += 1;
+            if depth > DEEPEST {
+                return true;
+            }
+            node = child;
+            continue;
+        }
+        node = loop {
+            if let Some(next) = node.next_sibling() {
+                break next;
+            }
+            match node.parent() {
+                Some(parent) if depth > 1 => {
+                    depth -= 1;
+                    node = parent;
+                }
+                _ => return false,
+            }
+        };
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +93,11 @@ mod tests {
             ("formatting", "<b>".repeat(600_000)),
             ("lists", "<ul><li>".repeat(200_000)),
             ("tables", "<table><tr><td>".repeat(100_000)),
+            ("moved out of a table", format!("<table>{}", "<div>".repeat(2_000))),
+            (
+                "moved out of a table, and many",
+                format!("<table>{}", "<div>".repeat(200_000)),
+            ),
             ("attributes", format!("<p {}>", numbers("a# "))),
             ("distinct formatting", numbers("<b id=#>")),
             ("nodes", "<br>x".repeat(400_000)),

@@ -171,6 +171,8 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
             "text/html",
             format!("<p {}>x", (0..200_000).map(|n| format!("a{n} ")).collect::<String>()),
         ),
+        "/moved" => Reply::ok("text/html", format!("<table>{}", "<div>".repeat(20_000))),
+        "/template" => Reply::ok("text/html", format!("x<template>{}", "<div>".repeat(20_000))),
         "/table" => Reply::ok("text/html", "<table><tr><td>".repeat(100_000)),
         "/long" => Reply::ok("text/html", "<p>x, y, z and some more words".repeat(60_000)),
         "/articles" => Reply::ok(
@@ -196,6 +198,8 @@ async fn a_page_that_is_made_to_cost_time_does_not_stop_other_calls() {
         "/a",
         "/attributes",
         "/table",
+        "/moved",
+        "/template",
         "/many",
         "/long",
         "/articles",
