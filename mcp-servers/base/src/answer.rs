@@ -1,6 +1,6 @@
 //! A tool's answer: one JSON object, for success or error.
 
-use rmcp::model::{CallToolResult, MetaObject};
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -27,6 +27,21 @@ impl Answer {
                 ToolError::new(Code::Internal, words).into()
             }
         }
+    }
+}
+
+impl Answer {
+    /// The result whose text is one property of the object, for a tool whose answer is a text. An error's text is JSON.
+    pub fn with_text_of(self, property: &str) -> CallToolResult {
+        let text = self.body[property]
+            .as_str()
+            .filter(|_| !self.is_error)
+            .map(str::to_owned);
+        let mut result = CallToolResult::from(self);
+        if let Some(text) = text {
+            result.content = vec![ContentBlock::text(text)];
+        }
+        result
     }
 }
 

@@ -28,6 +28,11 @@ pub trait Tools: Send + Sync + 'static {
         call: CallToolRequestParams,
         meta: &RequestMetaObject,
     ) -> impl Future<Output = Result<Answer, ErrorData>> + Send;
+
+    /// An answer as it is sent. By default its text is the JSON of its object.
+    fn result(&self, answer: Answer) -> CallToolResult {
+        answer.into()
+    }
 }
 
 /// An MCP server for a set of tools.
@@ -114,7 +119,7 @@ impl<T: Tools> ServerHandler for Server<T> {
             }
             answer = self.0.answer(call, &context.meta) => answer,
         };
-        answer.map(|answer| CallToolResult::from(answer).into())
+        answer.map(|answer| self.0.result(answer).into())
     }
 }
 

@@ -1,0 +1,114 @@
+//! The search: a question to Google, and what it found.
+
+mod api;
+mod citations;
+mod custom;
+mod gemini;
+mod token;
+
+use std::fmt;
+
+use gavel_mcp_base::{Secret, ToolError};
+use jsonwebtoken::EncodingKey;
+use url::Url;
+
+use api::Api;
+use token::Tokens;
+
+/// A search service.
+#[derive(Debug, Clone)]
+pub(crate) enum Service {
+    /// Gemini with its own search.
+    Gemini(Access),
+    CustomSearch {
+        url: Url,
+        key: Secret,
+        engine: String,
+    },
+}
+
+/// Where requests to Gemini go, and how they are authorized.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) url: Url,
+    pub(crate) credentials: Credentials,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Credentials {
+    Key(Secret),
+    Account(Account),
+    /// The URL of the machine's tokens.
+    Metadata(Url),
+}
+
+/// A service account of Google Cloud.
+#[derive(Clone)]
+pub(crate) struct Account {
+    pub(crate) email: String,
+    pub(crate) key: EncodingKey,
+    pub(crate) key_id: Option<String>,
+    pub(crate) token_url: Url,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("email", &self.email)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A page that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) title: Option<String>,
+    pub(crate) url: String,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The answer without citations.
+    pub(crate) answer: String,
+    pub(crate) sources: Vec<Source>,
+    /// What was searched for.
+    pub(crate) queries: Vec<String>,
+    /// Where in the answer, in bytes, sources are cited, by their positions; in ascending order.
+    pub(crate) citations: Vec<(usize, Vec<usize>)>,
+    /// HTML that Google's terms require to be shown to the user.
+    pub(crate) entry_point: Option<String>,
+}
+
+impl Found {
+    /// The answer with the numbers of its sources.
+    pub(crate) fn cited(&self) -> String {
+        citations::inserted(&self.answer, &self.citations)
+    }
+}
+
+/// Searches.
+#[derive(Debug)]
+pub(crate) struct Search {
+    service: Service,
+    api: Api,
+    tokens: Tokens,
+}
+
+impl Search {
+    pub(crate) fn new(service: Service) -> anyhow::Result<Self> {
+        Ok(Self {
+            service,
+            api: Api::new()?,
+            tokens: Tokens::default(),
+        })
+    }
+
+    /// One request to the service, and one for a token where it needs one.
+    pub(crate) async fn find(&self, query: &str) -> Result<Found, ToolError> {
+        match &self.service {
+            Service::Gemini(access) => gemini::find(&self.api, &self.tokens, access, query).await,
+            Service::CustomSearch { url, key, engine } => custom::find(&self.api, url, key, engine, query).await,
+        }
+    }
+}
