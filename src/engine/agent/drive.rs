@@ -86,7 +86,7 @@ impl Agents {
                 ..History::default()
             };
             let bundle = Arc::clone(&given.bundle);
-            let driven = self.driven(log.clone(), cancel, stored, history, Known::All(given));
+            let driven = self.driven(log.clone(), cancel, stored, history, Known::All(Box::new(given)));
             self.guarded(log, driven, Some(&bundle)).await
         })
     }

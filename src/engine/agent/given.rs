@@ -25,7 +25,7 @@ pub(super) enum Known<'a> {
     Nothing,
     /// The definitions of the run that called it.
     Bundle(&'a Arc<DefinitionSnapshot>),
-    All(Given),
+    All(Box<Given>),
 }
 
 impl Known<'_> {
@@ -36,7 +36,7 @@ impl Known<'_> {
     pub(super) fn read(self, stored: &StoredRun) -> Result<Given, Ending> {
         let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
         let known = match self {
-            Self::All(given) => return Ok(given),
+            Self::All(given) => return Ok(*given),
             Self::Bundle(bundle) => Some(bundle),
             Self::Nothing => None,
         };
