@@ -2,7 +2,7 @@
 //!
 //! A policy is a file of rules, and of tests with the expected decisions. [`read`] parses it and collects every error,
 //! [`condition`] is what a rule requires of a call, and [`grant`] is what users have allowed permanently.
-//! `engine/policy` combines them into a decision.
+//! `engine/gate` combines them into a decision.
 
 mod condition;
 mod grant;

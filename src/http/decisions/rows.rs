@@ -99,8 +99,8 @@ struct RecordedCall {
     /// decided.
     #[schema(required = true)]
     policy: Option<String>,
-    /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`; null if no approval
-    /// was required, or the call was invalid.
+    /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`, `parameters`,
+    /// `session`; null if no approval was required, or the call was invalid.
     #[schema(required = true)]
     decided_by: Option<String>,
 }
