@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gavel::domain::planning_session::{PLANNER, TASK_WORKER};
 use serde_json::{Value, json};
 
 use crate::gemini::{Gemini, Reply};
@@ -243,8 +244,13 @@ fn the_shipped_cases_are_valid() {
         .checked
         .agents;
     let with_cases: Vec<_> = files.iter().map(|file| file.agent.as_str()).collect();
-    // The `workspace` agent acts in a user's mailbox after that user's approval; a case can provide neither.
-    let expected: Vec<_> = shipped.keys().filter(|name| *name != "workspace").collect();
+    // The `workspace` agent acts in a user's mailbox after that user's approval, and the agents of planning work in a
+    // session with its repository; a case can provide none of these.
+    let without_cases = ["workspace", PLANNER, TASK_WORKER];
+    let expected: Vec<_> = shipped
+        .keys()
+        .filter(|name| !without_cases.contains(&name.as_str()))
+        .collect();
     assert_eq!(with_cases, expected);
     for file in &files {
         for case in &file.cases {
