@@ -31,7 +31,7 @@ pub(in super::super) struct PlanningStatements {
     pub(super) add_version: Sql,
     /// session, version, time, name, hash: a row if this edit made the version.
     pub(super) is_edited: Sql,
-    /// session, run, whether it has a plan, code, detail, time: the run has made no plan, and the earlier one stands.
+    /// session, run, whether it has a plan, code, detail, time: the run has made no plan, and the earlier one remains.
     pub(super) stand: Sql,
     /// session, run, whether it has a plan, code, detail, time, status: the run has made no plan, which ends the
     /// session.
