@@ -110,6 +110,16 @@ pub enum Cause {
     Resumed,
     /// The model ended with text where its structured output is required. The engine asks for the output, once.
     OutputDue,
+    /// The next phase of a step begins.
+    Phase {
+        /// Which phase.
+        phase: Phase,
+        /// Is the phase asked for a second time, since the first answer was unusable?
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
+        /// The first eight bytes of the SHA-256 of its template, as a number.
+        template: u64,
+    },
     /// A limit was reached. The engine asks the model for a summary, with one last call.
     Limit {
         /// The limit.
@@ -117,6 +127,18 @@ pub enum Cause {
         /// Elapsed time of the run, in microseconds.
         elapsed_us: i64,
     },
+}
+
+/// A phase of a step by ReAct (REQUIREMENTS P-303).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The model says in text what to do next, and why.
+    Reason,
+    /// It calls one function.
+    Act,
+    /// It says what the result showed.
+    Reflect,
 }
 
 /// The function with which a model returns its output.
@@ -204,6 +226,15 @@ pub enum Entry {
     Halted,
     /// The run waits for an approver; a worker continues it after the answer.
     Suspended,
+    /// A person settled a call in doubt of a run that this one called.
+    OutcomeSettled {
+        /// The call.
+        call: ActionId,
+        /// Did it have its effect?
+        happened: bool,
+        /// The person's name.
+        by: String,
+    },
     /// Another process continues the run, because the previous one died.
     Recovered,
     /// The paused run was resumed. Its limits count from here.

@@ -22,6 +22,7 @@ pub mod object;
 pub mod plan;
 pub mod planning_session;
 pub mod policy;
+pub mod reflection;
 pub mod repository;
 pub mod schema;
 pub mod surrogates;

@@ -2,8 +2,10 @@
 //! version of it.
 //!
 //! A draft comes from the model, or from a person who edits the plan; both are checked in the same way. Tasks that a
-//! draft keeps keep their ids, and an id is never used again.
+//! draft keeps keep their ids, and an id is never used again. While a confirmed plan is worked through, reflections
+//! change it ([`TaskChange`], P-304).
 
+mod change;
 mod difference;
 mod draft;
 
@@ -12,6 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
 pub use self::difference::{Change, difference};
 pub use self::draft::{Draft, DraftTask, PlanError, schema};
 use super::ids::{PlanningSessionId, RunId};
@@ -44,12 +47,58 @@ names! {
     }
 }
 
+names! {
+    /// Why a task ended without reaching its goal.
+    TaskReason {
+        /// It was called done three times in a row, and no result showed it.
+        Unproven = "unproven",
+        /// The same tool failed in the same way five times in a row.
+        PersistentError = "persistent_error",
+        /// The model repeated the same call.
+        DoomLoop = "doom_loop",
+        /// The model gave it up.
+        GaveUp = "gave_up",
+        /// Another task takes its place.
+        Replaced = "replaced",
+        /// A change of the plan made it unnecessary.
+        Obsolete = "obsolete",
+        /// Its steps, or those of the session, are used up.
+        StepLimit = "step_limit",
+        /// The tokens of the session are used up.
+        TokenLimit = "token_limit",
+        /// The model was unavailable.
+        ModelUnavailable = "model_unavailable",
+        /// The model refused the request or its answer was blocked.
+        ModelBlocked = "model_blocked",
+        /// A tool that it needs is unavailable.
+        ToolsUnavailable = "tools_unavailable",
+        /// The deadline passed.
+        Deadline = "deadline",
+        /// The session was cancelled.
+        Cancelled = "cancelled",
+        /// gavel failed.
+        Internal = "internal",
+    }
+}
+
 /// The id of a task, unique in its session: `t1`, `t2` …
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TaskId(u32);
 
 impl TaskId {
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The id of this number.
+    #[must_use]
+    pub const fn of(number: u32) -> Self {
+        Self(number)
+    }
+
     /// Parses an id; each has one spelling.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -100,13 +149,63 @@ pub struct Task {
     pub tools: Vec<String>,
     /// Its status.
     pub status: TaskStatus,
+    /// Why it failed or became unnecessary.
+    #[serde(default)]
+    pub status_reason: Option<StatusReason>,
+    /// The task whose place it takes.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "t1")]
+    pub replaces: Option<TaskId>,
     /// Its run, once it has begun.
     #[schema(value_type = Option<String>, format = "uuid")]
     pub run_id: Option<RunId>,
+    /// Its steps so far.
+    #[serde(default)]
+    pub steps: u32,
+    /// When it began, RFC 3339.
+    #[serde(default)]
+    #[schema(format = "date-time")]
+    pub started_at: Option<String>,
+    /// When it ended.
+    #[serde(default)]
+    #[schema(format = "date-time")]
+    pub completed_at: Option<String>,
+}
+
+/// Why a task ended without reaching its goal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = PlanTaskReason)]
+pub struct StatusReason {
+    /// The reason.
+    pub code: TaskReason,
+    /// Details.
+    pub detail: String,
+}
+
+impl Task {
+    /// A task that has not begun, without a text.
+    #[must_use]
+    pub fn new(id: TaskId, session: PlanningSessionId) -> Self {
+        Self {
+            id,
+            session_id: session,
+            title: String::new(),
+            goal: String::new(),
+            done_when: String::new(),
+            tools: Vec::new(),
+            status: TaskStatus::Pending,
+            status_reason: None,
+            replaces: None,
+            run_id: None,
+            steps: 0,
+            started_at: None,
+            completed_at: None,
+        }
+    }
 }
 
 /// The tasks of a session, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The tasks.
     pub tasks: Vec<Task>,
@@ -128,18 +227,18 @@ impl Plan {
     ) -> Result<Self, Vec<PlanError>> {
         let kept = draft.check(current, tools)?;
         let mut last = current.map_or(0, |plan| plan.last);
-        let tasks = draft.tasks.into_iter().zip(kept).map(|(task, kept)| Task {
-            id: kept.unwrap_or_else(|| {
+        let tasks = draft.tasks.into_iter().zip(kept).map(|(task, kept)| {
+            let id = kept.unwrap_or_else(|| {
                 last += 1;
                 TaskId(last)
-            }),
-            session_id: session,
-            title: task.title.trim().to_owned(),
-            goal: task.goal.trim().to_owned(),
-            done_when: task.done_when.trim().to_owned(),
-            tools: task.tools,
-            status: TaskStatus::Pending,
-            run_id: None,
+            });
+            Task {
+                title: task.title.trim().to_owned(),
+                goal: task.goal.trim().to_owned(),
+                done_when: task.done_when.trim().to_owned(),
+                tools: task.tools,
+                ..Task::new(id, session)
+            }
         });
         let tasks = tasks.collect();
         let plan = Self { tasks, last };
@@ -164,6 +263,11 @@ impl Plan {
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(&self.tasks).unwrap_or_else(|error| unreachable!("tasks print as JSON: {error}"))
+    }
+
+    /// The task of this id, to be changed.
+    pub fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.tasks.iter_mut().find(|task| task.id == id)
     }
 
     /// The task of this id.

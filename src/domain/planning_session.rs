@@ -44,10 +44,12 @@ names! {
         ModelUnavailable = "model_unavailable",
         /// The model refused the request or its answer was blocked.
         ModelBlocked = "model_blocked",
-        /// A limit of time or of model calls was reached before there was a plan.
+        /// A limit of time, of model calls or of steps was reached.
         StepLimit = "step_limit",
-        /// The token limit was reached before there was a plan.
+        /// The token limit was reached.
         TokenLimit = "token_limit",
+        /// A task failed, and no other task took its place.
+        TaskFailed = "task_failed",
         /// The deadline passed.
         Deadline = "deadline",
         /// A person cancelled it.

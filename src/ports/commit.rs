@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 use super::claims::{Claim, Claimant, Claimed};
-use super::planning::MadePlan;
+use super::planning::{Cleanup, MadePlan};
 use super::records::{CallRecord, ClosedDecision, Intent, OpenDecision, RecordError};
 use super::runs::{Lease, StoredEntry};
 use crate::domain::action::{ActionStatus, Details};
@@ -17,7 +17,8 @@ use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, PlanningSessionId, RunId};
 use crate::domain::journal::ToolRef;
-use crate::domain::planning_session::SessionReason;
+use crate::domain::plan::{Change, Plan};
+use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::tool::FailureCode;
 
 /// Writes what happens. Each call returns when its data is durable, or when the write has failed.
@@ -97,6 +98,8 @@ pub enum Fact {
     Said(Arc<str>),
     /// The run of a planning session made a plan, or made none: the session moves on, unless it was ended meanwhile.
     Planned(PlanningSessionId, Planned),
+    /// The work on a confirmed plan has come this far.
+    Worked(PlanningSessionId, Box<Worked>),
 }
 
 /// What the run of a planning session leads to.
@@ -106,6 +109,37 @@ pub enum Planned {
     Made(Box<MadePlan>),
     /// No plan: the reason, with details for callers.
     None(SessionReason, Arc<str>),
+}
+
+/// How far the work on a confirmed plan has come. The outermost run of the writer must be the session's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worked {
+    /// The plan as it stands.
+    pub plan: Plan,
+    /// The change that makes it a new version, if it is one.
+    pub changed: Option<PlanChanged>,
+    /// How the session ends with it, unless it was ended meanwhile.
+    pub ended: Option<SessionEnd>,
+}
+
+/// A change of a plan while it is worked through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanChanged {
+    /// The reflection's own text.
+    pub why: Arc<str>,
+    /// How the version differs from the one before.
+    pub changes: Vec<Change>,
+}
+
+/// The end of a session's work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionEnd {
+    /// Completed, failed, past its deadline or cancelled.
+    pub status: SessionStatus,
+    /// Why it did not reach its goal, with details for callers; `None` exactly if it is completed.
+    pub reason: Option<(SessionReason, Arc<str>)>,
+    /// What the cleanup did; `None` if there was nothing to clean up.
+    pub cleanup: Option<Cleanup>,
 }
 
 /// The result of a commit.

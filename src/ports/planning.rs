@@ -89,7 +89,7 @@ pub struct StoredSession {
     pub plan: Plan,
     /// What the author of the version says about it.
     pub notes: PlanNotes,
-    /// The run that plans, or planned last.
+    /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
     pub run: RunId,
     /// Why the last refinement made no new version; `None` if it did.
     pub refinement_failed: Option<(SessionReason, Arc<str>)>,
@@ -99,8 +99,24 @@ pub struct StoredSession {
     pub created_us: i64,
     /// When it was last changed.
     pub updated_us: i64,
+    /// When its plan was confirmed.
+    pub started_us: Option<i64>,
     /// When it ended.
     pub completed_us: Option<i64>,
+    /// What the cleanup at its end did.
+    pub cleanup: Option<Cleanup>,
+}
+
+/// What the cleanup at the end of a session did with the containers that it had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[schema(as = PlanningCleanup)]
+pub struct Cleanup {
+    /// Those that were removed.
+    #[serde(default)]
+    pub removed: Vec<String>,
+    /// Those that are left, or why that is not known. Their server removes them later.
+    #[serde(default)]
+    pub left: Vec<String>,
 }
 
 /// What the author of a plan says about it.
@@ -147,6 +163,8 @@ crate::domain::names::names! {
         Refined = "refined",
         /// A person edited it.
         Edited = "edited",
+        /// A reflection changed it while it was worked through.
+        Changed = "changed",
     }
 }
 

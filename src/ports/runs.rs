@@ -299,6 +299,14 @@ pub enum SessionWork {
         /// The current version.
         version: u32,
     },
+    /// It works through this version, if the session waits for confirmation with it. The audit log names who confirmed
+    /// it.
+    Execute {
+        /// The version.
+        version: u32,
+        /// The person's name.
+        by: Arc<str>,
+    },
 }
 
 /// The parent of a run.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::super::decision::Outcome;
+use super::super::reflection::Reflection;
 use super::super::tool::Tool;
 
 /// The target of a call: decided by the functions that the model was offered, never by the bare name alone.
@@ -107,6 +108,8 @@ pub enum Verdict {
         /// Whether this ends the loop that the agent is a step of.
         exits_loop: bool,
     },
+    /// `reflect`: what the model says about a step of a task. It ends the run only if the task ends with it.
+    Reflect(Reflection),
 }
 
 /// The output of an agent.

@@ -135,7 +135,7 @@ impl Draft {
     }
 }
 
-fn text_error(text: &str, most: usize) -> Option<String> {
+pub(super) fn text_error(text: &str, most: usize) -> Option<String> {
     let length = text.trim().chars().count();
     match length {
         0 => Some("is empty; it is required".to_owned()),
@@ -144,7 +144,7 @@ fn text_error(text: &str, most: usize) -> Option<String> {
     }
 }
 
-fn tool_errors<'a>(named: &'a [String], tools: &'a [String]) -> impl Iterator<Item = String> + 'a {
+pub(super) fn tool_errors<'a>(named: &'a [String], tools: &'a [String]) -> impl Iterator<Item = String> + 'a {
     let none = named
         .is_empty()
         .then(|| format!("is empty; a task needs at least one of: {}", tools.join(", ")));
