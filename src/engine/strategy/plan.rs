@@ -3,6 +3,8 @@
 //! Every step is a run of its own, which works on one task ([`react`](super::react)). The plan as it stands is read from
 //! the journal: the confirmed plan, and the outcome of every step, which holds the plan as that task left it.
 
+mod cleanup;
+mod end;
 mod progress;
 mod task;
 
@@ -12,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::progress::Progress;
+pub(in crate::engine) use self::cleanup::clean_up;
 pub(in crate::engine) use self::task::step;
 use super::super::flow;
 use super::super::ledger::Ledger;
