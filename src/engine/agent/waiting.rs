@@ -79,12 +79,7 @@ impl Agents {
     }
 
     /// Suspends the run, until what it waits for is there.
-    pub(super) async fn suspend(
-        &self,
-        engine: &Engine,
-        run: &mut Run,
-        waits_for: WaitsFor,
-    ) -> Result<Committed, Stop> {
+    pub(super) async fn suspend(&self, engine: &Engine, run: &mut Run, waits_for: WaitsFor) -> Result<Committed, Stop> {
         run.push(Entry::Suspended);
         let (wait, requests) = match waits_for {
             WaitsFor::Child(child) => (Wait::Child(child), Vec::new()),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::progress::Progress;
 pub(in crate::engine) use self::cleanup::clean_up;
+pub use self::progress::Progress;
 pub(in crate::engine) use self::task::step;
 use super::super::flow;
 use super::super::ledger::Ledger;
@@ -135,7 +135,6 @@ pub struct Scope {
     #[serde(default)]
     pub ask_for: BTreeSet<String>,
 }
-
 
 /// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.
 pub(super) fn next<'a>(journal: &'a [Entry], execution: &Execution, limits: &Limits, elapsed: Duration) -> Next<'a> {

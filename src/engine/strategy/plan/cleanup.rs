@@ -75,9 +75,7 @@ pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, executio
         ask_for: BTreeSet::new(),
     }));
     act::act(engine, run, std::slice::from_ref(&call)).await?;
-    let is_open = Ledger::of(&run.record.journal)
-        .call(call.id)
-        .is_some_and(Call::is_open);
+    let is_open = Ledger::of(&run.record.journal).call(call.id).is_some_and(Call::is_open);
     if is_open {
         let message = "it requires an approval, and nothing waits at the end of a session";
         run.push(Entry::failed(call.id, FailureCode::Denied, message));
