@@ -70,7 +70,7 @@ const REFINE: Kind = Kind {
         "readme",
     ],
 };
-/// `time_left` is in whole minutes. `notice` is what the engine has to say about the last answer, often nothing.
+/// `time_left` has its unit. `notice` is what the engine has to say about the last answer, often nothing.
 const REASON: Kind = Kind {
     file: "reason.md",
     built_in: include_str!("../../../templates/planning/reason.md"),

@@ -286,10 +286,10 @@ async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projecti
     let (mut projection, mut after) = (Projection::default(), 0);
     while after + 1 < number {
         let page = entries(agents, run, after).await?;
-        let Some((last, _)) = page.last() else { break };
-        after = *last;
-        for (_, entry) in page.iter().take_while(|(at, _)| *at < number) {
-            projection.learn(entry);
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        for written in page.iter().take_while(|written| written.number < number) {
+            projection.learn(&written.entry);
         }
     }
     Ok(projection)
