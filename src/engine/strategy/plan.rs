@@ -199,3 +199,6 @@ pub(super) fn worked(journal: &[Entry], written: usize, execution: &Execution) -
         ended: None,
     })
 }
+
+#[cfg(test)]
+mod tests;
