@@ -252,6 +252,13 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     work.past_deadline();
     let status = (SessionStatus::DeadlineExceeded, Some(SessionReason::Deadline));
     assert_eq!(work.ended(), status);
+    // The deadline passed during a task.
+    let mut work = Played::new(3);
+    work.task(|outcome| {
+        outcome.status = TaskStatus::Failed;
+        outcome.reason = Some(TaskReason::Deadline);
+    });
+    assert_eq!(work.ended(), status);
 }
 
 /// PLANNING.md 2: the plan is written with the entries that change it.
