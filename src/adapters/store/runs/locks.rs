@@ -9,7 +9,7 @@ use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::RunOp;
 use super::values::{each, id, many, parse};
-use crate::domain::ids::RunId;
+use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::ports::commit::{Commit, Fact, Writer};
 
 impl Batch<'_> {
@@ -63,7 +63,7 @@ impl Batch<'_> {
         };
         let planning = &self.statements.planning;
         let (mut runs, mut sessions, mut projects) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let (mut cancelled, mut of_sessions) = (BTreeSet::new(), BTreeSet::new());
+        let (mut cancelled, mut of_sessions) = (BTreeSet::new(), BTreeSet::<PlanningSessionId>::new());
         for op in ops {
             match op {
                 Op::Run(op) => {
