@@ -204,9 +204,10 @@ async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpRespons
     Ok(response(StatusCode::OK, &version.ok_or(Error::NotFound)?))
 }
 
-/// The run that works for a session, or worked last.
+/// The run that plans, or planned last.
 async fn run(state: &State, request: &HttpRequest, caller: &Caller, user: Option<&UserId>) -> Result<RunId, Error> {
-    Ok(state.edge.planning.run_of(caller, user, id(request)?).await?)
+    let session = state.edge.planning.session(caller, user, id(request)?).await?;
+    Ok(session.run_id)
 }
 
 /// `view=raw`, or nothing.

@@ -8,7 +8,7 @@ use crate::domain::templates::{Template, TemplateError};
 use crate::engine::strategy::plan::PhaseTemplates;
 
 /// The longest template, in bytes: every run stores those that it uses.
-pub const MOST_BYTES: usize = 16 * 1024;
+const MOST_BYTES: usize = 16 * 1024;
 
 /// The templates of planning sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -50,15 +50,6 @@ struct Read {
     entry: Entry,
 }
 
-/// An entry of a journal.
-pub(super) struct Written {
-    /// 1, 2, 3 … in its run.
-    pub(super) number: u64,
-    /// When it was written, in microseconds since the epoch.
-    pub(super) at_us: i64,
-    pub(super) entry: Entry,
-}
-
 /// A reader of one run.
 pub struct Watch {
     agents: Arc<Agents>,
@@ -286,25 +277,19 @@ async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projecti
     let (mut projection, mut after) = (Projection::default(), 0);
     while after + 1 < number {
         let page = entries(agents, run, after).await?;
-        let Some(last) = page.last() else { break };
-        after = last.number;
-        for written in page.iter().take_while(|written| written.number < number) {
-            projection.learn(&written.entry);
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        for (_, entry) in page.iter().take_while(|(at, _)| *at < number) {
+            projection.learn(entry);
         }
     }
     Ok(projection)
 }
 
 /// The next page of a journal.
-pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<Written>, StoreFailure> {
+pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
     let stored = agents.runs.journal(run, after, PAGE).await?;
-    let read = stored.iter().map(|stored| {
-        Ok(Written {
-            number: stored.number,
-            at_us: stored.at_us,
-            entry: parsed(run, stored)?,
-        })
-    });
+    let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
     read.collect()
 }
 
