@@ -1,0 +1,84 @@
+# Ends a running script: TERM to its group, two seconds later KILL, then KILL to all that it started.
+#
+# $1 key  $2 directory of the call  $3 why: timeout or cancelled
+#
+# Prints "ended" if the script had ended by itself, "stopped" if nothing of it is left, "left" if something is.
+exec 2>/dev/null
+key=$1
+dir=$2
+
+pause() {
+  sleep "$1" || sleep 1
+}
+
+state=
+read -r state rest <"$dir/end"
+if [ "$state" = end ]; then
+  echo ended
+  exit 0
+fi
+[ -e "$dir/stop" ] || printf '%s\n' "$3" >"$dir/stop"
+round=0
+while [ ! -s "$dir/pid" ] && [ "$round" -lt 20 ]; do
+  pause 0.1
+  round=$((round + 1))
+done
+pid=
+read -r pid <"$dir/pid"
+# After a restart of the container the number may be that of another process.
+if [ -n "$pid" ] && grep -q "GAVEL_CALL=$key" "/proc/$pid/environ"; then
+  kill -TERM -"$pid"
+  round=0
+  while kill -0 -"$pid" && [ "$round" -lt 20 ]; do
+    pause 0.1
+    round=$((round + 1))
+  done
+  kill -KILL -"$pid"
+fi
+
+# In hundredths of a second since the start of the machine.
+began=
+read -r began <"$dir/began"
+began=${began%.*}${began#*.}
+
+# Sets `strays` to the processes of this call: those with its key, and those that started after it and belong neither to
+# another call nor to gavel. The latter only if they were there in the round before: a process that is just starting
+# has no environment yet.
+look() {
+  unknown=
+  strays=
+  for stat in /proc/[0-9]*/stat; do
+    process=${stat#/proc/}
+    process=${process%/stat}
+    [ "$process" != 1 ] && [ "$process" != $$ ] || continue
+    line=
+    read -r line <"$stat" || continue
+    set -- ${line##*) }
+    case $1 in Z | X) continue ;; esac
+    [ -n "$began" ] && [ "${20}" -ge "$began" ] || continue
+    if grep -q "GAVEL_SUPERVISOR=" "/proc/$process/environ"; then continue; fi
+    if grep -q "GAVEL_CALL=$key" "/proc/$process/environ"; then
+      strays="$strays $process"
+    elif ! grep -q "GAVEL_CALL=" "/proc/$process/environ"; then
+      unknown="$unknown $process"
+      case "$before " in *" $process "*) strays="$strays $process" ;; esac
+    fi
+  done
+  before=$unknown
+}
+
+before=
+round=0
+while [ "$round" -lt 50 ]; do
+  look
+  if [ -z "$strays" ] && [ -z "$unknown" ]; then
+    echo stopped
+    exit 0
+  fi
+  [ -z "$strays" ] || kill -KILL $strays
+  pause 0.1
+  round=$((round + 1))
+done
+# The server restarts the container, which nothing survives.
+echo restart >"$dir/restart"
+echo left
