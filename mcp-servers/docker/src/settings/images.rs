@@ -30,8 +30,8 @@ impl Images {
 }
 
 fn pattern(text: &str) -> anyhow::Result<GlobMatcher> {
-    // Without a tag, every tag.
-    let whole = match has_version(text) {
+    // Without a tag, every tag. A ** at the end matches tags too.
+    let whole = match has_version(text) || text.ends_with("**") {
         true => text.to_owned(),
         false => format!("{text}{{:*,@*}}"),
     };
