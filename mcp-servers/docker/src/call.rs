@@ -34,7 +34,8 @@ impl Call {
         })
     }
 
-    /// A name for the call that is safe in paths and in the engine: always the same for the same key, random without one.
+    /// A name for the call that is safe in paths and in the engine: always the same for the same key, random without
+    /// one.
     pub(crate) fn id(&self) -> String {
         let Some(key) = &self.key else {
             return format!("{:032x}", fastrand::u128(..));

@@ -1,7 +1,7 @@
 //! Containers over MCP: create one, run scripts in it, read its files.
 //!
-//! The server speaks over stdio and acts on one container engine with Docker's API, through its unix socket. It keeps no
-//! database: containers carry labels, and a script's state is in its container.
+//! The server speaks over stdio and acts on one container engine with Docker's API, through its unix socket. It keeps
+//! no database: containers carry labels, and a script's state is in its container.
 //!
 //! One call, from the outside in:
 //! 1. [`server`] decodes it from the protocol and gives it a task; [`call`] has its session, its key and its time.
@@ -12,8 +12,8 @@
 //!
 //! Beside the calls, [`reaper`] removes containers whose time has passed.
 //!
-//! By design, no caller chooses anything that weakens a container: a request that names such an option never reaches the
-//! engine. A script runs at most once, whatever happens to this process, to the engine's service or to the answer.
+//! By design, no caller chooses anything that weakens a container: a request that names such an option never reaches
+//! the engine. A script runs at most once, whatever happens to this process, to the engine's service or to the answer.
 
 mod args;
 mod call;

@@ -1,5 +1,5 @@
-//! Removes credentials from what goes to the model: those in the container's credential file, in the forms in which they
-//! usually appear, and everything that looks like a token of GitHub.
+//! Removes credentials from what goes to the model: those in the container's credential file, in the forms in which
+//! they usually appear, and everything that looks like a token of GitHub.
 //!
 //! That stops accidents. A script that wants to pass a credential on can write it in a form that is not known here.
 

@@ -15,6 +15,9 @@ use tokio_util::io::StreamReader;
 use super::labels::{Labels, MANAGED};
 use super::{Engine, EngineFault};
 
+/// How often a list that failed is asked for again.
+const LISTINGS: u32 = 5;
+
 /// A container of gavel, in the list of all.
 #[derive(Debug, Clone)]
 pub(crate) struct Listed {
@@ -43,14 +46,23 @@ impl Engine {
     pub(crate) async fn list(&self) -> Result<Vec<Listed>, EngineFault> {
         let filters = HashMap::from([("label", vec![format!("{MANAGED}=true")])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let found = self.docker().await?.list_containers(Some(options)).await?;
+        let mut attempts = 0;
+        let found = loop {
+            let found = self.docker().await?.list_containers(Some(options.clone())).await;
+            match found.map_err(EngineFault::from) {
+                // Podman fails if a container is removed while it lists them.
+                Err(EngineFault::Failed | EngineFault::Missing) if attempts < LISTINGS => attempts += 1,
+                found => break found?,
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
         let mut listed: Vec<_> = found.into_iter().filter_map(listed).collect();
         listed.sort_by_key(|container| container.created);
         Ok(listed)
     }
 
-    /// The container with this id, or with an id that starts so. `None` for what is not gavel's, and for what belongs to
-    /// another session.
+    /// The container with this id, or with an id that starts so. `None` for what is not gavel's, and for what belongs
+    /// to another session.
     pub(crate) async fn find(&self, id: &str, session: Option<&str>) -> Result<Option<Container>, EngineFault> {
         if !is_id(id) {
             return Ok(None);

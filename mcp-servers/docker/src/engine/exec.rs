@@ -49,6 +49,8 @@ impl Engine {
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             env: Some(vec![format!("{MARK}=exec")]),
+            // A script may have removed the working directory of the container.
+            working_dir: Some("/".to_owned()),
             cmd: Some(fixed.into_iter().chain(command.arguments.iter().cloned()).collect()),
             ..CreateExecOptions::default()
         };

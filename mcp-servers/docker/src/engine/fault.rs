@@ -20,6 +20,11 @@ impl From<Error> for EngineFault {
         match error {
             Error::DockerResponseServerError { status_code: 404, .. } => Self::Missing,
             Error::DockerResponseServerError { status_code: 409, .. } => Self::Conflict,
+            // Podman's words for a container that has stopped, and for a name that is taken.
+            Error::DockerResponseServerError {
+                status_code: 500,
+                message,
+            } if message.contains("state improper") || message.contains("already in use") => Self::Conflict,
             Error::DockerResponseServerError { status_code, message } => {
                 // What the engine says may name paths of the host: it is for the log.
                 tracing::warn!(status_code, message, "the container engine refused a request");

@@ -11,8 +11,8 @@ pub struct EngineInfo {
     pub version: String,
     /// The version of its API, such as `1.41`.
     pub api_version: String,
-    /// Root in a container is root on the host: the engine runs as root and maps no users. What escapes from a container
-    /// then has the whole host.
+    /// Root in a container is root on the host: the engine runs as root and maps no users. What escapes from a
+    /// container then has the whole host.
     pub root_is_host_root: bool,
 }
 

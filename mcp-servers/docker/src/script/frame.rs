@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_whole_result_is_read_and_a_part_of_one_is_not() {
-        let out = "state end\ncode 3\nended 12.50\ndigest d\nbegan 10.00\nstop \nrestart \nout 1073741830\nerr 1\nsecret a b\n\nhi\n\n\ngavel end k\n";
+        let out = "state end\ncode 3\nended 12.50\ndigest d\nbegan 10.00\nstop \nrestart \nout 1073741830\nerr 1\n\
+                   secret a b\n\nhi\n\n\ngavel end k\n";
         let err = "e\ngavel end k\n";
         let Some(Printed::Frame(frame)) = parse(&written(out, err), "k") else {
             panic!("a result");

@@ -43,7 +43,8 @@ if [ ! -d "$dir" ]; then
   # Creating the directory is what only one attempt can do.
   if mkdir "$dir"; then
     mv "$new"/* "$dir"/
-    setsid /bin/sh -c "$7" gavel "$1" "$dir" "$4" "$5" "$8" "$mask" "$6" </dev/null >/dev/null 2>&1 3>&- &
+    GAVEL_SUPERVISOR=$1 setsid /bin/sh -c "$7" gavel "$1" "$dir" "$4" "$5" "$8" "$mask" "$6" \
+      </dev/null >/dev/null 2>&1 3>&- &
   fi
   rm -rf "$new"
 fi

@@ -2,8 +2,8 @@
 //!
 //! 1. `launch.sh` reads the script, claims its key by creating a directory, and starts `supervise.sh`; an attempt that
 //!    finds the directory starts nothing. Then it waits for the end and prints the result ([`frame`]).
-//! 2. `supervise.sh` runs the script and keeps its output and its end in that directory. It outlives this server and the
-//!    engine's service.
+//! 2. `supervise.sh` runs the script and keeps its output and its end in that directory. It outlives this server and
+//!    the engine's service.
 //! 3. `stop.sh` ends the script at its limit, or when the caller cancels.
 //!
 //! By design, the state of a script is in its container alone: a new process of this server needs nothing but the key.
@@ -91,6 +91,9 @@ pub(crate) async fn run(engine: &Engine, script: &Script, signals: &Signals) -> 
     let found = timeout(AFTERWARDS, result).await;
     let mut frame = found.map_err(|_| unsettled("the script was ended, and its result cannot be read"))??;
     frame.has_restarted |= has_restarted;
+    if frame.stop.is_empty() && frame.ending == Ending::Lost {
+        frame.stop = why.text().to_owned();
+    }
     Ok(frame)
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Why {
 }
 
 impl Why {
-    fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
@@ -35,22 +35,7 @@ impl Why {
 
 /// Ends the script and all that it started. Returns whether the container had to be restarted for that.
 pub(super) async fn stop(engine: &Engine, script: &Script, why: Why) -> bool {
-    let command = Command {
-        code: STOP,
-        arguments: vec![
-            script.key.clone(),
-            format!("/var/lib/gavel/calls/{}", script.key),
-            why.text().to_owned(),
-        ],
-        input: &[],
-        most: 1024,
-    };
-    let stopped = timeout(TIME, engine.exec(&script.container, &command)).await;
-    let is_ended = stopped
-        .ok()
-        .and_then(Result::ok)
-        .is_some_and(|written| matches!(written.out.trim_ascii(), b"ended" | b"stopped"));
-    if is_ended {
+    if ends(engine, script, why, "").await {
         return false;
     }
     tracing::warn!(
@@ -59,11 +44,34 @@ pub(super) async fn stop(engine: &Engine, script: &Script, why: Why) -> bool {
     );
     let restarted = timeout(RESTART, engine.restart(&script.container)).await;
     let is_restarted = matches!(restarted, Ok(Ok(())));
-    if !is_restarted {
+    if is_restarted {
+        // Nothing is left to end: this notes what happened, for the kept result.
+        ends(engine, script, why, "restarted").await;
+    } else {
         tracing::error!(
             container = script.container,
             "a container with a script that could not be ended did not restart"
         );
     }
     is_restarted
+}
+
+/// Whether nothing of the script is left.
+async fn ends(engine: &Engine, script: &Script, why: Why, after: &str) -> bool {
+    let command = Command {
+        code: STOP,
+        arguments: vec![
+            script.key.clone(),
+            format!("/var/lib/gavel/calls/{}", script.key),
+            why.text().to_owned(),
+            after.to_owned(),
+        ],
+        input: &[],
+        most: 1024,
+    };
+    let stopped = timeout(TIME, engine.exec(&script.container, &command)).await;
+    stopped
+        .ok()
+        .and_then(Result::ok)
+        .is_some_and(|written| matches!(written.out.trim_ascii(), b"ended" | b"stopped"))
 }

@@ -1,6 +1,6 @@
 # Ends a running script: TERM to its group, two seconds later KILL, then KILL to all that it started.
 #
-# $1 key  $2 directory of the call  $3 why: timeout or cancelled
+# $1 key  $2 directory of the call  $3 why: timeout or cancelled  $4 "restarted" after a restart of the container
 #
 # Prints "ended" if the script had ended by itself, "stopped" if nothing of it is left, "left" if something is.
 exec 2>/dev/null
@@ -17,6 +17,7 @@ if [ "$state" = end ]; then
   echo ended
   exit 0
 fi
+[ -z "$4" ] || printf '%s\n' "$4" >"$dir/restart"
 [ -e "$dir/stop" ] || printf '%s\n' "$3" >"$dir/stop"
 round=0
 while [ ! -s "$dir/pid" ] && [ "$round" -lt 20 ]; do
@@ -80,5 +81,4 @@ while [ "$round" -lt 50 ]; do
   round=$((round + 1))
 done
 # The server restarts the container, which nothing survives.
-echo restart >"$dir/restart"
 echo left

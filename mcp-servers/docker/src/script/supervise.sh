@@ -1,7 +1,8 @@
-# Runs one script, keeps the end of what it writes, and notes how it ended. A process of its own: it outlives the attempt
-# that started it.
+# Runs one script, keeps the end of what it writes, and notes how it ended. A process of its own: it outlives the
+# attempt that started it.
 #
-# $1 key  $2 directory of the call  $3 limit in seconds  $4 working directory  $5 code of stop.sh  $6 umask of the script
+# $1 key  $2 directory of the call  $3 limit in seconds  $4 working directory  $5 code of stop.sh  $6 umask of the
+# script
 # $7 bytes to keep of each stream
 key=$1
 dir=$2
@@ -16,8 +17,8 @@ pause() {
   sleep "$1" || sleep 1
 }
 
-# Appends what it reads, and cuts the file to its end whenever it has grown. Reads to the end even if the disk is full, so
-# that the script is not blocked.
+# Appends what it reads, and cuts the file to its end whenever it has grown. Reads to the end even if the disk is full,
+# so that the script is not blocked.
 collect() {
   size=0
   while [ ! -e "$dir/done" ] && dd bs=65536 count=64 >>"$dir/$1"; do

@@ -87,7 +87,8 @@ fn workdir(options: &Arguments) -> Result<String, ToolError> {
         true => Ok(path),
         false => Err(invalid(
             "workdir",
-            "has to be an absolute path such as /work, and not below /proc, /sys, /dev, /tmp, /run/gavel or /var/lib/gavel",
+            "has to be an absolute path such as /work, and not below /proc, /sys, /dev, /tmp, /run/gavel or
+  /var/lib/gavel",
         )),
     }
 }
@@ -105,7 +106,8 @@ fn env(options: &Arguments) -> Result<Vec<String>, ToolError> {
         let Some(value) = value.filter(|_| is_name) else {
             return Err(invalid(
                 "env",
-                "has to be an object of texts by name; a name has letters, digits and _, and does not begin with GAVEL_",
+                "has to be an object of texts by name; a name has letters, digits and _, and does not begin with
+  GAVEL_",
             ));
         };
         env.push(format!("{name}={value}"));

@@ -57,7 +57,7 @@ pub(super) fn tool() -> Tool {
             ),
             (
                 "signal",
-                nullable("string", "The signal that exitCode stands for, such as SIGKILL."),
+                nullable("string", "The signal that exitCode shows, such as SIGKILL."),
             ),
             (
                 "timedOut",

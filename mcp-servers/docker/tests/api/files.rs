@@ -153,7 +153,11 @@ async fn a_large_directory_is_read_in_flat_memory() {
     let server = world.server().await;
     let container = server.container().await;
     server
-        .run(&container, "mkdir a b; cd a; yes 0123456 | head -c 80000000 | split -b 40000 -a 4; cd ../b; head -c 200000000 /dev/zero >big; echo x >../z")
+        .run(
+            &container,
+            "mkdir a b; cd a; yes 0123456 | head -c 80000000 | split -b 40000 -a 4; cd ../b; head -c
+  200000000 /dev/zero >big; echo x >../z",
+        )
         .await;
     let before = server.peak_memory();
     let found = sources(&server, &container).await;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
@@ -24,7 +25,7 @@ pub(crate) const CANARY: &str = "canary";
 /// The settings of a server.
 pub(crate) struct World {
     pub(crate) environment: HashMap<&'static str, String>,
-    directory: TempDir,
+    directory: Arc<TempDir>,
 }
 
 /// The engine and the settings for it; `None` without root, and then the test is not run.
@@ -42,7 +43,7 @@ impl World {
                 // Other tests have containers too.
                 ("DOCKER_CONTAINERS", "1000".to_owned()),
             ]),
-            directory: tempfile::tempdir().expect("a temporary directory"),
+            directory: Arc::new(tempfile::tempdir().expect("a temporary directory")),
         }
     }
 
@@ -88,6 +89,7 @@ impl World {
             session: session.to_owned(),
             process,
             log,
+            _directory: self.directory.clone(),
         }
     }
 }
@@ -99,6 +101,7 @@ pub(crate) struct Server {
     pub(crate) session: String,
     pub(crate) process: u32,
     log: PathBuf,
+    _directory: Arc<TempDir>,
     output_schemas: HashMap<String, jsonschema::Validator>,
 }
 
