@@ -1,9 +1,8 @@
 # Runs one script, keeps the end of what it writes, and notes how it ended. A process of its own: it outlives the
 # attempt that started it.
 #
-# $1 key  $2 directory of the call  $3 limit in seconds  $4 working directory  $5 code of stop.sh  $6 umask of the
-# script
-# $7 bytes to keep of each stream
+# $1 key  $2 directory of the call  $3 limit in seconds  $4 working directory  $5 code of stop.sh
+# $6 umask of the script  $7 bytes to keep of each stream
 key=$1
 dir=$2
 keep=$7

@@ -155,8 +155,8 @@ async fn a_large_directory_is_read_in_flat_memory() {
     server
         .run(
             &container,
-            "mkdir a b; cd a; yes 0123456 | head -c 80000000 | split -b 40000 -a 4; cd ../b; head -c
-  200000000 /dev/zero >big; echo x >../z",
+            "mkdir a b; cd a; yes 0123456 | head -c 80000000 | split -b 40000 -a 4; cd ../b
+             head -c 200000000 /dev/zero >big; echo x >../z",
         )
         .await;
     let before = server.peak_memory();

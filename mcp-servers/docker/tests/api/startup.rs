@@ -66,8 +66,8 @@ async fn without_an_engine_the_server_starts_and_says_what_is_missing() {
             "{tool}"
         );
         // An earlier attempt may have done it.
-        let meta = json!({ "gavel/session_id": "s", "gavel/idempotency_key": "k", "gavel/first_attempt_at":
-  "2026-03-31T09:00:00Z" });
+        let mut meta = json!({ "gavel/session_id": "s", "gavel/idempotency_key": "k" });
+        meta["gavel/first_attempt_at"] = "2026-03-31T09:00:00Z".into();
         let again = server.try_call(tool, arguments, meta).await;
         assert!(again.is_err(), "{tool}: {again:?}");
     }
