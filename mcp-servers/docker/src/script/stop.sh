@@ -26,18 +26,40 @@ while [ ! -s "$dir/pid" ] && [ "$round" -lt 20 ]; do
 done
 pid=
 read -r pid <"$dir/pid"
+# Sets `mark` to whose a process is: gavel's own, this call's, another call's, or empty. Starts no process, and does not
+# need what separates the variables, which is lost in reading.
+mark_of() {
+  mark=
+  while read -r line || [ -n "$line" ]; do
+    case $line in
+      *GAVEL_SUPERVISOR=*) mark=gavel ;;
+      *GAVEL_CALL="$key"*) mark=own ;;
+      *GAVEL_CALL=*) mark=other ;;
+    esac
+    [ -z "$mark" ] || return 0
+  done <"/proc/$1/environ"
+}
+
+# Sets `now` in hundredths of a second since the start of the machine.
+look_at_clock() {
+  read -r now rest </proc/uptime
+  now=${now%.*}${now#*.}
+}
+
 # After a restart of the container the number may be that of another process.
-if [ -n "$pid" ] && grep -q "GAVEL_CALL=$key" "/proc/$pid/environ"; then
+mark=
+[ -z "$pid" ] || mark_of "$pid"
+if [ "$mark" = own ]; then
   kill -TERM -"$pid"
-  round=0
-  while kill -0 -"$pid" && [ "$round" -lt 20 ]; do
+  look_at_clock
+  until=$((now + 200))
+  while kill -0 -"$pid" && [ "$now" -lt "$until" ]; do
     pause 0.1
-    round=$((round + 1))
+    look_at_clock
   done
   kill -KILL -"$pid"
 fi
 
-# In hundredths of a second since the start of the machine.
 began=
 read -r began <"$dir/began"
 began=${began%.*}${began#*.}
@@ -57,20 +79,22 @@ look() {
     set -- ${line##*) }
     case $1 in Z | X) continue ;; esac
     [ -n "$began" ] && [ "${20}" -ge "$began" ] || continue
-    if grep -q "GAVEL_SUPERVISOR=" "/proc/$process/environ"; then continue; fi
-    if grep -q "GAVEL_CALL=$key" "/proc/$process/environ"; then
-      strays="$strays $process"
-    elif ! grep -q "GAVEL_CALL=" "/proc/$process/environ"; then
-      unknown="$unknown $process"
-      case "$before " in *" $process "*) strays="$strays $process" ;; esac
-    fi
+    mark_of "$process"
+    case $mark in
+      own) strays="$strays $process" ;;
+      '')
+        unknown="$unknown $process"
+        case "$before " in *" $process "*) strays="$strays $process" ;; esac
+        ;;
+    esac
   done
   before=$unknown
 }
 
 before=
-round=0
-while [ "$round" -lt 50 ]; do
+look_at_clock
+until=$((now + 500))
+while [ "$now" -lt "$until" ]; do
   look
   if [ -z "$strays" ] && [ -z "$unknown" ]; then
     echo stopped
@@ -78,7 +102,7 @@ while [ "$round" -lt 50 ]; do
   fi
   [ -z "$strays" ] || kill -KILL $strays
   pause 0.1
-  round=$((round + 1))
+  look_at_clock
 done
 # The server restarts the container, which nothing survives.
 echo left

@@ -69,7 +69,9 @@ async fn a_container_has_no_more_memory_and_processes_than_it_may() {
     let Some((_, world)) = world() else { return };
     let server = world.server().await;
     let container = server.container_with(json!({ "memoryMb": 64, "pids": 40 })).await;
-    let memory = server.run(&container, "tail -c 200000000 /dev/zero").await;
+    let memory = server
+        .run(&container, "head -c 200000000 /dev/zero | tail -c 150000000")
+        .await;
     assert_eq!(
         (&memory["exitCode"], &memory["signal"]),
         (&json!(137), &json!("SIGKILL"))
