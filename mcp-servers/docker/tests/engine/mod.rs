@@ -27,6 +27,12 @@ cgroup_manager = "cgroupfs"
 events_logger = "none"
 "#;
 
+/// Closes what this program was started with, such as the lock of a build: a container's processes would keep it open.
+const CLOSE: &str = r#"
+    for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done
+    exec "$0" "$@"
+"#;
+
 /// The engine's storage, and its first service.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -119,8 +125,9 @@ impl Service {
 }
 
 fn podman(directory: &Path) -> Command {
-    let mut command = Command::new("podman");
+    let mut command = Command::new("bash");
     command
+        .args(["-c", CLOSE, "podman"])
         .env("CONTAINERS_CONF", directory.join("containers.conf"))
         .env("CONTAINERS_STORAGE_CONF", directory.join("storage.conf"))
         .stdin(Stdio::null());
@@ -176,8 +183,8 @@ fn janitor(directory: &Path) -> Child {
         grep -o " $0/[^ ]*" /proc/mounts | sort -r | while read -r mount; do umount -l "$mount"; done
         rm -rf "$0"
     "#;
-    Command::new("sh")
-        .args(["-c", script])
+    Command::new("bash")
+        .args(["-c", CLOSE, "sh", "-c", script])
         .arg(directory)
         .env("CONTAINERS_CONF", directory.join("containers.conf"))
         .env("CONTAINERS_STORAGE_CONF", directory.join("storage.conf"))
