@@ -11,6 +11,7 @@ pub(crate) const ERROR_CLASS: &str = "gavel/error_class";
 const IDEMPOTENCY_KEY: &str = "gavel/idempotency_key";
 const FIRST_ATTEMPT: &str = "gavel/first_attempt_at";
 const ACCOUNT: &str = "gavel/account";
+const SESSION: &str = "gavel/session_id";
 const MAX_KEY_CHARS: usize = 255;
 
 /// The user that a trusted client names, if any.
@@ -43,6 +44,26 @@ pub fn idempotency_key(meta: &JsonObject) -> Result<Option<String>, ToolError> {
                 format!(
                     "`_meta[\"{IDEMPOTENCY_KEY}\"]` has to be a text of 1 to {MAX_KEY_CHARS} \
                      characters without control characters."
+                ),
+            )
+        })
+}
+
+/// The session of the call. What a session creates belongs to it alone.
+pub fn session(meta: &JsonObject) -> Result<Option<String>, ToolError> {
+    let Some(session) = meta.get(SESSION) else {
+        return Ok(None);
+    };
+    session
+        .as_str()
+        .filter(|id| !id.is_empty() && id.chars().count() <= MAX_KEY_CHARS && !id.chars().any(char::is_control))
+        .map(|id| Some(id.to_owned()))
+        .ok_or_else(|| {
+            ToolError::new(
+                Code::InvalidMeta,
+                format!(
+                    "`_meta[\"{SESSION}\"]` has to be a text of 1 to {MAX_KEY_CHARS} characters without control \
+                     characters."
                 ),
             )
         })
