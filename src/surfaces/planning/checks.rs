@@ -118,13 +118,20 @@ impl Planning {
         repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))
     }
 
-    /// The tools that a task may name: those of the agent that works on tasks.
+    /// The tools that a task may name: those of the agent that works on tasks that servers offer now. Its definition names
+    /// the tools of servers that an operator may leave out, too.
     pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, PlanningError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let worker = project.agents.get(TASK_WORKER);
         let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
         let is_agent = |name: &str| project.agents.contains_key(name);
-        Ok(worker.definition.server_tools(is_agent))
+        let tools = self.directory.offered(worker.definition.server_tools(is_agent)).await;
+        match tools.is_empty() {
+            true => Err(PlanningError::Unavailable(format!(
+                "no server offers a tool of the agent {TASK_WORKER}; `gavel doctor` shows the reason"
+            ))),
+            false => Ok(tools),
+        }
     }
 }
 
@@ -156,7 +163,10 @@ pub(super) fn prompt_error(pointer: &str, prompt: &str) -> Option<FieldError> {
 
 /// The errors of names that are not among the allowed ones, each with its place in the list at `pointer`.
 pub(super) fn values_error(pointer: &str, given: &[String], allowed: &[String]) -> impl Iterator<Item = FieldError> {
-    let unknown = given.iter().enumerate().filter(move |(_, name)| !allowed.contains(name));
+    let unknown = given
+        .iter()
+        .enumerate()
+        .filter(move |(_, name)| !allowed.contains(name));
     unknown.map(move |(at, name)| {
         let detail = format!("is {}; allowed: {}", quoted(name), allowed.join(", "));
         FieldError::new(format!("{pointer}/{at}"), detail)
