@@ -4,6 +4,7 @@ use super::Runs;
 use super::watch::entries;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
+use crate::engine::agent::Settings;
 use crate::engine::calls::{CallState, Calls};
 use crate::ports::runs::StoredRun;
 use crate::surfaces::StoreFailure;
@@ -62,6 +63,12 @@ impl Runs {
             }
         }
         Ok((state.origin.thread().copied(), calls.into_states()))
+    }
+
+    /// The settings of a run.
+    pub(in crate::surfaces) async fn settings(&self, run: RunId) -> Result<Settings, StoreFailure> {
+        let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
+        Ok(Settings::read(&stored.settings))
     }
 
     /// The stored run, if the caller may see it.
