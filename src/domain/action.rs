@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::address::Recipients;
-use super::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId};
+use super::ids::{ActionId, ApprovalId, GrantId, PlanningSessionId, RunId, ThreadId};
 use super::names::names;
 use super::policy;
 use super::text::visible;
@@ -143,6 +143,8 @@ pub struct Action {
     pub root: RunId,
     /// The thread of the outermost run.
     pub thread: Option<ThreadId>,
+    /// The planning session of the outermost run.
+    pub session: Option<PlanningSessionId>,
     /// The user on whose behalf it acts.
     pub user: String,
     /// The project of the agent.

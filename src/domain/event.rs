@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::agent_run::{AgentRun, StopReason};
 use super::decision::{ToolFailure, Usage};
 use super::ids::{ActionId, DecisionId, RunId};
+use super::journal::Phase;
 
 /// What happened: a JSON object with a `type`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -152,6 +153,21 @@ pub enum Event {
         /// Why it was not approved.
         #[schema(required = true)]
         reason: Option<String>,
+    },
+    /// A phase of a step begins.
+    Phase {
+        /// Which phase.
+        phase: Phase,
+    },
+    /// A person settled a call in doubt of a run that this one called.
+    OutcomeSettled {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
+        /// Did it have its effect?
+        happened: bool,
+        /// The person.
+        by: String,
     },
     /// The run waits for an approval, and continues when the approval is resolved.
     AwaitingConfirmation,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
 pub use self::decision::PolicyDecision;
 pub use self::result::{CallFailure, CallResult, WordsOf};
@@ -130,7 +131,7 @@ pub enum Cause {
 }
 
 /// A phase of a step by ReAct (REQUIREMENTS P-303).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The model says in text what to do next, and why.

@@ -248,6 +248,7 @@ fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
         }),
         missing: run.context.toolset.missing.clone(),
         bound: run.context.bound.clone(),
+        scope: run.context.scope.clone(),
         zone: run.context.zone,
         now_us: engine.clock.now_us(),
         ..Facts::new(tenant, user, run.record.decision.surface, Arc::clone(&engine.policy))

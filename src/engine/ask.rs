@@ -8,6 +8,8 @@ use tracing::Instrument;
 use super::ledger::{Call, Ledger};
 use super::limits::AtLimit;
 use super::run::{Engine, Run};
+use super::strategy::Strategy;
+use super::strategy::react::{self, Shortened};
 use super::{attempt, checks, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
@@ -56,8 +58,9 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
 pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     let outcome = {
         let ledger = Ledger::of(&run.record.journal);
-        let responses = responses(&ledger);
-        let contents = contents(&run.context.history, &run.record.journal, &responses);
+        let shortened = shortened(run);
+        let responses = responses(&ledger, &shortened);
+        let contents = contents(&run.context.history, &run.record.journal, &responses, &shortened);
         let request = ModelRequest {
             settings: &run.context.settings,
             system: &run.context.system,
@@ -145,13 +148,22 @@ async fn route(run: &Run, call: &FunctionCall) -> Target {
     }
 }
 
+/// How the history is shortened for the model, if it may be.
+fn shortened(run: &Run) -> Shortened {
+    match &run.context.strategy {
+        Strategy::React(work) => react::shortened(&run.record.journal, work.rules.context_tokens),
+        Strategy::Turns | Strategy::Opened(_) | Strategy::Steps(_) | Strategy::Plan(_) => Shortened::default(),
+    }
+}
+
 /// For every turn with calls, in order, the responses to its calls in the order of the calls.
-fn responses<'a>(ledger: &Ledger<'a>) -> Vec<Vec<FunctionResponse<'a>>> {
+fn responses<'a>(ledger: &Ledger<'a>, shortened: &'a Shortened) -> Vec<Vec<FunctionResponse<'a>>> {
     let response = |call: &Call<'a>| {
+        let whole = call.result()?.outcome.as_deref();
         Some(FunctionResponse {
             id: call.proposed.call.id.as_deref(),
             name: &call.proposed.call.name,
-            outcome: call.result()?.outcome.as_deref(),
+            outcome: shortened.results.get(&call.id()).map_or(whole, |short| Ok(short)),
         })
     };
     ledger
@@ -165,6 +177,7 @@ fn contents<'a>(
     history: &'a [(Speaker, String)],
     journal: &'a [Entry],
     responses: &'a [Vec<FunctionResponse<'a>>],
+    shortened: &'a Shortened,
 ) -> Vec<Content<'a>> {
     let mut contents = Vec::with_capacity(history.len() + 2 * responses.len() + 1);
     // Gemini rejects parts with empty text.
@@ -172,7 +185,17 @@ fn contents<'a>(
     contents.extend(said.map(|(speaker, text)| Content::Text(*speaker, text)));
     let mut responses = responses.iter();
     let mut notices: Vec<&str> = Vec::new();
-    for entry in journal {
+    let left_out = shortened.left_out.as_ref();
+    for (at, entry) in journal.iter().enumerate() {
+        if let Some((range, text)) = left_out.filter(|(range, _)| range.contains(&at)) {
+            if at == range.start {
+                contents.push(Content::Text(Speaker::User, text));
+            }
+            if matches!(entry, Entry::ModelTurn { calls, .. } if !calls.is_empty()) {
+                responses.next();
+            }
+            continue;
+        }
         match entry {
             Entry::User(text) => contents.push(Content::Text(Speaker::User, text)),
             Entry::ModelTurn { turn, calls } => {
@@ -195,6 +218,7 @@ fn contents<'a>(
             | Entry::Halted
             | Entry::Suspended
             | Entry::Recovered
+            | Entry::OutcomeSettled { .. }
             | Entry::Resumed { .. }
             | Entry::Decided { .. }
             | Entry::ApprovalResolved { .. }

@@ -48,12 +48,15 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         | Ending::TimeLimit
         | Ending::Stopped(_, None)
         | Ending::StepFailed(_)
+        | Ending::Task(..)
         | Ending::Unable(_)
         | Ending::Waiting(_)
         | Ending::TooLong(_)
         | Ending::DoomLoop(_)
         | Ending::InvalidOutput(..)
         | Ending::Suspended(_)
+        | Ending::Unsettled(_)
+        | Ending::Verdict(Verdict::Reflect(_))
         | Ending::Rejected(..)
         | Ending::Cancelled
         | Ending::Broken => ("none", None),
@@ -163,7 +166,11 @@ fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
         Ending::TimeLimit | Ending::Stopped(StopReason::TimeLimit | StopReason::Deadline, _) => Outcome::Deadline,
         Ending::TooLong(_) => Outcome::UserInput,
         // A run that cannot start lacks its tools or its model.
-        Ending::StepFailed(_) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => Outcome::ToolInvocation,
+        Ending::StepFailed(_)
+        | Ending::Task(..)
+        | Ending::Unable(_)
+        | Ending::Waiting(_)
+        | Ending::Stopped(..) => Outcome::ToolInvocation,
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {
             if calls.iter().any(|call| unrepaired(&call)) {
                 Outcome::ToolInvocation
@@ -174,7 +181,9 @@ fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
             }
         }
         // The chat surface never suspends a run; if it did, there would be no answer.
-        Ending::Suspended(_) | Ending::Broken => Outcome::Internal,
+        Ending::Suspended(_) | Ending::Unsettled(_) | Ending::Verdict(Verdict::Reflect(_)) | Ending::Broken => {
+            Outcome::Internal
+        }
     }
 }
 

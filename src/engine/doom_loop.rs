@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::journal::{Entry, Proposed};
+use crate::domain::journal::{Entry, Proposed, Target, Verdict};
 
 /// The third identical call in a row and those after it are not run.
 pub const REFUSED_FROM: u32 = 3;
@@ -20,7 +20,9 @@ pub(super) fn in_a_row(journal: &[Entry]) -> Vec<u32> {
     let earlier = journal[..turn]
         .iter()
         .rev()
-        .flat_map(|entry| entry.calls().iter().rev());
+        .flat_map(|entry| entry.calls().iter().rev())
+        // A reflection between two calls says nothing about them.
+        .filter(|call| !matches!(call.target, Target::Verdict(Ok(Verdict::Reflect(_)))));
     let calls = journal[turn].calls();
     let mut counts = Vec::with_capacity(calls.len());
     for (n, call) in calls.iter().enumerate() {

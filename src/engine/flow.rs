@@ -47,7 +47,7 @@ impl StepOutput {
         Arc::from(raw.unwrap_or_else(|error| unreachable!("it prints as JSON: {error}")))
     }
 
-    fn read(data: &RawValue) -> Self {
+    pub(in crate::engine) fn read(data: &RawValue) -> Self {
         serde_json::from_str(data.get()).unwrap_or_else(|_| Self {
             output: Value::from(data.get()),
             exits_loop: false,

@@ -93,6 +93,7 @@ impl<'a> Ledger<'a> {
                 | Entry::Halted
                 | Entry::Suspended
                 | Entry::Recovered
+                | Entry::OutcomeSettled { .. }
                 | Entry::Resumed { .. } => {}
             }
         }

@@ -9,7 +9,8 @@ use super::ledger::Ledger;
 use super::limits::{AtLimit, Limits};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Cause, Completion, Entry, FaultKind, ModelTurn, Proposed, Target, Verdict};
+use crate::domain::journal::{Cause, Completion, Entry, FaultKind, ModelTurn, Phase, Proposed, Target, Verdict};
+use crate::domain::plan::TaskReason;
 use crate::domain::tool::FailureCode;
 
 /// The next step of a run.
@@ -33,6 +34,14 @@ pub enum Next<'a> {
     Step(u32, u32),
     /// Everything is read: begin with the message that is made of it.
     Open,
+    /// Begin this phase of a step; true: once more, since the answer could not be used.
+    Phase(Phase, bool),
+    /// Answer this reflection: it is accepted, or why not.
+    Reflected(&'a Proposed, Result<(), (FailureCode, String)>),
+    /// Ask the model after this pause, since it was unavailable.
+    AskAfter(Duration),
+    /// Wait until a person has settled these calls in doubt, which other runs made.
+    AwaitSettlement(Vec<ActionId>),
     /// The run has ended.
     End(Ending),
 }
@@ -48,6 +57,8 @@ pub enum Ending {
     Flow(Completion),
     /// A step of its flow did not complete: the message.
     StepFailed(String),
+    /// Its task ended without reaching its goal: why, with details.
+    Task(TaskReason, String),
     /// It cannot run: the reason.
     Unable(String),
     /// It had started and cannot continue now: the reason.
@@ -70,6 +81,8 @@ pub enum Ending {
     InvalidOutput(u32, String),
     /// Calls wait for approvals.
     Suspended(Vec<ActionId>),
+    /// Calls in doubt of its steps wait for a person to settle them.
+    Unsettled(Vec<ActionId>),
     /// The user rejected this call, which ends the run. True: the run counts as failed.
     Rejected(bool, ActionId),
     /// The run was cancelled.

@@ -79,7 +79,12 @@ impl PlanningWork {
             | Ending::Responded(_)
             | Ending::Verdict(_)
             | Ending::Flow(_) => (SessionReason::PlanInvalid, detail("the model handed in no plan")),
-            Ending::Stopped(..) | Ending::Suspended(_) | Ending::Rejected(..) | Ending::Broken => {
+            Ending::Stopped(..)
+            | Ending::Task(..)
+            | Ending::Suspended(_)
+            | Ending::Unsettled(_)
+            | Ending::Rejected(..)
+            | Ending::Broken => {
                 (SessionReason::Internal, detail("the run failed"))
             }
         };

@@ -72,12 +72,21 @@ impl Projection {
                 }
             }
             Entry::Result { call, result } => self.result(*call, result),
+            Entry::Prompted {
+                cause: Cause::Phase { phase, .. },
+                ..
+            } => Event::Phase { phase: *phase },
             Entry::Prompted { text, cause, .. } => Event::Notice {
                 reason: match cause {
                     Cause::Limit { reason, .. } => Some(*reason),
-                    Cause::Resumed | Cause::OutputDue => None,
+                    Cause::Resumed | Cause::OutputDue | Cause::Phase { .. } => None,
                 },
                 text: text.clone(),
+            },
+            Entry::OutcomeSettled { call, happened, by } => Event::OutcomeSettled {
+                action_id: *call,
+                happened: *happened,
+                by: by.clone(),
             },
             Entry::Halted => Event::HandedOver,
             Entry::Suspended => Event::AwaitingConfirmation,

@@ -165,7 +165,7 @@ impl Record {
         let changes = |entry: &Entry| match entry {
             Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
             // A step of a flow has ended.
-            Entry::Result { .. } => strategy.flow().is_some(),
+            Entry::Result { .. } => strategy.has_steps(),
             _ => false,
         };
         if !self.journal.iter().skip(log.written).any(changes) {

@@ -11,6 +11,7 @@ use super::events::EventSink;
 use super::limits::Limits;
 use super::record::{Record, unfinished_calls};
 use super::strategy::Strategy;
+use super::strategy::plan::Scope;
 use super::toolset::Toolset;
 use crate::domain::definition::Approval;
 use crate::domain::journal::{Entry, Speaker};
@@ -60,6 +61,8 @@ pub struct Context {
     pub toolset: Arc<Toolset>,
     /// Arguments of tools that may have only this value, by name.
     pub bound: Option<Arc<BTreeMap<String, String>>>,
+    /// What the confirmed plan allows, if the run works on one.
+    pub scope: Option<Arc<Scope>>,
     /// Earlier messages of the conversation, oldest first.
     pub history: Vec<(Speaker, String)>,
     /// What decides what comes next.

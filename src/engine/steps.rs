@@ -1,16 +1,20 @@
 //! The loop: asks a run's strategy for the next step, and takes it.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde_json::json;
 
 use super::next::{Ending, Next};
 use super::run::{Engine, Run};
 use super::stop::Stop;
-use super::strategy::Strategy;
+use super::strategy::{Strategy, plan, react};
 use super::{act, ask, context, flow, memory, notices, opening, write};
 use crate::domain::agent_run::StopReason;
-use crate::domain::journal::{Entry, Proposed, Target};
+use crate::domain::canonical;
+use crate::domain::journal::{CallResult, Entry, Phase, Proposed, Target, Verdict};
 use crate::domain::tool::FailureCode;
 use crate::ports::records::RecordError;
 
@@ -144,6 +148,22 @@ impl Engine {
                     Ok(entry) => run.push(entry),
                     Err(why) => return Ok(Ending::TooLong(why)),
                 },
+                Next::Phase(phase, again) => begin_phase(run, (phase, again), elapsed),
+                Next::Reflected(call, answer) => {
+                    let entry = answered(call, answer);
+                    let changes = changes_plan(call);
+                    run.push(entry);
+                    if changes {
+                        // A new version of the plan is written with the reflection that makes it, before anything follows.
+                        write::flush(self, run, Vec::new()).await?;
+                    }
+                }
+                Next::AskAfter(pause) => {
+                    if paused(run, pause).await {
+                        ask::ask(self, run).await;
+                    }
+                }
+                Next::AwaitSettlement(calls) => return Ok(Ending::Unsettled(calls)),
                 Next::Open => match opened(run, self.clock.now_us()) {
                     Ok(entry) => run.push(entry),
                     Err(why) => return Ok(Ending::TooLong(why)),
@@ -166,7 +186,8 @@ fn step_entry(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
     let journal = &run.record.journal;
     match &run.context.strategy {
         Strategy::Opened(opening) => Ok(opening::step(opening, &run.context.toolset, journal, step)),
-        Strategy::Turns | Strategy::Steps(_) => flow::step(run.context.agent.as_ref(), journal, step, round),
+        Strategy::Plan(execution) => Ok(plan::step(execution, journal, step)),
+        Strategy::Turns | Strategy::Steps(_) | Strategy::React(_) => flow::step(run.context.agent.as_ref(), journal, step, round),
     }
 }
 
@@ -174,9 +195,49 @@ fn step_entry(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
 fn opened(run: &Run, now_us: i64) -> Result<Entry, String> {
     let words = match &run.context.strategy {
         Strategy::Opened(opening) => opening::message(opening, &run.record.journal)?,
-        Strategy::Turns | Strategy::Steps(_) => String::new(),
+        Strategy::Turns | Strategy::Steps(_) | Strategy::Plan(_) | Strategy::React(_) => String::new(),
     };
     Ok(Entry::User(context::message(&words, now_us, run.context.zone, &[])))
+}
+
+fn begin_phase(run: &mut Run, phase: (Phase, bool), elapsed: Duration) {
+    let context = &run.context;
+    if let Strategy::React(work) = &context.strategy {
+        let now = (&context.limits, elapsed);
+        let entry = react::prompt(phase, work, &run.record.journal, &context.toolset, now);
+        run.push(entry);
+    }
+}
+
+/// The answer to a reflection, as the model gets it.
+fn answered(call: &Proposed, answer: Result<(), (FailureCode, String)>) -> Entry {
+    match answer {
+        Ok(()) => Entry::Result {
+            call: call.id,
+            result: CallResult {
+                outcome: Ok(Arc::from(canonical::to_raw(&json!({"accepted": true})))),
+                sent: false,
+                duration_us: 0,
+            },
+        },
+        Err((code, message)) => Entry::failed(call.id, code, message),
+    }
+}
+
+fn changes_plan(call: &Proposed) -> bool {
+    matches!(&call.target, Target::Verdict(Ok(Verdict::Reflect(reflection))) if !reflection.plan_changes.is_empty())
+}
+
+/// Waits, until the pause has passed or the process is to stop. False: do not go on, but look again.
+async fn paused(run: &Run, pause: Duration) -> bool {
+    let Some(log) = run.record.log() else {
+        tokio::time::sleep(pause).await;
+        return true;
+    };
+    tokio::select! {
+        () = tokio::time::sleep(pause) => true,
+        () = log.halt.between_steps.cancelled() => false,
+    }
 }
 
 /// The result of a call that is not run.

@@ -1,8 +1,12 @@
 //! What decides what comes next in a run.
 
+pub mod plan;
+pub mod react;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::plan::{Execution, TaskWork};
 use super::attempt::{iterations, own};
 use super::limits::Limits;
 use super::next::{self, Next};
@@ -10,7 +14,9 @@ use super::opening::{self, Opening};
 use super::{derive, flow};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Flow;
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::Entry;
+use crate::ports::commit::Worked;
 
 /// What decides what comes next in a run.
 #[derive(Clone, Debug)]
@@ -21,6 +27,10 @@ pub enum Strategy {
     Opened(Arc<Opening>),
     /// The steps of a flow, each an agent's run of its own.
     Steps(Flow),
+    /// The tasks of a confirmed plan, each a run of its own.
+    Plan(Arc<Execution>),
+    /// The phases of the work on one task.
+    React(Arc<TaskWork>),
 }
 
 impl Strategy {
@@ -31,15 +41,17 @@ impl Strategy {
             Self::Turns => next::next(journal, limits, elapsed),
             Self::Opened(opening) => opening::next(journal, opening, limits, elapsed),
             Self::Steps(flow) => flow::next(journal, flow, limits, elapsed),
+            Self::Plan(execution) => plan::next(journal, execution, limits, elapsed),
+            Self::React(work) => react::next(journal, work, limits, elapsed),
         }
     }
 
-    /// The flow whose steps these are.
+    /// Are its calls steps, whose model calls and tokens count as its own?
     #[must_use]
-    pub fn flow(&self) -> Option<&Flow> {
+    pub const fn has_steps(&self) -> bool {
         match self {
-            Self::Turns | Self::Opened(_) => None,
-            Self::Steps(flow) => Some(flow),
+            Self::Steps(_) | Self::Plan(_) => true,
+            Self::Turns | Self::Opened(_) | Self::React(_) => false,
         }
     }
 
@@ -47,9 +59,19 @@ impl Strategy {
     #[must_use]
     pub fn total(&self, journal: &[Entry]) -> (u32, Usage) {
         let own = own(journal);
+        match self.has_steps() {
+            false => (iterations(own), derive::usage(own)),
+            true => flow::total(journal),
+        }
+    }
+
+    /// What the entries from `written` on change in the planning session that the run works for.
+    #[must_use]
+    pub fn worked(&self, journal: &[Entry], written: usize) -> Option<(PlanningSessionId, Worked)> {
         match self {
-            Self::Turns | Self::Opened(_) => (iterations(own), derive::usage(own)),
-            Self::Steps(_) => flow::total(journal),
+            Self::Turns | Self::Opened(_) | Self::Steps(_) => None,
+            Self::Plan(execution) => Some((execution.session, plan::worked(journal, written, execution)?)),
+            Self::React(work) => Some((work.session, react::worked(journal, written, work)?)),
         }
     }
 }

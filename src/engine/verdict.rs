@@ -13,6 +13,7 @@ use crate::domain::journal::{Completion, Verdict};
 use crate::domain::malformed;
 use crate::domain::model_schema::translate;
 use crate::domain::nesting;
+use crate::domain::reflection::{REFLECT, Reflection};
 use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::text::capped;
 use crate::ports::model::Declaration;
@@ -32,6 +33,8 @@ pub enum VerdictFunction {
     CompleteTask(Arc<OutputContract>),
     /// `exit_loop {<outputName>: …}`, or without an output schema `exit_loop {result}`.
     ExitLoop(Option<Arc<OutputContract>>),
+    /// `reflect {…}`: what a step of a task has shown. A task may name these tools.
+    Reflect(Arc<[String]>),
 }
 
 /// The output that an agent must return, with its declaration and its check.
@@ -162,6 +165,7 @@ impl VerdictFunction {
             Self::Refuse => "refuse",
             Self::CompleteTask(_) => COMPLETE_TASK,
             Self::ExitLoop(_) => EXIT_LOOP,
+            Self::Reflect(_) => REFLECT,
         }
     }
 
@@ -189,6 +193,16 @@ impl VerdictFunction {
                  Call it alone, never together with another function.",
                 r#"{"type":"object","properties":{"result":{"type":"string","minLength":1,"description":"The final result, whole."}},"required":["result"]}"#,
             ),
+            Self::Reflect(tools) => Declaration {
+                name: self.name().to_owned(),
+                description: "Say what the last step showed, and whether the task is complete. Call it alone, and only when \
+                              you are asked to reflect."
+                    .to_owned(),
+                parameters: {
+                    let schema = Reflection::schema(tools);
+                    canonical::to_raw(&translate(&schema, None).unwrap_or(schema))
+                },
+            },
             Self::RequestClarification => Declaration::own(
                 self.name(),
                 "Ask the person one question instead of acting, when it is not clear what they want. \
@@ -237,6 +251,13 @@ impl VerdictFunction {
                     output: Completion::Text(said(read.result, "result").map_err(Unread::Invalid)?),
                     exits_loop: true,
                 })
+            }
+            Self::Reflect(_) => {
+                if !nesting::within(args.get().as_bytes(), nesting::MAX_LEVELS) {
+                    let levels = nesting::MAX_LEVELS;
+                    return Err(Unread::Invalid(format!("the reflection nests deeper than {levels} levels")));
+                }
+                serde_json::from_str(args.get()).map(Verdict::Reflect).map_err(unfit)
             }
             Self::RequestClarification => {
                 let read: Clarification = serde_json::from_str(args.get()).map_err(unfit)?;

@@ -57,7 +57,9 @@ fn facts(run: &Run, intents: Vec<Intent>) -> Vec<Fact> {
     let called = record.ended().map(|(decision, calls)| Fact::Called(decision, calls));
     let outcomes = approvals::outcomes(record).into_iter().map(Fact::Outcome);
     let facts = spent.chain(intents.into_iter().map(Fact::Intended)).chain(called);
-    facts.chain(outcomes).chain(actions).chain(begun).collect()
+    let worked = run.context.strategy.worked(&record.journal, record.written());
+    let worked = worked.map(|(session, worked)| Fact::Worked(session, Box::new(worked)));
+    facts.chain(outcomes).chain(actions).chain(begun).chain(worked).collect()
 }
 
 fn stopped(committed: Committed) -> Result<(), Stop> {

@@ -257,6 +257,8 @@ pub enum Wait {
     Calls(Vec<ActionId>),
     /// A child run that waits itself.
     Child(RunId),
+    /// A person's settlement of all these in-doubt calls, or the end of the run's planning session.
+    Settlement(Vec<ActionId>),
 }
 
 /// The end of a run.

@@ -10,7 +10,7 @@ use super::BoxFuture;
 use super::claims::Claim;
 use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
+use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::plan::{Change, Plan};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 
@@ -24,7 +24,7 @@ pub trait PlanningSessions: Send + Sync {
         session: PlanningSessionId,
     ) -> BoxFuture<'a, Result<Option<StoredSession>, QueryError>>;
 
-    /// The session of a run that plans, if it is one.
+    /// The session that a run works for; `None` for the runs that it called.
     fn session_of(&self, run: RunId) -> BoxFuture<'_, Result<Option<PlanningSessionId>, QueryError>>;
 
     /// A page of sessions, newest first. Fields to filter by: `status`, `user_id`, `repo_url`, `created_at`,
@@ -46,6 +46,10 @@ pub trait PlanningSessions: Send + Sync {
     /// How many sessions of a user, and of all users, are not over.
     fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>>;
 
+    /// What an open session's run, and the runs that it called, wait for now, in the order of the calls: approvals, and
+    /// settlements of in-doubt actions.
+    fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>>;
+
     /// Writes a version that a person edited, if the session waits for its confirmation with the version before it.
     fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>>;
 
@@ -53,7 +57,8 @@ pub trait PlanningSessions: Send + Sync {
     fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>>;
 
     /// Ends the sessions whose deadline is not after `now_us`, and moves those on whose run has ended without doing so:
-    /// it was given up, or cancelled before a process took it. Handles at most `most` and returns how many.
+    /// it was given up, or cancelled before a process took it. A run that waits for a settlement continues once the
+    /// deadline has passed. Handles at most `most` and returns how many.
     fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
 }
 
@@ -64,6 +69,28 @@ pub struct OpenSessions {
     pub of_user: u32,
     /// Of all users of all tenants.
     pub of_all: u32,
+}
+
+/// Something that a session waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionWait {
+    /// What is missing.
+    pub kind: WaitKind,
+    /// The action.
+    pub action: ActionId,
+    /// The run of the action: that of a task, or the session's own.
+    pub run: RunId,
+    /// The tool.
+    pub tool: Arc<str>,
+}
+
+/// What an action of a session needs from a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// The resolution of this approval request.
+    Approval(ApprovalId),
+    /// A settlement: did it happen?
+    InDoubt,
 }
 
 /// A session as its row stores it. Times are microseconds since the epoch.

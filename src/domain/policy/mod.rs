@@ -249,8 +249,10 @@ pub enum DecidedBy {
     Grant(Arc<str>),
     /// The checks of addresses, texts and times, which no rule can override.
     Parameters,
-    /// The run's planning session, which is bound to one repository.
+    /// The run's planning session, which is bound to one repository, or its confirmation, which asks for an approval.
     Session,
+    /// The confirmed plan of the run's planning session.
+    Plan,
 }
 
 impl std::fmt::Display for DecidedBy {
@@ -263,6 +265,7 @@ impl std::fmt::Display for DecidedBy {
             Self::Grant(id) => write!(f, "grant {id}"),
             Self::Parameters => f.write_str("parameters"),
             Self::Session => f.write_str("session"),
+            Self::Plan => f.write_str("plan"),
         }
     }
 }

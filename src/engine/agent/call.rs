@@ -15,6 +15,7 @@ use crate::domain::canonical;
 use crate::domain::definition::{Definition, Flow};
 use crate::domain::ids::{ProjectId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
+use crate::domain::plan::TaskId;
 use crate::domain::tool::FailureCode;
 use crate::engine::attempt::current;
 use crate::engine::children::ChildRuns;
@@ -26,6 +27,7 @@ use crate::engine::record::{self, Record};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::stop::{CutStep, Stop};
 use crate::engine::strategy::Strategy;
+use crate::engine::strategy::plan::Progress;
 use crate::ports::BoxFuture;
 use crate::ports::commit::Spent;
 use crate::ports::records::OpenDecision;
@@ -128,7 +130,7 @@ impl Children {
     /// The flows to which the child run belongs as a step. A run that a model calls is no step: the parent counts its
     /// own model calls.
     fn flows(&self, record: &Record, log: &Log) -> Vec<Spent> {
-        if self.strategy.flow().is_none() {
+        if !self.strategy.has_steps() {
             return Vec::new();
         }
         let (steps, usage) = self.strategy.total(&record.journal);
@@ -249,7 +251,14 @@ impl Children {
         arguments: &Arc<RawValue>,
     ) -> (Arc<RawValue>, Settings) {
         let left = self.left(record);
-        if let Some(flow) = self.strategy.flow() {
+        if let Strategy::Plan(execution) = &self.strategy {
+            let progress = Progress::of(&record.journal, execution);
+            let step = Ledger::of(&record.journal).call(call.id).and_then(|call| call.step);
+            let task = TaskId::of(step.map_or(0, |(number, _)| number));
+            let work = progress.work(task, execution, left.tokens);
+            return (Arc::clone(arguments), self.settings.called(called, None, left).on_task(work));
+        }
+        if let Strategy::Steps(flow) = &self.strategy {
             let ledger = Ledger::of(&record.journal);
             let place = ledger.call(call.id).and_then(|call| call.step);
             let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
@@ -279,7 +288,7 @@ impl Children {
             .limits
             .time
             .map(|time| time.saturating_sub(record.elapsed(self.now())));
-        if self.strategy.flow().is_none() {
+        if !self.strategy.has_steps() {
             return Left {
                 time,
                 steps: None,

@@ -22,7 +22,8 @@ use crate::engine::next::Ending;
 use crate::engine::record::{self, Durability, Record};
 use crate::engine::run::Context;
 use crate::engine::stop::Stop;
-use crate::engine::strategy::Strategy;
+use crate::engine::strategy::plan::TaskWork;
+use crate::engine::strategy::{Strategy, react};
 use crate::engine::{approvals, derive, flow, write};
 use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
 use crate::ports::runs::{RunState, StoredRun};
@@ -82,7 +83,8 @@ impl Agents {
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
         let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
-        let is_of_session = stored.origin.session().is_some();
+        let task = task_work(stored, context);
+        let is_of_session = stored.origin.session().is_some() || task.is_some();
         if (stored.origin.thread().is_some() || is_of_session) && summary.status == RunStatus::Paused {
             // A run of a thread cannot be resumed: its user sends another message, within the limits of threads. Nor can
             // one of a planning session, which asks for another plan.
@@ -116,7 +118,7 @@ impl Agents {
         let mut in_doubt = self.calls_in_doubt(&record.journal).await?;
         // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
-        if strategy.flow().is_some() {
+        if strategy.has_steps() {
             (steps, usage) = strategy.total(&record.journal);
             // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
             if let Some(step) = self.unfinished_step(&record.journal).await? {
@@ -125,7 +127,14 @@ impl Agents {
                 in_doubt = step.in_doubt;
             }
         }
-        if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
+        if let Some(work) = &task {
+            // However it ends: the run that works through the plan reads what the task has come to. A call in doubt does
+            // not end it; the session is not complete before a person has settled the call.
+            let calls = in_doubt.iter().map(|call| call.action_id).collect();
+            let detail = summary.error_message.as_deref();
+            let outcome = react::outcome(&record.journal, work, ending, detail, calls);
+            summary.output = serde_json::value::to_raw_value(&outcome).ok().map(Arc::from);
+        } else if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
             summary.in_doubt(&in_doubt);
             decision.error_detail = summary.error_message.as_deref().map(Arc::from);
         }
@@ -238,10 +247,23 @@ impl Agents {
     }
 }
 
+/// The task that a run works on, if it is one of a plan.
+fn task_work(stored: &StoredRun, context: Option<&Context>) -> Option<Arc<TaskWork>> {
+    match context.map(|context| &context.strategy) {
+        Some(Strategy::React(work)) => Some(Arc::clone(work)),
+        Some(_) => None,
+        None => Settings::read(&stored.settings).task,
+    }
+}
+
 /// What the end of a run leads to in its planning session, if it works for one.
 fn planned(stored: &StoredRun, record: &Record, ending: &Ending, message: Option<&str>) -> Option<Fact> {
     let session = *stored.origin.session()?;
     let settings = Settings::read(&stored.settings);
+    if let Some(execution) = &settings.execution {
+        let worked = execution.ended(&record.journal, ending, message);
+        return Some(Fact::Worked(session, Box::new(worked)));
+    }
     let opening = settings.opening.as_deref();
     let planned = settings.planning.as_ref().map_or_else(
         // Its settings are of a later version, or damaged.

@@ -163,7 +163,7 @@ impl Agents {
             }
         } else if is_resumed(&journal) {
             journal.extend(settled(&journal, stored));
-            if parts.strategy.flow().is_none() {
+            if !parts.strategy.has_steps() {
                 journal.push(notices::resumed());
             }
         }

@@ -22,9 +22,10 @@ pub(super) fn outcome(
     name: &str,
     ended: Ended,
 ) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
-    match strategy.flow() {
-        Some(flow) => step_result(settings, flow, ended),
-        None => Ok(tool_result(settings, name, ended)),
+    match strategy {
+        Strategy::Steps(flow) => step_result(settings, flow, ended),
+        Strategy::Plan(_) => Ok(task_result(settings, ended)),
+        Strategy::Turns | Strategy::Opened(_) | Strategy::React(_) => Ok(tool_result(settings, name, ended)),
     }
 }
 
@@ -36,6 +37,21 @@ fn tool_result(settings: &Settings, name: &str, ended: Ended) -> Result<Arc<RawV
         return Ok(Arc::from(canonical::to_raw(&json!({"output": output}))));
     }
     Err(failure(settings, name, &ended))
+}
+
+/// The result that the work on a plan records of a task. However its run ended, its outcome says what the task has come
+/// to.
+fn task_result(settings: &Settings, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
+    match &ended.output {
+        Some(_) => Ok(StepOutput {
+            output: ended.structured(),
+            exits_loop: false,
+            steps: ended.steps,
+            usage: ended.usage,
+        }
+        .to_raw()),
+        None => Err(failure(settings, "its run", &ended)),
+    }
 }
 
 /// The result that a flow records of a step. A step that was cut short stays open, so that it can be resumed.

@@ -20,6 +20,7 @@ use crate::engine::record::{Durability, Record};
 use crate::engine::run::{Context, Run};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::strategy::Strategy;
+use crate::engine::strategy::plan::CLEANUP_TOOL;
 use crate::engine::toolset::{Toolset, clash};
 use crate::engine::verdict::VerdictFunction;
 use crate::ports::model::Declaration;
@@ -89,11 +90,20 @@ pub(super) async fn parts(
     let output_due = contract.is_some();
     let strategy = settings.strategy(&definition);
     let mut verdicts = Vec::new();
-    if settings.in_loop && strategy.flow().is_none() {
+    if settings.in_loop && !strategy.has_steps() {
         verdicts.push(VerdictFunction::ExitLoop(contract.clone()));
     }
     verdicts.extend(contract.map(VerdictFunction::CompleteTask));
-    let toolset = if strategy.flow().is_some() {
+    // The agent's grant names the tools of servers that need not be there: what a plan can name was looked at then.
+    let mut tolerate_missing_tools = tolerate_missing_tools;
+    if let Strategy::React(work) = &strategy {
+        verdicts.push(VerdictFunction::Reflect(work.tools.as_slice().into()));
+        tolerate_missing_tools = true;
+    }
+    let toolset = if let Strategy::Plan(_) = &strategy {
+        let catalog = agents.engine.tools.catalog();
+        Arc::new(Toolset::build(&catalog, &[CLEANUP_TOOL.to_owned()], &[]))
+    } else if strategy.has_steps() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
         let generation = agents.engine.tools.catalog().generation;
@@ -220,6 +230,7 @@ impl Parts {
                 zone: self.settings.zone,
                 toolset: self.toolset,
                 bound: self.settings.bound.clone(),
+                scope: self.settings.scope.clone(),
                 history: Vec::new(),
                 strategy: self.strategy.clone(),
                 limits,

@@ -18,6 +18,7 @@ use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, T
 use crate::engine::opening::Opening;
 use crate::engine::planning::PlanningWork;
 use crate::engine::strategy::Strategy;
+use crate::engine::strategy::plan::{Execution, Scope, TaskWork};
 
 /// The settings of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +68,15 @@ pub struct Settings {
     /// What the run does for a planning session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planning: Option<Arc<PlanningWork>>,
+    /// The confirmed plan that the run works through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution: Option<Arc<Execution>>,
+    /// The task that the run works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<Arc<TaskWork>>,
+    /// What the confirmed plan allows: also in child runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Arc<Scope>>,
     /// The user's answers about in-doubt calls, for a run that resumes after them: did the call happen?
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settled: BTreeMap<ActionId, bool>,
@@ -174,6 +184,9 @@ impl Settings {
             bound: self.bound.clone(),
             opening: None,
             planning: None,
+            execution: None,
+            task: None,
+            scope: self.scope.clone(),
             settled: BTreeMap::new(),
         }
     }
@@ -224,11 +237,29 @@ impl Settings {
         }
     }
 
+    /// For the run that works on a task: nothing but the deadline and the task's own rules limits it.
+    #[must_use]
+    pub fn on_task(self, task: TaskWork) -> Self {
+        Self {
+            steps: None,
+            time_us: None,
+            tokens: None,
+            task: Some(Arc::new(task)),
+            ..self
+        }
+    }
+
     /// What decides what comes next: the definition's flow, unless the run asks a model itself.
     #[must_use]
     pub fn strategy(&self, definition: &Definition) -> Strategy {
         if let Some(opening) = &self.opening {
             return Strategy::Opened(Arc::clone(opening));
+        }
+        if let Some(execution) = &self.execution {
+            return Strategy::Plan(Arc::clone(execution));
+        }
+        if let Some(task) = &self.task {
+            return Strategy::React(Arc::clone(task));
         }
         match (&definition.flow, &self.round) {
             (Flow::Single, _) | (_, Some(_)) => Strategy::Turns,

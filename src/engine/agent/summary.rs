@@ -16,6 +16,7 @@ use crate::engine::limits::Limits;
 use crate::engine::next::{Ending, soft_stop};
 use crate::engine::record::Record;
 use crate::engine::strategy::Strategy;
+use crate::engine::strategy::plan::Progress;
 use crate::engine::{approvals, derive, doom_loop, flow};
 use crate::ports::runs::StoredRun;
 
@@ -114,7 +115,7 @@ pub(super) fn summarize(
             summary.summary = so_far();
             summary.error_message = Some(why.clone());
         }
-        Ending::StepFailed(why) | Ending::Unable(why) => {
+        Ending::StepFailed(why) | Ending::Unable(why) | Ending::Task(_, why) => {
             summary.summary = so_far();
             summary.error_message = Some(why.clone());
         }
@@ -148,8 +149,8 @@ pub(super) fn summarize(
             summary.status = RunStatus::Cancelled;
             summary.summary = with_words_under_way(record, so_far());
         }
-        // A suspended run has not ended.
-        Ending::Suspended(_) | Ending::Broken => {
+        // A suspended run has not ended, and a reflection alone ends none.
+        Ending::Suspended(_) | Ending::Unsettled(_) | Ending::Broken | Ending::Verdict(Verdict::Reflect(_)) => {
             summary.summary = so_far();
             summary.error_message = Some(Text::Broken.with(&[]));
         }
@@ -223,7 +224,11 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
 fn progress(record: &Record, strategy: &Strategy) -> Option<String> {
     match strategy {
         Strategy::Steps(_) => flow::last_output(&record.journal),
-        Strategy::Turns | Strategy::Opened(_) => last_words(&record.journal),
+        Strategy::Plan(execution) => {
+            let progress = Progress::of(&record.journal, execution);
+            (!progress.reports.is_empty()).then(|| progress.summary())
+        }
+        Strategy::Turns | Strategy::Opened(_) | Strategy::React(_) => last_words(&record.journal),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn task(
     let Some(prompt) = definition
         .prompt
         .as_ref()
-        .filter(|_| matches!(strategy, Strategy::Turns))
+        .filter(|_| matches!(strategy, Strategy::Turns | Strategy::React(_)))
     else {
         return Ok(None);
     };

@@ -2,7 +2,8 @@
 //!
 //! A deny wins. Otherwise approval is required if the tool's setting, the agent's definition or a rule asks for it. It
 //! is also required for side effects, unless a rule or the tool's setting allows the call; the tool's setting cannot
-//! where the surface demands that approval. A grant for exactly these recipients replaces the approval. A rule
+//! where the surface demands that approval. The confirmed plan of a planning session allows like a rule what it
+//! names. A grant for exactly these recipients replaces the approval. A rule
 //! that cannot be evaluated denies, whatever its effect. If the recipients are uncertain, a rule about recipients does
 //! not allow the call, and a stricter one requires approval.
 
@@ -31,6 +32,8 @@ pub(super) struct Question<'a> {
     pub(super) policy: &'a Policy,
     /// The grants that may cover the call.
     pub(super) grants: &'a [Grant],
+    /// What the confirmed plan says about the call, if the run works on one.
+    pub(super) plan: Option<&'a InPlan>,
 }
 
 /// The answer of one check.
@@ -57,10 +60,22 @@ pub struct Answer {
     pub checks: Vec<Check>,
 }
 
+/// What the confirmed plan says about a call with side effects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum InPlan {
+    /// The person who confirmed the plan asks for an approval of every call of this tool.
+    Asks,
+    /// The plan allows it.
+    Within,
+    /// It does not: why.
+    Outside(String),
+}
+
 /// Asks all checks.
 pub(super) fn answer(question: &Question<'_>) -> Answer {
     let mut checks = Vec::new();
     defaults(question, &mut checks);
+    plan(question, &mut checks);
     rules(question, &mut checks);
     grants(question, &mut checks);
     combine(checks)
@@ -93,10 +108,32 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
         Approval::SideEffects if question.side_effect && question.tool != Some(ApprovalDefault::Required) => says(
             DecidedBy::SideEffects,
             Effect::RequireApproval,
-            format!("{tool:?} has side effects and requires approval"),
+            match question.plan {
+                Some(InPlan::Outside(why)) => format!("{tool:?} has side effects, and the confirmed plan does not allow it: {why}"),
+                _ => format!("{tool:?} has side effects and requires approval"),
+            },
         ),
         Approval::SideEffects | Approval::Never => {}
     }
+}
+
+/// The confirmed plan: an approval of what it names, as strong as a rule, and no stronger than a tool's own setting.
+fn plan(question: &Question<'_>, checks: &mut Vec<Check>) {
+    let tool = question.facts.tool;
+    let (by, says, reason) = match question.plan {
+        Some(InPlan::Asks) => (
+            DecidedBy::Session,
+            Effect::RequireApproval,
+            format!("the confirmation of the plan asks for an approval of every call of {tool:?}"),
+        ),
+        Some(InPlan::Within) => (
+            DecidedBy::Plan,
+            Effect::Allow,
+            format!("{tool:?} is a tool of the confirmed plan, within its repository"),
+        ),
+        Some(InPlan::Outside(_)) | None => return,
+    };
+    checks.push(Check { by, says, reason });
 }
 
 fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
@@ -138,7 +175,7 @@ fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
 
 fn combine(checks: Vec<Check>) -> Answer {
     let of = |says: Effect| checks.iter().filter(move |check| check.says == says);
-    let permits = |check: &&Check| matches!(check.by, DecidedBy::Rule(_) | DecidedBy::Tool);
+    let permits = |check: &&Check| matches!(check.by, DecidedBy::Rule(_) | DecidedBy::Tool | DecidedBy::Plan);
     let is_grant = |check: &&Check| matches!(check.by, DecidedBy::Grant(_));
     let allowing = of(Effect::Allow).find(permits);
     let denies: Vec<_> = of(Effect::Deny).collect();

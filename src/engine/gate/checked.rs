@@ -1,9 +1,11 @@
 //! Checks one call, before an approval counts: its arguments, and what the policy answers.
 
+use std::collections::BTreeSet;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::answer::{Answer, Question, answer};
+use super::answer::{Answer, InPlan, Question, answer};
 use super::arguments::{self, Findings};
 use super::{Attempt, Facts};
 use crate::domain::definition::Approval;
@@ -77,7 +79,9 @@ pub(super) fn tool_call(
         CheckError::TooCostly => Unread::TooCostly,
         error @ CheckError::Invalid(_) => invalid(error.to_string()).into(),
     })?;
-    if let Some(message) = out_of_bounds(&arguments, facts) {
+    let outside = out_of_bounds(&arguments, facts);
+    let plan = in_plan(tool, &arguments, facts, outside.as_deref());
+    if let Some(message) = outside.filter(|_| plan.is_none()) {
         let refused = refused(FailureCode::Denied, message);
         let by = Some(DecidedBy::Session);
         return Err(Refused { by, ..refused }.into());
@@ -109,6 +113,7 @@ pub(super) fn tool_call(
         floor: facts.floor,
         policy: &facts.policy,
         grants: if findings.ungrantable { &[] } else { &facts.grants },
+        plan: plan.as_ref(),
     });
     // If no approval can be requested, the call is denied without warnings.
     if answer.effect == Effect::RequireApproval && facts.can_wait {
@@ -131,6 +136,31 @@ fn out_of_bounds(arguments: &Value, facts: &Facts) -> Option<String> {
         let fits = given.as_str().is_some_and(|given| given.eq_ignore_ascii_case(only));
         (!fits).then(|| format!("{name} is {given}; this run may use only {only:?}"))
     })
+}
+
+/// What the confirmed plan says about a call with side effects. `outside`: why its arguments leave the session's
+/// repository. A call that only reads cannot leave it at all.
+fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>) -> Option<InPlan> {
+    let scope = facts.scope.as_ref().filter(|_| tool.side_effect)?;
+    let names = |tools: &BTreeSet<String>| tools.iter().any(|name| tool.is_called(name));
+    if names(&scope.ask_for) {
+        return Some(InPlan::Asks);
+    }
+    if !names(&scope.tools) {
+        let why = "no task of the confirmed plan names this tool".to_owned();
+        return Some(InPlan::Outside(why));
+    }
+    if let Some(why) = outside {
+        return Some(InPlan::Outside(why.to_owned()));
+    }
+    let prefix = &scope.branch_prefix;
+    // OWNER:BRANCH is a branch of another repository.
+    match arguments.get("head").and_then(Value::as_str) {
+        Some(head) if !head.starts_with(prefix.as_str()) => {
+            Some(InPlan::Outside(format!("head is {head:?}; branches begin with {prefix:?}")))
+        }
+        _ => Some(InPlan::Within),
+    }
 }
 
 /// Checks a call of another agent: grant, depth, inputs, and the rules that name it. The called agent's own calls are
@@ -172,6 +202,7 @@ pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<
         floor: Approval::Never,
         policy: &facts.policy,
         grants: &[],
+        plan: None,
     });
     Ok(Checked {
         arguments,

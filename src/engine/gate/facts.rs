@@ -9,6 +9,7 @@ use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{Grant, Policy};
 use crate::engine::snapshot::DefinitionSnapshot;
+use crate::engine::strategy::plan::Scope;
 use crate::engine::toolset::Missing;
 
 /// What is known about a run when its calls are decided.
@@ -40,6 +41,8 @@ pub struct Facts {
     pub missing: Vec<Missing>,
     /// Arguments of tools that may have only this value, by name; case is ignored. No answer of the policy widens them.
     pub bound: Option<Arc<BTreeMap<String, String>>>,
+    /// What the confirmed plan allows, if the run works on one.
+    pub scope: Option<Arc<Scope>>,
     /// The user's time zone, if it is known: approvers are shown times with other offsets in this zone.
     pub zone: Option<Tz>,
     /// Now, microseconds since the epoch.
@@ -64,6 +67,7 @@ impl Facts {
             delegates: None,
             missing: Vec::new(),
             bound: None,
+            scope: None,
             zone: None,
             now_us: 0,
         }

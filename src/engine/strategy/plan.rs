@@ -3,13 +3,32 @@
 //! Every step is a run of its own, which works on one task ([`react`](super::react)). The plan as it stands is read from
 //! the journal: the confirmed plan, and the outcome of every step, which holds the plan as that task left it.
 
+mod progress;
+mod task;
+
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::progress::Progress;
+pub(in crate::engine) use self::task::step;
+use super::super::flow;
+use super::super::ledger::Ledger;
+use super::super::limits::Limits;
+use super::super::next::{Ending, Next};
+use crate::domain::agent_run::StopReason;
 use crate::domain::ids::{ActionId, PlanningSessionId};
+use crate::domain::journal::{Completion, Entry, Target};
 use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
+use crate::ports::commit::Worked;
+
+/// The tool with which code removes what the tasks left behind, at the end of every session.
+pub const CLEANUP_TOOL: &str = "cleanupGroupContainers";
+/// The number of that step; tasks count from 1.
+pub const CLEANUP_STEP: u32 = 0;
+/// The most changes of a plan while it is worked through.
+pub const MOST_CHANGES: u32 = 20;
 
 /// What a run that works through a plan is given. Stored with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,3 +133,67 @@ pub struct Scope {
     pub ask_for: BTreeSet<String>,
 }
 
+
+/// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.
+pub(super) fn next<'a>(journal: &'a [Entry], execution: &Execution, limits: &Limits, elapsed: Duration) -> Next<'a> {
+    let past_deadline = limits.is_past_deadline(elapsed);
+    let ledger = Ledger::of(journal);
+    let mut tasks = ledger.calls().rev().filter(|call| is_task(&call.proposed.target));
+    if let Some(call) = tasks.next()
+        && call.result().is_none()
+    {
+        return flow::unfinished_step(call, past_deadline);
+    }
+    let progress = Progress::of(journal, execution);
+    if let Some(task) = progress.plan.failed() {
+        return Next::End(Ending::StepFailed(failure(task)));
+    }
+    let Some(task) = progress.plan.next_task() else {
+        let unsettled: Vec<_> = progress.in_doubt.iter().copied().collect();
+        return match (unsettled.is_empty(), past_deadline) {
+            (true, _) => Next::End(Ending::Flow(Completion::Text(progress.summary()))),
+            (false, true) => Next::End(Ending::PAST_DEADLINE),
+            (false, false) => Next::AwaitSettlement(unsettled),
+        };
+    };
+    let (_, tokens) = flow::spent(journal, &super::super::stop::CutStep::default());
+    let reached = [
+        (past_deadline, StopReason::Deadline),
+        (progress.steps >= execution.rules.steps, StopReason::StepLimit),
+        (
+            execution.rules.tokens.is_some_and(|most| tokens >= most),
+            StopReason::TokenLimit,
+        ),
+    ];
+    match reached.into_iter().find(|(reached, _)| *reached) {
+        Some((_, reason)) => Next::End(Ending::Stopped(reason, None)),
+        None => Next::Step(task.id.number(), 1),
+    }
+}
+
+fn is_task(target: &Target) -> bool {
+    matches!(target, Target::Agent(_))
+}
+
+/// Why a session fails with this task.
+fn failure(task: &crate::domain::plan::Task) -> String {
+    let why = task.status_reason.as_ref().map_or_else(String::new, |reason| {
+        format!(" ({}): {}", reason.code.as_str(), reason.detail)
+    });
+    format!("the task {} {:?} failed{why}", task.id, task.title)
+}
+
+/// What the entries from `written` on change in the session: a task has begun or ended.
+pub(super) fn worked(journal: &[Entry], written: usize, execution: &Execution) -> Option<Worked> {
+    let ledger = Ledger::of(journal);
+    let of_task = |id: &ActionId| ledger.call(*id).is_some_and(|call| is_task(&call.proposed.target));
+    let changes = |entry: &Entry| match entry {
+        Entry::Started { call, .. } | Entry::Result { call, .. } => of_task(call),
+        _ => false,
+    };
+    journal.iter().skip(written).any(changes).then(|| Worked {
+        plan: Progress::of(journal, execution).plan,
+        changed: None,
+        ended: None,
+    })
+}

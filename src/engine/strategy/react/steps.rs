@@ -4,10 +4,17 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::super::super::ledger::{Call, Ledger};
+use super::super::super::record;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, Entry};
+use crate::domain::journal::{CallFailure, Cause, Entry, Phase, Target, Verdict};
 use crate::domain::reflection::Reflection;
+use crate::domain::text;
+use crate::domain::tool::FailureCode;
+
+/// The most bytes of a reason.
+const REASON: usize = 4 * 1024;
 
 /// One step of a task.
 #[derive(Clone, Debug)]
@@ -39,13 +46,86 @@ pub struct StepAction {
     pub started_us: Option<i64>,
     /// How long it took, in microseconds.
     pub duration_us: Option<i64>,
-    /// What allowed it, or asked for an approval; empty if nothing was required.
-    pub decided_by: Vec<String>,
+    /// What allowed it, or asked for an approval; `None` if nothing was required.
+    pub decided_by: Option<Arc<str>>,
 }
 
 /// The steps of a task's run, in order.
 #[must_use]
 pub fn steps(journal: &[Entry]) -> Vec<StepState> {
-    let _ = journal;
-    Vec::new()
+    let ledger = Ledger::of(journal);
+    let mut steps: Vec<StepState> = Vec::new();
+    let mut phase = None;
+    for entry in journal {
+        match entry {
+            Entry::Prompted {
+                cause: Cause::Phase { phase: now, again, .. },
+                ..
+            } => {
+                phase = Some(*now);
+                if *now == Phase::Reason && !again {
+                    steps.push(StepState {
+                        n: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
+                        reason: None,
+                        action: None,
+                        reflection: None,
+                    });
+                }
+            }
+            Entry::ModelTurn { turn, calls } => {
+                let Some(step) = steps.last_mut() else { continue };
+                match phase {
+                    Some(Phase::Reason) => {
+                        let words = turn.text();
+                        step.reason = Some(text::prefix(&words, REASON).to_owned());
+                    }
+                    Some(Phase::Act) => {
+                        let first = calls.first().filter(|call| !matches!(call.target, Target::Verdict(_)));
+                        let call = first.and_then(|call| ledger.call(call.id));
+                        step.action = step.action.take().or(call.map(action));
+                    }
+                    Some(Phase::Reflect) => {
+                        let accepted = calls.iter().find_map(|call| match &call.target {
+                            Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
+                                ledger.call(call.id)?.succeeded().then(|| reflection.clone())
+                            }
+                            _ => None,
+                        });
+                        step.reflection = accepted.or(step.reflection.take());
+                    }
+                    None => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    steps
+}
+
+fn action(call: &Call<'_>) -> StepAction {
+    let result = call.result();
+    StepAction {
+        id: call.id(),
+        tool: call.name(),
+        arguments: record::arguments(call),
+        status: status(call),
+        observation: result.map(|result| result.outcome.clone()),
+        started_us: call.first_started_us(),
+        duration_us: result.filter(|_| call.was_started()).map(|result| result.duration_us),
+        decided_by: call.policy().and_then(|policy| policy.by),
+    }
+}
+
+fn status(call: &Call<'_>) -> ActionStatus {
+    match (call.result().map(|result| &result.outcome), call.failure_code()) {
+        (Some(Ok(_)), _) => ActionStatus::Completed,
+        (Some(Err(_)), Some(FailureCode::InDoubt)) => ActionStatus::InDoubt,
+        (Some(Err(_)), Some(FailureCode::Rejected)) => ActionStatus::Rejected,
+        (Some(Err(_)), Some(FailureCode::Expired)) => ActionStatus::Expired,
+        (Some(Err(_)), _) => ActionStatus::Failed,
+        (None, _) if call.was_started() => ActionStatus::Executing,
+        (None, _) if call.was_approved() == Some(true) => ActionStatus::Approved,
+        (None, _) if call.awaits_approval() => ActionStatus::AwaitingConfirmation,
+        (None, _) => ActionStatus::Planned,
+    }
 }

@@ -1,0 +1,128 @@
+//! How a session ends with the run that works through its plan.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{CLEANUP_TOOL, Execution, Progress};
+use crate::domain::agent_run::StopReason;
+use crate::domain::journal::{Entry, FaultKind, Target};
+use crate::domain::plan::{Plan, TaskReason, TaskStatus};
+use crate::domain::planning_session::{SessionReason, SessionStatus};
+use crate::engine::ledger::{Call, Ledger};
+use crate::engine::next::Ending;
+use crate::ports::commit::{SessionEnd, Worked};
+use crate::ports::planning::Cleanup;
+
+impl Execution {
+    /// What the end of the run leads to. `message`: the run's own error, if it has one.
+    #[must_use]
+    pub fn ended(&self, journal: &[Entry], ending: &Ending, message: Option<&str>) -> Worked {
+        let mut progress = Progress::of(journal, self);
+        let (status, reason) = match ending {
+            Ending::Flow(_) => (SessionStatus::Completed, None),
+            Ending::Stopped(StopReason::Deadline, _) => (
+                SessionStatus::DeadlineExceeded,
+                Some((
+                    SessionReason::Deadline,
+                    "The deadline passed before every task was done.".into(),
+                )),
+            ),
+            Ending::Cancelled => (
+                SessionStatus::Cancelled,
+                Some((SessionReason::Cancelled, "The run of the session was cancelled.".into())),
+            ),
+            other => {
+                let detail: Arc<str> = message.unwrap_or("the run failed").into();
+                (SessionStatus::Failed, Some((reason(other, &progress.plan), detail)))
+            }
+        };
+        cut(&mut progress.plan, status);
+        Worked {
+            plan: progress.plan,
+            changed: None,
+            ended: Some(SessionEnd {
+                status,
+                reason,
+                cleanup: cleanup(journal),
+            }),
+        }
+    }
+}
+
+/// Why a session fails. A task that failed for a reason of the session's own has it too.
+fn reason(ending: &Ending, plan: &Plan) -> SessionReason {
+    let of_task = plan
+        .failed()
+        .and_then(|task| task.status_reason.as_ref())
+        .map(|reason| reason.code);
+    match (ending, of_task) {
+        (Ending::StepFailed(_), Some(TaskReason::ModelUnavailable)) => SessionReason::ModelUnavailable,
+        (Ending::StepFailed(_), Some(TaskReason::ModelBlocked)) => SessionReason::ModelBlocked,
+        (Ending::StepFailed(_), Some(TaskReason::ToolsUnavailable)) => SessionReason::ToolsUnavailable,
+        (Ending::StepFailed(_), Some(TaskReason::TokenLimit)) => SessionReason::TokenLimit,
+        (Ending::StepFailed(_), Some(TaskReason::Internal)) => SessionReason::Internal,
+        (Ending::StepFailed(_), _) => SessionReason::TaskFailed,
+        (Ending::Stopped(StopReason::StepLimit, _) | Ending::LoopLimit, _) => SessionReason::StepLimit,
+        (Ending::Stopped(StopReason::TokenLimit, _), _) => SessionReason::TokenLimit,
+        (Ending::Unable(_) | Ending::Waiting(_), _) => SessionReason::ToolsUnavailable,
+        (Ending::Fault(FaultKind::Blocked), _) => SessionReason::ModelBlocked,
+        _ => SessionReason::Internal,
+    }
+}
+
+/// A session that has ended has no task in progress.
+fn cut(plan: &mut Plan, status: SessionStatus) {
+    let (reason, detail) = match status {
+        SessionStatus::DeadlineExceeded => (TaskReason::Deadline, "the deadline passed during this task"),
+        SessionStatus::Cancelled => (TaskReason::Cancelled, "the session was cancelled during this task"),
+        _ => (TaskReason::Internal, "the session ended during this task"),
+    };
+    let at_work = plan
+        .tasks
+        .iter_mut()
+        .filter(|task| task.status == TaskStatus::InProgress);
+    at_work.for_each(|task| task.fail(reason, detail));
+}
+
+/// What the cleanup did; `None` if there was none.
+fn cleanup(journal: &[Entry]) -> Option<Cleanup> {
+    let ledger = Ledger::of(journal);
+    let call = ledger.calls().rev().find(|call| is_cleanup(call))?;
+    Some(match call.result().map(|result| &result.outcome) {
+        Some(Ok(data)) => {
+            let data: Value = serde_json::from_str(data.get()).unwrap_or_default();
+            let names = |field: &str| {
+                let names = data.get(field).and_then(Value::as_array).into_iter().flatten();
+                names.map(name).collect()
+            };
+            Cleanup {
+                removed: names("removed"),
+                left: names("left"),
+            }
+        }
+        Some(Err(failure)) => left(&failure.for_callers()),
+        None => left("it was not done"),
+    })
+}
+
+fn name(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn left(why: &str) -> Cleanup {
+    Cleanup {
+        removed: Vec::new(),
+        left: vec![format!("unknown: {why}")],
+    }
+}
+
+/// Is it the cleanup at the end?
+pub(super) fn is_cleanup(call: &Call<'_>) -> bool {
+    let is_tool = match &call.proposed.target {
+        Target::Tool(tool) => &*tool.name == CLEANUP_TOOL,
+        Target::Unresolved(tool) => &*tool.name == CLEANUP_TOOL,
+        Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+    };
+    is_tool && call.step.is_some()
+}
