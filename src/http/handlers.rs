@@ -78,7 +78,7 @@ handlers! {
         CancelPlanning => planning::change::cancel;
         PlanVersions => planning::read::versions;
         PlanVersion => planning::read::version;
-        PlanningEvents => planning::read::events;
+        PlanningEvents => planning::events::follow;
         GoogleCallback => google::callback;
         AgentSchema => agents::schema;
         Live => health::live;

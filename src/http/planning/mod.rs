@@ -2,6 +2,7 @@
 
 pub(super) mod change;
 mod error;
+pub(super) mod events;
 pub(super) mod read;
 
 use actix_web::http::StatusCode;

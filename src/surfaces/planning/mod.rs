@@ -15,6 +15,7 @@ mod begin;
 mod change;
 mod checks;
 mod error;
+mod events;
 mod opening;
 mod session;
 
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 pub use self::error::PlanningError;
+pub use self::events::{EventId, SessionEvent, SessionLine, SessionWatch, Watched};
 pub use self::session::{Reason, Refinement, Session, Tokens, Version};
 use super::StoreFailure;
 use super::caller::Caller;

@@ -1,5 +1,6 @@
 //! Turns the log of a run of a session into events: a fold over its entries, the same at every process.
 
+mod decided;
 mod result;
 #[cfg(test)]
 mod tests;
@@ -10,10 +11,10 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::event::SessionEvent;
-use super::wait::{ResumedBecause, WaitKind, WaitingCall};
+use super::wait::ResumedBecause;
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Cause, Entry, ModelTurn, Phase, PolicyDecision, Proposed, Target, Verdict};
+use crate::domain::journal::{Cause, Entry, ModelTurn, Phase, Proposed, Target, Verdict};
 use crate::domain::plan::{Task, TaskId};
 use crate::domain::reflection::Reflection;
 use crate::engine::projection::tool_name;
@@ -24,6 +25,8 @@ use crate::engine::strategy::plan::Execution;
 pub(super) enum Projected {
     /// An event.
     Event(SessionEvent),
+    /// Text as it arrives, which is not stored.
+    Live(SessionEvent),
     /// A version of the plan, which the store has.
     PlanChanged,
 }
@@ -222,46 +225,6 @@ impl Projection {
         })
     }
 
-    fn decided(&mut self, id: ActionId, decision: &PolicyDecision) -> Option<SessionEvent> {
-        match decision {
-            PolicyDecision::Allow { arguments, .. } => {
-                self.calls.get_mut(&id)?.arguments = Arc::clone(arguments);
-                None
-            }
-            PolicyDecision::RequireApproval { arguments, reason, .. } => {
-                let call = self.calls.get_mut(&id)?;
-                call.arguments = Arc::clone(arguments);
-                let waiting = waiting(id, call, WaitKind::Approval, reason.clone());
-                self.approvals.insert(id);
-                Some(SessionEvent::Waiting {
-                    waiting_for: vec![waiting],
-                })
-            }
-            PolicyDecision::Refuse { .. } => None,
-        }
-    }
-
-    fn waits_for_settlement(&self) -> Option<SessionEvent> {
-        let reason = "It is unknown whether the call had its effect.";
-        let waiting_for: Vec<_> = self
-            .in_doubt
-            .iter()
-            .filter_map(|id| Some(waiting(*id, self.calls.get(id)?, WaitKind::InDoubt, reason.to_owned())))
-            .collect();
-        (!waiting_for.is_empty()).then_some(SessionEvent::Waiting { waiting_for })
-    }
-
-    fn resumed(&self, id: ActionId, why: ResumedBecause, detail: Option<String>) -> SessionEvent {
-        let call = self.calls.get(&id);
-        SessionEvent::Resumed {
-            why,
-            action_id: Some(id),
-            task_id: call.and_then(|call| call.task),
-            tool: call.map(|call| Arc::clone(&call.tool)),
-            detail,
-        }
-    }
-
     /// A call is sent again under its key after a crash; that is the same call.
     fn started(&mut self, run: RunId, id: ActionId, child: Option<RunId>) -> Option<SessionEvent> {
         if let Some((child, task)) = child.zip(self.tasks.get(&id).copied()) {
@@ -294,16 +257,5 @@ impl Projection {
             tool: Arc::clone(&call.tool),
             arguments: Arc::clone(&call.arguments),
         })
-    }
-}
-
-fn waiting(id: ActionId, call: &Call, kind: WaitKind, reason: String) -> WaitingCall {
-    WaitingCall {
-        kind,
-        task_id: call.task,
-        action_id: id,
-        tool: Arc::clone(&call.tool),
-        arguments: Arc::clone(&call.arguments),
-        reason,
     }
 }
