@@ -56,7 +56,9 @@ impl Reflection {
             match length {
                 _ if text.trim().is_empty() => errors.push(format!("/{place} is empty; it is required")),
                 length if length > LONGEST => {
-                    errors.push(format!("/{place} has {length} characters; at most {LONGEST} are allowed"));
+                    errors.push(format!(
+                        "/{place} has {length} characters; at most {LONGEST} are allowed"
+                    ));
                 }
                 _ => {}
             }

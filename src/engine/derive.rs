@@ -166,11 +166,9 @@ fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
         Ending::TimeLimit | Ending::Stopped(StopReason::TimeLimit | StopReason::Deadline, _) => Outcome::Deadline,
         Ending::TooLong(_) => Outcome::UserInput,
         // A run that cannot start lacks its tools or its model.
-        Ending::StepFailed(_)
-        | Ending::Task(..)
-        | Ending::Unable(_)
-        | Ending::Waiting(_)
-        | Ending::Stopped(..) => Outcome::ToolInvocation,
+        Ending::StepFailed(_) | Ending::Task(..) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => {
+            Outcome::ToolInvocation
+        }
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {
             if calls.iter().any(|call| unrepaired(&call)) {
                 Outcome::ToolInvocation

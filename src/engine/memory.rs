@@ -28,11 +28,16 @@ static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes o
 /// instead of an end that reports effects.
 pub(super) fn may_end(next: &Next<'_>, journal: &[Entry]) -> bool {
     match next {
-        Next::Ask | Next::Step(..) | Next::Open => true,
+        Next::Ask | Next::AskAfter(_) | Next::Step(..) | Next::Open | Next::Phase(..) => true,
         Next::End(_) => !journal.iter().any(|entry| matches!(entry, Entry::Started { .. })),
-        Next::Act(_) | Next::Recover(_) | Next::Refuse(..) | Next::Suspend(_) | Next::SoftStop(_) | Next::OutputDue => {
-            false
-        }
+        Next::Act(_)
+        | Next::Recover(_)
+        | Next::Refuse(..)
+        | Next::Reflected(..)
+        | Next::Suspend(_)
+        | Next::AwaitSettlement(_)
+        | Next::SoftStop(_)
+        | Next::OutputDue => false,
     }
 }
 

@@ -84,9 +84,7 @@ impl PlanningWork {
             | Ending::Suspended(_)
             | Ending::Unsettled(_)
             | Ending::Rejected(..)
-            | Ending::Broken => {
-                (SessionReason::Internal, detail("the run failed"))
-            }
+            | Ending::Broken => (SessionReason::Internal, detail("the run failed")),
         };
         Planned::None(reason, detail)
     }

@@ -195,9 +195,10 @@ impl VerdictFunction {
             ),
             Self::Reflect(tools) => Declaration {
                 name: self.name().to_owned(),
-                description: "Say what the last step showed, and whether the task is complete. Call it alone, and only when \
+                description:
+                    "Say what the last step showed, and whether the task is complete. Call it alone, and only when \
                               you are asked to reflect."
-                    .to_owned(),
+                        .to_owned(),
                 parameters: {
                     let schema = Reflection::schema(tools);
                     canonical::to_raw(&translate(&schema, None).unwrap_or(schema))
@@ -255,7 +256,9 @@ impl VerdictFunction {
             Self::Reflect(_) => {
                 if !nesting::within(args.get().as_bytes(), nesting::MAX_LEVELS) {
                     let levels = nesting::MAX_LEVELS;
-                    return Err(Unread::Invalid(format!("the reflection nests deeper than {levels} levels")));
+                    return Err(Unread::Invalid(format!(
+                        "the reflection nests deeper than {levels} levels"
+                    )));
                 }
                 serde_json::from_str(args.get()).map(Verdict::Reflect).map_err(unfit)
             }

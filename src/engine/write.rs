@@ -59,7 +59,12 @@ fn facts(run: &Run, intents: Vec<Intent>) -> Vec<Fact> {
     let facts = spent.chain(intents.into_iter().map(Fact::Intended)).chain(called);
     let worked = run.context.strategy.worked(&record.journal, record.written());
     let worked = worked.map(|(session, worked)| Fact::Worked(session, Box::new(worked)));
-    facts.chain(outcomes).chain(actions).chain(begun).chain(worked).collect()
+    facts
+        .chain(outcomes)
+        .chain(actions)
+        .chain(begun)
+        .chain(worked)
+        .collect()
 }
 
 fn stopped(committed: Committed) -> Result<(), Stop> {

@@ -219,9 +219,10 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
          DROP TABLE agent_run_entry; CREATE TABLE agent_run_entry (run_id TEXT NOT NULL, number BIGINT NOT NULL, \
          created_at BIGINT NOT NULL, elapsed_us BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, number)); \
          INSERT INTO agent_run_entry SELECT * FROM kept; DROP TABLE kept; \
-         DROP INDEX agent_run_by_session; ALTER TABLE agent_run DROP COLUMN session_id; \
+         DROP INDEX agent_run_by_session; DROP INDEX agent_run_by_settlement; \
+         ALTER TABLE agent_run DROP COLUMN session_id; ALTER TABLE agent_run DROP COLUMN waits_for; \
          DROP TABLE planning_session; DROP TABLE planning_change; \
-         DELETE FROM gavel_schema WHERE name IN ('resume', 'events', 'planning')"
+         DELETE FROM gavel_schema WHERE name IN ('resume', 'events', 'planning', 'execution')"
     ))
     .await;
     let store = db.open().await;

@@ -8,6 +8,7 @@ use super::db::{Conn, Value};
 use super::error::Fault;
 use super::runs::id;
 use crate::domain::ids::{ActionId, GrantId, RunId};
+use crate::domain::tool::FailureCode;
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
 use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision};
 use crate::ports::runs::Lease;
@@ -53,7 +54,8 @@ impl Batch<'_> {
                 | Fact::Waits(_)
                 | Fact::Ended(_)
                 | Fact::Said(_)
-                | Fact::Planned(..) => return Err(Fault::Refused("a fact about a run needs its lease".into())),
+                | Fact::Planned(..)
+                | Fact::Worked(..) => return Err(Fault::Refused("a fact about a run needs its lease".into())),
             }
         }
         Ok(())
@@ -104,7 +106,7 @@ impl Batch<'_> {
                     self.statements.open.run(conn, row).await?;
                 }
                 Fact::Spent(spent) => self.update_usage(conn, spent).await?,
-                Fact::Called(decision, calls) => self.log_calls(conn, decision, calls).await?,
+                Fact::Called(decision, calls) => self.log_ended(conn, lease.run, decision, calls).await?,
                 Fact::Outcome(outcome) => self.end_action(conn, outcome, has_ended).await?,
                 Fact::Action(action) => self.new_action(conn, run, action).await?,
                 Fact::Begun(action) => self.begin_action(conn, *action).await?,
@@ -113,12 +115,17 @@ impl Batch<'_> {
                         committed = Committed::Answered;
                     }
                 }
-                Fact::Closed(decision) => self.close_for(conn, decision, id(run)).await?,
+                Fact::Closed(decision) => self.close_for(conn, lease.run, decision, id(run)).await?,
                 Fact::Ended(end) => self.end_run(conn, lease, run, end).await?,
                 Fact::Said(words) => self.add_thread_line(conn, run, None, Line::ASSISTANT, words).await?,
                 Fact::Planned(session, planned) => {
                     let at = commit.end().map(|end| end.completed_at);
                     self.plan(conn, *session, run, planned, at).await?;
+                }
+                Fact::Worked(session, worked) => {
+                    let end = commit.end().map(|end| end.completed_at);
+                    let at = end.or_else(|| commit.entries.last().map(|entry| entry.at_us));
+                    self.work(conn, *session, lease.run, worked, at).await?;
                 }
             }
         }
@@ -189,18 +196,49 @@ impl Batch<'_> {
     }
 
     /// Closes a decision that a run owns, with its calls.
-    async fn close_for(&self, conn: &mut Conn, decision: &ClosedDecision, owner: Value) -> Result<(), Fault> {
+    async fn close_for(
+        &self,
+        conn: &mut Conn,
+        root: RunId,
+        decision: &ClosedDecision,
+        owner: Value,
+    ) -> Result<(), Fault> {
         let mut row = Vec::new();
         self.writing.close_for(decision, owner, &mut row);
         expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
-        for call in &decision.calls {
+        let acts = |call: &CallRecord| call.tool.as_ref().is_some_and(|tool| tool.side_effect);
+        let settled = self.settled_among(conn, root, decision.calls.iter().any(acts)).await?;
+        let calls = decision.calls.iter().filter(|call| !settled.contains(&call.id));
+        for call in calls.clone() {
             self.audit_call(call, &decision.open);
         }
-        self.log_calls(conn, &decision.open, &decision.calls).await
+        self.log_calls(conn, &decision.open, calls).await
+    }
+
+    /// Writes the outcomes of calls whose decision stays open.
+    async fn log_ended(
+        &self,
+        conn: &mut Conn,
+        root: RunId,
+        decision: &OpenDecision,
+        calls: &[CallRecord],
+    ) -> Result<(), Fault> {
+        let is_in_doubt = |call: &CallRecord| {
+            let failure = call.outcome.as_ref().err();
+            failure.is_some_and(|failure| failure.code == FailureCode::InDoubt)
+        };
+        let settled = self.settled_among(conn, root, calls.iter().any(is_in_doubt)).await?;
+        let calls = calls.iter().filter(|call| !settled.contains(&call.id));
+        self.log_calls(conn, decision, calls).await
     }
 
     /// Writes the outcomes of calls, each over its intent if there is one.
-    async fn log_calls(&self, conn: &mut Conn, decision: &OpenDecision, calls: &[CallRecord]) -> Result<(), Fault> {
+    async fn log_calls<'c>(
+        &self,
+        conn: &mut Conn,
+        decision: &OpenDecision,
+        calls: impl Iterator<Item = &'c CallRecord> + Send,
+    ) -> Result<(), Fault> {
         let mut rows = Vec::new();
         for call in calls {
             self.writing.call(decision, call, &mut rows);

@@ -46,6 +46,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(11, "resume", "0011_resume"),
     migration!(12, "events", "0012_events"),
     migration!(13, "planning", "0013_planning"),
+    migration!(14, "execution", "0014_execution"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -115,6 +115,9 @@ fn render(row: &AuditRow) -> String {
         Some(AuditKind::DefinitionPut) => {
             format!("{}/{} version {}", text("project"), text("agent"), detail["version"])
         }
+        Some(AuditKind::PlanConfirmed) => {
+            format!("version {} of session {}", detail["version"], row.subject)
+        }
         Some(AuditKind::EffectCompleted | AuditKind::RunCancelled) => String::new(),
         Some(AuditKind::TriggerRestored) => format!("{} was {}", text("trigger"), text("was")),
         // Not one of gavel's kinds: another program wrote it.

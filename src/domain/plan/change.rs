@@ -117,7 +117,11 @@ impl Plan {
                 }),
             };
             let found = made.unwrap_or_else(|detail| vec![("task", detail)]);
-            errors.extend(found.into_iter().map(|(field, detail)| PlanError::new(place(field), detail)));
+            errors.extend(
+                found
+                    .into_iter()
+                    .map(|(field, detail)| PlanError::new(place(field), detail)),
+            );
         }
         let bytes = plan.to_json().len();
         if plan.tasks.len() > MOST_TASKS_EVER {
@@ -204,7 +208,9 @@ impl Plan {
     /// How many tasks this one stands for: it replaces one that replaced another.
     fn replaced_before(&self, task: TaskId) -> usize {
         let replaced = |id: &TaskId| self.task(*id)?.replaces;
-        std::iter::successors(replaced(&task), replaced).take(MOST_TASKS_EVER).count()
+        std::iter::successors(replaced(&task), replaced)
+            .take(MOST_TASKS_EVER)
+            .count()
     }
 
     /// The first task that has not begun.
@@ -240,7 +246,10 @@ impl Task {
             errors.extend(tool_errors(named, tools).map(|detail| ("tools", detail)));
         }
         if title.is_none() && goal.is_none() && done_when.is_none() && named.is_none() {
-            errors.push(("task", "nothing of it changes; give title, goal, doneWhen or tools".to_owned()));
+            errors.push((
+                "task",
+                "nothing of it changes; give title, goal, doneWhen or tools".to_owned(),
+            ));
         }
         let set = |text: &mut String, new: &Option<String>| {
             if let Some(new) = new {
@@ -279,7 +288,11 @@ impl Placed {
 }
 
 fn texts(title: Option<&str>, goal: Option<&str>, done_when: Option<&str>) -> Vec<(&'static str, String)> {
-    let texts = [("title", title, TITLE), ("goal", goal, GOAL), ("doneWhen", done_when, DONE_WHEN)];
+    let texts = [
+        ("title", title, TITLE),
+        ("goal", goal, GOAL),
+        ("doneWhen", done_when, DONE_WHEN),
+    ];
     let invalid = texts.into_iter().filter_map(|(field, text, most)| {
         let detail = text_error(text?, most)?;
         Some((field, detail))

@@ -256,7 +256,10 @@ impl Children {
             let step = Ledger::of(&record.journal).call(call.id).and_then(|call| call.step);
             let task = TaskId::of(step.map_or(0, |(number, _)| number));
             let work = progress.work(task, execution, left.tokens);
-            return (Arc::clone(arguments), self.settings.called(called, None, left).on_task(work));
+            return (
+                Arc::clone(arguments),
+                self.settings.called(called, None, left).on_task(work),
+            );
         }
         if let Strategy::Steps(flow) = &self.strategy {
             let ledger = Ledger::of(&record.journal);

@@ -14,6 +14,7 @@ use super::fresh::Fresh;
 use super::given::Known;
 use super::history::{History, is_resumed};
 use super::prepare::{self, Unable};
+use super::waiting::WaitsFor;
 use super::{Agents, Settings};
 use crate::domain::definition::Definition;
 use crate::domain::ids::RunId;
@@ -23,6 +24,7 @@ use crate::engine::next::Ending;
 use crate::engine::run::{Engine, Run};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::stop::Stop;
+use crate::engine::strategy::{Strategy, plan};
 use crate::engine::{spans, write};
 use crate::ports::BoxFuture;
 use crate::ports::commit::Committed;
@@ -232,18 +234,22 @@ impl Agents {
         }
         let ending = loop {
             self.apply_resolutions(&mut run).await?;
-            let child = match engine.go(&mut run).instrument(span.clone()).await {
-                Ok(Ending::Suspended(calls)) => Err(calls),
-                Err(Stop::Suspended(child)) => Ok(child),
+            let waits_for = match engine.go(&mut run).instrument(span.clone()).await {
+                Ok(Ending::Suspended(calls)) => WaitsFor::Approvals(calls),
+                Ok(Ending::Unsettled(calls)) => WaitsFor::Settlement(calls),
+                Err(Stop::Suspended(child)) => WaitsFor::Child(child),
                 ended => break ended?,
             };
-            match self.suspend(&engine, &mut run, child).await? {
+            match self.suspend(&engine, &mut run, waits_for).await? {
                 Committed::Written => return Err(Stop::Suspended(id)),
                 // An approval was resolved just now.
                 Committed::Answered => {}
                 Committed::LeaseLost | Committed::ApprovalGone => return Err(Stop::LeaseLost),
             }
         };
+        if let Strategy::Plan(execution) = run.context.strategy.clone() {
+            plan::clean_up(&engine, &mut run, &execution).await?;
+        }
         let Run { record, context } = run;
         let ended = self.finish(&stored, record, Some(&context), &ending).await?;
         spans::agent_ended(&span, ended.status);

@@ -20,7 +20,6 @@ use crate::engine::record::{Durability, Record};
 use crate::engine::run::{Context, Run};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::strategy::Strategy;
-use crate::engine::strategy::plan::CLEANUP_TOOL;
 use crate::engine::toolset::{Toolset, clash};
 use crate::engine::verdict::VerdictFunction;
 use crate::ports::model::Declaration;
@@ -100,10 +99,7 @@ pub(super) async fn parts(
         verdicts.push(VerdictFunction::Reflect(work.tools.as_slice().into()));
         tolerate_missing_tools = true;
     }
-    let toolset = if let Strategy::Plan(_) = &strategy {
-        let catalog = agents.engine.tools.catalog();
-        Arc::new(Toolset::build(&catalog, &[CLEANUP_TOOL.to_owned()], &[]))
-    } else if strategy.has_steps() {
+    let toolset = if strategy.has_steps() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
         let generation = agents.engine.tools.catalog().generation;

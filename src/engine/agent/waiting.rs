@@ -1,14 +1,26 @@
 //! A run that waits for approvals, and what it finds when it continues.
 
 use super::Agents;
-use crate::domain::action::Action;
+use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Entry;
 use crate::engine::ledger::Ledger;
 use crate::engine::run::{Engine, Run};
 use crate::engine::stop::Stop;
+use crate::engine::strategy::Strategy;
+use crate::engine::strategy::plan::Progress;
 use crate::engine::{approvals, write};
 use crate::ports::commit::{Committed, Fact, Wait};
+
+/// What a run waits for.
+pub(super) enum WaitsFor {
+    /// The approval of these calls.
+    Approvals(Vec<ActionId>),
+    /// The settlement of these calls in doubt of its steps.
+    Settlement(Vec<ActionId>),
+    /// The end of this child run.
+    Child(RunId),
+}
 
 impl Agents {
     /// An approval is for the tool as it was (promise 4), and the tool list may be old. So the servers of approved
@@ -42,20 +54,37 @@ impl Agents {
             }
             approvals::apply_resolutions(run, &actions);
         }
+        self.apply_settlements(run).await
+    }
+
+    /// Adds how persons settled the calls in doubt of the tasks of a plan.
+    async fn apply_settlements(&self, run: &mut Run) -> Result<(), Stop> {
+        let (Strategy::Plan(execution), Some(log)) = (&run.context.strategy, run.record.log()) else {
+            return Ok(());
+        };
+        let in_doubt = Progress::of(&run.record.journal, execution).in_doubt;
+        if in_doubt.is_empty() {
+            return Ok(());
+        }
+        for action in self.actions.of_run(log.hold.lease().run).await? {
+            if let Some(by) = action.settled_by.filter(|_| in_doubt.contains(&action.id)) {
+                run.push(Entry::OutcomeSettled {
+                    call: action.id,
+                    happened: action.status == ActionStatus::Completed,
+                    by,
+                });
+            }
+        }
         Ok(())
     }
 
-    /// Suspends the run, until these calls are approved or its child run has ended.
-    pub(super) async fn suspend(
-        &self,
-        engine: &Engine,
-        run: &mut Run,
-        waits_for: Result<RunId, Vec<ActionId>>,
-    ) -> Result<Committed, Stop> {
+    /// Suspends the run, until what it waits for is there.
+    pub(super) async fn suspend(&self, engine: &Engine, run: &mut Run, waits_for: WaitsFor) -> Result<Committed, Stop> {
         run.push(Entry::Suspended);
         let (wait, requests) = match waits_for {
-            Ok(child) => (Wait::Child(child), Vec::new()),
-            Err(calls) => {
+            WaitsFor::Child(child) => (Wait::Child(child), Vec::new()),
+            WaitsFor::Settlement(calls) => (Wait::Settlement(calls), Vec::new()),
+            WaitsFor::Approvals(calls) => {
                 let elapsed = run.record.elapsed(engine.clock.instant());
                 let left = run.context.limits.until_deadline(elapsed);
                 let requests = approvals::questions(run, &calls, self.approvals_expire, left);

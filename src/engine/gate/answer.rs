@@ -109,7 +109,9 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
             DecidedBy::SideEffects,
             Effect::RequireApproval,
             match question.plan {
-                Some(InPlan::Outside(why)) => format!("{tool:?} has side effects, and the confirmed plan does not allow it: {why}"),
+                Some(InPlan::Outside(why)) => {
+                    format!("{tool:?} has side effects, and the confirmed plan does not allow it: {why}")
+                }
                 _ => format!("{tool:?} has side effects and requires approval"),
             },
         ),

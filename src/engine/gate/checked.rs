@@ -156,9 +156,9 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
     let prefix = &scope.branch_prefix;
     // OWNER:BRANCH is a branch of another repository.
     match arguments.get("head").and_then(Value::as_str) {
-        Some(head) if !head.starts_with(prefix.as_str()) => {
-            Some(InPlan::Outside(format!("head is {head:?}; branches begin with {prefix:?}")))
-        }
+        Some(head) if !head.starts_with(prefix.as_str()) => Some(InPlan::Outside(format!(
+            "head is {head:?}; branches begin with {prefix:?}"
+        ))),
         _ => Some(InPlan::Within),
     }
 }

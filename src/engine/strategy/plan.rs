@@ -3,6 +3,8 @@
 //! Every step is a run of its own, which works on one task ([`react`](super::react)). The plan as it stands is read from
 //! the journal: the confirmed plan, and the outcome of every step, which holds the plan as that task left it.
 
+mod cleanup;
+mod end;
 mod progress;
 mod task;
 
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(in crate::engine) use self::cleanup::clean_up;
 pub use self::progress::Progress;
 pub(in crate::engine) use self::task::step;
 use super::super::flow;
@@ -132,7 +135,6 @@ pub struct Scope {
     #[serde(default)]
     pub ask_for: BTreeSet<String>,
 }
-
 
 /// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.
 pub(super) fn next<'a>(journal: &'a [Entry], execution: &Execution, limits: &Limits, elapsed: Duration) -> Next<'a> {

@@ -43,7 +43,6 @@ pub(super) fn next<'a>(journal: &'a [Entry], work: &TaskWork, limits: &Limits, e
     let now = Now {
         journal,
         work,
-        limits,
         past_deadline: limits.is_past_deadline(elapsed),
     };
     let phase = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
@@ -106,7 +105,6 @@ fn pause(faults: usize, patience: Duration) -> Option<Duration> {
 struct Now<'a, 'b> {
     journal: &'a [Entry],
     work: &'b TaskWork,
-    limits: &'b Limits,
     past_deadline: bool,
 }
 
@@ -191,7 +189,11 @@ impl<'a> Now<'a, '_> {
         }
         match failures_in_a_row(ledger) {
             Some((times, code, message)) if times >= PERSISTENT => {
-                let detail = format!("{} failed {times} times in a row with {}: {message}", call.name(), code.as_str());
+                let detail = format!(
+                    "{} failed {times} times in a row with {}: {message}",
+                    call.name(),
+                    code.as_str()
+                );
                 Next::End(Ending::Task(TaskReason::PersistentError, detail))
             }
             _ => Next::Phase(Phase::Reflect, false),
@@ -265,8 +267,21 @@ impl<'a> Now<'a, '_> {
 
     /// A reflection that was not accepted: the model has its errors, and reflects again.
     fn refused(&self, state: &TaskState) -> Next<'a> {
-        let in_a_row = |which: Answer| state.refused.iter().rev().take_while(|(kind, _)| *kind == which).count();
-        let last = || state.refused.last().map(|(_, message)| message.clone()).unwrap_or_default();
+        let in_a_row = |which: Answer| {
+            state
+                .refused
+                .iter()
+                .rev()
+                .take_while(|(kind, _)| *kind == which)
+                .count()
+        };
+        let last = || {
+            state
+                .refused
+                .last()
+                .map(|(_, message)| message.clone())
+                .unwrap_or_default()
+        };
         if in_a_row(Answer::Unproven) >= UNPROVEN {
             return Next::End(Ending::Task(TaskReason::Unproven, last()));
         }
@@ -301,7 +316,11 @@ fn failures_in_a_row<'l>(ledger: &'l Ledger<'_>) -> Option<(usize, FailureCode, 
     let last = acts.next()?;
     let failure = last.failure()?;
     let same = |call: &&Call<'_>| call.name() == last.name() && call.failure_code() == Some(failure.code);
-    Some((1 + acts.take_while(same).count(), failure.code, failure.message.as_str()))
+    Some((
+        1 + acts.take_while(same).count(),
+        failure.code,
+        failure.message.as_str(),
+    ))
 }
 
 #[cfg(test)]

@@ -279,6 +279,8 @@ impl ThreadLines {
             | Event::AgentCall { .. }
             | Event::ToolResult { .. }
             | Event::Notice { .. }
+            | Event::Phase { .. }
+            | Event::OutcomeSettled { .. }
             | Event::ApprovalRequired { .. }
             | Event::ApprovalResolved { .. }
             | Event::HandedOver

@@ -11,7 +11,7 @@ use super::super::content::capped;
 use super::super::db::{Conn, Sql, Value};
 use super::super::error::Fault;
 use super::super::runs::{id, int, parse};
-use super::{ActionStatements, Line};
+use super::{ActionStatements, Line, settle};
 use crate::domain::action::{ActionStatus, in_words};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::thread::MessageKind;
@@ -206,7 +206,8 @@ impl Batch<'_> {
         Ok(ended)
     }
 
-    /// Makes a run wait. False: an approval was resolved meanwhile, or none was needed, so it continues.
+    /// Makes a run wait. False: an approval was resolved or an action settled meanwhile, or none was needed, so it
+    /// continues.
     pub(in super::super) async fn wait_for(
         &self,
         conn: &mut Conn,
@@ -215,6 +216,7 @@ impl Batch<'_> {
         wait: &Wait,
     ) -> Result<bool, Fault> {
         let texts = self.action_texts();
+        let mut waits_for = Value::Text(None);
         match wait {
             Wait::Calls(calls) => {
                 for call in calls {
@@ -225,8 +227,14 @@ impl Batch<'_> {
             }
             Wait::Child(child) if !self.is_waiting(conn, *child).await? => return Ok(false),
             Wait::Child(_) => {}
+            Wait::Settlement(actions) => {
+                if !self.any_in_doubt(conn, actions).await? {
+                    return Ok(false);
+                }
+                waits_for = settle::waits_for(actions)?;
+            }
         }
-        conn.execute(&texts.suspend, vec![id(run)]).await?;
+        conn.execute(&texts.suspend, vec![id(run), waits_for]).await?;
         // A cancellation of a running run wakes no run, and the lease of a waiting run is not renewed. So a cancelled
         // root is woken here. Its child runs wait under the root, which is suspended after them.
         if run == lease.run && conn.first(&texts.to_be_cancelled, vec![id(run)]).await?.is_some() {

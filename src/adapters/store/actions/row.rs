@@ -5,7 +5,7 @@ use super::super::parsed::{opt_parsed, parsed};
 use crate::domain::action::{Action, ActionStatus, Details, Grant, Resolution};
 use crate::domain::address::Recipients;
 use crate::domain::agent_run::RunStatus;
-use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId, PlanningSessionId, RunId, ThreadId};
 use crate::domain::thread::{LatestRun, ThreadSummary, title};
 use crate::domain::time::rfc3339;
 
@@ -19,7 +19,8 @@ macro_rules! action_columns {
             ", ",
             $details,
             ", status, expires_at, resolution, resolved_by, reason, grant_id, error_code, model, input_hash, policy, \
-             resolved_at, started_at, completed_at, error_message, side_effect, settled_by"
+             resolved_at, started_at, completed_at, error_message, side_effect, settled_by, \
+             (SELECT root.session_id FROM agent_run root WHERE root.id = agent_action.root_id) AS session_id"
         )
     };
 }
@@ -77,6 +78,7 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
         run: parsed(row, 3, RunId::parse)?,
         root: parsed(row, 4, RunId::parse)?,
         thread: opt_parsed(row, 5, ThreadId::parse)?,
+        session: opt_parsed(row, 31, PlanningSessionId::parse)?,
         user: row.text(6)?,
         project: row.text(7)?,
         agent: row.text(8)?,

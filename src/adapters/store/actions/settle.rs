@@ -1,5 +1,6 @@
 //! Settles in-doubt actions.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Row, Value};
 use super::super::error::Fault;
-use super::super::runs::{id, in_doubt, parse};
+use super::super::runs::{each, id, in_doubt, parse};
 use super::Line;
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN};
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
@@ -33,8 +34,9 @@ impl Batch<'_> {
             });
         }
         let root = parse(&row.text(2)?, RunStatus::parse)?;
-        // The end of the root run would overwrite the settlement with the outcome in its journal.
-        if !root.has_ended() {
+        // The next steps of the root run depend on the outcome in its journal. A planning session's run reads the
+        // settlement, and may wait for it.
+        if !root.has_ended() && row.opt_text(5)?.is_none() {
             return Ok(SettleDone::RunInProgress);
         }
         if root == RunStatus::Paused
@@ -63,7 +65,49 @@ impl Batch<'_> {
                 .with("happened", settle.happened);
             self.audit(entry);
         }
+        if let Some(waits_for) = row.opt_text(6)?
+            && !self.any_in_doubt(conn, &parse(&waits_for, action_ids)?).await?
+        {
+            self.wake(conn, settle.root).await?;
+        }
         Ok(SettleDone::Done)
+    }
+
+    /// Whether one of these actions is in doubt.
+    pub(super) async fn any_in_doubt(&self, conn: &mut Conn, actions: &[ActionId]) -> Result<bool, Fault> {
+        for action in actions {
+            if conn
+                .first(&self.action_texts().is_in_doubt, vec![id(action)])
+                .await?
+                .is_some()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The settled actions of an outermost run and of the runs that it called, if they matter. What a person has settled
+    /// is not overwritten with the outcome in a journal.
+    pub(in super::super) async fn settled_among(
+        &self,
+        conn: &mut Conn,
+        root: RunId,
+        matter: bool,
+    ) -> Result<BTreeSet<ActionId>, Fault> {
+        let mut settled = BTreeSet::new();
+        if matter {
+            let mut found = Vec::new();
+            each(conn, &self.action_texts().settled_of, vec![id(root)], |row| {
+                found.push(row.text(0)?);
+                Ok(())
+            })
+            .await?;
+            for action in found {
+                settled.insert(parse(&action, ActionId::parse)?);
+            }
+        }
+        Ok(settled)
     }
 
     /// Removes a settled call from the in-doubt lists of its run and of the runs above it.
@@ -113,6 +157,16 @@ impl Batch<'_> {
         conn.execute(&self.action_texts().settle_record, record).await?;
         Ok(Some((run, tool)))
     }
+}
+
+/// The actions that a run waits for, as its row stores them.
+pub(super) fn waits_for(actions: &[ActionId]) -> Result<Value, Fault> {
+    let json = serde_json::to_string(actions).map_err(|error| Fault::Refused(error.to_string().into()))?;
+    Ok(Value::text(&json))
+}
+
+fn action_ids(text: &str) -> Option<Vec<ActionId>> {
+    serde_json::from_str(text).ok()
 }
 
 /// The status that a settlement gives to an in-doubt action.

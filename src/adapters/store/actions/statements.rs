@@ -48,7 +48,7 @@ pub(in super::super) struct ActionStatements {
     pub(super) asks: Sql,
     /// run: a row if it is awaiting approval.
     pub(super) waits: Sql,
-    /// run: changes to awaiting approval.
+    /// run, in-doubt actions that it waits for or NULL: changes to awaiting approval.
     pub(super) suspend: Sql,
     /// root: a row if it, or a child run that has not ended, is to be cancelled.
     pub(super) to_be_cancelled: Sql,
@@ -73,10 +73,15 @@ pub(in super::super) struct ActionStatements {
     pub(super) close: Sql,
     /// root: started actions without a recorded outcome → action, run, tool, whether it has a side effect.
     pub(super) mark_in_doubt: Sql,
-    /// action → status, settled by; of its outermost run: status, resumed by, in-doubt calls.
+    /// action → status, settled by; of its outermost run: status, resumed by, in-doubt calls, session, and what it waits
+    /// for while it is suspended.
     pub(super) in_doubt: Sql,
     /// action, status, code, message, by → run, tool. Replaces an earlier settlement whose resume never started.
     pub(super) settle: Sql,
+    /// action: a row if it is in doubt.
+    pub(super) is_in_doubt: Sql,
+    /// root → the settled actions of its runs.
+    pub(super) settled_of: Sql,
     /// root → its runs that have in-doubt calls, with these calls.
     pub(super) in_doubt_of: Sql,
     /// run, its remaining in-doubt calls.
@@ -170,7 +175,7 @@ impl ActionStatements {
             waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             suspend: format!(
                 "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
-                 lease_until = NULL, takes = 0 WHERE id = $1 AND {}",
+                 lease_until = NULL, takes = 0, waits_for = $2 WHERE id = $1 AND {}",
                 run_may_become(RunStatus::AwaitingConfirmation)
             )
             .into(),
@@ -230,9 +235,11 @@ impl ActionStatements {
                 action_may_become(InDoubt)
             )
             .into(),
-            in_doubt: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt \
-                       FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
+            in_doubt: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt, \
+                       root.session_id, CASE root.status WHEN 'awaiting_confirmation' THEN root.waits_for END FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
                 .into(),
+            is_in_doubt: "SELECT id FROM agent_action WHERE id = $1 AND status = 'in_doubt'".into(),
+            settled_of: "SELECT id FROM agent_action WHERE root_id = $1 AND settled_by IS NOT NULL".into(),
             settle: format!(
                 "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \
                  settled_at = {now} WHERE id = $1 AND {} AND (status = 'in_doubt' OR settled_by IS NOT NULL) \

@@ -38,6 +38,8 @@ names! {
         DefinitionPut = "definition_put",
         /// The cancellation of a run was requested.
         RunCancelled = "run_cancelled",
+        /// A person confirmed a version of a planning session's plan.
+        PlanConfirmed = "plan_confirmed",
         /// A planning session was cancelled.
         SessionCancelled = "session_cancelled",
         /// gavel restored a trigger that keeps the audit append-only.

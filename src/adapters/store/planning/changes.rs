@@ -10,7 +10,7 @@ use super::super::error::Fault;
 use super::super::runs::{RunDone, each, id, int, parse};
 use super::op::PlanningOp;
 use super::statements::PRUNED_AT_ONCE;
-use super::write::{hash, moved, version};
+use super::write::{NewVersion, hash, moved, version};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
@@ -58,8 +58,8 @@ impl Batch<'_> {
         values.extend(version(&edit.made)?);
         values.push(int(edit.at_us));
         if let Some(row) = conn.first(&texts.edited, values).await? {
-            self.add_version(conn, edit.session, &row, &edit.made, VersionKind::Edited, None)
-                .await?;
+            let version = NewVersion::of(&edit.made, VersionKind::Edited, None);
+            self.add_version(conn, edit.session, &row, &version).await?;
             return Ok(Moved::Yes);
         }
         if let Some(claim) = &edit.claim {
@@ -108,8 +108,8 @@ impl Batch<'_> {
         Ok(Moved::Yes)
     }
 
-    /// Ends a session whose deadline has passed, or moves it on if its planning run ended without doing so. True if
-    /// that changed it.
+    /// Ends a session whose deadline has passed, or moves it on if its run ended without doing so. A run that waits for
+    /// a settlement continues after the deadline, so that it can end. True if that changed anything.
     async fn sweep_session(&self, conn: &mut Conn, session: PlanningSessionId, now_us: i64) -> Result<bool, Fault> {
         let texts = self.planning_texts();
         let values = vec![
@@ -118,7 +118,13 @@ impl Batch<'_> {
             Value::text("the deadline passed before the session had reached its goal"),
             int(now_us),
         ];
-        if conn.execute(&texts.expire, values).await? == 1 {
+        let expired = conn.execute(&texts.expire, values).await? == 1;
+        let waits = conn.first(&texts.waits_past, vec![id(session), int(now_us)]).await?;
+        if let Some(row) = waits {
+            self.wake(conn, parse(&row.text(0)?, RunId::parse)?).await?;
+            return Ok(true);
+        }
+        if expired {
             return Ok(true);
         }
         let Some(row) = conn.first(&texts.left_behind, vec![id(session)]).await? else {
@@ -126,15 +132,23 @@ impl Batch<'_> {
         };
         let run = parse(&row.text(0)?, RunId::parse)?;
         let status = row.opt_text(1)?;
+        let works = parse(&row.text(3)?, SessionStatus::parse)? == SessionStatus::Executing;
         let (reason, detail) = match status.as_deref().and_then(RunStatus::parse) {
             Some(RunStatus::Cancelled) => (SessionReason::Cancelled, "its run was cancelled".to_owned()),
             _ => {
-                let ended = || "its run ended without a plan".to_owned();
+                let missing = if works { "a result" } else { "a plan" };
+                let ended = || format!("its run ended without {missing}");
                 (SessionReason::Internal, row.opt_text(2)?.unwrap_or_else(ended))
             }
         };
-        self.make_no_plan(conn, session, run, reason, &detail.into(), Some(now_us))
-            .await
+        let (detail, at) = (detail.into(), Some(now_us));
+        if works {
+            // A confirmed plan never waits for its confirmation again.
+            let status = SessionStatus::without_plan(reason, false);
+            let reason = Some((reason, &detail));
+            return self.end_work(conn, session, run, status, reason, at).await;
+        }
+        self.make_no_plan(conn, session, run, reason, &detail, at).await
     }
 
     /// Deletes sessions that ended this long ago, with the versions of their plans. Their runs follow, once no session

@@ -1,5 +1,5 @@
-//! Planning sessions: port [`PlanningSessions`]. `write` and `changes` write in the writer's transaction, with the
-//! texts of `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
+//! Planning sessions: port [`PlanningSessions`]. `write`, `work` and `changes` write in the writer's transaction, with
+//! the texts of `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
 //!
 //! Every change of a session is one UPDATE with a condition on what it was, so only one of two concurrent changes
 //! succeeds. Prompts, plans and their history are working state like the inputs of runs: they are kept whole, whatever
@@ -10,6 +10,7 @@ pub(super) mod op;
 mod read;
 mod row;
 mod statements;
+mod work;
 mod write;
 
 pub(super) use row::{SESSION, session};
@@ -21,7 +22,7 @@ use super::runs::{RunDone, RunOp, answer};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::planning::{
-    Moved, OpenSessions, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, StoredSession,
+    Moved, OpenSessions, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, SessionWait, StoredSession,
 };
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
@@ -58,6 +59,10 @@ impl PlanningSessions for Store {
 
     fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>> {
         Box::pin(self.open_sessions(tenant, user))
+    }
+
+    fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>> {
+        Box::pin(self.waits_of(session))
     }
 
     fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>> {

@@ -15,6 +15,15 @@ pub(in super::super) enum PlanningOp {
 }
 
 impl PlanningOp {
+    /// The sessions whose runs it changes.
+    pub(in super::super) fn sessions_of_runs(&self) -> &[PlanningSessionId] {
+        match self {
+            Self::Edit(_) => &[],
+            Self::Cancel(cancel) => std::slice::from_ref(&cancel.session),
+            Self::Sweep(sessions, _) => sessions,
+        }
+    }
+
     /// The sessions whose rows must be locked while the op executes.
     pub(in super::super) fn locks(&self, into: &mut BTreeSet<PlanningSessionId>) {
         match self {

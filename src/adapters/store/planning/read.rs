@@ -3,21 +3,37 @@
 use std::ops::ControlFlow;
 
 use super::super::Store;
-use super::super::db::{Row, Value};
+use super::super::db::{Dialect, Row, Value};
 use super::super::parsed::{opt_parsed, parsed};
-use super::row::{SESSION, VERSION, number, session, version};
+use super::row::{SESSION, VERSION, WAIT, number, session, version, wait};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
-use crate::ports::planning::{OpenSessions, PlanVersion, StoredSession};
+use crate::ports::planning::{OpenSessions, PlanVersion, SessionWait, StoredSession};
 use crate::ports::records::{QueryError, RecordError};
 
 /// time, number of rows → open sessions whose deadline has passed, earliest first.
 const OVERDUE: &str = "SELECT id FROM planning_session WHERE completed_at IS NULL AND deadline <= $1 \
      ORDER BY deadline, id LIMIT $2";
 
-/// number of rows → sessions whose planning run has ended, or was deleted, without moving them on.
-const LEFT_BEHIND: &str = "SELECT left_behind.id FROM planning_session left_behind WHERE left_behind.status = 'PLANNING' \
-     AND NOT EXISTS (SELECT 1 FROM agent_run run WHERE run.id = left_behind.run_id AND run.completed_at IS NULL) \
+/// number of rows → sessions whose run has ended, or was deleted, without moving them on.
+const LEFT_BEHIND: &str = "SELECT left_behind.id FROM planning_session left_behind \
+     WHERE (left_behind.status = 'PLANNING' OR left_behind.status = 'EXECUTING') AND NOT EXISTS (SELECT 1 FROM agent_run run WHERE run.id = left_behind.run_id AND run.completed_at IS NULL) \
      ORDER BY left_behind.run_id LIMIT $1";
+
+/// time, number of rows → sessions whose run waits for a settlement although the deadline has passed.
+const WAITS_PAST: &str = "SELECT session.id FROM agent_run run JOIN planning_session session ON session.id = run.session_id \
+     WHERE run.status = 'awaiting_confirmation' AND run.waits_for IS NOT NULL AND session.deadline <= $1 \
+     ORDER BY run.session_id LIMIT $2";
+
+/// session → what its run, and the runs that it called, wait for.
+fn waits(dialect: Dialect) -> String {
+    format!(
+        "SELECT {WAIT} FROM planning_session session JOIN agent_action action ON action.root_id = session.run_id \
+         WHERE session.id = $1 AND session.completed_at IS NULL AND (action.status = 'in_doubt' \
+         OR (action.status = 'awaiting_confirmation' AND action.expires_at > {})) \
+         ORDER BY action.created_at, action.run_id, action.sequence",
+        dialect.now()
+    )
+}
 
 /// tenant, user → the user's open sessions, and those of all users.
 const OPEN: &str = "SELECT (SELECT COUNT(*) FROM planning_session WHERE tenant = $1 AND user_id = $2 \
@@ -70,6 +86,18 @@ impl Store {
         Ok(versions)
     }
 
+    pub(super) async fn waits_of(&self, session: PlanningSessionId) -> Result<Vec<SessionWait>, QueryError> {
+        let sql = waits(self.shared.target.dialect());
+        let mut found = Vec::new();
+        let each = &mut |row: Row| {
+            found.push(wait(&row)?);
+            Ok(ControlFlow::Continue(()))
+        };
+        let values = vec![Value::text(&session.to_string())];
+        self.working.rows(sql.into(), values, each).await?;
+        Ok(found)
+    }
+
     pub(super) async fn open_sessions(&self, tenant: &TenantId, user: &UserId) -> Result<OpenSessions, QueryError> {
         let values = vec![Value::text(tenant.as_str()), Value::text(user.as_str())];
         let mut open = OpenSessions::default();
@@ -88,6 +116,7 @@ impl Store {
         for (sql, values) in [
             (OVERDUE, vec![Value::Int(Some(now_us)), limit.clone()]),
             (LEFT_BEHIND, vec![limit.clone()]),
+            (WAITS_PAST, vec![Value::Int(Some(now_us)), limit.clone()]),
         ] {
             let each = &mut |row: Row| {
                 let session = parsed(&row, 0, PlanningSessionId::parse)?;
@@ -131,6 +160,14 @@ mod tests {
                 LEFT_BEHIND.into(),
                 &["planning_session_at_work", "autoindex_agent_run_1"],
             ),
+            (
+                WAITS_PAST.into(),
+                &["agent_run_by_settlement", "autoindex_planning_session_1"],
+            ),
+            (
+                waits(Dialect::Sqlite).into(),
+                &["autoindex_planning_session_1", "agent_action_by_root"],
+            ),
             (OPEN.into(), &["planning_session_open", "planning_session_"]),
             (
                 one.into(),
@@ -144,6 +181,21 @@ mod tests {
             ),
             (texts.prunable, &["planning_session_over"]),
             (texts.refine, &["autoindex_planning_session_1"]),
+            (texts.execute, &["autoindex_planning_session_1"]),
+            (texts.worked, &["autoindex_planning_session_1"]),
+            (
+                texts.is_changed,
+                &["autoindex_planning_session_1", "autoindex_planning_change_1"],
+            ),
+            (texts.finish, &["autoindex_planning_session_1"]),
+            (
+                texts.left_behind,
+                &["autoindex_planning_session_1", "autoindex_agent_run_1"],
+            ),
+            (
+                texts.waits_past,
+                &["autoindex_planning_session_1", "autoindex_agent_run_1"],
+            ),
             (texts.prune_versions, &["autoindex_planning_change_1"]),
         ] {
             let mut plan = Vec::new();

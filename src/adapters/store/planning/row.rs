@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::super::db::Row;
 use super::super::parsed::{opt_parsed, parsed};
 use super::super::runs::usage;
-use crate::domain::ids::{PlanningSessionId, RunId, UserId};
+use crate::domain::action::ActionStatus;
+use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, UserId};
 use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionReason, SessionStatus};
-use crate::ports::planning::{PlanVersion, StoredSession, VersionKind};
+use crate::ports::planning::{PlanVersion, SessionWait, StoredSession, VersionKind, WaitKind};
 
 /// The sum of a count over the runs of a session.
 macro_rules! of_runs {
@@ -25,7 +26,7 @@ macro_rules! of_runs {
 /// The columns of a session, in the order of [`session`]; `created_at` and `id` come first, as in every list.
 pub(in super::super) const SESSION: &str = concat!(
     "created_at, id, user_id, status, status_code, status_detail, prompt, repo_url, deadline, version, plan, last_task, \
-     notes, run_id, refinement_code, refinement_detail, updated_at, completed_at",
+     notes, run_id, refinement_code, refinement_detail, updated_at, completed_at, started_at, cleanup",
     of_runs!("input_tokens"),
     of_runs!("output_tokens"),
     of_runs!("thought_tokens"),
@@ -34,7 +35,7 @@ pub(in super::super) const SESSION: &str = concat!(
 
 /// A row of [`SESSION`]. Adds to the bytes read so far.
 pub(in super::super) fn session(row: &Row, bytes: &mut usize) -> Result<StoredSession, sqlx::Error> {
-    for column in [5, 6, 7, 10, 12, 15] {
+    for column in [5, 6, 7, 10, 12, 15, 19] {
         *bytes += row.opt_text(column)?.map_or(0, |text| text.len());
     }
     let last = number(row, 11)?;
@@ -51,10 +52,12 @@ pub(in super::super) fn session(row: &Row, bytes: &mut usize) -> Result<StoredSe
         notes: opt_parsed(row, 12, |text| serde_json::from_str(text).ok())?.unwrap_or_default(),
         run: parsed(row, 13, RunId::parse)?,
         refinement_failed: reason(row, 14)?,
-        usage: usage(row, 18)?,
+        usage: usage(row, 20)?,
         created_us: row.int(0)?,
         updated_us: row.int(16)?,
+        started_us: row.opt_int(18)?,
         completed_us: row.opt_int(17)?,
+        cleanup: opt_parsed(row, 19, |text| serde_json::from_str(text).ok())?,
     })
 }
 
@@ -74,6 +77,23 @@ pub(super) fn version(row: &Row) -> Result<PlanVersion, sqlx::Error> {
         hash: row.text(6)?.into(),
         run: opt_parsed(row, 7, RunId::parse)?,
         plan: parsed(row, 8, |text| Plan::read(text, last).ok())?,
+    })
+}
+
+/// The columns of what a session waits for, in the order of [`wait`].
+pub(super) const WAIT: &str = "action.id, action.run_id, action.tool, action.status, action.approval_id";
+
+/// A row of [`WAIT`].
+pub(super) fn wait(row: &Row) -> Result<SessionWait, sqlx::Error> {
+    let kind = match parsed(row, 3, ActionStatus::parse)? {
+        ActionStatus::InDoubt => WaitKind::InDoubt,
+        _ => WaitKind::Approval(parsed(row, 4, ApprovalId::parse)?),
+    };
+    Ok(SessionWait {
+        kind,
+        action: parsed(row, 0, ActionId::parse)?,
+        run: parsed(row, 1, RunId::parse)?,
+        tool: row.text(2)?.into(),
     })
 }
 

@@ -1,8 +1,10 @@
 //! Every statement that writes planning sessions.
 
 use super::super::db::{Dialect, Sql};
-use super::super::transition::session_may_become;
-use crate::domain::planning_session::SessionStatus::{AwaitingConfirmation, Cancelled, DeadlineExceeded, Planning};
+use super::super::transition::{any, session_may_become};
+use crate::domain::planning_session::SessionStatus::{
+    self, AwaitingConfirmation, Cancelled, Completed, DeadlineExceeded, Executing, Failed, Planning,
+};
 
 /// Sessions that are deleted in one transaction.
 pub(super) const PRUNED_AT_ONCE: usize = 32;
@@ -17,6 +19,8 @@ pub(in super::super) struct PlanningStatements {
     pub(super) start: Sql,
     /// session, tenant, user, version, run, time: a refinement begins.
     pub(super) refine: Sql,
+    /// session, tenant, user, version, run, time → plan: the work on the version begins.
+    pub(super) execute: Sql,
     /// run, session: a row if the run was created for it.
     pub(super) is_there: Sql,
     /// session, tenant, user → status, version, deadline.
@@ -36,12 +40,22 @@ pub(in super::super) struct PlanningStatements {
     /// session, run, whether it has a plan, code, detail, time, status: the run has made no plan, which ends the
     /// session.
     pub(super) end: Sql,
+    /// session, run, plan, last task, 1 for a new version or else 0, cleanup, time → version, time: the work has come
+    /// this far.
+    pub(super) worked: Sql,
+    /// session, run, hash, time or NULL: a row if the run's work made the current version.
+    pub(super) is_changed: Sql,
+    /// session, run, status, code, detail, time: the work ends, and the session with it.
+    pub(super) finish: Sql,
     /// session, code, detail, time → run: cancels it.
     pub(super) cancel: Sql,
     /// session, code, detail, time: ends it if its deadline has passed.
     pub(super) expire: Sql,
-    /// session → its planning run, with the run's status and error message, if the run has ended or was deleted.
+    /// session → its run, with the run's status and error message, if the run has ended or was deleted; the session's
+    /// status.
     pub(super) left_behind: Sql,
+    /// session, time → its run, if that waits for a settlement and the deadline has passed.
+    pub(super) waits_past: Sql,
     /// age in microseconds → at most [`PRUNED_AT_ONCE`] sessions that ended this long ago.
     pub(super) prunable: Sql,
     /// session: deletes the versions of its plan.
@@ -54,6 +68,8 @@ impl PlanningStatements {
     /// Longer than a screen: a table, with one row for each statement.
     pub(in super::super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
+        // The time of a fact about the work, if its commit has one.
+        let at = format!("COALESCE(CAST($7 AS BIGINT), {now})");
         let on_postgres = |text: &str| (dialect == Dialect::Postgres).then(|| text.into());
         let (lock, skip) = match dialect {
             Dialect::Sqlite => ("", ""),
@@ -74,6 +90,12 @@ impl PlanningStatements {
                  refinement_detail = NULL, updated_at = $6 WHERE id = $1 AND tenant = $2 AND user_id = $3 \
                  AND version = $4 AND deadline > $6 AND {}",
                 session_may_become(Planning)
+            )
+            .into(),
+            execute: format!(
+                "UPDATE planning_session SET status = 'EXECUTING', run_id = $5, started_at = $6, updated_at = $6 \
+                 WHERE id = $1 AND tenant = $2 AND user_id = $3 AND version = $4 AND deadline > $6 AND {} RETURNING plan",
+                session_may_become(Executing)
             )
             .into(),
             is_there: "SELECT id FROM agent_run WHERE id = $1 AND session_id = $2".into(),
@@ -117,6 +139,30 @@ impl PlanningStatements {
                  WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND status = 'PLANNING'"
             )
             .into(),
+            // An end that came meanwhile remains, and says since when.
+            worked: format!(
+                "UPDATE planning_session SET plan = $3, last_task = $4, version = version + $5, \
+                 cleanup = COALESCE($6, cleanup), updated_at = CASE WHEN updated_at > {at} THEN updated_at ELSE {at} END \
+                 WHERE id = $1 AND run_id = $2 AND started_at IS NOT NULL RETURNING version, {at}"
+            )
+            .into(),
+            is_changed: "SELECT change.version FROM planning_session session JOIN planning_change change \
+                         ON change.session_id = session.id AND change.version = session.version \
+                         WHERE session.id = $1 AND change.run_id = $2 AND change.hash = $3 AND change.kind = 'changed' \
+                         AND (CAST($4 AS BIGINT) IS NULL OR change.at = $4)"
+                .into(),
+            finish: format!(
+                "UPDATE planning_session SET status = $3, status_code = $4, status_detail = $5, \
+                 updated_at = COALESCE(CAST($6 AS BIGINT), {now}), completed_at = COALESCE(CAST($6 AS BIGINT), {now}) \
+                 WHERE id = $1 AND run_id = $2 AND status = 'EXECUTING' AND {}",
+                any(
+                    "$3",
+                    &[Completed, Failed, DeadlineExceeded, Cancelled],
+                    SessionStatus::as_str,
+                    session_may_become
+                )
+            )
+            .into(),
             cancel: format!(
                 "UPDATE planning_session SET status = 'CANCELLED', status_code = $2, status_detail = $3, updated_at = $4, \
                  completed_at = $4 WHERE id = $1 AND {} RETURNING run_id",
@@ -129,9 +175,14 @@ impl PlanningStatements {
                 session_may_become(DeadlineExceeded)
             )
             .into(),
-            left_behind: "SELECT session.run_id, run.status, run.error_message FROM planning_session session \
-                          LEFT JOIN agent_run run ON run.id = session.run_id WHERE session.id = $1 \
-                          AND session.status = 'PLANNING' AND (run.id IS NULL OR run.completed_at IS NOT NULL)"
+            left_behind: "SELECT session.run_id, run.status, run.error_message, session.status \
+                          FROM planning_session session LEFT JOIN agent_run run ON run.id = session.run_id \
+                          WHERE session.id = $1 AND (session.status = 'PLANNING' OR session.status = 'EXECUTING') \
+                          AND (run.id IS NULL OR run.completed_at IS NOT NULL)"
+                .into(),
+            waits_past: "SELECT run.id FROM planning_session session JOIN agent_run run ON run.id = session.run_id \
+                         WHERE session.id = $1 AND session.deadline <= $2 AND run.status = 'awaiting_confirmation' \
+                         AND run.waits_for IS NOT NULL"
                 .into(),
             prunable: format!(
                 "SELECT id FROM planning_session WHERE completed_at IS NOT NULL AND completed_at <= {now} - $1 \

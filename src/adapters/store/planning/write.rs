@@ -1,14 +1,16 @@
-//! What the runs of a session do with it: it begins with a run, a run refines its plan, and the end of a run moves it
-//! on.
+//! What the runs of a session do with it: it begins with a run, a run refines its plan or works through it, and the end
+//! of a run that plans moves it on.
 
 use std::sync::Arc;
 
+use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Row, Value};
 use super::super::error::Fault;
 use super::super::runs::{id, int, parse};
 use super::PlanningStatements;
 use crate::domain::ids::{PlanningSessionId, RunId};
+use crate::domain::plan::{Change, Plan};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::ports::commit::Planned;
 use crate::ports::planning::{MadePlan, VersionKind};
@@ -20,7 +22,8 @@ impl Batch<'_> {
         &self.statements.planning
     }
 
-    /// Begins a session with this run, or lets the run refine its plan. Returns why that is impossible.
+    /// Begins a session with this run, or lets the run refine its plan or work through it. Returns why that is
+    /// impossible.
     pub(in super::super) async fn enter_session(
         &self,
         conn: &mut Conn,
@@ -49,23 +52,48 @@ impl Batch<'_> {
             }
             SessionWork::Refine { version } => {
                 values.extend([int(i64::from(*version)), id(run.id), int(at)]);
-                if conn.execute(&texts.refine, values).await? == 1 {
-                    return Ok(None);
+                match conn.execute(&texts.refine, values).await? {
+                    1 => Ok(None),
+                    _ => self.is_not_entered(conn, run, place, session).await,
                 }
-                // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
-                let values = vec![id(run.id), id(place.session)];
-                if conn.first(&texts.is_there, values).await?.is_some() {
-                    return Ok(None);
-                }
-                Ok(Some(match conn.first(&texts.place, session).await? {
-                    Some(row) => {
-                        let (status, version) = moved(&row, at)?;
-                        Created::SessionMoved(status, version)
-                    }
-                    None => Created::NoSession,
-                }))
+            }
+            SessionWork::Execute { version, by } => {
+                values.extend([int(i64::from(*version)), id(run.id), int(at)]);
+                let Some(row) = conn.first(&texts.execute, values).await? else {
+                    return self.is_not_entered(conn, run, place, session).await;
+                };
+                let entry = Entry::new(AuditKind::PlanConfirmed, place.session)
+                    .decision(run.id)
+                    .by(by)
+                    .with("version", *version)
+                    .with("plan_sha256", hash(&row.text(0)?));
+                self.audit(entry);
+                Ok(None)
             }
         }
+    }
+
+    /// Why a run did not enter an existing session; `None` if it entered before.
+    async fn is_not_entered(
+        &self,
+        conn: &mut Conn,
+        run: &NewRun,
+        place: &InSession,
+        session: Vec<Value>,
+    ) -> Result<Option<Created>, Fault> {
+        let texts = self.planning_texts();
+        // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
+        let values = vec![id(run.id), id(place.session)];
+        if conn.first(&texts.is_there, values).await?.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(match conn.first(&texts.place, session).await? {
+            Some(row) => {
+                let (status, version) = moved(&row, run.decision.created_at)?;
+                Created::SessionMoved(status, version)
+            }
+            None => Created::NoSession,
+        }))
     }
 
     /// What the end of a run does with its session: a new version, or none. A session that was ended meanwhile, or that
@@ -90,7 +118,8 @@ impl Batch<'_> {
                     1 => VersionKind::Proposed,
                     _ => VersionKind::Refined,
                 };
-                self.add_version(conn, session, &row, made, kind, Some(run)).await
+                self.add_version(conn, session, &row, &NewVersion::of(made, kind, Some(run)))
+                    .await
             }
             Planned::None(reason, detail) => self
                 .make_no_plan(conn, session, run, *reason, detail, at)
@@ -139,27 +168,50 @@ impl Batch<'_> {
         conn: &mut Conn,
         session: PlanningSessionId,
         row: &Row,
-        made: &MadePlan,
-        kind: VersionKind,
-        run: Option<RunId>,
+        version: &NewVersion<'_>,
     ) -> Result<(), Fault> {
-        let plan = made.plan.to_json();
-        let changes = serde_json::to_string(&made.changes).map_err(|error| Fault::Refused(error.to_string().into()))?;
+        let plan = version.plan.to_json();
+        let changes =
+            serde_json::to_string(version.changes).map_err(|error| Fault::Refused(error.to_string().into()))?;
         let values = vec![
             id(session),
             int(row.int(0)?),
             int(row.int(1)?),
-            Value::shared(&made.by),
-            Value::text(kind.as_str()),
-            Value::shared(&made.why),
+            Value::text(version.by),
+            Value::text(version.kind.as_str()),
+            Value::shared(version.why),
             Value::text(&changes),
             Value::text(&hash(&plan)),
-            run.map_or(Value::Text(None), id),
+            version.run.map_or(Value::Text(None), id),
             Value::text(&plan),
-            int(i64::from(made.plan.last)),
+            int(i64::from(version.plan.last)),
         ];
         conn.execute(&self.planning_texts().add_version, values).await?;
         Ok(())
+    }
+}
+
+/// A version of a plan, as its row says it.
+pub(super) struct NewVersion<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) by: &'a str,
+    pub(super) kind: VersionKind,
+    pub(super) why: &'a Arc<str>,
+    pub(super) changes: &'a [Change],
+    /// The run that made it; `None` if a person edited it.
+    pub(super) run: Option<RunId>,
+}
+
+impl<'a> NewVersion<'a> {
+    pub(super) fn of(made: &'a MadePlan, kind: VersionKind, run: Option<RunId>) -> Self {
+        Self {
+            plan: &made.plan,
+            by: &made.by,
+            kind,
+            why: &made.why,
+            changes: &made.changes,
+            run,
+        }
     }
 }
 

@@ -28,7 +28,11 @@ impl Batch<'_> {
         run: RunId,
         end: &RunEnd,
     ) -> Result<(), Fault> {
-        conn.execute(&self.texts().finish, finished(run, end)?).await?;
+        let settled = self.settled_among(conn, lease.run, !end.in_doubt.is_empty()).await?;
+        let in_doubt = end.in_doubt.iter().filter(|call| !settled.contains(&call.action_id));
+        let in_doubt: Vec<_> = in_doubt.cloned().collect();
+        conn.execute(&self.texts().finish, finished(run, end, &in_doubt)?)
+            .await?;
         if !end.acted {
             return Ok(());
         }
@@ -145,10 +149,8 @@ impl Batch<'_> {
     }
 
     pub(in super::super) async fn cancel(&self, conn: &mut Conn, run: RunId, by: &str) -> Result<(), Fault> {
-        // A concurrent suspension of this run, or of one above it, either sees the cancellation or is woken.
-        if let Some(lock) = &self.texts().lock_root {
-            conn.first(lock, vec![id(run)]).await?;
-        }
+        // Its outermost run is locked. So a concurrent suspension of this run, or of one above it, either sees the
+        // cancellation or is woken.
         let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
         if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
             conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
@@ -166,8 +168,8 @@ impl Batch<'_> {
     }
 }
 
-/// The values of a run's end.
-fn finished(run: RunId, end: &RunEnd) -> Result<Vec<Value>, Fault> {
+/// The values of a run's end, with the calls that are still in doubt.
+fn finished(run: RunId, end: &RunEnd, unsettled: &[InDoubtCall]) -> Result<Vec<Value>, Fault> {
     let text = |text: &Option<Arc<str>>| text.as_ref().map_or(Value::Text(None), Value::shared);
     let reason = |reason: Option<StopReason>| reason.map_or(Value::Text(None), |reason| Value::text(reason.as_str()));
     let output = end.output.as_ref();
@@ -180,7 +182,7 @@ fn finished(run: RunId, end: &RunEnd) -> Result<Vec<Value>, Fault> {
         text(&end.error_message),
         reason(end.stop_reason),
         reason(end.recovered_from),
-        in_doubt(&end.in_doubt)?,
+        in_doubt(unsettled)?,
         int(i64::from(end.steps)),
     ];
     values.extend(tokens(end.usage));

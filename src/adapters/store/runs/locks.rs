@@ -1,4 +1,5 @@
-//! What a transaction locks before it writes: snapshots first, then runs, then planning sessions, then projects.
+//! What a transaction locks before it writes: snapshots first, then planning sessions, then runs, then projects.
+//! Sessions come before runs, since a session's row names the run that a cancellation or a sweep changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::RunOp;
 use super::values::{each, id, many, parse};
-use crate::domain::ids::RunId;
+use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::ports::commit::{Commit, Fact, Writer};
 
 impl Batch<'_> {
@@ -49,7 +50,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Locks every run, planning session and project that the ops depend on. All writers use one order, so that no
+    /// Locks every planning session, run and project that the ops depend on. All writers use one order, so that no
     /// deadlock is possible.
     /// On SQLite the transaction itself is the only lock.
     pub(in super::super) async fn lock_runs<'a>(
@@ -62,18 +63,15 @@ impl Batch<'_> {
         };
         let planning = &self.statements.planning;
         let (mut runs, mut sessions, mut projects) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut cancelled, mut of_sessions) = (BTreeSet::new(), BTreeSet::<PlanningSessionId>::new());
         for op in ops {
             match op {
                 Op::Run(op) => {
                     op.locks(&mut runs);
                     op.locks_sessions(&mut sessions);
                     projects.extend(op.project());
-                    // A refinement that begins meanwhile has another run, which the op itself locks.
-                    if let Some(session) = op.cancels()
-                        && let Some(row) = conn.first(&planning.run_of, vec![id(session)]).await?
-                    {
-                        runs.insert(parse(&row.text(0)?, RunId::parse)?);
-                    }
+                    cancelled.extend(op.cancels());
+                    of_sessions.extend(op.sessions_of_runs());
                 }
                 Op::Commit(Commit {
                     writer: Writer::Holder { lease, .. },
@@ -82,21 +80,29 @@ impl Batch<'_> {
                 }) => {
                     runs.insert(lease.run);
                     sessions.extend(facts.iter().filter_map(|fact| match fact {
-                        Fact::Planned(session, _) => Some(*session),
+                        Fact::Planned(session, _) | Fact::Worked(session, _) => Some(*session),
                         _ => None,
                     }));
                 }
                 _ => {}
             }
         }
-        let runs: Vec<_> = runs.into_iter().collect();
-        for runs in many(&runs) {
-            each(conn, lock, runs, |_| Ok(())).await?;
-        }
         if let Some(lock) = &planning.lock {
             for session in sessions {
                 each(conn, lock, vec![id(session)], |_| Ok(())).await?;
             }
+        }
+        // The run of a locked session remains its run, and a run's outermost run never changes.
+        let of_sessions = of_sessions.into_iter().map(|session| (&planning.run_of, id(session)));
+        let outermost = cancelled.into_iter().map(|run| (&self.texts().root_of, id(run)));
+        for (of, value) in of_sessions.chain(outermost) {
+            if let Some(row) = conn.first(of, vec![value]).await? {
+                runs.insert(parse(&row.text(0)?, RunId::parse)?);
+            }
+        }
+        let runs: Vec<_> = runs.into_iter().collect();
+        for runs in many(&runs) {
+            each(conn, lock, runs, |_| Ok(())).await?;
         }
         for (tenant, project) in projects {
             let values = vec![Value::text(tenant), Value::text(project)];

@@ -107,7 +107,7 @@ impl RunOp {
                 ReopenedFor::Caller { .. } => run.run,
             }]),
             Self::Abandon(abandoned) => into.extend([abandoned.run]),
-            // It locks the outermost run, which it must find first.
+            // The outermost run must be found first.
             Self::Cancel(..) => {}
             // It never waits for a lock: if the row is locked, a worker looks for the run again later.
             Self::Take(..) => {}
@@ -116,7 +116,7 @@ impl RunOp {
             Self::Expire(roots) | Self::GiveUp(roots) => into.extend(roots),
             Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),
             Self::Define(..) | Self::Revoke(_) => {}
-            // The run of a cancelled session must be found first.
+            // The runs of its sessions must be found first.
             Self::Planning(_) => {}
         }
     }
@@ -130,10 +130,18 @@ impl RunOp {
         }
     }
 
-    /// The planning session whose run it cancels.
-    pub(super) fn cancels(&self) -> Option<PlanningSessionId> {
+    /// The planning sessions whose runs it changes.
+    pub(super) fn sessions_of_runs(&self) -> &[PlanningSessionId] {
         match self {
-            Self::Planning(PlanningOp::Cancel(cancel)) => Some(cancel.session),
+            Self::Planning(op) => op.sessions_of_runs(),
+            _ => &[],
+        }
+    }
+
+    /// The run that it cancels.
+    pub(super) fn cancels(&self) -> Option<RunId> {
+        match self {
+            Self::Cancel(run, _) => Some(*run),
             _ => None,
         }
     }

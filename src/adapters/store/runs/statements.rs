@@ -21,8 +21,8 @@ pub(super) const MANY: usize = 32;
 pub(in super::super) struct RunStatements {
     /// [`MANY`] runs: locks them in order, one after another; only on PostgreSQL, which has several writers.
     pub(super) lock: Option<Sql>,
-    /// run: locks its outermost run; only on PostgreSQL.
-    pub(super) lock_root: Option<Sql>,
+    /// run → its outermost run.
+    pub(super) root_of: Sql,
     /// tenant, project: keeps other writers from adding a definition to it until the transaction ends; only on
     /// PostgreSQL.
     pub(super) lock_project: Option<Sql>,
@@ -180,11 +180,7 @@ impl RunStatements {
             lock: on_postgres(format!(
                 "SELECT id FROM agent_run WHERE id IN ({many}) ORDER BY id FOR UPDATE"
             )),
-            lock_root: on_postgres(
-                "SELECT root.id FROM agent_run run JOIN agent_run root ON root.id = run.root_id WHERE run.id = ? \
-                 FOR UPDATE OF root"
-                    .into(),
-            ),
+            root_of: "SELECT root_id FROM agent_run WHERE id = $1".into(),
             // A child run may still be marked as awaiting approval when only the outermost run was taken.
             holds: format!(
                 "{HELD} AND root.status = 'running' AND (run.status = 'running' \

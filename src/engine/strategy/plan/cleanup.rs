@@ -1,59 +1,84 @@
 //! The cleanup at the end of every session, whatever ended it (PLANNING.md section 7): a call of code, decided and
 //! recorded like any other, up to 30 s beyond the deadline.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::end::is_cleanup;
-use super::{CLEANUP_STEP, CLEANUP_TOOL, Execution};
+use super::{CLEANUP_STEP, CLEANUP_TOOL, Execution, Scope};
 use crate::domain::canonical;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FunctionCall, Proposed, Target};
+use crate::domain::tool::FailureCode;
+use crate::engine::act;
 use crate::engine::attempt;
 use crate::engine::ledger::{Call, Ledger};
+use crate::engine::run::{Engine, Run};
+use crate::engine::stop::Stop;
 use crate::engine::toolset::Toolset;
 
 /// How long the cleanup may take.
-pub(in crate::engine) const CLEANUP_TIME: Duration = Duration::from_secs(30);
+const CLEANUP_TIME: Duration = Duration::from_secs(30);
+/// How long its server is waited for, if the process has just started.
+const SERVER_WAIT: Duration = Duration::from_secs(5);
 
-/// What is left to clean up.
-pub(in crate::engine) enum Due {
-    /// It has to be called.
-    Call(Entry),
-    /// It was called by a process that has died.
-    Again(Proposed),
-    /// Nothing: it was done, no task ever began, or there is no such tool.
-    Nothing,
-}
-
-/// What is left to clean up after this journal.
-pub(in crate::engine) fn due(execution: &Execution, journal: &[Entry], toolset: &Toolset) -> Due {
-    let ledger = Ledger::of(journal);
-    let mut calls = ledger.calls().rev();
-    if let Some(call) = calls.find(|call| is_cleanup(call)) {
-        return match (call.result(), call.was_started()) {
-            (Some(_), _) => Due::Nothing,
-            (None, _) => Due::Again(call.proposed.clone()),
-        };
-    }
+/// Removes what the tasks of a session left behind, if there is a tool for it and it was not done before.
+pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, execution: &Execution) -> Result<(), Stop> {
+    let ledger = Ledger::of(&run.record.journal);
+    let before = ledger.calls().rev().find(|call| is_cleanup(call));
     let has_begun = ledger.calls().any(Call::was_started);
-    match toolset.tool(CLEANUP_TOOL).filter(|_| has_begun) {
-        None => Due::Nothing,
-        Some(tool) => Due::Call(Entry::Step {
-            step: CLEANUP_STEP,
-            round: 1,
-            call: Proposed {
-                id: ActionId::new(),
-                sequence: attempt::proposed(journal) + 1,
-                target: Target::Tool(Arc::clone(tool)),
-                call: FunctionCall {
-                    id: None,
-                    name: CLEANUP_TOOL.to_owned(),
-                    args: canonical::to_raw(&json!({"group": execution.session})),
-                },
-            },
-        }),
+    let cut = match before {
+        Some(call) if call.is_open() => Some(call.id()),
+        Some(_) => return Ok(()),
+        None if !has_begun => return Ok(()),
+        None => None,
+    };
+    if let Some(call) = cut {
+        // It is harmless to do it again.
+        let message = "the process that made this call ended; it is made again";
+        run.push(Entry::failed(call, FailureCode::Unavailable, message));
     }
+    let names = [CLEANUP_TOOL.to_owned()];
+    engine.tools.ready(&names, engine.clock.instant() + SERVER_WAIT).await;
+    let toolset = Toolset::build(&engine.tools.catalog(), &names, &[]);
+    let Some(tool) = toolset.tool(CLEANUP_TOOL) else {
+        return Ok(());
+    };
+    let call = Proposed {
+        id: ActionId::new(),
+        sequence: attempt::proposed(&run.record.journal) + 1,
+        target: Target::Tool(Arc::clone(tool)),
+        call: FunctionCall {
+            id: None,
+            name: CLEANUP_TOOL.to_owned(),
+            args: canonical::to_raw(&json!({"group": execution.session.to_string()})),
+        },
+    };
+    run.push(Entry::Step {
+        step: CLEANUP_STEP,
+        round: 1,
+        call: call.clone(),
+    });
+    // What ended the tasks does not end the cleanup, and the person who confirmed the plan need not allow it.
+    let elapsed = run.record.elapsed(engine.clock.instant());
+    let context = &mut run.context;
+    context.cancel = CancellationToken::new();
+    context.limits.until = None;
+    context.limits.time = Some(elapsed + CLEANUP_TIME);
+    context.scope = Some(Arc::new(Scope {
+        tools: BTreeSet::from(names),
+        branch_prefix: String::new(),
+        ask_for: BTreeSet::new(),
+    }));
+    act::act(engine, run, std::slice::from_ref(&call)).await?;
+    let is_open = Ledger::of(&run.record.journal).call(call.id).is_some_and(Call::is_open);
+    if is_open {
+        let message = "it requires an approval, and nothing waits at the end of a session";
+        run.push(Entry::failed(call.id, FailureCode::Denied, message));
+    }
+    Ok(())
 }

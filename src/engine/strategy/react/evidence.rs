@@ -43,10 +43,14 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
     };
     let value: Value = serde_json::from_str(data.get()).unwrap_or_default();
     if let Some(code) = exit_code(&value).filter(|code| *code != 0) {
-        return Err(format!("the command of step {observation} ended with exit code {code}, so it shows nothing"));
+        return Err(format!(
+            "the command of step {observation} ended with exit code {code}, so it shows nothing"
+        ));
     }
     if quote.chars().count() < SHORTEST_QUOTE {
-        return Err(format!("the quote {quote:?} is too short; at least {SHORTEST_QUOTE} characters"));
+        return Err(format!(
+            "the quote {quote:?} is too short; at least {SHORTEST_QUOTE} characters"
+        ));
     }
     match in_strings(&value, quote) || data.get().contains(quote.as_str()) || value.to_string().contains(quote.as_str())
     {

@@ -132,7 +132,9 @@ impl TaskState {
         errors.extend(self.changed(reflection).err().into_iter().flatten());
         if self.changes.saturating_add(count(reflection)) > self.work.changes {
             let left = self.work.changes.saturating_sub(self.changes);
-            errors.push(format!("/plan_changes: {left} further changes of the plan are allowed in this session"));
+            errors.push(format!(
+                "/plan_changes: {left} further changes of the plan are allowed in this session"
+            ));
         }
         if !errors.is_empty() {
             return Err(invalid(errors));
@@ -203,7 +205,10 @@ pub fn outcome(
     let (reason, detail) = match ending {
         Ending::Verdict(Verdict::Complete { .. }) => (None, String::new()),
         Ending::Task(reason, detail) => (Some(*reason), detail.clone()),
-        other => (Some(reason(other)), detail.unwrap_or("the run of the task failed").to_owned()),
+        other => (
+            Some(reason(other)),
+            detail.unwrap_or("the run of the task failed").to_owned(),
+        ),
     };
     let taken = |step: &super::StepState| step.action.is_some();
     TaskOutcome {

@@ -1,0 +1,1 @@
+//! The work on one task, step by step.
