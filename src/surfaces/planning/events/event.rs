@@ -15,7 +15,7 @@ use crate::domain::plan::{TaskChange, TaskId, TaskReason, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::reflection::Evidence;
 use crate::ports::planning::Cleanup;
-use crate::surfaces::planning::session::{Session, Version};
+use crate::surfaces::planning::{Session, Version};
 
 /// An event with its place.
 #[derive(Clone, Debug)]
@@ -39,6 +39,9 @@ pub enum SessionEvent {
     Status {
         /// The status.
         status: SessionStatus,
+        /// The run that begins with it, or has ended.
+        #[schema(value_type = String, format = "uuid")]
+        run_id: RunId,
         /// The number of the current version of the plan; 0 while there is none.
         plan_version: u32,
         /// Why a refinement made no new version.

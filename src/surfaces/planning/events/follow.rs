@@ -34,6 +34,7 @@ impl SessionWatch {
                 true => SessionStatus::Executing,
                 false => SessionStatus::Planning,
             },
+            run_id: run.id,
             plan_version: version,
             detail: None,
         };
@@ -145,6 +146,7 @@ impl SessionWatch {
             if made.is_some() || after.leaves_plan(before, is_left) {
                 let status = SessionEvent::Status {
                     status: SessionStatus::AwaitingConfirmation,
+                    run_id: run,
                     plan_version: made.map_or(before, |made| made.version),
                     detail: after.failure().filter(|_| made.is_none()),
                 };
