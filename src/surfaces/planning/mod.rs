@@ -24,7 +24,9 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 pub use self::error::PlanningError;
-pub use self::events::{EventId, SessionEvent, SessionLine, SessionWatch, Watched};
+pub use self::events::{
+    Concluded, EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitKind, WaitingCall, Watched,
+};
 pub use self::session::{Reason, Refinement, Session, Tokens, Version};
 use super::StoreFailure;
 use super::caller::Caller;

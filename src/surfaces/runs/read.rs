@@ -66,7 +66,7 @@ impl Runs {
     }
 
     /// The settings of a run.
-    pub(in crate::surfaces) async fn settings(&self, run: RunId) -> Result<Settings, StoreFailure> {
+    pub(in crate::surfaces) async fn settings_of(&self, run: RunId) -> Result<Settings, StoreFailure> {
         let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
         Ok(Settings::read(&stored.settings))
     }

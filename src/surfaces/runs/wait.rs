@@ -89,8 +89,9 @@ impl Runs {
     pub(in crate::surfaces) async fn before_next_look(&self, run: RunId, patience: &mut Duration) -> bool {
         *patience = (*patience).max(watch::LOOK);
         let begins = self.agents.running.begins(run);
+        let mut live = None;
         tokio::select! {
-            () = watch::pause(&mut None, begins, patience) => true,
+            () = watch::pause(&mut live, begins, patience) => true,
             () = self.cut.cancelled() => false,
         }
     }

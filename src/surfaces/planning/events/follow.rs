@@ -23,7 +23,7 @@ impl SessionWatch {
             return Ok(());
         };
         let runs = &self.planning.runs;
-        let settings = runs.settings(run.id).await?;
+        let settings = runs.settings_of(run.id).await?;
         let versions = self.planning.all_versions(self.session).await?;
         let watch = runs.watch(&self.caller, self.user.as_ref(), run.id, 0).await?;
         let version = version_before(&self.runs, &versions, index);
