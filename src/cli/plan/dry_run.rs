@@ -32,15 +32,13 @@ pub(super) async fn show(
 
 /// A line for each tool of each task, and one with the servers.
 fn text(dry_run: &DryRun) -> String {
-    let rows: Vec<_> = dry_run
-        .tasks
-        .iter()
-        .flat_map(|task| {
-            let row = |tool: &crate::cli::client::DryRunTool| {
-                let cells = [&task.task_id, &tool.tool, &tool.answer, &tool.reason];
-                cells.map(Clone::clone).to_vec()
-            };
-            task.tools.iter().map(row)
+    let tools = dry_run.tasks.iter();
+    let tools = tools.flat_map(|task| task.tools.iter().map(|tool| (&task.task_id, tool)));
+    let rows: Vec<Vec<String>> = tools
+        .map(|(task, tool)| {
+            [task, &tool.tool, &tool.answer, &tool.reason]
+                .map(Clone::clone)
+                .to_vec()
         })
         .collect();
     let mut text = format!(

@@ -30,7 +30,9 @@ pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -
     if !showing.quiet {
         let (place, id) = (place.repeated(), &session.session_id);
         if session.is_open() {
-            output::note(&format!("to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"));
+            output::note(&format!(
+                "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"
+            ));
             let version = session.plan_version;
             output::note(&format!(
                 "to confirm it: gavel plan execute{place} --plan-version {version} {id}"
@@ -38,7 +40,11 @@ pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -
         } else if session.is_planning() {
             output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
         } else if session.was_executed() && exit(session) != Exit::Done {
-            for task in session.plan.iter().filter(|task| task.status == TaskStatus::Failed.as_str()) {
+            for task in session
+                .plan
+                .iter()
+                .filter(|task| task.status == TaskStatus::Failed.as_str())
+            {
                 let task = single_line(&task.id);
                 output::note(&format!("what was done: gavel plan show{place} {id} {task}"));
             }

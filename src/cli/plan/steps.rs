@@ -15,7 +15,13 @@ pub(super) fn step(step: &Step) -> String {
     let mut text = format!("\n  step {}{}\n", step.n, state(step));
     let action = &step.action;
     let tool = action["tool"].as_str();
-    let action = tool.map(|tool| format!("{} {}", single_line(tool), clipped(&action["arguments"].to_string(), SHORT)));
+    let action = tool.map(|tool| {
+        format!(
+            "{} {}",
+            single_line(tool),
+            clipped(&action["arguments"].to_string(), SHORT)
+        )
+    });
     let fields = [
         ("reason", step.reason.clone()),
         ("act", action),
@@ -90,7 +96,8 @@ mod tests {
               step 2 shows \"118 passed\"
 "
         );
-        let waits = json!({"n": 3, "reason": null, "action": null, "observation": null, "reflection": null, "state": null});
+        let waits =
+            json!({"n": 3, "reason": null, "action": null, "observation": null, "reflection": null, "state": null});
         assert_eq!(step(&serde_json::from_value(waits).unwrap()), "\n  step 3\n");
     }
 }

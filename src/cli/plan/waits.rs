@@ -94,8 +94,10 @@ mod tests {
         let session: Session = serde_json::from_value(session).unwrap();
         assert_eq!(
             in_doubt(&session, &place),
-            ["in doubt: create\\u001bIssue of t2 may have been done. Find out, and keep either happened or did_not_happen:\n  \
-              gavel approvals settle --tenant acme 0198 'happened|did_not_happen'"]
+            [
+                "in doubt: create\\u001bIssue of t2 may have been done. Find out, and keep either happened or did_not_happen:\n  \
+              gavel approvals settle --tenant acme 0198 'happened|did_not_happen'"
+            ]
         );
     }
 }

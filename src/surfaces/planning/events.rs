@@ -114,7 +114,10 @@ impl Planning {
         session: PlanningSessionId,
         after: Option<EventId>,
     ) -> Result<Watched, StoreFailure> {
-        let found = self.sessions.session(&caller.tenant, caller.sees(user), session).await?;
+        let found = self
+            .sessions
+            .session(&caller.tenant, caller.sees(user), session)
+            .await?;
         let stored = found.ok_or(StoreFailure::NotFound)?;
         let runs = self.runs_of(caller, &stored).await?;
         if let Some(after) = after {

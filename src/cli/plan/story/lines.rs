@@ -17,7 +17,9 @@ pub(super) fn text<'a>(event: &'a Value, field: &str) -> &'a str {
 
 /// A line below the head of a step.
 pub(super) fn of_phase(phase: &str, words: &str) -> String {
-    format!("  {:<PHASE$} {words}", single_line(phase)).trim_end().to_owned()
+    format!("  {:<PHASE$} {words}", single_line(phase))
+        .trim_end()
+        .to_owned()
 }
 
 /// The phase of a call; those of no task are made while a plan is made, or at the end.

@@ -33,20 +33,31 @@ fn lines(story: &mut SessionStory, events: &[Value], is_live: bool) -> Vec<Strin
 /// P-303: each step has its time left and its number, and each phase a line. On a terminal a call and its result are one.
 #[test]
 fn a_step_shows_its_phases_and_the_time_left() {
-    let head = "1 h 57 min left   t1  Run the tests                                                 step 1 of at most 25";
+    let head =
+        "1 h 57 min left   t1  Run the tests                                                 step 1 of at most 25";
     let rest = [
         "  reflect  not accepted: no step shows \"119 passed\"",
         "  reflect  complete: step 1 shows \"118 passed\"",
         "t1 COMPLETED after 1 step: All pass.",
     ];
-    let begin = ["plan 2 is confirmed; the work begins", head, "  reason   First run them."];
+    let begin = [
+        "plan 2 is confirmed; the work begins",
+        head,
+        "  reason   First run them.",
+    ];
     let piped = [
         "  act      executeScript \"make \\u001b[2J test\"",
         "  result   executeScript                                                 ok  41.2 s  exit 0",
     ];
-    assert_eq!(lines(&mut story(), &events(), false), [&begin[..], &piped, &rest].concat());
+    assert_eq!(
+        lines(&mut story(), &events(), false),
+        [&begin[..], &piped, &rest].concat()
+    );
     let live = ["  act      executeScript \"make \\u001b[2J test\"                            ok  41.2 s  exit 0"];
-    assert_eq!(lines(&mut story(), &events(), true), [&begin[..], &live, &rest].concat());
+    assert_eq!(
+        lines(&mut story(), &events(), true),
+        [&begin[..], &live, &rest].concat()
+    );
 }
 
 #[test]
@@ -54,11 +65,21 @@ fn the_line_that_lives_shows_the_step_and_what_is_under_way() {
     let mut story = story();
     let all = events();
     lines(&mut story, &all[..3], true);
-    assert!(story.now().ends_with("t1 step 1 of at most 25 · reason: waiting for the model"), "{}", story.now());
+    assert!(
+        story
+            .now()
+            .ends_with("t1 step 1 of at most 25 · reason: waiting for the model"),
+        "{}",
+        story.now()
+    );
     lines(&mut story, &all[3..4], true);
     assert!(story.now().ends_with("· First"), "{}", story.now());
     lines(&mut story, &all[4..7], true);
-    assert!(story.now().ends_with("· executeScript \"make \\u001b[2J test\""), "{}", story.now());
+    assert!(
+        story.now().ends_with("· executeScript \"make \\u001b[2J test\""),
+        "{}",
+        story.now()
+    );
 }
 
 /// P-304, P-306: what changes the plan, what a person must decide, and what is left at the end.

@@ -245,7 +245,7 @@ pub struct Concluded {
 /// A place in a result that shows that a task is complete.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes `Evidence`, which has the same fields")]
-pub struct PlanningEvidence {
+struct PlanningEvidence {
     /// The number of a step of the task.
     observation: u32,
     /// Text of its result.

@@ -101,7 +101,9 @@ impl SessionWatch {
             self.stage = Stage::Ended;
             return Ok(());
         };
-        let Stage::After(after) = &self.stage else { return Ok(()) };
+        let Stage::After(after) = &self.stage else {
+            return Ok(());
+        };
         let index = after.index;
         if index + 1 == self.runs.len() && self.runs[index].id != stored.run {
             let runs = self.planning.runs_of(&self.caller, &stored).await?;

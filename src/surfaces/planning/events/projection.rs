@@ -74,7 +74,9 @@ impl Projection {
         Self {
             root,
             max_steps: execution.map_or(0, |execution| execution.rules.steps_per_task),
-            plan: execution.map(|execution| execution.plan.tasks.clone()).unwrap_or_default(),
+            plan: execution
+                .map(|execution| execution.plan.tasks.clone())
+                .unwrap_or_default(),
             tasks: HashMap::new(),
             progress: HashMap::new(),
             calls: HashMap::new(),

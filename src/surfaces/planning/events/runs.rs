@@ -42,7 +42,10 @@ impl Planning {
         };
         let mut runs = Vec::new();
         loop {
-            let page = self.runs.list(caller, Some(&stored.user), &project(), query.clone()).await?;
+            let page = self
+                .runs
+                .list(caller, Some(&stored.user), &project(), query.clone())
+                .await?;
             for run in page.items {
                 if self.sessions.session_of(run.id).await? == Some(stored.id) {
                     let created = DateTime::parse_from_rfc3339(&run.created_at);
@@ -83,7 +86,10 @@ impl Planning {
 /// The version that a run made as a whole; the work on a plan changes it, and makes none.
 pub(super) fn made(versions: &[PlanVersion], run: RunId) -> Option<&PlanVersion> {
     let is_whole = |version: &&PlanVersion| matches!(version.kind, VersionKind::Proposed | VersionKind::Refined);
-    versions.iter().filter(is_whole).find(|version| version.run == Some(run))
+    versions
+        .iter()
+        .filter(is_whole)
+        .find(|version| version.run == Some(run))
 }
 
 /// The versions that persons made after the run of this index and before the next one, in order.
@@ -160,7 +166,10 @@ mod tests {
             let edits = edits(&runs, &versions, index);
             edits.map(|edit| edit.version).collect()
         };
-        assert_eq!([placed(0), placed(1), placed(2), placed(3)], [vec![2], vec![3], vec![5], vec![]]);
+        assert_eq!(
+            [placed(0), placed(1), placed(2), placed(3)],
+            [vec![2], vec![3], vec![5], vec![]]
+        );
         let before = [0, 1, 2, 3].map(|index| version_before(&runs, &versions, index));
         assert_eq!(before, [0, 2, 3, 5]);
     }

@@ -24,7 +24,11 @@ pub(super) async fn projection(agents: &Agents, run: RunId, number: u64) -> Resu
 }
 
 /// The next page of a journal.
-pub(in super::super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
+pub(in super::super) async fn entries(
+    agents: &Agents,
+    run: RunId,
+    after: u64,
+) -> Result<Vec<(u64, Entry)>, StoreFailure> {
     let stored = agents.runs.journal(run, after, PAGE).await?;
     let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
     read.collect()

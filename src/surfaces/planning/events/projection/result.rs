@@ -55,12 +55,7 @@ impl Projection {
     }
 
     /// What the model concluded, once it is known whether that is accepted.
-    fn reflected(
-        &mut self,
-        run: RunId,
-        reflection: Result<Reflection, String>,
-        result: &CallResult,
-    ) -> Vec<Projected> {
+    fn reflected(&mut self, run: RunId, reflection: Result<Reflection, String>, result: &CallResult) -> Vec<Projected> {
         let Some(progress) = self.progress.get(&run) else {
             return Vec::new();
         };

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::decision::Usage;
 use crate::domain::ids::PlanningSessionId;
-use crate::domain::journal::{CallFailure, CallMode, CallResult, FunctionCall, ModelTurn, Part, PolicyDecision, ToolRef};
+use crate::domain::journal::{
+    CallFailure, CallMode, CallResult, FunctionCall, ModelTurn, Part, PolicyDecision, ToolRef,
+};
 use crate::domain::plan::{Plan, Task};
 use crate::domain::tool::FailureCode;
 use crate::engine::strategy::plan::{PhaseTemplates, TaskRules};
@@ -147,10 +149,14 @@ impl InTask {
 
     /// The events of an entry of this run; a change of the plan is `"changed"`.
     fn of(&mut self, run: RunId, entry: &Entry) -> Value {
-        let events = self.projection.events(run, entry).into_iter().map(|projected| match projected {
-            Projected::Event(event) | Projected::Live(event) => serde_json::to_value(event).unwrap(),
-            Projected::PlanChanged => json!("changed"),
-        });
+        let events = self
+            .projection
+            .events(run, entry)
+            .into_iter()
+            .map(|projected| match projected {
+                Projected::Event(event) | Projected::Live(event) => serde_json::to_value(event).unwrap(),
+                Projected::PlanChanged => json!("changed"),
+            });
         events.collect()
     }
 
@@ -202,12 +208,19 @@ fn the_phases_of_a_step_are_events_of_its_task() {
     }))
     .unwrap();
     for (outcome, changes) in [(Err(FailureCode::Denied), false), (Ok(json!({})), true)] {
-        let reflect = proposed(Target::Verdict(Ok(Verdict::Reflect(said.clone()))), "reflect", &json!({}));
+        let reflect = proposed(
+            Target::Verdict(Ok(Verdict::Reflect(said.clone()))),
+            "reflect",
+            &json!({}),
+        );
         assert_eq!(task.next(&turn("", vec![reflect.clone()])), json!([]));
         let events = task.next(&result(reflect.id, outcome));
         assert_eq!(events[0]["type"], "reflection");
         assert_eq!((&events[0]["taskId"], &events[0]["step"]), (&json!("t1"), &json!(1)));
-        assert_eq!((&events[0]["accepted"], &events[0]["isTaskComplete"]), (&json!(changes), &json!(true)));
+        assert_eq!(
+            (&events[0]["accepted"], &events[0]["isTaskComplete"]),
+            (&json!(changes), &json!(true))
+        );
         assert_eq!(events[0]["error"].is_null(), changes);
         assert_eq!(events[0]["planChanges"][0]["op"], "obsolete");
         assert_eq!(events.get(1).is_some(), changes, "{events}");
@@ -242,7 +255,10 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
     );
     // Both runs suspend, which says nothing new.
     let (root, run) = (task.root, task.run);
-    assert_eq!([task.of(run, &Entry::Suspended), task.of(root, &Entry::Suspended)], [json!([]), json!([])]);
+    assert_eq!(
+        [task.of(run, &Entry::Suspended), task.of(root, &Entry::Suspended)],
+        [json!([]), json!([])]
+    );
     let rejected = task.next(&Entry::ApprovalResolved {
         call: call.id,
         approved: false,
@@ -254,11 +270,17 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
         json!([{"type": "resumed", "why": "rejected", "actionId": call.id, "taskId": "t1", "tool": "closeIssue", "detail": "not now"}])
     );
     let failed = task.next(&result(call.id, Err(FailureCode::Rejected)));
-    assert_eq!((&failed[0]["success"], &failed[0]["error"]["code"]), (&json!(false), &json!("rejected")));
+    assert_eq!(
+        (&failed[0]["success"], &failed[0]["error"]["code"]),
+        (&json!(false), &json!("rejected"))
+    );
     let lost = tool("createIssue", &json!({}));
     task.next(&turn("", vec![lost.clone()]));
     task.next(&started(lost.id, None));
-    assert_eq!(task.next(&result(lost.id, Err(FailureCode::InDoubt)))[0]["error"]["code"], "in_doubt");
+    assert_eq!(
+        task.next(&result(lost.id, Err(FailureCode::InDoubt)))[0]["error"]["code"],
+        "in_doubt"
+    );
     let waits = task.of(root, &Entry::Suspended);
     assert_eq!(waits[0]["waitingFor"][0]["kind"], "in_doubt", "{waits}");
     assert_eq!(waits[0]["waitingFor"][0]["actionId"], json!(lost.id));
@@ -270,7 +292,10 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
             by: "ann".to_owned(),
         },
     );
-    assert_eq!((&settled[0]["type"], &settled[0]["why"]), (&json!("resumed"), &json!("happened")));
+    assert_eq!(
+        (&settled[0]["type"], &settled[0]["why"]),
+        (&json!("resumed"), &json!("happened"))
+    );
     assert_eq!(task.of(root, &Entry::Suspended), json!([]));
 }
 
@@ -283,7 +308,10 @@ fn a_task_ends_with_its_outcome() {
     let mut task = InTask::new();
     let step = task.step.id;
     assert_eq!(
-        ended(result(step, Ok(json!({"output": outcome, "exits_loop": false, "steps": 9}))), &mut task),
+        ended(
+            result(step, Ok(json!({"output": outcome, "exits_loop": false, "steps": 9}))),
+            &mut task
+        ),
         json!([{"type": "task_ended", "taskId": "t1", "status": "COMPLETED", "reason": null, "detail": "", "summary": "All pass.", "steps": 3}])
     );
     let mut task = InTask::new();
@@ -307,8 +335,26 @@ fn a_planning_run_shows_what_it_reads_and_no_verdict() {
     let id = read.calls()[0].id;
     assert!(projection.events(root, &read).is_empty());
     let sent = projection.events(root, &started(id, None));
-    assert!(matches!(&sent[..], [Projected::Event(SessionEvent::ToolCall { task_id: None, step: None, .. })]), "{sent:?}");
+    assert!(
+        matches!(
+            &sent[..],
+            [Projected::Event(SessionEvent::ToolCall {
+                task_id: None,
+                step: None,
+                ..
+            })]
+        ),
+        "{sent:?}"
+    );
     let hands_in = proposed(Target::Verdict(Err("no plan".to_owned())), "complete_task", &json!({}));
-    assert!(projection.events(root, &turn("Here.", vec![hands_in.clone()])).is_empty());
-    assert!(projection.events(root, &result(hands_in.id, Err(FailureCode::InvalidArguments))).is_empty());
+    assert!(
+        projection
+            .events(root, &turn("Here.", vec![hands_in.clone()]))
+            .is_empty()
+    );
+    assert!(
+        projection
+            .events(root, &result(hands_in.id, Err(FailureCode::InvalidArguments)))
+            .is_empty()
+    );
 }
