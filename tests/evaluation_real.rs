@@ -94,6 +94,7 @@ impl Real {
             idempotency_key: &action_id.to_string(),
             first_attempt_us: None,
             account: None,
+            session: None,
             traceparent: None,
             timeout: Duration::from_secs(20),
             cancel: &CancellationToken::new(),

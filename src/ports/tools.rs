@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::BoxFuture;
 use super::runs::Hold;
-use crate::domain::ids::ActionId;
+use crate::domain::ids::{ActionId, PlanningSessionId};
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::Tool;
 
@@ -82,6 +82,8 @@ pub struct CallRequest<'a> {
     pub first_attempt_us: Option<i64>,
     /// The account that the approver was shown, as the server named it.
     pub account: Option<&'a str>,
+    /// The planning session that the call is made for.
+    pub session: Option<PlanningSessionId>,
     /// W3C `traceparent`, if there is one.
     pub traceparent: Option<&'a str>,
     /// Longest wait for the answer.

@@ -20,6 +20,7 @@ mod description;
 mod discovery;
 mod docs;
 mod drain;
+mod endured;
 #[allow(dead_code)]
 #[path = "../http/fakes.rs"]
 mod fakes;

@@ -37,7 +37,7 @@ pub fn ahead(time: Duration) -> String {
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// A GitHub with the repository acme/dates, and the entry of `mcp.json` for it.
-async fn github() -> (GitHub, Value) {
+pub async fn github() -> (GitHub, Value) {
     let github = GitHub::start().await;
     github.state(|state| {
         let repository = state.add("acme", "dates");

@@ -27,6 +27,9 @@ pub(super) fn each(call: &Outgoing<'_>, mut put: impl FnMut(&'static str, &str))
     if let Some(account) = request.account {
         put("gavel/account", account);
     }
+    if let Some(session) = request.session {
+        put("gavel/session_id", &session.to_string());
+    }
     if let Some(token) = call.identity {
         put("gavel/identity", token);
     }

@@ -93,6 +93,7 @@ impl Tasks {
             idempotency_key: &text,
             first_attempt_us: None,
             account: None,
+            session: None,
             traceparent: None,
             timeout: tool.timeout,
             cancel: &CancellationToken::new(),

@@ -68,6 +68,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         idempotency_key: args.idempotency_key.as_deref().unwrap_or(&fresh_key),
         first_attempt_us: None,
         account: None,
+        session: None,
         traceparent: None,
         timeout: tool.timeout,
         cancel: &CancellationToken::new(),

@@ -221,3 +221,171 @@ proptest! {
         }
     }
 }
+
+mod changes {
+    use super::*;
+    use crate::domain::ids::PlanningSessionId;
+    use serde_json::json;
+
+    const STATUSES: [TaskStatus; 5] = [
+        TaskStatus::Completed,
+        TaskStatus::InProgress,
+        TaskStatus::Pending,
+        TaskStatus::Pending,
+        TaskStatus::Obsolete,
+    ];
+
+    fn plan() -> (Plan, PlanningSessionId) {
+        let session = PlanningSessionId::new();
+        let tasks = STATUSES.iter().zip(1..).map(|(status, number)| Task {
+            title: format!("Task {number}"),
+            goal: "g".to_owned(),
+            done_when: "d".to_owned(),
+            tools: vec!["read".to_owned()],
+            status: *status,
+            ..Task::new(TaskId::of(number), session)
+        });
+        let tasks: Vec<_> = tasks.collect();
+        (Plan { tasks, last: 5 }, session)
+    }
+
+    fn changed(changes: serde_json::Value) -> Result<Plan, Vec<PlanError>> {
+        let (plan, session) = plan();
+        let changes: Vec<TaskChange> = serde_json::from_value(changes).unwrap();
+        plan.changed(session, TaskId::of(2), &changes, &["read".to_owned()])
+    }
+
+    fn ids(plan: &Plan) -> Vec<String> {
+        plan.tasks.iter().map(|task| task.id.to_string()).collect()
+    }
+
+    fn add(further: serde_json::Value) -> serde_json::Value {
+        let mut add = json!({"op": "add", "title": "New", "goal": "g", "doneWhen": "d", "tools": ["read"], "why": "w"});
+        let further = further.as_object().unwrap().clone();
+        add.as_object_mut().unwrap().extend(further);
+        add
+    }
+
+    /// P-304: new tasks take their place, in the order in which they were asked for.
+    #[test]
+    fn tasks_are_added_last_or_after_the_task_that_is_named() {
+        let plan = changed(json!([
+            add(json!({})),
+            add(json!({"after": "t2"})),
+            add(json!({"after": "t2"}))
+        ]))
+        .unwrap();
+        assert_eq!(ids(&plan), ["t1", "t2", "t7", "t8", "t3", "t4", "t5", "t6"]);
+        let plan =
+            changed(json!([add(json!({"replaces": "t2"})), {"op": "obsolete", "task": "t3", "why": "w"}])).unwrap();
+        assert_eq!(ids(&plan), ["t1", "t2", "t6", "t3", "t4", "t5"]);
+        assert_eq!(plan.next_task().unwrap().id.to_string(), "t6");
+        let code = plan.tasks[3].status_reason.as_ref().map(|reason| reason.code);
+        assert_eq!(code, Some(TaskReason::Obsolete));
+    }
+
+    /// P-304: only what has not begun can be changed, and all of it or nothing.
+    #[test]
+    fn a_change_that_is_not_allowed_is_refused_with_its_place_and_nothing_is_changed() {
+        let cases = [
+            (
+                json!({"op": "modify", "task": "t1", "title": "x", "why": "w"}),
+                "/plan_changes/0/task",
+                "COMPLETED",
+            ),
+            (
+                json!({"op": "obsolete", "task": "t2", "why": "w"}),
+                "/plan_changes/0/task",
+                "IN_PROGRESS",
+            ),
+            (
+                json!({"op": "obsolete", "task": "t9", "why": "w"}),
+                "/plan_changes/0/task",
+                "no task",
+            ),
+            (
+                json!({"op": "modify", "task": "t3", "why": "w"}),
+                "/plan_changes/0/task",
+                "nothing of it changes",
+            ),
+            (
+                json!({"op": "modify", "task": "t3", "tools": ["rm"], "why": "w"}),
+                "/plan_changes/0/tools",
+                "\"rm\"",
+            ),
+            (
+                json!({"op": "obsolete", "task": "t3", "why": " "}),
+                "/plan_changes/0/why",
+                "empty",
+            ),
+            (add(json!({"replaces": "t3"})), "/plan_changes/0/replaces", "t2"),
+            (add(json!({"after": "t9"})), "/plan_changes/0/after", "no task"),
+            (add(json!({"title": "x".repeat(121)})), "/plan_changes/0/title", "120"),
+        ];
+        for (change, place, detail) in cases {
+            let errors = changed(json!([change])).unwrap_err();
+            let found = errors
+                .iter()
+                .any(|error| error.pointer == place && error.detail.contains(detail));
+            assert!(found, "{change}: {errors:?}");
+        }
+    }
+
+    /// PLANNING.md 5: an original task can be replaced twice, and a plan has 50 tasks at the most.
+    #[test]
+    fn replacements_and_tasks_have_their_limits() {
+        let (mut plan, session) = plan();
+        let tools = ["read".to_owned()];
+        let mut at_work = TaskId::of(2);
+        for replaced in 0..=MOST_REPLACED {
+            let change = add(json!({"replaces": at_work}));
+            let changes: Vec<TaskChange> = serde_json::from_value(json!([change])).unwrap();
+            let next = plan.changed(session, at_work, &changes, &tools);
+            assert_eq!(next.is_ok(), replaced < MOST_REPLACED, "{replaced}");
+            let Ok(next) = next else { break };
+            plan = next;
+            plan.task_mut(at_work).unwrap().fail(TaskReason::Replaced, "w");
+            at_work = TaskId::of(plan.last);
+            plan.task_mut(at_work).unwrap().status = TaskStatus::InProgress;
+        }
+        let many: Vec<_> = (0..MOST_TASKS_EVER - 5).map(|_| add(json!({}))).collect();
+        assert_eq!(changed(json!(many)).unwrap().tasks.len(), MOST_TASKS_EVER);
+        let more: Vec<_> = (0..MOST_TASKS_EVER - 4).map(|_| add(json!({}))).collect();
+        assert!(changed(json!(more)).unwrap_err()[0].detail.contains("at most 50"));
+    }
+
+    proptest! {
+        /// P-304: whatever a model asks for, what has begun or ended stays as it is, and no id is used twice.
+        #[test]
+        fn no_change_touches_a_task_that_has_begun(
+            changes in prop::collection::vec((0..3u8, 0..8u32, 0..8u32, any::<bool>()), 0..12)
+        ) {
+            let (before, session) = plan();
+            let changes = changes.into_iter().map(|(op, task, after, replaces)| {
+                let task = format!("t{}", task + 1);
+                match op {
+                    0 => {
+                        let mut change = add(json!({"after": format!("t{}", after + 1)}));
+                        if replaces {
+                            change["replaces"] = json!(task);
+                        }
+                        change
+                    }
+                    1 => json!({"op": "modify", "task": task, "title": "Other", "why": "w"}),
+                    _ => json!({"op": "obsolete", "task": task, "why": "w"}),
+                }
+            });
+            let changes: Vec<TaskChange> = serde_json::from_value(json!(changes.collect::<Vec<_>>())).unwrap();
+            if let Ok(after) = before.changed(session, TaskId::of(2), &changes, &["read".to_owned()]) {
+                for task in before.tasks.iter().filter(|task| task.status != TaskStatus::Pending) {
+                    prop_assert_eq!(Some(task), after.task(task.id));
+                }
+                let mut ids = ids(&after);
+                ids.sort();
+                ids.dedup();
+                prop_assert_eq!(ids.len(), after.tasks.len());
+                prop_assert!(before.tasks.iter().all(|task| after.task(task.id).is_some()));
+            }
+        }
+    }
+}

@@ -91,6 +91,7 @@ pub(super) async fn attempt(
         idempotency_key: &one.key,
         first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
         account: state.filter(|_| run.can_wait()).and_then(Call::account),
+        session: run.context.strategy.session(),
         traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
         timeout: time,
         cancel: &run.context.cancel,

@@ -83,6 +83,7 @@ fn answered(
         floor,
         policy,
         grants,
+        plan: None,
     })
 }
 
@@ -271,6 +272,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
             floor: Approval::Never,
             policy: &policy,
             grants: &[],
+            plan: None,
         };
         [Approval::SideEffects, Approval::Never].map(|approval| answer(&question(approval)).effect)
     };

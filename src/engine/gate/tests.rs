@@ -12,6 +12,7 @@ use crate::domain::policy::{Grant, Policy};
 use crate::domain::tool::{ApprovalDefault, Tool};
 use crate::engine::limits::MOST_DEPTH;
 use crate::engine::snapshot::DefinitionSnapshot;
+use crate::engine::strategy::plan::Scope;
 use crate::engine::testing::{call_of, function_call, raw, tool_with};
 
 fn facts() -> Facts {
@@ -78,6 +79,78 @@ fn a_bound_argument_has_no_other_value() {
             "{refused}: {decided:?}"
         );
     }
+}
+
+/// PLANNING.md 6, 13.10: a confirmed plan allows its tools in its repository, on its branches. Everything else asks, and
+/// what is stricter holds.
+#[test]
+fn a_confirmed_plan_is_an_approval_and_its_limit() {
+    let writes = |name: &str, approval| {
+        tool_with(name, r#"{"type":"object"}"#, |tool| {
+            tool.side_effect = true;
+            tool.approval = approval;
+        })
+    };
+    let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let facts = Facts {
+        approval: Approval::SideEffects,
+        floor: Approval::SideEffects,
+        can_wait: true,
+        bound: Some(Arc::new(bound.into())),
+        scope: Some(Arc::new(Scope {
+            tools: names(&["createPullRequest", "createIssue", "closeIssue", "tasks__updateIssue"]),
+            branch_prefix: "gavel/".to_owned(),
+            ask_for: names(&["createIssue"]),
+        })),
+        ..facts()
+    };
+    let by = |name: &str, approval, arguments: &str, facts: &Facts| match first(
+        &call_of(&writes(name, approval), arguments),
+        facts,
+    ) {
+        PolicyDecision::Allow { by, .. } => ("allow", by.into_iter().collect()),
+        PolicyDecision::RequireApproval { by, .. } => ("ask", by),
+        PolicyDecision::Refuse { by, .. } => ("deny", by),
+    };
+    let ours = r#"{"owner":"acme","repo":"dates","head":"gavel/iso"}"#;
+    let plan = ("allow", vec![DecidedBy::Plan]);
+    let asks = ("ask", vec![DecidedBy::SideEffects]);
+    assert_eq!(by("createPullRequest", None, ours, &facts), plan);
+    assert_eq!(
+        by("updateIssue", None, r#"{"owner":"acme","repo":"dates"}"#, &facts),
+        plan
+    );
+    for outside in [
+        r#"{"owner":"acme","repo":"other","head":"gavel/iso"}"#,
+        r#"{"owner":"acme","repo":"dates","head":"main"}"#,
+        r#"{"owner":"acme","repo":"dates","head":"mallory:gavel/iso"}"#,
+    ] {
+        assert_eq!(by("createPullRequest", None, outside, &facts), asks, "{outside}");
+    }
+    // A tool that nobody confirmed, one that the confirmation asks for, and one that always asks.
+    assert_eq!(by("executeScript", None, "{}", &facts), asks);
+    assert_eq!(
+        by("createIssue", None, ours, &facts),
+        ("ask", vec![DecidedBy::SideEffects, DecidedBy::Session])
+    );
+    let required = Some(ApprovalDefault::Required);
+    assert_eq!(by("closeIssue", required, ours, &facts), ("ask", vec![DecidedBy::Tool]));
+    // Rules are as strict as ever.
+    for (then, effect) in [("require_approval", "ask"), ("deny", "deny")] {
+        let rule = format!("rules:\n- {{name: r, tools: createPullRequest, then: {then}, reason: because}}\n");
+        let ruled = Facts {
+            policy: policy(&rule),
+            ..facts.clone()
+        };
+        assert_eq!(by("createPullRequest", None, ours, &ruled).0, effect);
+    }
+    // What only reads cannot leave the repository at all.
+    let reads = tool_with("getFileContents", r#"{"type":"object"}"#, |tool| {
+        tool.side_effect = false
+    });
+    let elsewhere = call_of(&reads, r#"{"owner":"acme","repo":"other"}"#);
+    assert!(matches!(first(&elsewhere, &facts), PolicyDecision::Refuse { .. }));
 }
 
 /// C-FR-012

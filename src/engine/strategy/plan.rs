@@ -148,7 +148,12 @@ pub(super) fn next<'a>(journal: &'a [Entry], execution: &Execution, limits: &Lim
     }
     let progress = Progress::of(journal, execution);
     if let Some(task) = progress.plan.failed() {
-        return Next::End(Ending::StepFailed(failure(task)));
+        let code = task.status_reason.as_ref().map(|reason| reason.code);
+        return Next::End(match code {
+            // The deadline of the task is that of the session.
+            Some(TaskReason::Deadline) => Ending::PAST_DEADLINE,
+            _ => Ending::StepFailed(failure(task)),
+        });
     }
     let Some(task) = progress.plan.next_task() else {
         let unsettled: Vec<_> = progress.in_doubt.iter().copied().collect();
@@ -199,3 +204,6 @@ pub(super) fn worked(journal: &[Entry], written: usize, execution: &Execution) -
         ended: None,
     })
 }
+
+#[cfg(test)]
+mod tests;
