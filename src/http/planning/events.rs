@@ -120,8 +120,7 @@ struct Line<'a> {
     /// The place of this event in the stream.
     #[schema(example = "2.17.0")]
     id: &'a str,
-    /// When it was recorded; absent from what is not stored, and from the events of `RUN.POSITION` that are made of what
-    /// follows the log of a run.
+    /// When it was recorded; absent from what is not stored, and from what follows from other events alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "date-time")]
     at: Option<&'a str>,

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::event::{Concluded, SessionEvent, SessionLine};
+pub use self::event::{SessionEvent, SessionLine};
 pub use self::id::EventId;
 use self::projection::{Projected, Projection};
 use self::runs::SessionRun;
@@ -218,7 +218,7 @@ impl SessionWatch {
                     within.next_version += 1;
                     within.projection.set_plan(&version.plan.tasks);
                 }
-                (None, SessionEvent::PlanChanged(Box::new(version.into())))
+                (at, SessionEvent::plan_changed(version))
             }),
         };
         let event = event.filter(|_| is_new);

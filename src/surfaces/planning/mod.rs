@@ -25,7 +25,7 @@ use chrono_tz::Tz;
 
 pub use self::error::PlanningError;
 pub use self::events::{
-    Concluded, EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitKind, WaitingCall, Watched,
+    EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitKind, WaitingCall, Watched,
 };
 pub use self::session::{Reason, Refinement, Session, Tokens, Version};
 use super::StoreFailure;

@@ -53,7 +53,7 @@ fn a_step_shows_its_phases_and_the_time_left() {
         lines(&mut story(), &events(), false),
         [&begin[..], &piped, &rest].concat()
     );
-    let live = ["  act      executeScript \"make \\u001b[2J test\"                            ok  41.2 s  exit 0"];
+    let live = ["  act      executeScript \"make \\u001b[2J test\"                           ok  41.2 s  exit 0"];
     assert_eq!(
         lines(&mut story(), &events(), true),
         [&begin[..], &live, &rest].concat()

@@ -11,18 +11,18 @@ use super::wait::{ResumedBecause, WaitingCall};
 use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Phase;
-use crate::domain::plan::{TaskChange, TaskId, TaskReason, TaskStatus};
+use crate::domain::plan::{Change, Task, TaskChange, TaskId, TaskReason, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::reflection::Evidence;
-use crate::ports::planning::Cleanup;
-use crate::surfaces::planning::{Session, Version};
+use crate::ports::planning::{PlanVersion, VersionKind};
+use crate::surfaces::planning::Session;
 
 /// An event with its place.
 #[derive(Clone, Debug)]
 pub struct SessionLine {
     /// Its id. Text that arrives has the id of the event before it, since it is never stored.
     pub id: EventId,
-    /// When it was recorded, RFC 3339; `None` if it is not stored, or says so itself.
+    /// When it was recorded, RFC 3339; `None` if it is not stored, or follows from what was recorded before.
     pub at: Option<String>,
     /// What happened.
     pub event: SessionEvent,
@@ -49,7 +49,21 @@ pub enum SessionEvent {
         detail: Option<String>,
     },
     /// There is a version of the plan: the model made it, or a person edited it.
-    Plan(Box<Version>),
+    Plan {
+        /// 1, 2, 3 …
+        version: u32,
+        /// Who asked for it.
+        by: String,
+        /// How it came about.
+        kind: VersionKind,
+        /// The person's own text, or the reasons of the reflection.
+        why: String,
+        /// How it differs from the version before: `op` (`add`, `modify`, `remove`), `task` and `title`.
+        #[schema(value_type = Vec<Object>)]
+        changes: Vec<Change>,
+        /// The tasks of this version.
+        plan: Vec<Task>,
+    },
     /// The work on a task begins.
     #[serde(rename_all = "camelCase")]
     #[schema(rename_all = "camelCase")]
@@ -153,9 +167,51 @@ pub enum SessionEvent {
         duration_ms: u64,
     },
     /// What the model concluded from a step.
-    Reflection(Box<Concluded>),
+    #[serde(rename_all = "camelCase")]
+    #[schema(rename_all = "camelCase")]
+    Reflection {
+        /// The task.
+        #[schema(value_type = String, example = "t1")]
+        task_id: TaskId,
+        /// The step.
+        step: u32,
+        /// Was the reflection accepted? One that calls a task complete needs evidence.
+        accepted: bool,
+        /// Why it was not accepted, which the model learns.
+        #[schema(required = true)]
+        error: Option<String>,
+        /// Does it call the task complete?
+        is_task_complete: bool,
+        /// What the step showed.
+        summary: String,
+        /// What shows that the task is complete.
+        #[schema(value_type = Vec<PlanningEvidence>)]
+        evidence: Vec<Evidence>,
+        /// What later steps and tasks should know.
+        learnings: Vec<String>,
+        /// The changes of the plan that it asks for.
+        #[schema(value_type = Vec<Object>)]
+        plan_changes: Vec<TaskChange>,
+        /// Why the task cannot be done.
+        #[schema(required = true)]
+        give_up: Option<String>,
+    },
     /// A reflection changed the plan: the new version.
-    PlanChanged(Box<Version>),
+    PlanChanged {
+        /// 1, 2, 3 …
+        version: u32,
+        /// Who asked for it.
+        by: String,
+        /// How it came about.
+        kind: VersionKind,
+        /// The person's own text, or the reasons of the reflection.
+        why: String,
+        /// How it differs from the version before: `op` (`add`, `modify`, `remove`), `task` and `title`.
+        #[schema(value_type = Vec<Object>)]
+        changes: Vec<Change>,
+        /// The tasks of this version.
+        plan: Vec<Task>,
+    },
     /// The work waits for a person.
     #[serde(rename_all = "camelCase")]
     #[schema(rename_all = "camelCase")]
@@ -202,7 +258,12 @@ pub enum SessionEvent {
         steps: u32,
     },
     /// What the cleanup at the end removed, and what it left.
-    Cleanup(Cleanup),
+    Cleanup {
+        /// The containers that were removed.
+        removed: Vec<String>,
+        /// Those that are left, or why that is not known. Their server removes them later.
+        left: Vec<String>,
+    },
     /// The session has ended. The last event.
     Result {
         /// The session.
@@ -210,36 +271,30 @@ pub enum SessionEvent {
     },
 }
 
-/// What the model concluded from a step.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningReflection)]
-pub struct Concluded {
-    /// The task.
-    #[schema(value_type = String, example = "t1")]
-    pub task_id: TaskId,
-    /// The step.
-    pub step: u32,
-    /// Was the reflection accepted? One that calls a task complete needs evidence.
-    pub accepted: bool,
-    /// Why it was not accepted, which the model learns.
-    #[schema(required = true)]
-    pub error: Option<String>,
-    /// Does it call the task complete?
-    pub is_task_complete: bool,
-    /// What the step showed.
-    pub summary: String,
-    /// What shows that the task is complete.
-    #[schema(value_type = Vec<PlanningEvidence>)]
-    pub evidence: Vec<Evidence>,
-    /// What later steps and tasks should know.
-    pub learnings: Vec<String>,
-    /// The changes of the plan that it asks for.
-    #[schema(value_type = Vec<Object>)]
-    pub plan_changes: Vec<TaskChange>,
-    /// Why the task cannot be done.
-    #[schema(required = true)]
-    pub give_up: Option<String>,
+impl SessionEvent {
+    /// A version that the model made as a whole, or a person.
+    pub(super) fn plan(made: PlanVersion) -> Self {
+        Self::Plan {
+            version: made.version,
+            by: made.by.to_string(),
+            kind: made.kind,
+            why: made.why.to_string(),
+            changes: made.changes,
+            plan: made.plan.tasks,
+        }
+    }
+
+    /// A version that a reflection made.
+    pub(super) fn plan_changed(made: PlanVersion) -> Self {
+        Self::PlanChanged {
+            version: made.version,
+            by: made.by.to_string(),
+            kind: made.kind,
+            why: made.why.to_string(),
+            changes: made.changes,
+            plan: made.plan.tasks,
+        }
+    }
 }
 
 /// A place in a result that shows that a task is complete.

@@ -142,7 +142,7 @@ impl SessionWatch {
         let mut events = Vec::new();
         if !after.is_shown && !after.is_execution {
             let made = made(versions, run);
-            events.extend(made.map(|made| (0, SessionEvent::Plan(Box::new(made.clone().into())))));
+            events.extend(made.map(|made| (0, Some(made.at_us), SessionEvent::plan(made.clone()))));
             let before = version_before(&self.runs, versions, index);
             let is_left = has_next || !stored.status.has_ended();
             if made.is_some() || after.leaves_plan(before, is_left) {
@@ -152,7 +152,7 @@ impl SessionWatch {
                     plan_version: made.map_or(before, |made| made.version),
                     detail: after.failure().filter(|_| made.is_none()),
                 };
-                events.push((1, status));
+                events.push((1, made.map(|made| made.at_us), status));
             }
         }
         after.is_shown = true;
@@ -162,10 +162,10 @@ impl SessionWatch {
         let edits = edits(&self.runs, versions, index).filter(known);
         for (number, edit) in (0..).zip(edits).skip(after.edits as usize) {
             after.edits = number + 1;
-            events.push((EDITS + number, SessionEvent::Plan(Box::new(edit.clone().into()))));
+            events.push((EDITS + number, Some(edit.at_us), SessionEvent::plan(edit.clone())));
         }
-        for (part, event) in events {
-            self.push(at_run(index, end, part), None, event);
+        for (part, at_us, event) in events {
+            self.push(at_run(index, end, part), at_us.map(rfc3339), event);
         }
     }
 
@@ -178,7 +178,14 @@ impl SessionWatch {
         };
         self.stage = Stage::Ended;
         if let Some(cleanup) = &stored.cleanup {
-            self.push(at_run(index, end, 0), None, SessionEvent::Cleanup(cleanup.clone()));
+            self.push(
+                at_run(index, end, 0),
+                None,
+                SessionEvent::Cleanup {
+                    removed: cleanup.removed.clone(),
+                    left: cleanup.left.clone(),
+                },
+            );
         }
         let result = SessionEvent::Result {
             session: Box::new(session),

@@ -13,7 +13,7 @@ use crate::domain::plan::{TaskId, TaskReason, TaskStatus};
 use crate::domain::reflection::Reflection;
 use crate::domain::tool::FailureCode;
 use crate::engine::strategy::plan::TaskOutcome;
-use crate::surfaces::planning::events::event::{Concluded, SessionEvent};
+use crate::surfaces::planning::events::event::SessionEvent;
 
 impl Projection {
     pub(super) fn result(&mut self, run: RunId, id: ActionId, result: &CallResult) -> Vec<Projected> {
@@ -71,7 +71,7 @@ impl Projection {
         });
         let accepted = error.is_none();
         let is_changed = accepted && !said.plan_changes.is_empty();
-        let event = SessionEvent::Reflection(Box::new(Concluded {
+        let event = SessionEvent::Reflection {
             task_id: progress.task,
             step: progress.step,
             accepted,
@@ -82,7 +82,7 @@ impl Projection {
             learnings: said.learnings,
             plan_changes: said.plan_changes,
             give_up: said.give_up,
-        }));
+        };
         let changed = is_changed.then_some(Projected::PlanChanged);
         [Projected::Event(event)].into_iter().chain(changed).collect()
     }
