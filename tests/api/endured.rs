@@ -117,7 +117,8 @@ fn reflect(request: &Value) -> Reply {
     let shown = results
         .iter()
         .zip(1..)
-        .rfind(|((_, response), _)| response.get("error").is_none());
+        .filter(|((_, response), _)| response.get("error").is_none())
+        .last();
     let evidence: Vec<_> = shown
         .filter(|_| done)
         .map(|(_, n)| {

@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::event::{SessionEvent, SessionLine};
+pub use self::event::SessionEvent;
 pub use self::id::EventId;
 use self::projection::{Projected, Projection};
 use self::runs::SessionRun;
-pub use self::wait::{ResumedBecause, WaitKind, WaitingCall};
+pub use self::wait::{ResumedBecause, WaitingCall};
 use super::{Planning, PlanningError};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{PlanningSessionId, UserId};
@@ -58,6 +58,17 @@ pub struct SessionWatch {
     stage: Stage,
     patience: Duration,
     faults: u32,
+}
+
+/// An event with its place.
+#[derive(Clone, Debug)]
+pub struct SessionLine {
+    /// Its id. Text that arrives has the id of the event before it, since it is never stored.
+    pub id: EventId,
+    /// When it was recorded, RFC 3339; `None` if it is not stored, or follows from what was recorded before.
+    pub at: Option<String>,
+    /// What happened.
+    pub event: SessionEvent,
 }
 
 struct Ready {

@@ -1,15 +1,24 @@
 //! Reads runs, as far as a caller may see them.
 
+use std::sync::Arc;
+
 use super::Runs;
 use super::watch::entries;
+use crate::domain::action::Action;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
+use crate::domain::journal::Entry;
+use crate::domain::policy::Policy;
 use crate::engine::agent::Settings;
 use crate::engine::calls::{CallState, Calls};
+use crate::engine::log;
 use crate::ports::runs::StoredRun;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::{ListQuery, Page};
+
+/// The most entries that are read at once.
+const PAGE: u32 = 32;
 
 impl Runs {
     /// A run that is visible to the caller.
@@ -69,6 +78,38 @@ impl Runs {
     pub(in crate::surfaces) async fn settings_of(&self, run: RunId) -> Result<Settings, StoreFailure> {
         let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
         Ok(Settings::read(&stored.settings))
+    }
+
+    /// Reads a journal page by page. `take` receives each entry, with the time at which it was written, in microseconds
+    /// since the epoch.
+    pub(in crate::surfaces) async fn each_entry(
+        &self,
+        run: RunId,
+        mut take: impl FnMut(i64, Entry),
+    ) -> Result<(), StoreFailure> {
+        let mut after = 0;
+        loop {
+            let page = self.agents.runs.journal(run, after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.number;
+            for stored in &page {
+                let entry = log::read(stored).map_err(|error| {
+                    tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+                    StoreFailure::Unavailable
+                })?;
+                take(stored.at_us, entry);
+            }
+        }
+    }
+
+    /// The actions of a run and of the runs that it called, in order, without what they returned.
+    pub(in crate::surfaces) async fn actions_of(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
+        Ok(self.agents.actions.of_run(run).await?)
+    }
+
+    /// The operator's policy.
+    pub(in crate::surfaces) fn policy(&self) -> &Arc<Policy> {
+        &self.agents.engine.policy
     }
 
     /// The stored run, if the caller may see it.

@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::id::EventId;
 use super::wait::{ResumedBecause, WaitingCall};
 use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
@@ -15,18 +14,8 @@ use crate::domain::plan::{Change, Task, TaskChange, TaskId, TaskReason, TaskStat
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::reflection::Evidence;
 use crate::ports::planning::{PlanVersion, VersionKind};
-use crate::surfaces::planning::Session;
-
-/// An event with its place.
-#[derive(Clone, Debug)]
-pub struct SessionLine {
-    /// Its id. Text that arrives has the id of the event before it, since it is never stored.
-    pub id: EventId,
-    /// When it was recorded, RFC 3339; `None` if it is not stored, or follows from what was recorded before.
-    pub at: Option<String>,
-    /// What happened.
-    pub event: SessionEvent,
-}
+use crate::surfaces::planning::version::TaskChange as VersionChange;
+use crate::surfaces::planning::{Session, StepEvidence};
 
 /// What happened in a planning session: a JSON object with a `type`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -59,7 +48,7 @@ pub enum SessionEvent {
         /// The person's own text, or the reasons of the reflection.
         why: String,
         /// How it differs from the version before: `op` (`add`, `modify`, `remove`), `task` and `title`.
-        #[schema(value_type = Vec<Object>)]
+        #[schema(value_type = Vec<VersionChange>)]
         changes: Vec<Change>,
         /// The tasks of this version.
         plan: Vec<Task>,
@@ -185,7 +174,7 @@ pub enum SessionEvent {
         /// What the step showed.
         summary: String,
         /// What shows that the task is complete.
-        #[schema(value_type = Vec<PlanningEvidence>)]
+        #[schema(value_type = Vec<StepEvidence>)]
         evidence: Vec<Evidence>,
         /// What later steps and tasks should know.
         learnings: Vec<String>,
@@ -207,7 +196,7 @@ pub enum SessionEvent {
         /// The person's own text, or the reasons of the reflection.
         why: String,
         /// How it differs from the version before: `op` (`add`, `modify`, `remove`), `task` and `title`.
-        #[schema(value_type = Vec<Object>)]
+        #[schema(value_type = Vec<VersionChange>)]
         changes: Vec<Change>,
         /// The tasks of this version.
         plan: Vec<Task>,
@@ -295,14 +284,4 @@ impl SessionEvent {
             plan: made.plan.tasks,
         }
     }
-}
-
-/// A place in a result that shows that a task is complete.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes `Evidence`, which has the same fields")]
-struct PlanningEvidence {
-    /// The number of a step of the task.
-    observation: u32,
-    /// Text of its result.
-    quote: String,
 }

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::domain::ids::ActionId;
 use crate::domain::names::names;
 use crate::domain::plan::TaskId;
+use crate::surfaces::planning::WaitingKind;
 
 /// A call that a person must decide about.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -16,7 +17,7 @@ use crate::domain::plan::TaskId;
 #[schema(as = PlanningWaitingCall)]
 pub struct WaitingCall {
     /// `approval`: a person must approve or reject the call. `in_doubt`: a person must settle whether it had its effect.
-    pub kind: WaitKind,
+    pub kind: WaitingKind,
     /// Its task.
     #[schema(value_type = Option<String>, example = "t1", required = true)]
     pub task_id: Option<TaskId>,
@@ -31,16 +32,6 @@ pub struct WaitingCall {
     pub arguments: Arc<RawValue>,
     /// Why a person is asked.
     pub reason: String,
-}
-
-names! {
-    /// What a person must decide.
-    WaitKind {
-        /// Whether the call may be sent.
-        Approval = "approval",
-        /// Whether it had its effect.
-        InDoubt = "in_doubt",
-    }
 }
 
 names! {

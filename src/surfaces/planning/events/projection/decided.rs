@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{Call, Projection};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::PolicyDecision;
+use crate::surfaces::planning::WaitingKind;
 use crate::surfaces::planning::events::event::SessionEvent;
-use crate::surfaces::planning::events::wait::{ResumedBecause, WaitKind, WaitingCall};
+use crate::surfaces::planning::events::wait::{ResumedBecause, WaitingCall};
 
 impl Projection {
     pub(super) fn decided(&mut self, id: ActionId, decision: &PolicyDecision) -> Option<SessionEvent> {
@@ -18,7 +19,7 @@ impl Projection {
             PolicyDecision::RequireApproval { arguments, reason, .. } => {
                 let call = self.calls.get_mut(&id)?;
                 call.arguments = Arc::clone(arguments);
-                let waiting = waiting(id, call, WaitKind::Approval, reason.clone());
+                let waiting = waiting(id, call, WaitingKind::Approval, reason.clone());
                 self.approvals.insert(id);
                 Some(SessionEvent::Waiting {
                     waiting_for: vec![waiting],
@@ -33,7 +34,14 @@ impl Projection {
         let waiting_for: Vec<_> = self
             .in_doubt
             .iter()
-            .filter_map(|id| Some(waiting(*id, self.calls.get(id)?, WaitKind::InDoubt, reason.to_owned())))
+            .filter_map(|id| {
+                Some(waiting(
+                    *id,
+                    self.calls.get(id)?,
+                    WaitingKind::InDoubt,
+                    reason.to_owned(),
+                ))
+            })
             .collect();
         (!waiting_for.is_empty()).then_some(SessionEvent::Waiting { waiting_for })
     }
@@ -50,7 +58,7 @@ impl Projection {
     }
 }
 
-fn waiting(id: ActionId, call: &Call, kind: WaitKind, reason: String) -> WaitingCall {
+fn waiting(id: ActionId, call: &Call, kind: WaitingKind, reason: String) -> WaitingCall {
     WaitingCall {
         kind,
         task_id: call.task,
