@@ -316,7 +316,8 @@ async fn endure(database: Option<String>, name: &str) {
         for session in play(&place, count, kills, played).await {
             let faults = faults(&place, &session);
             if !faults.is_empty() {
-                bad.push(format!("{}: {}", session["sessionId"], faults.join("; ")));
+                let steps = [&session["t1"]["reactHistory"], &session["t2"]["reactHistory"]];
+                bad.push(format!("{}: {}: {steps:?}", session["sessionId"], faults.join("; ")));
             }
         }
         played += count;
