@@ -165,6 +165,8 @@ pub struct ExecutePlan {
     pub plan_version: Option<u32>,
     /// Tools whose every call asks a person, whatever the plan allows.
     pub ask_for: Vec<String>,
+    /// True if the caller does not wait for the work. Otherwise this process does it, even without background workers.
+    pub background: bool,
     /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
