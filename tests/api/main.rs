@@ -71,6 +71,7 @@ mod tokens;
 mod tools;
 mod upgraded;
 mod upstream;
+mod watched;
 #[allow(dead_code)]
 #[path = "../../mcp-servers/google/tests/api/google.rs"]
 mod workspace;
