@@ -65,6 +65,7 @@ mod storage;
 mod streaming;
 #[path = "../injections/mod.rs"]
 mod strings;
+mod task_model;
 mod threads;
 mod tls;
 mod tokens;
