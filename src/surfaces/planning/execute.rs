@@ -31,7 +31,7 @@ pub(super) struct Confirmation {
 }
 
 impl Planning {
-    /// Confirms the current version of a plan and begins the work on it, in the background. A session that was executed
+    /// Confirms the current version of a plan and begins the work on it. A session that was executed
     /// before is left as it is.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Planning {
             snapshot,
             settings,
             task,
-            background: true,
+            background: execute.background,
             meta: execute.meta,
         };
         self.begin(caller, stored.user, &project, run).await
