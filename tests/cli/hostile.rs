@@ -143,6 +143,8 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
         "user_id": EVIL, "agent": EVIL, "agent_id": EVIL, "status": EVIL, "state": EVIL, "title": EVIL, "tool": EVIL, "server": EVIL,
         "arguments": {EVIL: EVIL}, "reason": EVIL, "warnings": [EVIL], "recipients": [EVIL], "createdAt": EVIL, "created_at": EVIL,
         "updatedAt": EVIL, "text": EVIL, "error": {"code": EVIL, "message": EVIL}, "result": EVIL, "messages": [{"role": "user", "text": EVIL, "runId": ID}],
+    });
+    let of_plans = json!({
         "sessionId": EVIL, "prompt": EVIL, "repoUrl": EVIL, "deadline": EVIL, "planVersion": 2, "summary": EVIL, "assumptions": [EVIL],
         "statusReason": {"code": EVIL, "detail": EVIL}, "refinement": {"code": EVIL, "detail": EVIL}, "pullRequests": [{"number": 7, "url": EVIL}],
         "waitingFor": [{"kind": "in_doubt", "tool": EVIL, "actionId": EVIL, "taskId": EVIL}], "version": 2, "at": EVIL, "by": EVIL, "kind": EVIL,
@@ -150,6 +152,10 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
     });
     let task = json!({"id": "t1", "title": EVIL, "goal": EVIL, "doneWhen": EVIL, "tools": [EVIL], "status": EVIL});
     let tool = json!({"tool": EVIL, "answer": EVIL, "reason": EVIL});
+    let mut one = one;
+    for (name, value) in of_plans.as_object().unwrap() {
+        one[name] = value.clone();
+    }
     let mut page = one.clone();
     page["plan"] = json!([task]);
     page["tasks"] = json!([{"taskId": EVIL, "title": EVIL, "tools": [tool]}]);
