@@ -44,7 +44,7 @@ pub fn worded(title: &str, tool: &str) -> Value {
 }
 
 fn reflect(request: &Value, is_first: bool) -> Reply {
-    let has_reflected = request["contents"].to_string().contains("is_task_complete");
+    let has_reflected = request["contents"].to_string().contains(r#""name":"reflect""#);
     let changes = json!([{"op": "modify", "task": "t2", "title": "Open one issue", "why": "one is enough"}]);
     let (quote, changes) = match (is_first, has_reflected) {
         (true, false) => ("this is nowhere", json!([])),

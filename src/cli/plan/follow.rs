@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::story::SessionStory;
-use super::waits;
+use super::waits::{self, OnWait};
 use crate::cli::client::{Answer, Client, Received, Refused, Session};
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::{unless_stopped, until_interrupted};
@@ -67,15 +67,6 @@ pub(super) enum Until {
     RunHasEnded,
     /// The end of the session.
     SessionHasEnded,
-}
-
-/// What to do when the session waits for a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnWait {
-    /// Shows what it waits for, and continues to watch.
-    Watches,
-    /// Asks the user at the terminal; ends, if there is none.
-    Answers,
 }
 
 /// Why following ended.

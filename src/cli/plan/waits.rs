@@ -2,13 +2,21 @@
 
 use anyhow::Context;
 
-use super::follow::OnWait;
 use crate::cli::approvals::{answers, question};
 use crate::cli::client::{Client, Session, Wait};
 use crate::cli::gavel::Where;
 use crate::cli::output;
 use crate::cli::runs::{Progress, Said, answer, is_here, is_late, questions};
 use crate::domain::ids::{PlanningSessionId, RunId};
+
+/// What to do when the session waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnWait {
+    /// Shows what it waits for, and continues to watch.
+    Watches,
+    /// Asks the user at the terminal; ends, if there is none.
+    Answers,
+}
 
 /// Shows what the session waits for now, and asks the user if that is the way. False: a person must answer, and none
 /// did.

@@ -1,7 +1,8 @@
 //! `gavel plan watch`.
 
-use super::follow::{FirstEvent, Followed, How, OnWait, Showing, Until, follow, session};
+use super::follow::{FirstEvent, Followed, How, Showing, Until, follow, session};
 use super::outcome::tell;
+use super::waits::OnWait;
 use super::{STATUSES, id};
 use crate::app::Work;
 use crate::cli::exit::Exit;

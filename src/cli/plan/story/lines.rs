@@ -53,7 +53,7 @@ pub(super) fn status(event: &Value) -> Option<String> {
     match (text(event, "status"), plan, detail) {
         ("PLANNING", 0, _) => Some("a plan is being made".to_owned()),
         ("PLANNING", plan, _) => Some(format!("plan {plan} is being refined")),
-        ("EXECUTING", plan, _) => Some(format!("plan {plan} is confirmed; the work begins")),
+        ("EXECUTING", plan, _) => Some(format!("the work on plan {plan} begins")),
         ("AWAITING_CONFIRMATION", plan, Some(detail)) => {
             Some(format!("the refinement failed, and plan {plan} remains: {detail}"))
         }

@@ -40,11 +40,7 @@ fn a_step_shows_its_phases_and_the_time_left() {
         "  reflect  complete: step 1 shows \"118 passed\"",
         "t1 COMPLETED after 1 step: All pass.",
     ];
-    let begin = [
-        "plan 2 is confirmed; the work begins",
-        head,
-        "  reason   First run them.",
-    ];
+    let begin = ["the work on plan 2 begins", head, "  reason   First run them."];
     let piped = [
         "  act      executeScript \"make \\u001b[2J test\"",
         "  result   executeScript                                                 ok  41.2 s  exit 0",
