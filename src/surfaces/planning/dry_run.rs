@@ -117,15 +117,14 @@ impl Planning {
         execute: &ExecutePlan,
     ) -> Result<DryRun, PlanningError> {
         let stored = self.stored(caller, user, execute.session).await?;
-        let granted = self.worker_tools(caller).await?;
-        let confirmation = self.confirmation(caller, &stored, execute, &granted)?;
-        let project = self.directory.project(&caller.tenant, &project()).await?;
         // Waits for servers that are connecting; what is missing then is an answer.
-        if let Err(reason) = self.directory.tools_of(&project, TASK_WORKER).await {
-            tracing::info!(%reason, "the dry run of a plan found that its agent cannot run");
-        }
+        let offered = self.worker_tools(caller).await?;
+        let confirmation = self.confirmation(caller, &stored, execute, offered)?;
+        let project = self.directory.project(&caller.tenant, &project()).await?;
         let catalog = self.directory.catalog();
         let worker = project.agents.get(TASK_WORKER).ok_or(StoreFailure::NotFound)?;
+        let is_agent = |name: &str| project.agents.contains_key(name);
+        let granted = worker.definition.server_tools(is_agent);
         let arguments = prescribed(&confirmation);
         let facts = Facts {
             agent: Some(TASK_WORKER.into()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::values_error;
+use super::checks::{project, values_error};
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError, SessionResult};
 use crate::domain::definition::Definition;
@@ -27,6 +27,17 @@ const LOOKS: u32 = 40;
 pub(super) struct Confirmation {
     pub(super) repository: Repository,
     pub(super) scope: Scope,
+    /// The tools that a task may name.
+    pub(super) tools: Vec<String>,
+}
+
+impl Confirmation {
+    /// The tools of the plan that cannot be called now.
+    fn missing(&self) -> Vec<&str> {
+        let named = self.scope.tools.iter();
+        let missing = named.filter(|name| !self.tools.contains(name));
+        missing.map(String::as_str).collect()
+    }
 }
 
 impl Planning {
@@ -50,7 +61,12 @@ impl Planning {
             return Ok(Execution::before(self, caller, &stored));
         }
         let tools = self.worker_tools(caller).await?;
-        let confirmation = self.confirmation(caller, &stored, &execute, &tools)?;
+        let confirmation = self.confirmation(caller, &stored, &execute, tools)?;
+        let missing = confirmation.missing();
+        if !missing.is_empty() {
+            let reason = format!("no server offers these tools of the plan: {}", missing.join(", "));
+            return Err(PlanningError::Unavailable(reason));
+        }
         let session = stored.id;
         match self.begin_work(caller, user, stored, execute, confirmation).await {
             Ok(begun) => Ok(Execution::begun(self, caller, begun)),
@@ -72,13 +88,13 @@ impl Planning {
         caller: &Caller,
         stored: &StoredSession,
         execute: &ExecutePlan,
-        tools: &[String],
+        tools: Vec<String>,
     ) -> Result<Confirmation, PlanningError> {
         self.waits_for_confirmation(stored)?;
         if execute.plan_version.is_some_and(|version| version != stored.version) {
             return Err(PlanningError::Moved(stored.status, stored.version));
         }
-        let errors: Vec<_> = values_error("/askFor", &execute.ask_for, tools).collect();
+        let errors: Vec<_> = values_error("/askFor", &execute.ask_for, &tools).collect();
         if !errors.is_empty() {
             return Err(PlanningError::invalid(errors));
         }
@@ -91,7 +107,11 @@ impl Planning {
             branch_prefix: self.settings.branch_prefix.clone(),
             ask_for: BTreeSet::from_iter(execute.ask_for.iter().cloned()),
         };
-        Ok(Confirmation { repository, scope })
+        Ok(Confirmation {
+            repository,
+            scope,
+            tools,
+        })
     }
 
     /// Begins the run that works through the plan.
@@ -103,19 +123,18 @@ impl Planning {
         execute: ExecutePlan,
         confirmation: Confirmation,
     ) -> Result<BegunPlanning, PlanningError> {
-        let (project, _) = self.ready(caller, TASK_WORKER).await?;
+        let project = self.directory.project(&caller.tenant, &project()).await?;
         let (snapshot, worker) = project
             .snapshot(TASK_WORKER)
             .zip(project.agents.get(TASK_WORKER))
             .ok_or(StoreFailure::NotFound)?;
         let task = stored.prompt.to_string();
-        let tools = self.worker_tools(caller).await?;
         let work = PlanWork {
             session: stored.id,
             goal: task.clone(),
             repo_url: stored.repo_url.to_string(),
             plan: stored.plan,
-            tools,
+            tools: confirmation.tools,
             rules: self.settings.rules.clone(),
         };
         let settings = Settings {

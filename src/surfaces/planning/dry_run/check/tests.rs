@@ -34,6 +34,7 @@ fn catalog() -> Catalog {
             tool("createPullRequest", true, None),
             tool("createIssue", true, None),
             tool("closeIssue", true, Some(ApprovalDefault::Required)),
+            tool("mergePullRequest", true, None),
         ],
         ..Catalog::default()
     }
@@ -56,6 +57,7 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
             branch_prefix: "gavel/".to_owned(),
             ask_for: ask_for.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
         },
+        tools: Vec::new(),
     };
     let policy = Policy::read(rules, "policy.yaml").unwrap();
     let worker = worker();
