@@ -4,6 +4,7 @@
 mod execute;
 mod read;
 mod studio;
+mod work;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -117,14 +117,11 @@ impl Planning {
         execute: &ExecutePlan,
     ) -> Result<DryRun, PlanningError> {
         let stored = self.stored(caller, user, execute.session).await?;
-        // Waits for servers that are connecting; what is missing then is an answer.
-        let offered = self.worker_tools(caller).await?;
-        let confirmation = self.confirmation(caller, &stored, execute, offered)?;
+        let granted = self.worker_tools(caller).await?;
+        let confirmation = self.confirmation(caller, &stored, execute, &granted)?;
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let catalog = self.directory.catalog();
         let worker = project.agents.get(TASK_WORKER).ok_or(StoreFailure::NotFound)?;
-        let is_agent = |name: &str| project.agents.contains_key(name);
-        let granted = worker.definition.server_tools(is_agent);
         let arguments = prescribed(&confirmation);
         let facts = Facts {
             agent: Some(TASK_WORKER.into()),
@@ -140,6 +137,8 @@ impl Planning {
                 Arc::clone(self.runs.policy()),
             )
         };
+        // What is missing is an answer.
+        let granted = worker.definition.server_tools(|name| project.agents.contains_key(name));
         let check = Check {
             catalog: &catalog,
             worker: &worker.definition,

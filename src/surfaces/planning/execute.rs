@@ -9,6 +9,7 @@ use super::run::{SessionRun, bound};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError, SessionResult};
 use crate::domain::definition::Definition;
 use crate::domain::ids::UserId;
+use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
@@ -27,21 +28,10 @@ const LOOKS: u32 = 40;
 pub(super) struct Confirmation {
     pub(super) repository: Repository,
     pub(super) scope: Scope,
-    /// The tools that a task may name.
-    pub(super) tools: Vec<String>,
-}
-
-impl Confirmation {
-    /// The tools of the plan that cannot be called now.
-    fn missing(&self) -> Vec<&str> {
-        let named = self.scope.tools.iter();
-        let missing = named.filter(|name| !self.tools.contains(name));
-        missing.map(String::as_str).collect()
-    }
 }
 
 impl Planning {
-    /// Confirms the current version of a plan and begins the work on it, in the background. A session that was executed
+    /// Confirms the current version of a plan and begins the work on it. A session that was executed
     /// before is left as it is.
     ///
     /// # Errors
@@ -61,12 +51,7 @@ impl Planning {
             return Ok(Execution::before(self, caller, &stored));
         }
         let tools = self.worker_tools(caller).await?;
-        let confirmation = self.confirmation(caller, &stored, &execute, tools)?;
-        let missing = confirmation.missing();
-        if !missing.is_empty() {
-            let reason = format!("no server offers these tools of the plan: {}", missing.join(", "));
-            return Err(PlanningError::Unavailable(reason));
-        }
+        let confirmation = self.confirmation(caller, &stored, &execute, &tools)?;
         let session = stored.id;
         match self.begin_work(caller, user, stored, execute, confirmation).await {
             Ok(begun) => Ok(Execution::begun(self, caller, begun)),
@@ -88,13 +73,13 @@ impl Planning {
         caller: &Caller,
         stored: &StoredSession,
         execute: &ExecutePlan,
-        tools: Vec<String>,
+        tools: &[String],
     ) -> Result<Confirmation, PlanningError> {
         self.waits_for_confirmation(stored)?;
         if execute.plan_version.is_some_and(|version| version != stored.version) {
             return Err(PlanningError::Moved(stored.status, stored.version));
         }
-        let errors: Vec<_> = values_error("/askFor", &execute.ask_for, &tools).collect();
+        let errors: Vec<_> = values_error("/askFor", &execute.ask_for, tools).collect();
         if !errors.is_empty() {
             return Err(PlanningError::invalid(errors));
         }
@@ -107,11 +92,7 @@ impl Planning {
             branch_prefix: self.settings.branch_prefix.clone(),
             ask_for: BTreeSet::from_iter(execute.ask_for.iter().cloned()),
         };
-        Ok(Confirmation {
-            repository,
-            scope,
-            tools,
-        })
+        Ok(Confirmation { repository, scope })
     }
 
     /// Begins the run that works through the plan.
@@ -124,6 +105,8 @@ impl Planning {
         confirmation: Confirmation,
     ) -> Result<BegunPlanning, PlanningError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
+        let tools = self.worker_tools(caller).await?;
+        has_tools(&stored.plan, &tools)?;
         let (snapshot, worker) = project
             .snapshot(TASK_WORKER)
             .zip(project.agents.get(TASK_WORKER))
@@ -134,7 +117,7 @@ impl Planning {
             goal: task.clone(),
             repo_url: stored.repo_url.to_string(),
             plan: stored.plan,
-            tools: confirmation.tools,
+            tools,
             rules: self.settings.rules.clone(),
         };
         let settings = Settings {
@@ -157,10 +140,27 @@ impl Planning {
             snapshot,
             settings,
             task,
-            background: true,
+            background: execute.background,
             meta: execute.meta,
         };
         self.begin(caller, stored.user, &project, run).await
+    }
+}
+
+/// Are the tools of the plan there?
+fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), PlanningError> {
+    let named: BTreeSet<_> = plan.tasks.iter().flat_map(|task| &task.tools).collect();
+    let missing: Vec<_> = named
+        .into_iter()
+        .filter(|name| !tools.contains(name))
+        .map(String::as_str)
+        .collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(PlanningError::Unavailable(format!(
+            "tools of the plan are unavailable: {}; `gavel doctor` shows the reason",
+            missing.join(", ")
+        ))),
     }
 }
 

@@ -57,7 +57,6 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
             branch_prefix: "gavel/".to_owned(),
             ask_for: ask_for.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
         },
-        tools: Vec::new(),
     };
     let policy = Policy::read(rules, "policy.yaml").unwrap();
     let worker = worker();
