@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::studio::{Studio, both, path, titles};
 pub use self::studio::{HOUR, ahead, beside, github, plan, task};
+use self::studio::{Studio, both, path, titles};
 use crate::gemini::Reply;
 use crate::github::Fault;
 use crate::harness::{Answer, Setup, binary, until};

@@ -194,7 +194,8 @@ pub fn step(tool: &'static str, further: Value, reflects: Reply) -> Vec<Reply> {
 impl Studio {
     /// Confirms the plan.
     pub async fn execute(&self, session: &Value, body: Value) -> Answer {
-        self.send("POST", &format!("{}/execute", path(session)), &[], body).await
+        self.send("POST", &format!("{}/execute", path(session)), &[], body)
+            .await
     }
 
     /// Confirms the plan, and waits until the session has ended.
@@ -207,7 +208,8 @@ impl Studio {
 
     /// Cancels the session.
     pub async fn cancel(&self, session: &Value) -> Answer {
-        self.send("POST", &format!("{}/cancel", path(session)), &[], json!({})).await
+        self.send("POST", &format!("{}/cancel", path(session)), &[], json!({}))
+            .await
     }
 
     /// The session, once `is_there` holds for it.

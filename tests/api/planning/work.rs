@@ -30,7 +30,10 @@ You work.
 /// A service whose worker can also call the tools of this server.
 fn with(setup: Setup, server: &HttpServer, settings: Value) -> Setup {
     let mut entry = json!({"type": "http", "url": server.url});
-    entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(settings.as_object().unwrap().clone());
     setup.beside("own", entry)
 }
 
@@ -70,7 +73,11 @@ fn tasks(session: &Value) -> Vec<(&str, &str, &str)> {
         .iter()
         .map(|task| {
             let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned().leak() as &str;
-            (text(&task["title"]), text(&task["status"]), text(&task["statusReason"]["code"]))
+            (
+                text(&task["title"]),
+                text(&task["status"]),
+                text(&task["statusReason"]["code"]),
+            )
         })
         .collect()
 }
@@ -91,13 +98,23 @@ async fn a_plan_changes_while_it_is_worked_through() {
         let session = studio.start().await;
         let ended = studio.execute_to_the_end(&session).await;
         assert_eq!(ended["status"], "COMPLETED", "{ended}");
-        let expected = [("One", "COMPLETED", ""), ("Two", "OBSOLETE", "obsolete"), ("Three", "COMPLETED", "")];
+        let expected = [
+            ("One", "COMPLETED", ""),
+            ("Two", "OBSOLETE", "obsolete"),
+            ("Three", "COMPLETED", ""),
+        ];
         assert_eq!(tasks(&ended), expected);
-        assert_eq!((&ended["planVersion"], &ended["plan"][1]["runId"]), (&json!(2), &Value::Null));
+        assert_eq!(
+            (&ended["planVersion"], &ended["plan"][1]["runId"]),
+            (&json!(2), &Value::Null)
+        );
         let history = studio.get(&format!("{}/history", path(&session))).await;
         let versions = history["versions"].as_array().unwrap_or_else(|| panic!("{history}"));
         assert_eq!(versions.len(), 2);
-        assert_eq!((&versions[1]["kind"], &versions[1]["by"]), (&json!("changed"), &json!("agent")));
+        assert_eq!(
+            (&versions[1]["kind"], &versions[1]["by"]),
+            (&json!("changed"), &json!("agent"))
+        );
         assert_eq!(versions[1]["why"], "it is missing; One did it");
         assert_eq!(versions[0]["plan"].as_array().unwrap().len(), 2);
         studio.stop_having_only_read().await;
@@ -120,8 +137,17 @@ async fn a_failed_task_is_replaced_or_fails_the_session() {
     let expected = [("One", "FAILED", "replaced"), ("Another way", "COMPLETED", "")];
     assert_eq!(tasks(&ended), expected);
     let ended = studio.execute_to_the_end(&studio.start().await).await;
-    assert_eq!((&ended["status"], &ended["statusReason"]["code"]), (&json!("FAILED"), &json!("task_failed")));
-    assert!(ended["statusReason"]["detail"].as_str().unwrap().contains("there is no way"), "{ended}");
+    assert_eq!(
+        (&ended["status"], &ended["statusReason"]["code"]),
+        (&json!("FAILED"), &json!("task_failed"))
+    );
+    assert!(
+        ended["statusReason"]["detail"]
+            .as_str()
+            .unwrap()
+            .contains("there is no way"),
+        "{ended}"
+    );
     assert_eq!(tasks(&ended), [("One", "FAILED", "gave_up"), ("Two", "PENDING", "")]);
     studio.stop_having_only_read().await;
 }
@@ -160,13 +186,20 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
         studio.execute(&session, json!({})).await.expect(202);
         for (tool, answer) in [
             ("createIssue", json!({"decision": "approve_once"})),
-            ("createPullRequest", json!({"decision": "reject", "reason": "never on main"})),
+            (
+                "createPullRequest",
+                json!({"decision": "reject", "reason": "never on main"}),
+            ),
         ] {
             let waits = studio
                 .once(&session, "it waits", |session| session["waitingFor"][0]["tool"] == tool)
                 .await;
             let wait = &waits["waitingFor"][0];
-            assert_eq!((&wait["kind"], &wait["taskId"]), (&json!("approval"), &json!("t1")), "{waits}");
+            assert_eq!(
+                (&wait["kind"], &wait["taskId"]),
+                (&json!("approval"), &json!("t1")),
+                "{waits}"
+            );
             assert_eq!(waits["status"], "EXECUTING");
             let posts = studio.github.seen("POST").len();
             assert_eq!(posts, usize::from(tool == "createPullRequest"));
@@ -184,7 +217,10 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
         let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
         let rejected = &task["reactHistory"][1]["observation"]["error"];
         assert_eq!(rejected["code"], "rejected");
-        assert!(rejected["message"].as_str().unwrap().contains("never on main"), "{task}");
+        assert!(
+            rejected["message"].as_str().unwrap().contains("never on main"),
+            "{task}"
+        );
         // The issue, and the pull request on the session's own branch.
         assert_eq!(studio.github.seen("POST").len(), 2);
         assert_eq!(ended["pullRequests"].as_array().unwrap().len(), 1, "{ended}");
@@ -201,7 +237,11 @@ async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
         let server = HttpServer::start(Era::Stateless).await;
         let mut script = vec![plan(vec![task_with("One", &["slow", "echo"])])];
         script.extend([reason("I begin."), Reply::call("slow", json!({})), continues()]);
-        script.extend([reason("I look."), Reply::call("echo", json!({"n": 1})), done(2, "gavel/session_id")]);
+        script.extend([
+            reason("I look."),
+            Reply::call("echo", json!({"n": 1})),
+            done(2, "gavel/session_id"),
+        ]);
         let studio = studio(setup, &server, json!({"timeout": 1000}), script).await;
         let session = studio.start().await;
         studio.execute(&session, json!({})).await.expect(202);
@@ -219,7 +259,10 @@ async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
         assert_eq!(studio.read(&session).await["status"], "EXECUTING");
         let action = waits["waitingFor"][0]["actionId"].as_str().unwrap();
         let settle = format!("/api/agent/actions/{action}/settle");
-        studio.send("POST", &settle, &[], json!({"happened": true})).await.expect(200);
+        studio
+            .send("POST", &settle, &[], json!({"happened": true}))
+            .await
+            .expect(200);
         let ended = studio
             .once(&session, "it ends", |session| !session["completedAt"].is_null())
             .await;
@@ -256,7 +299,11 @@ async fn the_deadline_cuts_the_call_under_way_and_ends_the_session() {
         assert_eq!(tasks(&ended), [("One", "FAILED", "deadline"), ("Two", "PENDING", "")]);
         let log = studio.get(&format!("{}/log", path(&session))).await;
         let cut = &log["actions"][0];
-        assert_eq!((&cut["tool"], &cut["status"]), (&json!("slow"), &json!("in_doubt")), "{log}");
+        assert_eq!(
+            (&cut["tool"], &cut["status"]),
+            (&json!("slow"), &json!("in_doubt")),
+            "{log}"
+        );
         assert_eq!(studio.app.gemini.requests().len(), 3);
         studio.app.stop().await;
     });
@@ -281,7 +328,9 @@ async fn a_cancelled_session_ends_its_call_and_names_who_cancelled_it() {
         studio.send("POST", &cancel, &[], json!({"reason": "not today"})).await;
         while server.events.recv().await.unwrap() != "slow cancelled" {}
         let ended = studio
-            .once(&session, "its task ends", |session| session["plan"][0]["status"] == "FAILED")
+            .once(&session, "its task ends", |session| {
+                session["plan"][0]["status"] == "FAILED"
+            })
             .await;
         assert_eq!(ended["status"], "CANCELLED", "{ended}");
         let detail = ended["statusReason"]["detail"].as_str().unwrap();
