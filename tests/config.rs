@@ -599,6 +599,29 @@ fn repositories_of_planning_are_patterns_and_each_invalid_one_is_named() {
     assert!(number.contains("give a list of OWNER/REPO"), "{number}");
 }
 
+/// A value that would let a plan write anywhere, or never end, stops the start.
+#[test]
+fn the_limits_of_the_work_on_a_plan_are_read_and_checked() {
+    let file = "[planning]\nbranch_prefix = \"bot/\"\nmax_steps_per_task = 60\nmax_steps = 600\nmax_tokens = 2000000\n\
+                context_tokens = 50000\nmodel_patience = \"90s\"\n";
+    let planning = toml(file).config().planning;
+    assert_eq!(planning.branch_prefix, "bot/");
+    assert_eq!((planning.max_steps_per_task, planning.max_steps), (60, 600));
+    assert_eq!((planning.max_tokens, planning.context_tokens), (Some(2_000_000), 50_000));
+    assert_eq!(planning.model_patience.as_secs(), 90);
+    assert_eq!(Given::default().config().planning.max_tokens, None);
+    for (setting, allowed) in [
+        ("branch_prefix = \"\"", "give letters, digits"),
+        ("branch_prefix = \"a..b\"", "give letters, digits"),
+        ("max_steps = 0", "give a whole number from 1"),
+        ("max_tokens = 5", "give a whole number from 10000"),
+        ("model_patience = \"15\"", "such as 45s, 15m or 2h"),
+    ] {
+        let refusal = toml(&format!("[planning]\n{setting}\n")).refusal();
+        assert!(refusal.contains("etc/gavel.toml:2") && refusal.contains(allowed), "{setting}: {refusal}");
+    }
+}
+
 /// The address is compared with those that users give, so it has nothing but scheme, host and port.
 #[test]
 fn the_address_of_github_has_no_path() {

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{App, Serving};
 use crate::adapters::store::ReadOnly;
-use crate::config::{Config, ModelConfig, Provider, Runs};
+use crate::config::{Config, ModelConfig, Planning, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
 use crate::ports::tools::Tools;
@@ -176,6 +176,10 @@ pub(super) fn records_alone(config: Config) -> Config {
     Config {
         constitution: None,
         policy: None,
+        planning: Planning {
+            templates: None,
+            ..config.planning.clone()
+        },
         model: ModelConfig {
             provider: Provider::Demo { by_name: true },
             other: None,

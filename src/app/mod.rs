@@ -137,6 +137,7 @@ impl App {
             true => McpConfig::default(),
             false => servers::read(&config)?,
         };
+        let of_planning = planning::settings(&config)?;
         let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
         let store_config = store_config(&config, instance);
@@ -181,10 +182,9 @@ impl App {
         };
         let agents = DeclaredAgents::new(runs.clone(), directory.clone());
         let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), of_threads);
-        let of_planning = planning::settings(&config);
         let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), of_planning);
         let planning = Arc::new(planning);
-        let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone());
+        let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone());
         let Console { lasts, idle } = config.console;
         let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
         // A process without background capacity runs only what its own callers request.

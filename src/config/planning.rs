@@ -1,5 +1,8 @@
 //! Planning sessions, and where their repositories are.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use figment::value::Value;
 use url::Url;
 
@@ -23,6 +26,20 @@ pub struct Planning {
     pub sessions_per_user: u32,
     /// The most sessions of all users that have not ended.
     pub sessions: u32,
+    /// Directory of templates that replace built-in ones.
+    pub templates: Option<PathBuf>,
+    /// What the names of branches begin with that a confirmed plan may write.
+    pub branch_prefix: String,
+    /// The most steps of a task.
+    pub max_steps_per_task: u32,
+    /// The most steps of a session.
+    pub max_steps: u32,
+    /// The most tokens of a session; `None`: unlimited.
+    pub max_tokens: Option<u64>,
+    /// The most tokens of a request to the model, by its bytes.
+    pub context_tokens: u64,
+    /// How long an unavailable model is waited for.
+    pub model_patience: Duration,
 }
 
 pub(super) fn read(read: &mut Read<'_>) -> Option<Planning> {
@@ -30,6 +47,13 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Planning> {
     let max_hours = read.parse("planning.max_hours", values::whole_hours);
     let sessions_per_user = read.parse("planning.sessions_per_user", values::count);
     let sessions = read.parse("planning.sessions", values::count);
+    let templates = read.path("planning.templates");
+    let branch_prefix = read.parse("planning.branch_prefix", values::branch_prefix);
+    let max_steps_per_task = read.parse("planning.max_steps_per_task", values::count);
+    let max_steps = read.parse("planning.max_steps", values::count);
+    let max_tokens = read.parse("planning.max_tokens", values::tokens);
+    let context_tokens = read.parse("planning.context_tokens", values::tokens);
+    let model_patience = read.parse("planning.model_patience", values::length);
     let github = read.parse("github.url", |text| Url::parse(&values::base_url(text)?).ok());
     Some(Planning {
         repositories: repositories?,
@@ -37,6 +61,13 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Planning> {
         max_hours: max_hours?,
         sessions_per_user: sessions_per_user?.get(),
         sessions: sessions?.get(),
+        templates,
+        branch_prefix: branch_prefix?,
+        max_steps_per_task: max_steps_per_task?.get(),
+        max_steps: max_steps?.get(),
+        max_tokens,
+        context_tokens: context_tokens?,
+        model_patience: model_patience?,
     })
 }
 

@@ -9,6 +9,8 @@ pub use self::setting::{Secrecy, Setting};
 const HOURS: &str = "a number of hours over 0, up to 8760";
 const WHOLE_HOURS: &str = "a whole number of hours from 1 to 8760";
 const MANY: &str = "a whole number from 1 to 1000000";
+const TOKENS: &str = "a whole number from 10000 to 1000000000000";
+const LENGTH: &str = "a length of time up to 24h, such as 45s, 15m or 2h";
 const SECONDS: &str = "seconds above 0 and up to 3600, such as 2 or 0.5";
 const BASE: &str = "scheme, host and port only, such as https://gateway.internal:8443 (the path is appended)";
 const SIGNING: &str = "at least 32 bytes (openssl rand -hex 32 makes one)";
@@ -203,6 +205,55 @@ pub const SETTINGS: &[Setting] = &[
         "Planning sessions of all users that have not ended; further ones are refused with 429.",
     )
     .default("20"),
+    setting(
+        "planning.templates",
+        &["GAVEL_PLANNING_TEMPLATES"],
+        "the path of a directory",
+        "Directory of templates; a plan.md, refine.md, reason.md, act.md or reflect.md there replaces the built-in one.",
+    )
+    .absent("built in"),
+    setting(
+        "planning.branch_prefix",
+        &["GAVEL_PLANNING_BRANCH_PREFIX"],
+        "letters, digits, `-`, `_`, `.` and `/`, as Git accepts them in the name of a branch",
+        "What the names of branches begin with that a confirmed plan may write without a further approval.",
+    )
+    .default("gavel/"),
+    setting(
+        "planning.max_steps_per_task",
+        &["GAVEL_PLANNING_MAX_STEPS_PER_TASK"],
+        MANY,
+        "Steps of one task of a plan; each step has three model calls and one tool call.",
+    )
+    .default("25"),
+    setting(
+        "planning.max_steps",
+        &["GAVEL_PLANNING_MAX_STEPS"],
+        MANY,
+        "Steps of all tasks of a planning session.",
+    )
+    .default("300"),
+    setting(
+        "planning.max_tokens",
+        &["GAVEL_PLANNING_MAX_TOKENS"],
+        TOKENS,
+        "Tokens that the work on a plan may use, over all its model calls.",
+    )
+    .absent("unlimited"),
+    setting(
+        "planning.context_tokens",
+        &["GAVEL_PLANNING_CONTEXT_TOKENS"],
+        TOKENS,
+        "Tokens of one request to the model (four bytes count as one); the history of a longer task is shortened.",
+    )
+    .default("200000"),
+    setting(
+        "planning.model_patience",
+        &["GAVEL_PLANNING_MODEL_PATIENCE"],
+        LENGTH,
+        "How long the work on a plan waits for an unavailable model before it fails.",
+    )
+    .default("15m"),
     setting(
         "identity_secret",
         &["GAVEL_IDENTITY_SECRET"],

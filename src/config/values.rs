@@ -107,6 +107,32 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     (!time.is_zero() && time <= Duration::from_secs(3600)).then_some(time)
 }
 
+/// A length of time up to a day: `45s`, `15m`, `2h`.
+pub(super) fn length(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return None,
+    };
+    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (1..=24 * 3600).contains(&seconds).then(|| Duration::from_secs(seconds))
+}
+
+pub(super) fn tokens(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|tokens| (10_000..=1_000_000_000_000).contains(tokens))
+}
+
+/// The beginning of the name of a branch, as Git accepts it.
+pub(super) fn branch_prefix(text: &str) -> Option<String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let name = text.strip_suffix('/').unwrap_or(text);
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with(['.', '-']) && !part.ends_with(".lock");
+    let is_name = text.bytes().all(fits) && name.split('/').all(is_part) && !text.contains("..");
+    (text.len() <= 100 && is_name).then(|| text.to_owned())
+}
+
 /// Scheme, host and port; without a trailing slash.
 pub(super) fn base_url(text: &str) -> Option<String> {
     let url = Url::parse(text)

@@ -19,13 +19,14 @@ pub mod threads;
 pub use failure::{OutcomeUnknown, StoreFailure};
 
 use crate::domain::definition::Approval;
-use crate::domain::policy::THREAD;
+use crate::domain::policy::{PLANNING, THREAD};
 
 /// The least approval that the surface of this name demands.
 #[must_use]
 pub fn floor(surface: &str) -> Approval {
     match surface {
         THREAD => threads::FLOOR,
+        PLANNING => planning::FLOOR,
         _ => Approval::Never,
     }
 }

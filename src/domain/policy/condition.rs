@@ -40,6 +40,7 @@ pub struct Condition {
     /// Steps to read 64 bytes, for each pattern.
     pattern_steps: Vec<u64>,
     uses_recipients: bool,
+    uses_arguments: bool,
 }
 
 impl Condition {
@@ -63,6 +64,11 @@ impl Condition {
     /// Whether it reads the recipients of a call.
     pub(super) fn uses_recipients(&self) -> bool {
         self.uses_recipients
+    }
+
+    /// Whether it reads the arguments of a call, or its recipients, which are arguments.
+    pub(super) fn uses_arguments(&self) -> bool {
+        self.uses_arguments || self.uses_recipients
     }
 
     /// Whether it is true for a call.

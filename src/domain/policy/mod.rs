@@ -158,6 +158,12 @@ impl Rule {
         self.when.as_ref().is_some_and(Condition::uses_recipients)
     }
 
+    /// Whether its condition reads the arguments, so that the rule can be applied only to a call.
+    #[must_use]
+    pub fn looks_at_arguments(&self) -> bool {
+        self.when.as_ref().is_some_and(Condition::uses_arguments)
+    }
+
     /// Whether the rule covers calls like this one, regardless of its condition.
     #[must_use]
     pub fn is_about(&self, facts: &Facts<'_>) -> bool {

@@ -87,6 +87,12 @@ impl Directory {
         found.cloned()
     }
 
+    /// All tools, as their servers offer them now.
+    #[must_use]
+    pub(in crate::surfaces) fn catalog(&self) -> Arc<Catalog> {
+        self.tools.catalog()
+    }
+
     /// The current agents of files.
     #[must_use]
     pub fn files(&self) -> Arc<FileAgents> {

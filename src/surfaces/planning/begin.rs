@@ -1,18 +1,14 @@
 //! Begins sessions and the runs that plan: a new session, and another version of its plan.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
-use super::checks::{draft_of, missing, project, prompt_error, values};
-use super::opening::{FIRST, REFINED, opening};
-use super::{BegunPlanning, Planning, PlanningError, RefinePlan, Session, StartPlanning};
-use crate::domain::definition::Approval;
+use super::checks::{draft_of, prompt_error, values};
+use super::opening::opening;
+use super::run::{SessionRun, bound};
+use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, Session, StartPlanning};
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
 use crate::domain::planning_session::PLANNER;
-use crate::domain::policy::PLANNING;
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;
@@ -22,7 +18,6 @@ use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::{Begin, Origin, RunError};
 
 /// The most earlier versions whose texts a refinement sees.
 const MOST_VERSIONS: u32 = 20;
@@ -33,8 +28,7 @@ const FEEDBACK: usize = 64 * 1024;
 struct Work {
     place: InSession,
     opening: Opening,
-    /// No call may name another repository.
-    bound: BTreeMap<String, String>,
+    repository: Repository,
     work: PlanningWork,
     /// The recorded message.
     task: String,
@@ -85,8 +79,8 @@ impl Planning {
                     deadline_us,
                 },
             },
-            opening: opening(&repository, FIRST, values),
-            bound: bound(&repository),
+            opening: opening(&repository, &self.settings.templates.plan, values),
+            repository,
             work,
             task: start.prompt,
             deadline_us,
@@ -94,7 +88,7 @@ impl Planning {
             meta: start.meta,
             zone: start.time_zone,
         };
-        self.begin(caller, user, work).await
+        self.begin_planning(caller, user, work).await
     }
 
     /// Asks for another version of the plan (P-204).
@@ -115,8 +109,7 @@ impl Planning {
             return Ok(before);
         }
         let stored = self.open_for_changes(caller, user, refine.session).await?;
-        let repository = self.settings.repositories.parse(&stored.repo_url);
-        let repository = repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))?;
+        let repository = self.repository(&stored)?;
         let tools = self.worker_tools(caller).await?;
         let change: Arc<str> = refine.refinement_prompt.as_str().into();
         let feedback = self.feedback(&stored).await?;
@@ -131,8 +124,8 @@ impl Planning {
                     version: stored.version,
                 },
             },
-            opening: opening(&repository, REFINED, values),
-            bound: bound(&repository),
+            opening: opening(&repository, &self.settings.templates.refine, values),
+            repository,
             work: PlanningWork {
                 tools,
                 last: stored.plan.last,
@@ -146,7 +139,7 @@ impl Planning {
             meta: refine.meta,
             zone: None,
         };
-        self.begin(caller, stored.user, work).await
+        self.begin_planning(caller, stored.user, work).await
     }
 
     /// Waits until the run that plans has ended. Returns the session.
@@ -176,28 +169,9 @@ impl Planning {
         Ok(lines.join("\n"))
     }
 
-    /// The session that the same request began before, or worked on.
-    async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<BegunPlanning>, PlanningError> {
-        let Some(begun) = self.runs.begun_before(meta).await? else {
-            return Ok(None);
-        };
-        let session = self
-            .sessions
-            .session_of(begun.run)
-            .await?
-            .ok_or(StoreFailure::NotFound)?;
-        Ok(Some(BegunPlanning { session, begun }))
-    }
-
     /// Begins the run of the agent `planner`.
-    async fn begin(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, PlanningError> {
-        let project = self.directory.project(&caller.tenant, &self::project()).await?;
-        let planner = project.agents.get(PLANNER).ok_or_else(|| missing(PLANNER))?;
-        let readers = self
-            .directory
-            .tools_of(&project, PLANNER)
-            .await
-            .map_err(|reason| PlanningError::Unavailable(format!("the agent {PLANNER} cannot run: {reason}")))?;
+    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, PlanningError> {
+        let (project, readers) = self.ready(caller, PLANNER).await?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
             let reason = format!(
                 "the agent {PLANNER} is granted {}, which can change something",
@@ -210,48 +184,29 @@ impl Planning {
             last: work.work.last,
         });
         let schema = plan::schema(&work.work.tools, current.as_ref());
-        let snapshot = project.snapshot(PLANNER).ok_or(StoreFailure::NotFound)?;
+        let (snapshot, definition) = project
+            .snapshot(PLANNER)
+            .zip(project.agents.get(PLANNER))
+            .ok_or(StoreFailure::NotFound)?;
         let settings = Settings {
             until_us: Some(work.deadline_us),
             zone: work.zone,
-            floor: Some(Approval::SideEffects),
-            bound: Some(Arc::new(work.bound)),
+            floor: Some(FLOOR),
+            // No call may name another repository.
+            bound: Some(Arc::new(bound(&work.repository))),
             opening: Some(Arc::new(work.opening)),
             planning: Some(Arc::new(work.work)),
-            ..Settings::top(&planner.definition, None, work.meta.traceparent.clone())
+            ..Settings::top(&definition.definition, None, work.meta.traceparent.clone())
         };
-        let session = work.place.session;
-        let begin = Begin {
-            surface: PLANNING,
-            origin: Origin::Session(work.place),
-            project: self::project(),
-            agent: PLANNER.into(),
-            version: project.versions.get(PLANNER).copied(),
+        let run = SessionRun {
+            agent: PLANNER,
+            place: work.place,
             snapshot: Arc::new(snapshot.with_output_schema(PLANNER, schema)),
-            inputs: Map::from_iter([("task".to_owned(), Value::from(work.task))]),
             settings,
+            task: work.task,
             background: work.background,
             meta: work.meta,
         };
-        let begun = self.runs.begin(caller, user, begin).await.map_err(moved)?;
-        let session = match begun.replayed {
-            // Another request with the same key came first.
-            true => self.sessions.session_of(begun.run).await?.unwrap_or(session),
-            false => session,
-        };
-        Ok(BegunPlanning { session, begun })
-    }
-}
-
-/// The values that the arguments of every call must have.
-fn bound(repository: &Repository) -> BTreeMap<String, String> {
-    let values = [("owner", &repository.owner), ("repo", &repository.name)];
-    values.map(|(name, value)| (name.to_owned(), value.clone())).into()
-}
-
-fn moved(error: RunError) -> PlanningError {
-    match error {
-        RunError::SessionMoved(status, version) => PlanningError::Moved(status, version),
-        error => PlanningError::Run(error),
+        self.begin(caller, user, &project, run).await
     }
 }

@@ -70,9 +70,9 @@ impl Planning {
         session: PlanningSessionId,
         reason: Option<String>,
     ) -> Result<Session, PlanningError> {
-        let before = self.session(caller, user, session).await?;
+        let before = self.stored(caller, user, session).await?;
         if before.status.has_ended() {
-            return Ok(before);
+            return Ok(self.shown(before).await?);
         }
         let cancel = SessionCancel {
             session,
@@ -89,9 +89,12 @@ impl Planning {
         if moved == Moved::NotFound {
             return Err(StoreFailure::NotFound.into());
         }
-        if before.status == SessionStatus::Planning {
+        if before.status != SessionStatus::AwaitingConfirmation {
             // Known to the store already; this reaches the run at once if this process works on it.
-            self.runs.interrupt(before.run_id);
+            self.runs.interrupt(before.run);
+            // A run that waits for a person has no worker that could end it.
+            self.runs
+                .claim_resolved(before.run, &caller.tenant, &caller.name_for(user));
         }
         Ok(self.session(caller, user, session).await?)
     }

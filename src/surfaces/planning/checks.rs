@@ -7,6 +7,7 @@ use chrono::DateTime;
 use serde_json::json;
 
 use super::{MAX_PROMPT, Planning, PlanningError, StartPlanning};
+use crate::domain::definition::quoted;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
@@ -73,6 +74,20 @@ impl Planning {
         }
     }
 
+    /// A session of the user, as it is stored.
+    pub(super) async fn stored(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<StoredSession, StoreFailure> {
+        let found = self
+            .sessions
+            .session(&caller.tenant, caller.sees(user), session)
+            .await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
     /// A session that waits for its confirmation, so that its plan can be changed.
     pub(super) async fn open_for_changes(
         &self,
@@ -80,19 +95,27 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
     ) -> Result<StoredSession, PlanningError> {
-        let found = self
-            .sessions
-            .session(&caller.tenant, caller.sees(user), session)
-            .await?;
-        let stored = found.ok_or(StoreFailure::NotFound)?;
+        let stored = self.stored(caller, user, session).await?;
+        self.waits_for_confirmation(&stored)?;
+        Ok(stored)
+    }
+
+    /// Does the session wait for its confirmation? A deadline that has passed counts at once.
+    pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), PlanningError> {
         if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
             return Err(PlanningError::DeadlinePassed(stored.deadline_us));
         }
         match stored.status {
-            SessionStatus::AwaitingConfirmation => Ok(stored),
+            SessionStatus::AwaitingConfirmation => Ok(()),
             SessionStatus::DeadlineExceeded => Err(PlanningError::DeadlinePassed(stored.deadline_us)),
             status => Err(PlanningError::Moved(status, stored.version)),
         }
+    }
+
+    /// The repository of a session.
+    pub(super) fn repository(&self, stored: &StoredSession) -> Result<Repository, PlanningError> {
+        let repository = self.settings.repositories.parse(&stored.repo_url);
+        repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))
     }
 
     /// The tools that a task may name: those of the agent that works on tasks.
@@ -129,6 +152,15 @@ pub(super) fn prompt_error(pointer: &str, prompt: &str) -> Option<FieldError> {
         _ => return None,
     };
     Some(FieldError::new(pointer, detail))
+}
+
+/// The errors of names that are not among the allowed ones, each with its place in the list at `pointer`.
+pub(super) fn values_error(pointer: &str, given: &[String], allowed: &[String]) -> impl Iterator<Item = FieldError> {
+    let unknown = given.iter().enumerate().filter(move |(_, name)| !allowed.contains(name));
+    unknown.map(move |(at, name)| {
+        let detail = format!("is {}; allowed: {}", quoted(name), allowed.join(", "));
+        FieldError::new(format!("{pointer}/{at}"), detail)
+    })
 }
 
 /// What the templates insert besides what is read.

@@ -10,31 +10,53 @@
 //! ([`crate::domain::plan`]), and the commit of the end has it as a fact
 //! ([`crate::ports::commit::Fact::Planned`]). The store writes the version and moves the session on. What needs no run
 //! is in `change`: an edit by hand, a cancellation, the deadline.
+//!
+//! Only a person's confirmation leads further (`execute`; `dry_run` shows before what would happen). The run that it
+//! begins works through the plan, task by task ([`crate::engine::strategy::plan`]), each by a run of its own. What those
+//! runs did is read from their journals: the steps of a task (`task`), all actions in order (`log`), and what a single
+//! session shows besides its row (`detail`).
 
 mod begin;
 mod change;
 mod checks;
+mod detail;
+mod dry_run;
 mod error;
+mod execute;
+mod log;
 mod opening;
+mod run;
 mod session;
+mod task;
+mod templates;
+mod version;
 
 use std::sync::Arc;
 
 use chrono_tz::Tz;
 
+pub use self::dry_run::{DryRun, DryRunAnswer, DryRunServer, DryRunTask, DryRunTool, ServerState};
 pub use self::error::PlanningError;
-pub use self::session::{Reason, Refinement, Session, Tokens, Version};
+pub use self::log::{LoggedAction, PullRequest};
+pub use self::session::{Reason, Refinement, Session, SessionResult, Tokens, WaitingFor, WaitingKind};
+pub use self::task::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
+pub use self::templates::{PlanningTemplates, TemplateFile};
+pub use self::version::Version;
 use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
-use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::domain::definition::Approval;
+use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
 pub use crate::domain::repository::{Repositories, RepositoryPattern};
+use crate::engine::strategy::plan::TaskRules;
 use crate::ports::planning::PlanningSessions;
 
+/// Side effects in planning sessions require approval, unless the confirmed plan or a rule of the policy allows them.
+pub const FLOOR: Approval = Approval::SideEffects;
 /// The longest prompt, in bytes (PLANNING.md section 11).
 pub const MAX_PROMPT: usize = 32 * 1024;
 
@@ -57,6 +79,36 @@ pub struct PlanningSettings {
     pub sessions_per_user: u32,
     /// The most sessions that are not over.
     pub sessions: u32,
+    /// What the names of branches begin with that a confirmed plan may write.
+    pub branch_prefix: String,
+    /// How tasks are worked on.
+    pub rules: TaskRules,
+    /// The templates. Those of the phases are also in the rules.
+    pub templates: PlanningTemplates,
+}
+
+impl PlanningSettings {
+    /// The defaults of the configuration, for these repositories.
+    #[must_use]
+    pub fn new(repositories: Repositories) -> Self {
+        let templates = PlanningTemplates::built_in();
+        Self {
+            repositories,
+            max_hours: 168,
+            sessions_per_user: 3,
+            sessions: 20,
+            branch_prefix: "gavel/".to_owned(),
+            rules: TaskRules {
+                steps_per_task: 25,
+                steps: 300,
+                tokens: None,
+                context_tokens: 200_000,
+                model_patience: 15 * 60,
+                templates: templates.phases.clone(),
+            },
+            templates,
+        }
+    }
 }
 
 /// `startPlanning` (P-F1).
@@ -102,12 +154,37 @@ pub struct EditPlan {
     pub meta: RequestMeta,
 }
 
+/// `executePlan` (P-F3).
+#[derive(Clone, Debug)]
+pub struct ExecutePlan {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The version that is confirmed; `None`: the current one.
+    pub plan_version: Option<u32>,
+    /// Tools whose every call asks a person, whatever the plan allows.
+    pub ask_for: Vec<String>,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// The work on a confirmed plan. Dropping it changes nothing.
+pub struct Execution<'a> {
+    planning: &'a Planning,
+    caller: &'a Caller,
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The run that works through the plan.
+    pub run: RunId,
+    /// That run, if this request began it, or the same request did before; `None` if another request did.
+    pub begun: Option<BegunPlanning>,
+}
+
 /// A session whose run has begun.
 #[derive(Debug)]
 pub struct BegunPlanning {
     /// The session.
     pub session: PlanningSessionId,
-    /// The run that plans.
+    /// The run.
     pub begun: Begun,
 }
 
@@ -126,24 +203,6 @@ impl Planning {
             sessions,
             settings,
         }
-    }
-
-    /// A session of the user.
-    ///
-    /// # Errors
-    /// There is no such session; the store is unavailable.
-    pub async fn session(
-        &self,
-        caller: &Caller,
-        user: Option<&UserId>,
-        session: PlanningSessionId,
-    ) -> Result<Session, StoreFailure> {
-        let found = self
-            .sessions
-            .session(&caller.tenant, caller.sees(user), session)
-            .await?;
-        let stored = found.ok_or(StoreFailure::NotFound)?;
-        Ok(Session::of(stored, self.runs.now_us()))
     }
 
     /// A page of sessions, newest first.

@@ -7,11 +7,6 @@ use serde_json::{Map, Value};
 use crate::domain::repository::Repository;
 use crate::engine::opening::{Opening, Read, Shown};
 
-/// The planner's first message for a new session.
-pub(super) const FIRST: &str = include_str!("../../../templates/planning/plan.md");
-/// The planner's first message for a change of the plan.
-pub(super) const REFINED: &str = include_str!("../../../templates/planning/refine.md");
-
 /// The most paths of the tree, those in the fewest directories first (PLANNING.md section 3).
 const PATHS: usize = 2000;
 /// The most bytes of AGENT.md.
@@ -53,32 +48,5 @@ pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<S
         ],
         message: message.to_owned(),
         values,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-    use crate::domain::templates::Template;
-
-    /// A placeholder without a value would stop every session: the built-in templates name only what there is.
-    #[test]
-    fn the_built_in_templates_name_only_what_is_read_or_given() {
-        let repository = Repository {
-            owner: "acme".to_owned(),
-            name: "dates".to_owned(),
-        };
-        let given = ["goal", "repo_url", "deadline", "tools"];
-        for (message, further) in [(FIRST, &[][..]), (REFINED, &["plan", "feedback", "change"][..])] {
-            let opening = opening(&repository, message, BTreeMap::new());
-            let known = |name: &str| {
-                opening.reads.iter().any(|read| read.name == name) || given.contains(&name) || further.contains(&name)
-            };
-            let template = Template::parse(message).unwrap();
-            let unknown: Vec<_> = template.names().filter(|name| !known(name)).collect();
-            assert!(unknown.is_empty(), "{unknown:?}");
-        }
     }
 }

@@ -1,14 +1,16 @@
-//! A planning session, a version of its plan, as callers see them.
+//! A planning session as callers see it.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::log::{LoggedAction, PullRequest};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{PlanningSessionId, RunId};
-use crate::domain::plan::{Change, Task};
+use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
+use crate::domain::names::names;
+use crate::domain::plan::{Task, TaskId, TaskStatus};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::time::rfc3339;
-use crate::ports::planning::{PlanVersion, StoredSession, VersionKind};
+use crate::ports::planning::{Cleanup, StoredSession};
 
 /// A planning session.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -47,7 +49,16 @@ pub struct Session {
     /// Why the last refinement made no new version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refinement: Option<Refinement>,
-    /// The run that plans, or planned last; its events show the work under way.
+    /// The task at work.
+    #[schema(value_type = Option<String>, example = "t1", required = true)]
+    pub current_task_id: Option<TaskId>,
+    /// What the session waits for; `null` in a list.
+    #[schema(required = true)]
+    pub waiting_for: Option<Vec<WaitingFor>>,
+    /// The pull requests that it opened; `null` in a list.
+    #[schema(required = true)]
+    pub pull_requests: Option<Vec<PullRequest>>,
+    /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
     /// The tokens of all its runs.
@@ -58,9 +69,61 @@ pub struct Session {
     /// When it was last changed.
     #[schema(format = "date-time")]
     pub updated_at: String,
+    /// When its plan was confirmed.
+    #[schema(format = "date-time")]
+    pub started_at: Option<String>,
     /// When it ended.
     #[schema(format = "date-time")]
     pub completed_at: Option<String>,
+    /// Its result; `null` until it has ended, and in a list.
+    #[schema(required = true)]
+    pub result: Option<SessionResult>,
+}
+
+/// The result of a session.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanningResult)]
+pub struct SessionResult {
+    /// Its final status.
+    pub status: SessionStatus,
+    /// Its first actions, at most 1000.
+    pub log: Vec<LoggedAction>,
+    /// Does `GET /v1/sessions/{id}/log` have more?
+    pub log_truncated: bool,
+    /// What the cleanup did with its containers.
+    pub cleanup: Cleanup,
+}
+
+names! {
+    /// What a session waits for.
+    WaitingKind {
+        /// A person has to resolve an approval request.
+        Approval = "approval",
+        /// The outcome of an action is unknown; a person has to settle it.
+        InDoubt = "in_doubt",
+    }
+}
+
+/// Something that a session waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanningWait)]
+pub struct WaitingFor {
+    /// What is missing.
+    pub kind: WaitingKind,
+    /// The task; `null` for a call of the planner.
+    #[schema(value_type = Option<String>, example = "t1", required = true)]
+    pub task_id: Option<TaskId>,
+    /// The tool.
+    pub tool: String,
+    /// The approval request; only of the kind `approval`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = "uuid")]
+    pub approval_id: Option<ApprovalId>,
+    /// The action.
+    #[schema(value_type = String, format = "uuid")]
+    pub action_id: ActionId,
 }
 
 /// Why a session ended without reaching its goal.
@@ -117,60 +180,8 @@ impl From<Usage> for Tokens {
     }
 }
 
-/// One version of a plan.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanVersion)]
-pub struct Version {
-    /// 1, 2, 3 …
-    pub version: u32,
-    /// When it was written, RFC 3339.
-    #[schema(format = "date-time")]
-    pub at: String,
-    /// Who asked for it.
-    pub by: String,
-    /// How it came about.
-    pub kind: VersionKind,
-    /// The person's own text: the goal, or what to change.
-    pub why: String,
-    /// How it differs from the version before.
-    #[schema(value_type = Vec<TaskChange>)]
-    pub changes: Vec<Change>,
-    /// Hex SHA-256 of the plan.
-    pub plan_hash: String,
-    /// The run that made it; `null` if a person edited it.
-    #[schema(value_type = Option<String>, format = "uuid")]
-    pub run_id: Option<RunId>,
-    /// The tasks of this version.
-    pub plan: Vec<Task>,
-}
-
-/// How two versions of a plan differ in a task.
-#[derive(ToSchema)]
-#[schema(as = PlanChange)]
-#[expect(dead_code, reason = "describes `Change`, whose variants have the same fields")]
-struct TaskChange {
-    /// What happened to the task.
-    op: Operation,
-    /// The task's id.
-    #[schema(example = "t1")]
-    task: String,
-    /// Its title; that before, if it was removed.
-    title: String,
-}
-
-/// What happened to a task.
-#[derive(ToSchema)]
-#[schema(as = PlanOperation, rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes `Change`")]
-enum Operation {
-    Add,
-    Modify,
-    Remove,
-}
-
 impl Session {
-    /// The session at this time, in microseconds since the epoch.
+    /// The session at this time, in microseconds since the epoch, with what its row holds.
     #[must_use]
     pub(super) fn of(stored: StoredSession, now_us: i64) -> Self {
         let left_us = match stored.status.has_ended() {
@@ -190,6 +201,10 @@ impl Session {
             time_left_ms: left_us / 1000,
             plan_version: stored.version,
             raw_plan: None,
+            current_task_id: at_work(&stored.plan.tasks),
+            waiting_for: None,
+            pull_requests: None,
+            result: None,
             plan: stored.plan.tasks,
             summary: stored.notes.summary,
             assumptions: stored.notes.assumptions,
@@ -203,6 +218,7 @@ impl Session {
             usage: stored.usage.into(),
             created_at: rfc3339(stored.created_us),
             updated_at: rfc3339(stored.updated_us),
+            started_at: stored.started_us.map(rfc3339),
             completed_at: stored.completed_us.map(rfc3339),
         }
     }
@@ -216,18 +232,7 @@ impl Session {
     }
 }
 
-impl From<PlanVersion> for Version {
-    fn from(stored: PlanVersion) -> Self {
-        Self {
-            version: stored.version,
-            at: rfc3339(stored.at_us),
-            by: stored.by.to_string(),
-            kind: stored.kind,
-            why: stored.why.to_string(),
-            changes: stored.changes,
-            plan_hash: stored.hash.to_string(),
-            run_id: stored.run,
-            plan: stored.plan.tasks,
-        }
-    }
+fn at_work(tasks: &[Task]) -> Option<TaskId> {
+    let at_work = tasks.iter().find(|task| task.status == TaskStatus::InProgress);
+    at_work.map(|task| task.id)
 }

@@ -1,9 +1,14 @@
 //! Reads runs, as far as a caller may see them.
 
+use std::sync::Arc;
+
 use super::Runs;
 use super::watch::entries;
+use crate::domain::action::Action;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
+use crate::domain::journal::Entry;
+use crate::domain::policy::Policy;
 use crate::engine::calls::{CallState, Calls};
 use crate::ports::runs::StoredRun;
 use crate::surfaces::StoreFailure;
@@ -52,16 +57,36 @@ impl Runs {
     ) -> Result<(Option<ThreadId>, Vec<CallState>), StoreFailure> {
         let state = self.agents.runs.run_state(run).await?.ok_or(StoreFailure::NotFound)?;
         let mut calls = Calls::default();
+        self.each_entry(run, |_, entry| calls.take(&entry)).await?;
+        Ok((state.origin.thread().copied(), calls.into_states()))
+    }
+
+    /// Reads a journal page by page. `take` receives each entry, with the time at which it was written, in microseconds
+    /// since the epoch.
+    pub(in crate::surfaces) async fn each_entry(
+        &self,
+        run: RunId,
+        mut take: impl FnMut(i64, Entry),
+    ) -> Result<(), StoreFailure> {
         let mut after = 0;
         loop {
             let page = entries(&self.agents, run, after).await?;
-            let Some((last, _)) = page.last() else { break };
-            after = *last;
-            for (_, entry) in &page {
-                calls.take(entry);
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.number;
+            for written in page {
+                take(written.at_us, written.entry);
             }
         }
-        Ok((state.origin.thread().copied(), calls.into_states()))
+    }
+
+    /// The actions of a run and of the runs that it called, in order, without what they returned.
+    pub(in crate::surfaces) async fn actions_of(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
+        Ok(self.agents.actions.of_run(run).await?)
+    }
+
+    /// The operator's policy.
+    pub(in crate::surfaces) fn policy(&self) -> &Arc<Policy> {
+        &self.agents.engine.policy
     }
 
     /// The stored run, if the caller may see it.

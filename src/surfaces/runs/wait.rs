@@ -41,10 +41,14 @@ impl Runs {
         self.until(caller, run, rests).await
     }
 
+    /// Waits until a run has ended, also while it waits for an approval; or until the service stops.
+    pub(in crate::surfaces) async fn ended(&self, caller: &Caller, run: RunId) -> Result<AgentRun, RunError> {
+        self.until(caller, run, RunStatus::has_ended).await
+    }
+
     /// Waits a moment for a cancelled run to end. The run ends by itself, even if it takes longer.
     pub(in crate::surfaces) async fn ends(&self, caller: &Caller, run: RunId) {
-        let over = self.until(caller, run, RunStatus::has_ended);
-        match tokio::time::timeout(TO_END, over).await {
+        match tokio::time::timeout(TO_END, self.ended(caller, run)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(run_id = %run, %error, "waiting for a cancelled run failed"),
             Err(_) => tracing::debug!(run_id = %run, "a cancelled run has not ended yet"),

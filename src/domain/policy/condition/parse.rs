@@ -61,6 +61,7 @@ pub(super) fn parse(source: String) -> Result<Condition, String> {
         patterns: names.patterns.into(),
         pattern_steps: names.pattern_steps,
         uses_recipients: names.uses_recipients,
+        uses_arguments: names.uses_arguments,
     };
     let steps = condition.steps(&Sizes::SMALL);
     if steps > MOST_STEPS {
@@ -77,6 +78,7 @@ struct Names {
     patterns: Vec<Regex>,
     pattern_steps: Vec<u64>,
     uses_recipients: bool,
+    uses_arguments: bool,
 }
 
 impl Names {
@@ -90,6 +92,7 @@ impl Names {
             Expr::Ident(name) if bound.contains(name) || name.starts_with('@') => Ok(()),
             Expr::Ident(name) if VARIABLES.contains(&name.as_str()) => {
                 self.uses_recipients |= name == "recipients";
+                self.uses_arguments |= name == "arguments";
                 Ok(())
             }
             Expr::Ident(name) => Err(format!("names `{name}`; variables are {}", VARIABLES.join(", "))),

@@ -1,0 +1,175 @@
+//! What would happen if a plan were confirmed now: for each tool of each task, what the gate would answer. Nothing is
+//! begun, and no tool is called.
+//!
+//! The gate itself answers, for a call with the arguments that the session prescribes. Rules that look at other
+//! arguments can be applied only to a call, so the answer names them.
+
+mod check;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use self::check::{Check, prescribed};
+use super::checks::project;
+use super::run::bound;
+use super::{ExecutePlan, FLOOR, Planning, PlanningError};
+use crate::domain::ids::UserId;
+use crate::domain::names::names;
+use crate::domain::plan::TaskId;
+use crate::domain::planning_session::TASK_WORKER;
+use crate::domain::policy::PLANNING;
+use crate::engine::gate::Facts;
+use crate::ports::tools::Catalog;
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+
+/// What would happen if the plan were confirmed now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanDryRun)]
+pub struct DryRun {
+    /// The version that was checked.
+    pub plan_version: u32,
+    /// Its tasks, in order.
+    pub tasks: Vec<DryRunTask>,
+    /// The servers of tools.
+    pub servers: Vec<DryRunServer>,
+}
+
+/// A task, with what would happen to its calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanDryRunTask)]
+pub struct DryRunTask {
+    /// The task.
+    #[schema(value_type = String, example = "t1")]
+    pub task_id: TaskId,
+    /// Its title.
+    pub title: String,
+    /// Its tools.
+    pub tools: Vec<DryRunTool>,
+}
+
+/// What would happen to the calls of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanDryRunTool)]
+pub struct DryRunTool {
+    /// The tool.
+    pub tool: String,
+    /// Its server; `null` if no connected server offers it.
+    #[schema(required = true)]
+    pub server: Option<String>,
+    /// The answer.
+    pub answer: DryRunAnswer,
+    /// Why.
+    pub reason: String,
+}
+
+names! {
+    /// What would happen to a call.
+    DryRunAnswer {
+        /// It would be made without asking a person.
+        Allow = "allow",
+        /// A person would be asked first.
+        RequireApproval = "require_approval",
+        /// It would be refused.
+        Deny = "deny",
+        /// A rule of the policy looks at the arguments of each call.
+        DependsOnArguments = "depends_on_arguments",
+    }
+}
+
+/// A server of tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanDryRunServer)]
+pub struct DryRunServer {
+    /// Its name.
+    pub server: String,
+    /// Its state.
+    pub state: ServerState,
+}
+
+names! {
+    /// The state of a server.
+    ServerState {
+        /// Its tools can be called.
+        Connected = "connected",
+        /// It is being connected for the first time.
+        Connecting = "connecting",
+        /// It cannot be reached.
+        Unavailable = "unavailable",
+    }
+}
+
+impl Planning {
+    /// Checks the current version of a plan as [`Planning::execute`] would, and asks the gate about its tools. Nothing
+    /// is begun.
+    ///
+    /// # Errors
+    /// As [`Planning::execute`], except that a missing tool is an answer.
+    pub async fn dry_run(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        execute: &ExecutePlan,
+    ) -> Result<DryRun, PlanningError> {
+        let stored = self.stored(caller, user, execute.session).await?;
+        let granted = self.worker_tools(caller).await?;
+        let confirmation = self.confirmation(caller, &stored, execute, &granted)?;
+        let project = self.directory.project(&caller.tenant, &project()).await?;
+        // Waits for servers that are connecting; what is missing then is an answer.
+        if let Err(reason) = self.directory.tools_of(&project, TASK_WORKER).await {
+            tracing::info!(%reason, "the dry run of a plan found that its agent cannot run");
+        }
+        let catalog = self.directory.catalog();
+        let worker = project.agents.get(TASK_WORKER).ok_or(StoreFailure::NotFound)?;
+        let arguments = prescribed(&confirmation);
+        let facts = Facts {
+            agent: Some(TASK_WORKER.into()),
+            approval: worker.definition.approval,
+            floor: FLOOR,
+            bound: Some(Arc::new(bound(&confirmation.repository))),
+            scope: Some(Arc::new(confirmation.scope)),
+            now_us: self.runs.now_us(),
+            ..Facts::new(
+                caller.tenant.clone(),
+                stored.user.clone(),
+                PLANNING,
+                Arc::clone(self.runs.policy()),
+            )
+        };
+        let check = Check {
+            catalog: &catalog,
+            worker: &worker.definition,
+            granted: &granted,
+            facts,
+            arguments,
+        };
+        let tasks = stored.plan.tasks.into_iter().map(|task| DryRunTask {
+            task_id: task.id,
+            title: task.title,
+            tools: task.tools.iter().map(|name| check.tool(name)).collect(),
+        });
+        Ok(DryRun {
+            plan_version: stored.version,
+            tasks: tasks.collect(),
+            servers: servers(&catalog),
+        })
+    }
+}
+
+/// All servers, by name. Why one is unavailable is for operators.
+fn servers(catalog: &Catalog) -> Vec<DryRunServer> {
+    let down = catalog.down.keys().map(|name| (name, ServerState::Unavailable));
+    let connecting = catalog.connecting.iter().map(|name| (name, ServerState::Connecting));
+    let connected = catalog.tools.iter().map(|tool| (&tool.server, ServerState::Connected));
+    let mut servers = BTreeMap::new();
+    for (name, state) in down.chain(connecting).chain(connected) {
+        servers.entry(name.to_string()).or_insert(state);
+    }
+    let servers = servers.into_iter();
+    servers.map(|(server, state)| DryRunServer { server, state }).collect()
+}

@@ -1,0 +1,135 @@
+//! Asks the gate about one tool.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{DryRunAnswer, DryRunTool};
+use crate::domain::canonical;
+use crate::domain::definition::{Approval, Definition};
+use crate::domain::journal::{PolicyDecision, Proposed};
+use crate::domain::policy::{self, DecidedBy, Effect, Rule};
+use crate::domain::tool::Tool;
+use crate::engine::gate::{Answer, Attempt, Facts, decide};
+use crate::ports::tools::Catalog;
+use crate::surfaces::planning::execute::Confirmation;
+use crate::surfaces::planning::run::bound;
+
+/// What the answers are made from.
+pub(super) struct Check<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) worker: &'a Definition,
+    pub(super) granted: &'a [String],
+    pub(super) facts: Facts,
+    pub(super) arguments: Value,
+}
+
+/// The arguments that the scope of the session prescribes.
+pub(super) fn prescribed(confirmation: &Confirmation) -> Value {
+    let bound = bound(&confirmation.repository).into_iter();
+    let branch = format!("{}branch", confirmation.scope.branch_prefix);
+    let all = bound.chain([("head".to_owned(), branch)]);
+    Value::Object(all.map(|(name, value)| (name, Value::from(value))).collect::<Map<_, _>>())
+}
+
+impl Check<'_> {
+    pub(super) fn tool(&self, name: &str) -> DryRunTool {
+        let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
+        let (server, (answer, reason)) = match (offered.next(), offered.next()) {
+            _ if !self.granted.iter().any(|granted| granted == name) => {
+                let reason = format!("the agent {} is no longer granted this tool", self.worker.name);
+                (None, (DryRunAnswer::Deny, reason))
+            }
+            (None, _) => {
+                let reason = "no connected server offers this tool".to_owned();
+                (None, (DryRunAnswer::Deny, reason))
+            }
+            (Some(_), Some(_)) => {
+                let reason = "several servers offer a tool of this name".to_owned();
+                (None, (DryRunAnswer::Deny, reason))
+            }
+            (Some(tool), None) => (Some(tool.server.to_string()), self.answer(tool)),
+        };
+        DryRunTool {
+            tool: name.to_owned(),
+            server,
+            answer,
+            reason,
+        }
+    }
+
+    /// What the gate would answer, as far as that does not depend on the arguments.
+    fn answer(&self, tool: &Tool) -> (DryRunAnswer, String) {
+        // The gate knows what the tool can do and how it is configured; any arguments fit.
+        let known = Arc::new(Tool {
+            side_effect: tool.side_effect,
+            approval: tool.approval,
+            ..Tool::named(&tool.server, &tool.name)
+        });
+        let call = Proposed::of(&known, canonical::to_raw(&self.arguments));
+        let decision = decide(&call, &self.facts, None, Attempt::First);
+        let Some(answer) = &decision.answer else {
+            let reason = match &decision.outcome {
+                PolicyDecision::Refuse { message, .. } => message.clone(),
+                PolicyDecision::Allow { .. } | PolicyDecision::RequireApproval { .. } => String::new(),
+            };
+            return (DryRunAnswer::DependsOnArguments, reason);
+        };
+        let open = self.open_rules(tool);
+        let is_open = |by: &DecidedBy| matches!(by, DecidedBy::Rule(name) if open.iter().any(|rule| rule.name == *name));
+        let mut denials = answer.checks.iter().filter(|check| check.says == Effect::Deny);
+        if let Some(denial) = denials.find(|check| !is_open(&check.by)) {
+            return (DryRunAnswer::Deny, denial.reason.clone());
+        }
+        // A rule that could only allow the call changes nothing if it is allowed anyway.
+        let is_settled = answer.effect == Effect::Allow
+            && !answer.by.iter().any(is_open)
+            && open.iter().all(|rule| rule.then == Effect::Allow);
+        match open.as_slice() {
+            [] => self.certain(tool, answer),
+            _ if is_settled => self.certain(tool, answer),
+            rules => {
+                let named = rules.iter().map(|rule| format!("{:?} ({})", rule.name, rule.reason));
+                let reason = format!(
+                    "rules look at the arguments: {}",
+                    named.collect::<Vec<_>>().join(", ")
+                );
+                (DryRunAnswer::DependsOnArguments, reason)
+            }
+        }
+    }
+
+    /// The rules about a tool that look at the arguments of a call.
+    fn open_rules(&self, tool: &Tool) -> Vec<&Rule> {
+        let facts = policy::Facts {
+            server: &tool.server,
+            tool: &tool.name,
+            user: self.facts.user.as_str(),
+            agent: self.facts.agent.as_deref(),
+            surface: &self.facts.surface,
+            arguments: &self.arguments,
+            recipients: None,
+        };
+        let rules = self.facts.policy.rules.iter();
+        rules
+            .filter(|rule| rule.looks_at_arguments() && rule.is_about(&facts))
+            .collect()
+    }
+
+    /// The answer of the gate, with its reason in words.
+    fn certain(&self, tool: &Tool, answer: &Answer) -> (DryRunAnswer, String) {
+        let by = answer.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match answer.effect {
+            Effect::Allow if !tool.side_effect && self.facts.approval != Approval::Always => {
+                (DryRunAnswer::Allow, "it changes nothing".to_owned())
+            }
+            Effect::Allow if by.is_empty() => (DryRunAnswer::Allow, "nothing requires an approval".to_owned()),
+            Effect::Allow => (DryRunAnswer::Allow, format!("allowed by: {by}")),
+            Effect::RequireApproval => (DryRunAnswer::RequireApproval, answer.reason.clone()),
+            Effect::Deny => (DryRunAnswer::Deny, answer.reason.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

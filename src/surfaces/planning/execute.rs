@@ -1,0 +1,208 @@
+//! Confirms a plan, and begins the work on it (REQUIREMENTS P-205, P-301). Only a person's request does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checks::values_error;
+use super::run::{SessionRun, bound};
+use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError, SessionResult};
+use crate::domain::definition::Definition;
+use crate::domain::ids::UserId;
+use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
+use crate::domain::repository::Repository;
+use crate::engine::agent::Settings;
+use crate::engine::strategy::plan::{Execution as PlanWork, Scope};
+use crate::ports::planning::StoredSession;
+use crate::ports::runs::{InSession, SessionWork};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+
+/// Interval between two looks at a session whose run has ended without moving it on; the sweep does that.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often to look.
+const LOOKS: u32 = 40;
+
+/// What a confirmation allows, checked.
+pub(super) struct Confirmation {
+    pub(super) repository: Repository,
+    pub(super) scope: Scope,
+}
+
+impl Planning {
+    /// Confirms the current version of a plan and begins the work on it, in the background. A session that was executed
+    /// before is left as it is.
+    ///
+    /// # Errors
+    /// There is no such session; it does not wait for confirmation with this version; `ask_for` names an unknown tool;
+    /// an agent or a tool that the work needs is unavailable.
+    pub async fn execute<'a>(
+        &'a self,
+        caller: &'a Caller,
+        user: Option<&UserId>,
+        execute: ExecutePlan,
+    ) -> Result<Execution<'a>, PlanningError> {
+        if let Some(before) = self.begun_before(&execute.meta).await? {
+            return Ok(Execution::begun(self, caller, before));
+        }
+        let stored = self.stored(caller, user, execute.session).await?;
+        if stored.started_us.is_some() {
+            return Ok(Execution::before(self, caller, &stored));
+        }
+        let tools = self.worker_tools(caller).await?;
+        let confirmation = self.confirmation(caller, &stored, &execute, &tools)?;
+        let session = stored.id;
+        match self.begin_work(caller, user, stored, execute, confirmation).await {
+            Ok(begun) => Ok(Execution::begun(self, caller, begun)),
+            // Another request may have confirmed the plan first.
+            Err(moved @ PlanningError::Moved(..)) => {
+                let stored = self.stored(caller, user, session).await?;
+                match stored.started_us {
+                    Some(_) => Ok(Execution::before(self, caller, &stored)),
+                    None => Err(moved),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks whether the plan of a session can be confirmed now. `tools` are all that a task may name.
+    pub(super) fn confirmation(
+        &self,
+        caller: &Caller,
+        stored: &StoredSession,
+        execute: &ExecutePlan,
+        tools: &[String],
+    ) -> Result<Confirmation, PlanningError> {
+        self.waits_for_confirmation(stored)?;
+        if execute.plan_version.is_some_and(|version| version != stored.version) {
+            return Err(PlanningError::Moved(stored.status, stored.version));
+        }
+        let errors: Vec<_> = values_error("/askFor", &execute.ask_for, tools).collect();
+        if !errors.is_empty() {
+            return Err(PlanningError::invalid(errors));
+        }
+        let repository = self.repository(stored)?;
+        if !self.settings.repositories.allow(&caller.tenant, &repository) {
+            return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
+        }
+        let scope = Scope {
+            tools: stored.plan.tasks.iter().flat_map(|task| task.tools.clone()).collect(),
+            branch_prefix: self.settings.branch_prefix.clone(),
+            ask_for: BTreeSet::from_iter(execute.ask_for.iter().cloned()),
+        };
+        Ok(Confirmation { repository, scope })
+    }
+
+    /// Begins the run that works through the plan.
+    async fn begin_work(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        stored: StoredSession,
+        execute: ExecutePlan,
+        confirmation: Confirmation,
+    ) -> Result<BegunPlanning, PlanningError> {
+        let (project, _) = self.ready(caller, TASK_WORKER).await?;
+        let (snapshot, worker) = project
+            .snapshot(TASK_WORKER)
+            .zip(project.agents.get(TASK_WORKER))
+            .ok_or(StoreFailure::NotFound)?;
+        let task = stored.prompt.to_string();
+        let tools = self.worker_tools(caller).await?;
+        let work = PlanWork {
+            session: stored.id,
+            goal: task.clone(),
+            repo_url: stored.repo_url.to_string(),
+            plan: stored.plan,
+            tools,
+            rules: self.settings.rules.clone(),
+        };
+        let settings = Settings {
+            until_us: Some(stored.deadline_us),
+            floor: Some(FLOOR),
+            bound: Some(Arc::new(bound(&confirmation.repository))),
+            scope: Some(Arc::new(confirmation.scope)),
+            execution: Some(Arc::new(work)),
+            ..unlimited(&worker.definition, execute.meta.traceparent.clone())
+        };
+        let run = SessionRun {
+            agent: TASK_WORKER,
+            place: InSession {
+                session: stored.id,
+                work: SessionWork::Execute {
+                    version: stored.version,
+                    by: caller.person(user).into(),
+                },
+            },
+            snapshot,
+            settings,
+            task,
+            background: true,
+            meta: execute.meta,
+        };
+        self.begin(caller, stored.user, &project, run).await
+    }
+}
+
+/// The settings of the outermost run: the limits of the definition are those of a task, and a session has its own.
+fn unlimited(definition: &Definition, traceparent: Option<String>) -> Settings {
+    Settings {
+        steps: None,
+        time_us: None,
+        tokens: None,
+        ..Settings::top(definition, None, traceparent)
+    }
+}
+
+impl<'a> Execution<'a> {
+    fn begun(planning: &'a Planning, caller: &'a Caller, begun: BegunPlanning) -> Self {
+        Self {
+            planning,
+            caller,
+            session: begun.session,
+            run: begun.begun.run,
+            begun: Some(begun),
+        }
+    }
+
+    fn before(planning: &'a Planning, caller: &'a Caller, stored: &StoredSession) -> Self {
+        Self {
+            planning,
+            caller,
+            session: stored.id,
+            run: stored.run,
+            begun: None,
+        }
+    }
+
+    /// Waits until the session has ended, also while a person is waited for. Returns its status and the log of its
+    /// actions. If the service stops meanwhile, the status is the one until then.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn wait(&self) -> Result<SessionResult, PlanningError> {
+        self.ended().await?;
+        let stored = self.planning.stored(self.caller, None, self.session).await?;
+        Ok(self.planning.result(&stored).await?.0)
+    }
+
+    /// Waits until the session has ended, or the service stops.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn ended(&self) -> Result<(), PlanningError> {
+        let run = self.planning.runs.ended(self.caller, self.run).await?;
+        if !run.status.has_ended() {
+            return Ok(());
+        }
+        for _ in 0..LOOKS {
+            let stored = self.planning.stored(self.caller, None, self.session).await?;
+            if stored.status != SessionStatus::Executing {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! A task of a session with its history: the steps, as the journal of its run has them (REQUIREMENTS P-305).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use utoipa::ToSchema;
+
+use super::Planning;
+use super::log::shown;
+use crate::domain::action::ActionStatus;
+use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
+use crate::domain::journal::CallFailure;
+use crate::domain::plan::{Task, TaskChange, TaskId};
+use crate::domain::reflection::{Evidence, Reflection};
+use crate::domain::time::rfc3339;
+use crate::engine::strategy::react::{StepAction, StepState, steps};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+
+/// A task with its history.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanTaskDetail)]
+pub struct TaskDetail {
+    /// The task.
+    #[serde(flatten)]
+    pub task: Task,
+    /// Its steps, in order.
+    pub react_history: Vec<Step>,
+    /// The same as JSON text; only with `view=raw`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_react_history: Option<String>,
+}
+
+/// One step of a task: what the model thought, did, saw and concluded.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanStep)]
+pub struct Step {
+    /// 1, 2, 3 … in the task.
+    pub n: u32,
+    /// What the model meant to do, and why.
+    #[schema(required = true)]
+    pub reason: Option<String>,
+    /// What it did: one call.
+    #[schema(required = true)]
+    pub action: Option<StepDone>,
+    /// The data that the tool returned, or `{"error": {"code", "message"}}`; `null` while the call waits or runs.
+    #[schema(value_type = Option<serde_json::Value>, required = true)]
+    pub observation: Option<Arc<RawValue>>,
+    /// What it concluded.
+    #[schema(required = true)]
+    pub reflection: Option<StepReflection>,
+    /// The call.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub action_id: Option<ActionId>,
+    /// The status of the call.
+    #[schema(required = true)]
+    pub state: Option<ActionStatus>,
+    /// When the call started, RFC 3339.
+    #[schema(format = "date-time", required = true)]
+    pub started_at: Option<String>,
+    /// From its start to its result, in milliseconds.
+    #[schema(required = true)]
+    pub duration_ms: Option<u64>,
+}
+
+/// The call of a step.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = PlanStepAction)]
+pub struct StepDone {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments: as sent, or as the model wrote them if it was not sent.
+    #[schema(value_type = Object)]
+    pub arguments: Arc<RawValue>,
+}
+
+/// What the model concluded from a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanReflection)]
+pub struct StepReflection {
+    /// Is the task done?
+    pub is_task_complete: bool,
+    /// What the step showed.
+    pub summary: String,
+    /// What shows that the task is done.
+    pub evidence: Vec<StepEvidence>,
+    /// What later steps and tasks should know.
+    pub learnings: Vec<String>,
+    /// Changes of the plan.
+    #[schema(value_type = Vec<Object>)]
+    pub plan_changes: Vec<TaskChange>,
+    /// Why the task cannot be done; it ended then.
+    #[schema(required = true)]
+    pub give_up: Option<String>,
+}
+
+/// A place in a result that shows that the task is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanEvidence)]
+pub struct StepEvidence {
+    /// The number of a step of this task.
+    pub observation: u32,
+    /// A text that occurs literally in the result of that step.
+    pub quote: String,
+}
+
+impl Planning {
+    /// A task of the current plan, with its steps after number `after`.
+    ///
+    /// # Errors
+    /// There is no such session or task; the store is unavailable.
+    pub async fn task(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+        (task, after): (TaskId, u32),
+    ) -> Result<TaskDetail, StoreFailure> {
+        let stored = self.stored(caller, user, session).await?;
+        let task = stored.plan.task(task).cloned().ok_or(StoreFailure::NotFound)?;
+        let react_history = match task.run_id {
+            Some(run) => self.history(run, after).await?,
+            None => Vec::new(),
+        };
+        Ok(TaskDetail {
+            task,
+            react_history,
+            raw_react_history: None,
+        })
+    }
+
+    async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, StoreFailure> {
+        let mut journal = Vec::new();
+        self.runs.each_entry(run, |_, entry| journal.push(entry)).await?;
+        let later = steps(&journal).into_iter().filter(|step| step.n > after);
+        Ok(later.map(Step::from).collect())
+    }
+}
+
+impl TaskDetail {
+    /// With its history as JSON text.
+    #[must_use]
+    pub fn raw(mut self) -> Self {
+        let text = serde_json::to_string(&self.react_history);
+        self.raw_react_history = Some(text.unwrap_or_else(|error| unreachable!("steps print as JSON: {error}")));
+        self
+    }
+}
+
+impl From<StepState> for Step {
+    fn from(state: StepState) -> Self {
+        let step = Self {
+            n: state.n,
+            reason: state.reason,
+            action: None,
+            observation: None,
+            reflection: state.reflection.map(StepReflection::from),
+            action_id: None,
+            state: None,
+            started_at: None,
+            duration_ms: None,
+        };
+        let Some(action) = state.action else { return step };
+        let StepAction {
+            id,
+            tool,
+            arguments,
+            status,
+            observation,
+            started_us,
+            duration_us,
+            decided_by: _,
+        } = action;
+        Self {
+            action: Some(StepDone {
+                tool: tool.to_string(),
+                arguments,
+            }),
+            observation: observation.map(|seen| seen.unwrap_or_else(|failure| error(&failure))),
+            action_id: Some(id),
+            state: Some(status),
+            started_at: started_us.map(rfc3339),
+            duration_ms: duration_us.map(|time| time.max(0).unsigned_abs() / 1000),
+            ..step
+        }
+    }
+}
+
+/// A failure as an observation.
+fn error(failure: &CallFailure) -> Arc<RawValue> {
+    let shown = serde_json::json!({"error": shown(failure)});
+    let raw = to_raw_value(&shown);
+    Arc::from(raw.unwrap_or_else(|error| unreachable!("a failure prints as JSON: {error}")))
+}
+
+impl From<Reflection> for StepReflection {
+    fn from(reflection: Reflection) -> Self {
+        let Reflection {
+            is_task_complete,
+            summary,
+            evidence,
+            learnings,
+            plan_changes,
+            give_up,
+        } = reflection;
+        Self {
+            is_task_complete,
+            summary,
+            evidence: evidence.into_iter().map(StepEvidence::from).collect(),
+            learnings,
+            plan_changes,
+            give_up,
+        }
+    }
+}
+
+impl From<Evidence> for StepEvidence {
+    fn from(Evidence { observation, quote }: Evidence) -> Self {
+        Self { observation, quote }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::ids::PlanningSessionId;
+    use crate::domain::journal::WordsOf;
+    use crate::domain::tool::FailureCode;
+
+    fn raw(value: &Value) -> Arc<RawValue> {
+        Arc::from(to_raw_value(value).unwrap())
+    }
+
+    fn step(observation: Option<Result<Arc<RawValue>, CallFailure>>) -> StepState {
+        StepState {
+            n: 2,
+            reason: Some("The tests come first.".to_owned()),
+            action: Some(StepAction {
+                id: ActionId::new(),
+                tool: "createIssue".into(),
+                arguments: raw(&json!({"title": "x"})),
+                status: ActionStatus::Completed,
+                observation,
+                started_us: Some(1_000_000),
+                duration_us: Some(41_200_000),
+                decided_by: vec!["plan".to_owned()],
+            }),
+            reflection: Some(Reflection {
+                is_task_complete: true,
+                summary: "It is there.".to_owned(),
+                evidence: vec![Evidence {
+                    observation: 2,
+                    quote: "issues/7".to_owned(),
+                }],
+                learnings: Vec::new(),
+                plan_changes: Vec::new(),
+                give_up: None,
+            }),
+        }
+    }
+
+    fn shown_as(state: StepState) -> Value {
+        serde_json::to_value(Step::from(state)).unwrap()
+    }
+
+    /// P-305: a step has what was thought, done, seen and concluded, under the names of the API.
+    #[test]
+    fn a_step_shows_reason_action_observation_and_reflection() {
+        let shown = shown_as(step(Some(Ok(raw(&json!({"issue": {"number": 7}}))))));
+        assert_eq!(shown["n"], 2);
+        assert_eq!(shown["action"], json!({"tool": "createIssue", "arguments": {"title": "x"}}));
+        assert_eq!(shown["observation"], json!({"issue": {"number": 7}}));
+        assert_eq!(shown["reflection"]["isTaskComplete"], true);
+        assert_eq!(shown["reflection"]["evidence"], json!([{"observation": 2, "quote": "issues/7"}]));
+        assert_eq!((&shown["startedAt"], &shown["durationMs"]), (&json!("1970-01-01T00:00:01.000000Z"), &json!(41_200)));
+        assert_eq!(shown["state"], "completed");
+    }
+
+    /// an error is data, in the text for callers: a server's own text may contain secrets.
+    #[test]
+    fn an_error_is_an_observation_without_the_text_of_the_server() {
+        let failure = CallFailure {
+            code: FailureCode::ToolError,
+            message: "password=hunter2".to_owned(),
+            words_of: WordsOf::Server,
+        };
+        let shown = shown_as(step(Some(Err(failure))));
+        assert_eq!(
+            shown["observation"],
+            json!({"error": {"code": "tool_error", "message": "The tool reported an error."}})
+        );
+    }
+
+    /// While a call waits or runs there is no observation, and before the call there is no action.
+    #[test]
+    fn a_step_under_way_shows_how_far_it_has_come() {
+        let shown = shown_as(step(None));
+        assert_eq!(shown["observation"], Value::Null);
+        assert_eq!(shown["action"]["tool"], "createIssue");
+        let thought = StepState {
+            action: None,
+            reflection: None,
+            ..step(None)
+        };
+        let shown = shown_as(thought);
+        assert_eq!((&shown["action"], &shown["actionId"], &shown["state"]), (&Value::Null, &Value::Null, &Value::Null));
+        assert_eq!(shown["reason"], "The tests come first.");
+    }
+
+    /// `view=raw` is the text of the same history, so that the two cannot disagree.
+    #[test]
+    fn the_raw_history_is_the_history_as_text() {
+        let detail = TaskDetail {
+            task: Task::new(TaskId::of(1), PlanningSessionId::new()),
+            react_history: vec![Step::from(step(Some(Ok(raw(&json!("text"))))))],
+            raw_react_history: None,
+        };
+        let shown = serde_json::to_value(detail.raw()).unwrap();
+        let parsed: Value = serde_json::from_str(shown["rawReactHistory"].as_str().unwrap()).unwrap();
+        assert_eq!(parsed, shown["reactHistory"]);
+        assert_eq!(shown["id"], "t1");
+    }
+}
