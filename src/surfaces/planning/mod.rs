@@ -23,6 +23,7 @@ mod detail;
 mod dry_run;
 mod error;
 mod execute;
+mod links;
 mod log;
 mod opening;
 mod run;
