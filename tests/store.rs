@@ -15,6 +15,8 @@ mod content;
 mod definitions;
 #[path = "store/ended.rs"]
 mod ended;
+#[path = "store/executing.rs"]
+mod executing;
 #[path = "store/faults.rs"]
 mod faults;
 #[path = "store/killed.rs"]
@@ -37,6 +39,8 @@ mod recording;
 mod recovery;
 #[path = "store/runs.rs"]
 mod runs;
+#[path = "store/settling.rs"]
+mod settling;
 #[path = "store/support.rs"]
 mod support;
 #[path = "store/triggers.rs"]
@@ -135,6 +139,22 @@ contract! {
     planning::sessions_are_deleted_after_their_retention_time,
     planning::without_content_the_session_keeps_all,
     planning::the_table_of_sessions_refuses_contradictory_rows,
+    executing::an_execution_begins_with_a_confirmation_of_the_current_version,
+    executing::of_two_executions_at_once_one_begins,
+    executing::a_repeated_execution_begins_once,
+    executing::the_plan_is_written_as_it_is_worked_through,
+    executing::a_repeated_commit_makes_one_version,
+    executing::only_the_run_of_a_session_changes_its_plan,
+    executing::the_end_of_the_work_ends_the_session,
+    executing::a_session_that_was_ended_meanwhile_keeps_its_end,
+    executing::a_sweep_ends_sessions_whose_execution_is_lost,
+    executing::a_confirmed_plan_never_waits_for_its_confirmation_again,
+    executing::a_session_counts_the_tokens_of_a_task_once,
+    executing::many_changes_of_executions_at_once_do_not_deadlock,
+    settling::an_action_of_a_session_is_settled_while_its_run_is_in_progress,
+    settling::a_run_waits_until_all_of_its_actions_are_settled,
+    settling::a_run_that_waits_for_a_settlement_ends_with_its_session,
+    settling::a_session_says_what_it_waits_for,
     reading::a_decision_reads_back_as_in_the_response,
     reading::a_filter_finds_exactly_the_matching_rows,
     reading::a_page_is_bounded_in_bytes,

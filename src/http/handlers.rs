@@ -11,6 +11,7 @@ use super::error::{AgentProblem, Code, Error, Problem};
 use super::exchange::Exchange;
 use super::openapi::schemas::Place;
 use super::planning::change::CancelBody;
+use super::planning::execute::ExecuteBody;
 use super::routes::Route;
 use super::runs::{InputText, Inputs};
 use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
@@ -32,7 +33,7 @@ macro_rules! handlers {
 
         /// The operations of the API, as described beside their handlers. The pages are for people.
         #[derive(OpenApi)]
-        #[openapi(paths($($handler),+), components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText, CancelBody)))]
+        #[openapi(paths($($handler),+), components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText, CancelBody, ExecuteBody)))]
         struct Described;
     };
 }
@@ -75,9 +76,12 @@ handlers! {
         PlanningSession => planning::read::get;
         RefinePlan => planning::refine;
         EditPlan => planning::change::edit;
+        ExecutePlan => planning::execute::execute;
         CancelPlanning => planning::change::cancel;
         PlanVersions => planning::read::versions;
         PlanVersion => planning::read::version;
+        PlanTask => planning::work::task;
+        PlanningLog => planning::work::log;
         PlanningEvents => planning::read::events;
         GoogleCallback => google::callback;
         AgentSchema => agents::schema;

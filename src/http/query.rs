@@ -90,6 +90,15 @@ pub(super) fn none(query: &str) -> Result<(), Error> {
     }
 }
 
+/// Parses the token of a page whose rows are numbered: the number of the last row before it.
+///
+/// # Errors
+/// The token is not from such a list.
+pub(super) fn after(token: Option<&str>) -> Result<u32, Error> {
+    let Some(token) = token else { return Ok(0) };
+    number(token).ok_or_else(|| no_such("pageToken", token, "nextPageToken of the previous page"))
+}
+
 fn page_size(text: &str) -> Option<u32> {
     number(text).filter(|size| (1..=MAX_PAGE).contains(size))
 }

@@ -107,9 +107,12 @@ routes! {
         PlanningSession: Get "/v1/sessions/{id}";
         RefinePlan: Post "/v1/sessions/{id}/refine";
         EditPlan: Put "/v1/sessions/{id}/plan";
+        ExecutePlan: Post "/v1/sessions/{id}/execute";
         CancelPlanning: Post "/v1/sessions/{id}/cancel";
         PlanVersions: Get "/v1/sessions/{id}/history";
         PlanVersion: Get "/v1/sessions/{id}/history/{version}";
+        PlanTask: Get "/v1/sessions/{id}/tasks/{taskId}";
+        PlanningLog: Get "/v1/sessions/{id}/log";
         PlanningEvents: Get "/v1/sessions/{id}/events";
         GoogleCallback: Get "/oauth/google/callback";
         AgentSchema: Get "/schemas/{schema}";

@@ -212,19 +212,14 @@ async fn serve(database: Database) -> Served {
         on_reject: OnReject::Continue,
     };
     let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), settings);
-    let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone());
+    let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone());
     let sessions = Sessions::new(
         store.clone(),
         Arc::new(SystemClock),
         Duration::from_secs(60),
         Duration::from_secs(60),
     );
-    let planning = PlanningSettings {
-        repositories: Repositories::new("https://github.com".parse().unwrap(), None),
-        max_hours: 1,
-        sessions_per_user: 1,
-        sessions: 1,
-    };
+    let planning = PlanningSettings::new(Repositories::new("https://github.com".parse().unwrap(), None));
     let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), planning);
     let edge = Edge {
         chat,

@@ -116,12 +116,7 @@ pub async fn serve(setup: Setup) -> Running {
         on_reject: OnReject::Continue,
     };
     let threads = Threads::new(runs.clone(), directory.clone(), kept.clone(), settings);
-    let planning = PlanningSettings {
-        repositories: Repositories::new("https://github.com".parse().unwrap(), None),
-        max_hours: 168,
-        sessions_per_user: 3,
-        sessions: 20,
-    };
+    let planning = PlanningSettings::new(Repositories::new("https://github.com".parse().unwrap(), None));
     let planning = Planning::new(runs.clone(), directory.clone(), kept.clone(), planning);
     let sessions = Sessions::new(
         kept.clone(),
@@ -129,7 +124,7 @@ pub async fn serve(setup: Setup) -> Running {
         Duration::from_secs(60),
         Duration::from_secs(60),
     );
-    let approvals = Approvals::new(runs.clone(), directory.clone(), kept);
+    let approvals = Approvals::new(runs.clone(), directory.clone(), kept.clone(), kept);
     let chat = Chat::new(engine, quota, constitution, Templates::built_in(), setup.max_in_flight);
     let edge = Edge {
         chat,

@@ -22,16 +22,16 @@ use crate::commits::{finished, key};
 use crate::support::{T0, TestDb, begin, called_run, eventually, new_run, open_decision, queued_run, tenant};
 
 /// The deadline of every session: an hour after its start.
-const DEADLINE: i64 = T0 + 3_600_000_000;
+pub(crate) const DEADLINE: i64 = T0 + 3_600_000_000;
 /// The end of every run of a session.
-const END: i64 = T0 + 1_234_567;
+pub(crate) const END: i64 = T0 + 1_234_567;
 
-fn ann() -> UserId {
+pub(crate) fn ann() -> UserId {
     UserId::parse("ann").unwrap()
 }
 
 /// A run that works for a session and that its creator claims at once.
-fn works(session: PlanningSessionId, work: SessionWork) -> NewRun {
+pub(crate) fn works(session: PlanningSessionId, work: SessionWork) -> NewRun {
     NewRun {
         origin: Origin::Session(InSession { session, work }),
         ..new_run()
@@ -39,7 +39,7 @@ fn works(session: PlanningSessionId, work: SessionWork) -> NewRun {
 }
 
 /// The run that a session begins with.
-fn starts(session: PlanningSessionId) -> NewRun {
+pub(crate) fn starts(session: PlanningSessionId) -> NewRun {
     let work = SessionWork::Start {
         prompt: "accept ISO weeks".into(),
         repo_url: "https://github.com/acme/dates".into(),
@@ -48,12 +48,12 @@ fn starts(session: PlanningSessionId) -> NewRun {
     works(session, work)
 }
 
-fn refines(session: PlanningSessionId, version: u32) -> NewRun {
+pub(crate) fn refines(session: PlanningSessionId, version: u32) -> NewRun {
     works(session, SessionWork::Refine { version })
 }
 
 /// The next version of a plan: these tasks, of which those with a title of the current version are kept.
-fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &[&str]) -> MadePlan {
+pub(crate) fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &[&str]) -> MadePlan {
     let kept = |title: &str| {
         let tasks = &current?.tasks;
         tasks.iter().find(|task| task.title == title).map(|task| task.id)
@@ -84,7 +84,7 @@ fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &[&str]) -> 
     }
 }
 
-fn made(plan: &MadePlan) -> Planned {
+pub(crate) fn made(plan: &MadePlan) -> Planned {
     Planned::Made(Box::new(plan.clone()))
 }
 
@@ -99,13 +99,13 @@ fn ends(session: PlanningSessionId, run: &NewRun, lease: Lease, planned: Planned
     commit
 }
 
-async fn finish(store: &Store, session: PlanningSessionId, run: &NewRun, lease: Lease, planned: Planned) {
+pub(crate) async fn finish(store: &Store, session: PlanningSessionId, run: &NewRun, lease: Lease, planned: Planned) {
     let committed = store.commit(ends(session, run, lease, planned)).await.unwrap();
     assert_eq!(committed, Committed::Written);
 }
 
 /// A new session with this plan, which waits for its confirmation.
-async fn proposed(store: &Store, titles: &[&str]) -> (PlanningSessionId, MadePlan) {
+pub(crate) async fn proposed(store: &Store, titles: &[&str]) -> (PlanningSessionId, MadePlan) {
     let session = PlanningSessionId::new();
     let run = starts(session);
     let lease = begin(store, &run).await;
@@ -114,15 +114,15 @@ async fn proposed(store: &Store, titles: &[&str]) -> (PlanningSessionId, MadePla
     (session, first)
 }
 
-async fn shown(store: &Store, session: PlanningSessionId) -> StoredSession {
+pub(crate) async fn shown(store: &Store, session: PlanningSessionId) -> StoredSession {
     store.session(&tenant(), None, session).await.unwrap().unwrap()
 }
 
-async fn versions(store: &Store, session: PlanningSessionId) -> Vec<PlanVersion> {
+pub(crate) async fn versions(store: &Store, session: PlanningSessionId) -> Vec<PlanVersion> {
     store.versions(session, 0, 99).await.unwrap()
 }
 
-fn edit(session: PlanningSessionId, version: u32, made: &MadePlan) -> PlanEdit {
+pub(crate) fn edit(session: PlanningSessionId, version: u32, made: &MadePlan) -> PlanEdit {
     PlanEdit {
         session,
         version,
@@ -132,7 +132,7 @@ fn edit(session: PlanningSessionId, version: u32, made: &MadePlan) -> PlanEdit {
     }
 }
 
-fn cancel(session: PlanningSessionId) -> SessionCancel {
+pub(crate) fn cancel(session: PlanningSessionId) -> SessionCancel {
     SessionCancel {
         session,
         by: "grace".into(),
@@ -141,7 +141,7 @@ fn cancel(session: PlanningSessionId) -> SessionCancel {
     }
 }
 
-async fn cancelled(store: &Store, cancel: SessionCancel) -> Moved {
+pub(crate) async fn cancelled(store: &Store, cancel: SessionCancel) -> Moved {
     PlanningSessions::cancel(store, cancel).await.unwrap()
 }
 
@@ -149,7 +149,7 @@ async fn open(store: &Store) -> OpenSessions {
     PlanningSessions::open(store, &tenant(), &ann()).await.unwrap()
 }
 
-async fn run_status(store: &Store, run: RunId) -> RunStatus {
+pub(crate) async fn run_status(store: &Store, run: RunId) -> RunStatus {
     store.run_state(run).await.unwrap().unwrap().status
 }
 
@@ -180,7 +180,9 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
         usage: Usage::default(),
         created_us: T0,
         updated_us: T0,
+        started_us: None,
         completed_us: None,
+        cleanup: None,
     };
     assert_eq!(begun, expected);
     let state = store.run_state(run.id).await.unwrap().unwrap();
@@ -730,6 +732,9 @@ pub(crate) async fn the_table_of_sessions_refuses_contradictory_rows(db: TestDb)
         "notes = NULL",
         "version = 0, plan = NULL, notes = NULL",
         "refinement_code = 'internal'",
+        "status = 'EXECUTING'",
+        "status = 'COMPLETED', completed_at = 1",
+        "cleanup = '{}'",
     ] {
         let update = format!("UPDATE planning_session SET {contradiction} WHERE id = '{session}'");
         assert!(db.try_run(&update).await.is_err(), "{contradiction}");

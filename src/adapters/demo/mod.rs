@@ -7,7 +7,8 @@
 //! 3. [`plan`] follows the wish through the answers so far and chooses the next move.
 //! 4. [`turn`] writes the move as a provider would.
 //!
-//! It calls only functions that it is offered, and knows only the task tools. Its evaluation score says nothing about
+//! It calls only functions that it is offered, and knows only the task tools, and in a planning session ([`planning`])
+//! two that read a repository. Its evaluation score says nothing about
 //! Gemini.
 //!
 //! [`Obeying`], [`Hostile`] and [`Random`] test what the code must guarantee whatever a model says. They obey every
@@ -21,6 +22,7 @@ mod hostile;
 mod language;
 mod obeying;
 mod plan;
+mod planning;
 mod random;
 mod refer;
 mod steps;
@@ -65,6 +67,9 @@ impl Model for Demo {
 }
 
 fn answer(request: &ModelRequest<'_>) -> Move {
+    if let Some(chosen) = planning::next(request) {
+        return chosen;
+    }
     let conversation = Conversation::read(request.contents);
     let wish = understand::understand(&conversation);
     let offered = |name: &str| {

@@ -131,7 +131,8 @@ pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpRe
 
 /// Settles an in-doubt action.
 ///
-/// Possible after its run has ended. For a paused run that was triggered, settle it in the body of the resume.
+/// Possible after its run has ended; in a planning session, also while it waits for the settlement. For a paused run
+/// that was triggered, settle it in the body of the resume.
 #[utoipa::path(
     post,
     path = "/api/agent/actions/{id}/settle",
@@ -242,8 +243,9 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     let user = acting::user(state, &caller, request)?;
     let query = of_state(ActionStatus::AwaitingConfirmation, request)?;
     let page = state.edge.approvals.list(&caller, user, query).await?;
+    let tasks = state.edge.approvals.tasks(&caller, &page.items).await?;
     let now_us = state.edge.runs.now_us();
-    let pending = |action| PendingApproval::of(action, now_us);
+    let pending = |action| PendingApproval::of(action, &tasks, now_us);
     let page = Page {
         items: page.items.into_iter().filter_map(pending).collect(),
         next_page_token: page.next_page_token,
@@ -303,7 +305,8 @@ async fn actions_in_doubt(state: &State, request: &HttpRequest) -> Result<HttpRe
     let user = acting::user(state, &caller, request)?;
     let query = of_state(ActionStatus::InDoubt, request)?;
     let page = state.edge.approvals.list(&caller, user, query).await?;
-    let page = page.map(ActionInDoubt::from);
+    let tasks = state.edge.approvals.tasks(&caller, &page.items).await?;
+    let page = page.map(|action| ActionInDoubt::of(action, &tasks));
     Ok(page::list(Spelling::Camel, "actions", &page))
 }
 

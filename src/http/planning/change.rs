@@ -107,7 +107,10 @@ pub(in crate::http) async fn edit(state: Data<State>, request: HttpRequest, payl
             example = json!({"reason": "The repository moves next week."})
         ))
     ),
-    responses((status = 200, description = "The session, which has ended.", body = Session)),
+    responses(
+        (status = 200, description = "The session, which has ended.", body = Session),
+        (status = 202, description = "The session, which ends once its work was interrupted.", body = Session),
+    ),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::OutcomeUnrecorded])))
 )]
 pub(in crate::http) async fn cancel(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -156,7 +159,12 @@ async fn cancelled(state: &State, request: &HttpRequest, payload: Payload) -> Re
     let reason = given.reason.filter(|reason| !reason.trim().is_empty());
     let user = acting::user(state, &caller, request)?;
     let session = state.edge.planning.cancel(&caller, user.as_ref(), id(request)?, reason);
-    Ok(response(StatusCode::OK, &session.await?))
+    let session = session.await?;
+    let status = match session.status.has_ended() {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
+    Ok(response(status, &session))
 }
 
 /// Parses `If-Match: "3"`. Without it an edit could overwrite a version that its author has not seen.

@@ -2,11 +2,12 @@
 
 use actix_web::http::header;
 
+use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::runs::session_moved;
 use crate::http::{State, headers};
-use crate::surfaces::planning::{BegunPlanning, PlanningError};
+use crate::surfaces::planning::PlanningError;
 use crate::surfaces::runs::RunError;
 
 /// Seconds after which another session may have ended.
@@ -49,13 +50,12 @@ impl From<PlanningError> for Error {
 }
 
 /// The error for a session that exists and cannot be read now.
-pub(super) fn unreadable(state: &State, begun: &BegunPlanning, error: PlanningError) -> Error {
+pub(super) fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: PlanningError) -> Error {
     let PlanningError::Run(error) = error else {
         return error.into();
     };
-    match state.edge.runs.unreadable(begun.begun.run, error) {
+    match state.edge.runs.unreadable(run, error) {
         RunError::Unreadable(run) => {
-            let id = begun.session;
             let detail = format!(
                 "Planning session {id} exists, but its state cannot be read now. Check it in a moment \
                  (GET /v1/sessions/{id}); do not send the request again without its Idempotency-Key."

@@ -1,8 +1,11 @@
-//! Planning sessions: start and refine. `change` edits a plan and cancels, `read` shows what there is.
+//! Planning sessions: start and refine. `execute` confirms a plan, `change` edits it and cancels, `read` shows what there
+//! is, and `work` what was done.
 
 pub(super) mod change;
 mod error;
+pub(super) mod execute;
 pub(super) mod read;
+pub(super) mod work;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -249,7 +252,7 @@ async fn wait(
         Err(error) => Err(error),
     };
     // The session exists: if it cannot be read now, the request must not be sent again.
-    let session = session.map_err(|error| unreadable(state, &begun, error))?;
+    let session = session.map_err(|error| unreadable(state, begun.session, begun.begun.run, error))?;
     let plans = session.status == SessionStatus::Planning;
     let status = if plans { StatusCode::ACCEPTED } else { ended };
     let mut response = response(status, &session);

@@ -169,13 +169,7 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
 async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let query = query::page(Spelling::Camel, request.query_string())?;
-    let after = match &query.page_token {
-        None => 0,
-        Some(token) => {
-            let number = query::number::<u32>(token);
-            number.ok_or_else(|| query::no_such("pageToken", token, "nextPageToken of the previous page"))?
-        }
-    };
+    let after = query::after(query.page_token.as_deref())?;
     let user = acting::user(state, &caller, request)?;
     let most = query.page_size.min(MOST_VERSIONS);
     // One more shows whether others follow.

@@ -5,9 +5,10 @@
 
 mod shown;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use shown::{ActionInDoubt, PendingApproval};
+pub use shown::{ActionInDoubt, PendingApproval, Tasks};
 
 use super::caller::{APPROVER, Caller};
 use super::decisions::{ListQuery, Page};
@@ -21,6 +22,7 @@ use crate::domain::templates::Text;
 use crate::domain::tool::Tool;
 pub use crate::ports::actions::ActionQuery;
 use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
+use crate::ports::planning::PlanningSessions;
 use crate::ports::records::QueryError;
 
 /// The longest reason, in bytes.
@@ -31,6 +33,7 @@ pub struct Approvals {
     runs: Arc<Runs>,
     directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
+    sessions: Arc<dyn PlanningSessions>,
 }
 
 /// Why a request about approvals failed.
@@ -90,11 +93,17 @@ pub struct Answered {
 impl Approvals {
     /// Builds the surface.
     #[must_use]
-    pub fn new(runs: Arc<Runs>, directory: Arc<Directory>, actions: Arc<dyn Actions>) -> Self {
+    pub fn new(
+        runs: Arc<Runs>,
+        directory: Arc<Directory>,
+        actions: Arc<dyn Actions>,
+        sessions: Arc<dyn PlanningSessions>,
+    ) -> Self {
         Self {
             runs,
             directory,
             actions,
+            sessions,
         }
     }
 
@@ -110,6 +119,23 @@ impl Approvals {
     ) -> Result<Page<Action>, ApprovalError> {
         query.list.user = whose(caller, user)?;
         Ok(self.actions.list(&caller.tenant, &query).await?)
+    }
+
+    /// The tasks of the planning sessions that these actions belong to.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn tasks(&self, caller: &Caller, actions: &[Action]) -> Result<Tasks, StoreFailure> {
+        let sessions: BTreeSet<_> = actions.iter().filter_map(|action| action.session).collect();
+        let mut tasks = Tasks::default();
+        for session in sessions {
+            // A session may have been deleted since.
+            if let Some(session) = self.sessions.session(&caller.tenant, None, session).await? {
+                let begun = session.plan.tasks.into_iter();
+                tasks.0.extend(begun.filter_map(|task| Some((task.run_id?, task.id))));
+            }
+        }
+        Ok(tasks)
     }
 
     /// The action of an approval, resolved or not.

@@ -1,12 +1,25 @@
 //! Pending approvals and in-doubt actions, as callers get them.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::domain::action::Action;
-use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
+use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, ThreadId};
+use crate::domain::plan::TaskId;
 use crate::domain::time::rfc3339;
+
+/// The tasks of planning sessions, by the runs that work on them.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks(pub(super) HashMap<RunId, TaskId>);
+
+impl Tasks {
+    fn of(&self, action: &Action) -> Option<TaskId> {
+        self.0.get(&action.run).copied()
+    }
+}
 
 /// An action that waits for an approval.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -21,6 +34,12 @@ pub struct PendingApproval {
     /// The thread of the run; null for a run that was triggered outside of threads.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub thread_id: Option<ThreadId>,
+    /// The planning session of the run; null elsewhere.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub session_id: Option<PlanningSessionId>,
+    /// The task of the session's plan; null elsewhere.
+    #[schema(value_type = Option<String>, example = "t1", required = true)]
+    pub task_id: Option<TaskId>,
     /// The call.
     #[schema(value_type = String, format = "uuid")]
     pub action_id: ActionId,
@@ -55,11 +74,13 @@ impl PendingApproval {
     /// `None` for an action that is not waiting: it expires on time, even if that is recorded later. `now_us` is in
     /// microseconds since the epoch.
     #[must_use]
-    pub fn of(action: Action, now_us: i64) -> Option<Self> {
+    pub fn of(action: Action, tasks: &Tasks, now_us: i64) -> Option<Self> {
         Some(Self {
             approval_id: action.approval.filter(|_| action.waits(now_us))?,
             run_id: action.root,
             thread_id: action.thread,
+            session_id: action.session,
+            task_id: tasks.of(&action),
             action_id: action.id,
             user_id: action.user,
             agent_id: action.agent,
@@ -89,6 +110,12 @@ pub struct ActionInDoubt {
     /// The thread of the run; null for a run that was triggered outside of threads.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub thread_id: Option<ThreadId>,
+    /// The planning session of the run; null elsewhere.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub session_id: Option<PlanningSessionId>,
+    /// The task of the session's plan; null elsewhere.
+    #[schema(value_type = Option<String>, example = "t1", required = true)]
+    pub task_id: Option<TaskId>,
     /// The user on whose behalf the call was made.
     pub user_id: String,
     /// The agent that made the call.
@@ -106,12 +133,16 @@ pub struct ActionInDoubt {
     pub started_at: Option<String>,
 }
 
-impl From<Action> for ActionInDoubt {
-    fn from(action: Action) -> Self {
+impl ActionInDoubt {
+    /// The action, for callers.
+    #[must_use]
+    pub fn of(action: Action, tasks: &Tasks) -> Self {
         Self {
             action_id: action.id,
             run_id: action.root,
             thread_id: action.thread,
+            session_id: action.session,
+            task_id: tasks.of(&action),
             user_id: action.user,
             agent_id: action.agent,
             tool: action.tool,

@@ -28,19 +28,6 @@ impl Planning {
         self.shown(stored).await
     }
 
-    /// The run that works for a session, or worked last.
-    ///
-    /// # Errors
-    /// As [`Planning::session`].
-    pub async fn run_of(
-        &self,
-        caller: &Caller,
-        user: Option<&UserId>,
-        session: PlanningSessionId,
-    ) -> Result<RunId, StoreFailure> {
-        Ok(self.stored(caller, user, session).await?.run)
-    }
-
     /// At most `most` actions of a session after number `after`, in order.
     ///
     /// # Errors

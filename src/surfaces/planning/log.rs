@@ -52,8 +52,9 @@ pub struct LoggedAction {
     /// From its start to its result, in milliseconds.
     #[schema(required = true)]
     pub duration_ms: Option<u64>,
-    /// What allowed, denied or required an approval for it; empty if nothing was required.
-    pub decided_by: Vec<String>,
+    /// What allowed or denied it, or required an approval; `null` if nothing was required.
+    #[schema(required = true)]
+    pub decided_by: Option<String>,
 }
 
 /// The runs of the tasks in the order in which they began, and which in-doubt actions a person settled.

@@ -251,7 +251,7 @@ mod tests {
                 observation,
                 started_us: Some(1_000_000),
                 duration_us: Some(41_200_000),
-                decided_by: vec!["plan".to_owned()],
+                decided_by: Some("plan".into()),
             }),
             reflection: Some(Reflection {
                 is_task_complete: true,

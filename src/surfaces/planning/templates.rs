@@ -8,7 +8,7 @@ use crate::domain::templates::{Template, TemplateError};
 use crate::engine::strategy::plan::PhaseTemplates;
 
 /// The longest template, in bytes: every run stores those that it uses.
-pub const MOST_BYTES: usize = 16 * 1024;
+const MOST_BYTES: usize = 16 * 1024;
 
 /// The templates of planning sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ const REFINE: Kind = Kind {
         "readme",
     ],
 };
-/// `time_left` is in whole minutes. `notice` is what the engine has to say about the last answer, often nothing.
+/// `time_left` has its unit. `notice` is what the engine has to say about the last answer, often nothing.
 const REASON: Kind = Kind {
     file: "reason.md",
     built_in: include_str!("../../../templates/planning/reason.md"),

@@ -10,10 +10,14 @@ use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy::Policy;
 use crate::engine::calls::{CallState, Calls};
+use crate::engine::log;
 use crate::ports::runs::StoredRun;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::{ListQuery, Page};
+
+/// The most entries that are read at once.
+const PAGE: u32 = 32;
 
 impl Runs {
     /// A run that is visible to the caller.
@@ -57,7 +61,15 @@ impl Runs {
     ) -> Result<(Option<ThreadId>, Vec<CallState>), StoreFailure> {
         let state = self.agents.runs.run_state(run).await?.ok_or(StoreFailure::NotFound)?;
         let mut calls = Calls::default();
-        self.each_entry(run, |_, entry| calls.take(&entry)).await?;
+        let mut after = 0;
+        loop {
+            let page = entries(&self.agents, run, after).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (_, entry) in &page {
+                calls.take(entry);
+            }
+        }
         Ok((state.origin.thread().copied(), calls.into_states()))
     }
 
@@ -70,11 +82,15 @@ impl Runs {
     ) -> Result<(), StoreFailure> {
         let mut after = 0;
         loop {
-            let page = entries(&self.agents, run, after).await?;
+            let page = self.agents.runs.journal(run, after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.number;
-            for written in page {
-                take(written.at_us, written.entry);
+            for stored in &page {
+                let entry = log::read(stored).map_err(|error| {
+                    tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+                    StoreFailure::Unavailable
+                })?;
+                take(stored.at_us, entry);
             }
         }
     }

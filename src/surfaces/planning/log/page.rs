@@ -87,7 +87,7 @@ impl Page {
                 status: ActionStatus::Planned,
                 error: None,
                 duration_ms: None,
-                decided_by: Vec::new(),
+                decided_by: None,
             },
             asked: false,
         });
@@ -135,7 +135,8 @@ impl Kept {
         if self.asked {
             self.action.status = ActionStatus::AwaitingConfirmation;
         }
-        self.action.decided_by = by.iter().map(ToString::to_string).collect();
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        self.action.decided_by = (!by.is_empty()).then(|| by.join(", "));
     }
 
     fn ended(&mut self, result: &CallResult) {

@@ -148,7 +148,7 @@ fn an_approved_action_says_what_required_the_approval() {
         result(id, Ok(raw(&json!({})))),
     ]);
     let done = &logged(&entries, 0, 10, &HashMap::new())[0];
-    assert_eq!((done.status, &*done.decided_by), (ActionStatus::Completed, &["tool".to_owned()][..]));
+    assert_eq!((done.status, done.decided_by.as_deref()), (ActionStatus::Completed, Some("tool")));
 }
 
 /// A call that never started has no duration, and the time at which it was proposed.

@@ -1,0 +1,107 @@
+//! A planning session of the demo model: it plans to look at the repository, and looks. It changes nothing.
+
+use serde_json::{Value, json};
+use url::Url;
+
+use super::turn::Move;
+use crate::domain::journal::{COMPLETE_TASK, Speaker};
+use crate::domain::reflection::{REFLECT, SHORTEST_QUOTE};
+use crate::ports::model::{CallMode, Content, ModelRequest};
+
+/// The tools of its two tasks.
+const READ: &str = "getFileContents";
+const LIST: &str = "listPullRequests";
+
+/// The next move, if the request belongs to a planning session.
+pub(super) fn next(request: &ModelRequest<'_>) -> Option<Move> {
+    let declared = |name: &str| {
+        let mut functions = request.functions.declarations.iter();
+        functions.any(|function| function.name == name)
+    };
+    let (owner, repo) = repository(request)?;
+    if declared(REFLECT) {
+        return Some(work(request, &owner, &repo));
+    }
+    (declared(COMPLETE_TASK) && declared("getRepositoryTree")).then(|| Move::call(COMPLETE_TASK, plan(&owner, &repo)))
+}
+
+/// The repository of the session, as its first message names it.
+fn repository(request: &ModelRequest<'_>) -> Option<(String, String)> {
+    let first = request.contents.iter().find_map(|content| match content {
+        Content::Text(Speaker::User, text) => Some(*text),
+        _ => None,
+    })?;
+    first.match_indices("https://").find_map(|(at, _)| {
+        let address = first[at..].split_whitespace().next()?;
+        let url = Url::parse(address.trim_end_matches(['.', ','])).ok()?;
+        let mut path = url.path_segments()?;
+        let (owner, repo) = (path.next()?, path.next()?);
+        (!owner.is_empty() && !repo.is_empty()).then(|| (owner.to_owned(), repo.to_owned()))
+    })
+}
+
+fn plan(owner: &str, repo: &str) -> Value {
+    let task = |title: String, done_when: &str, tool: &str| {
+        let goal = format!("{title}. Nothing is changed.");
+        json!({"title": title, "goal": goal, "doneWhen": done_when, "tools": [tool]})
+    };
+    json!({"plan": {
+        "summary": "This is the demo model: it looks at the repository and changes nothing. A real model plans what you asked for.",
+        "tasks": [
+            task(format!("Read the readme of {owner}/{repo}"), "getFileContents shows README.md", READ),
+            task(format!("List the open pull requests of {owner}/{repo}"), "listPullRequests answers with a list", LIST),
+        ],
+        "assumptions": ["The repository has a README.md."],
+        "risks": ["The goal itself is not worked on."],
+    }})
+}
+
+fn work(request: &ModelRequest<'_>, owner: &str, repo: &str) -> Move {
+    let lists = first_line(request).is_some_and(|title| title.starts_with("List"));
+    match request.mode {
+        CallMode::None if lists => Move::say("I list the open pull requests."),
+        CallMode::None => Move::say("I read the readme."),
+        CallMode::Any(names) if names.iter().any(|name| name == REFLECT) => Move::call(REFLECT, reflection(request)),
+        CallMode::Any(_) | CallMode::Auto => match lists {
+            true => Move::call(LIST, json!({"owner": owner, "repo": repo, "state": "open"})),
+            false => Move::call(READ, json!({"owner": owner, "repo": repo, "path": "README.md"})),
+        },
+    }
+}
+
+/// The title of the task: the line after the tag that begins it.
+fn first_line<'a>(request: &ModelRequest<'a>) -> Option<&'a str> {
+    let text = request.contents.iter().find_map(|content| match content {
+        Content::Text(Speaker::User, text) => Some(*text),
+        _ => None,
+    })?;
+    text.split_once("<task>\n")?.1.lines().next()
+}
+
+/// Complete, if the last result shows anything; else given up.
+fn reflection(request: &ModelRequest<'_>) -> Value {
+    let results: Vec<_> = request
+        .contents
+        .iter()
+        .filter_map(|content| match content {
+            Content::Responses(responses) => responses.iter().find(|response| response.name != REFLECT),
+            _ => None,
+        })
+        .collect();
+    let n = results.len();
+    match results.last().map(|response| &response.outcome) {
+        Some(Ok(data)) => {
+            let quote: String = data.get().chars().take(4 * SHORTEST_QUOTE).collect();
+            json!({
+                "is_task_complete": true,
+                "summary": "The result is there.",
+                "evidence": [{"observation": n, "quote": quote}],
+            })
+        }
+        Some(Err(failure)) => {
+            let why = format!("the call failed: {}", failure.code.as_str());
+            json!({"is_task_complete": false, "summary": why, "give_up": why})
+        }
+        None => json!({"is_task_complete": false, "summary": "Nothing was called."}),
+    }
+}
