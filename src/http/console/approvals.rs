@@ -165,7 +165,11 @@ pub(super) fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, no
 
 /// The message about the action that the visitor just decided, from the stored action; `about` and `settled` only
 /// identify it.
-pub(super) async fn flash(state: &State, visitor: &Visitor, request: &HttpRequest) -> Result<Option<maud::Markup>, Turned> {
+pub(super) async fn flash(
+    state: &State,
+    visitor: &Visitor,
+    request: &HttpRequest,
+) -> Result<Option<maud::Markup>, Turned> {
     let approvals = &state.edge.approvals;
     let about = parameter(request, "about");
     let found = match (about, parameter(request, "settled")) {

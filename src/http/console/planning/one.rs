@@ -37,9 +37,7 @@ pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> H
 async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
     let (id, planning) = (id(request)?, &state.edge.planning);
-    let session = planning
-        .session(&visitor.caller, visitor.reads.as_ref(), id)
-        .await?;
+    let session = planning.session(&visitor.caller, visitor.reads.as_ref(), id).await?;
     let range = (0, MOST_ACTIONS + 1);
     let mut actions = planning.log(&visitor.caller, visitor.reads.as_ref(), id, range).await?;
     let more_actions = actions.len() > MOST_ACTIONS;
@@ -74,7 +72,9 @@ async fn cards(state: &State, visitor: &Visitor, session: &Session) -> Result<Ve
     let place = Place::Session(session.session_id);
     let mut cards = Vec::new();
     for wait in session.waiting_for.iter().flatten().take(MOST_CARDS) {
-        let found = approvals.action(&visitor.caller, visitor.user.clone(), wait.action_id).await;
+        let found = approvals
+            .action(&visitor.caller, visitor.user.clone(), wait.action_id)
+            .await;
         let action = match found {
             Ok(action) => action,
             // It was deleted since.
@@ -97,9 +97,16 @@ async fn steps(state: &State, visitor: &Visitor, session: &Session) -> Result<Ha
     begun.sort_by(|one, other| other.started_at.cmp(&one.started_at));
     let (mut steps, mut left) = (HashMap::new(), MOST_STEPS);
     for task in begun {
-        let Some(less) = left.checked_sub(task.steps) else { break };
+        let Some(less) = left.checked_sub(task.steps) else {
+            break;
+        };
         left = less;
-        let found = planning.task(&visitor.caller, visitor.reads.as_ref(), session.session_id, (task.id, 0));
+        let found = planning.task(
+            &visitor.caller,
+            visitor.reads.as_ref(),
+            session.session_id,
+            (task.id, 0),
+        );
         match found.await {
             Ok(found) => steps.insert(task.id, found.react_history),
             // A change of the plan removed it since.

@@ -115,24 +115,26 @@ fn marked(side: Side, text: &str, other: Option<&str>) -> Markup {
         Side::Before => (text, other),
         Side::After => (other, text),
     };
-    let diff = TextDiff::from_words(before, after);
     html! {
-        @for (tag, piece) in pieces(&diff) {
-            @match (side, tag) {
-                (_, ChangeTag::Equal) => (words::text(&piece)),
-                (Side::Before, ChangeTag::Delete) => del { (words::text(&piece)) },
-                (Side::After, ChangeTag::Insert) => ins { (words::text(&piece)) },
-                (Side::Before, ChangeTag::Insert) | (Side::After, ChangeTag::Delete) => {},
+        @for (tag, piece) in pieces(side, before, after) {
+            @match tag {
+                ChangeTag::Equal => (words::text(&piece)),
+                ChangeTag::Delete => del { (words::text(&piece)) },
+                ChangeTag::Insert => ins { (words::text(&piece)) },
             }
         }
     }
 }
 
-/// The words of a difference, neighbours of one kind together.
-fn pieces(diff: &TextDiff<'_, '_, '_, str>) -> Vec<(ChangeTag, String)> {
+/// The words of one side, neighbours of one kind together.
+fn pieces(side: Side, before: &str, after: &str) -> Vec<(ChangeTag, String)> {
+    let elsewhere = match side {
+        Side::Before => ChangeTag::Insert,
+        Side::After => ChangeTag::Delete,
+    };
     let mut pieces: Vec<(ChangeTag, String)> = Vec::new();
-    // On a side only two of the three kinds are seen, so what the other side has does not part its neighbours.
-    for change in diff.iter_all_changes() {
+    let diff = TextDiff::from_words(before, after);
+    for change in diff.iter_all_changes().filter(|change| change.tag() != elsewhere) {
         match pieces.last_mut() {
             Some((tag, text)) if *tag == change.tag() => text.push_str(change.value()),
             _ => pieces.push((change.tag(), change.value().to_owned())),
@@ -168,9 +170,16 @@ mod tests {
         ] {
             assert!(shown.contains(text), "{text} is not in {shown}");
         }
-        assert_eq!(shown.matches("<del>").count() + shown.matches("<ins>").count(), 2, "{shown}");
+        assert_eq!(
+            shown.matches("<del>").count() + shown.matches("<ins>").count(),
+            2,
+            "{shown}"
+        );
         let alone = sides(None, Some(&after), ["Version 1", "Version 2"]).into_string();
-        assert!(alone.contains("does not have the task") && !alone.contains("<ins>"), "{alone}");
+        assert!(
+            alone.contains("does not have the task") && !alone.contains("<ins>"),
+            "{alone}"
+        );
     }
 
     #[test]

@@ -188,7 +188,12 @@ fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
 /// The form names the version that this page shows: another one is not confirmed by it.
 fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
     let session = shown.session;
-    let mut tools: Vec<&str> = session.plan.iter().flat_map(|task| &task.tools).map(String::as_str).collect();
+    let mut tools: Vec<&str> = session
+        .plan
+        .iter()
+        .flat_map(|task| &task.tools)
+        .map(String::as_str)
+        .collect();
     tools.sort_unstable();
     tools.dedup();
     html! {

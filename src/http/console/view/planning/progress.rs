@@ -48,7 +48,10 @@ pub(in crate::http::console) fn progress(progress: &Progress, page: &str) -> Mar
 }
 
 fn state(session: &Session) -> Markup {
-    let at_work = session.plan.iter().find(|task| Some(task.id) == session.current_task_id);
+    let at_work = session
+        .plan
+        .iter()
+        .find(|task| Some(task.id) == session.current_task_id);
     let waits = session.waiting_for.as_ref().map_or(0, Vec::len) as u64;
     html! {
         b { (in_words(session.status.as_str())) }

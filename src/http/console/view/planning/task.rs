@@ -82,7 +82,11 @@ fn content(task: &Task, zone: Tz) -> Markup {
 pub(in crate::http::console) fn task_page(detail: &TaskDetail, path: &str, more: bool, zone: Tz) -> Markup {
     let task = &detail.task;
     let own = format!("{path}/tasks/{}", task.id);
-    let last = detail.react_history.last().filter(|_| more).map(|step| step.n.to_string());
+    let last = detail
+        .react_history
+        .last()
+        .filter(|_| more)
+        .map(|step| step.n.to_string());
     html! {
         p.back { a href=(path) { "← The session" } }
         h1 dir="auto" { (task.id.to_string()) " " (words::text(&task.title)) }

@@ -29,7 +29,10 @@ pub(in crate::http::console) fn versions(
     zone: Tz,
 ) -> Markup {
     let own = format!("{path}/versions");
-    let oldest = history.last().map(|version| version.version).filter(|version| *version > 1);
+    let oldest = history
+        .last()
+        .map(|version| version.version)
+        .filter(|version| *version > 1);
     html! {
         p.back { a href=(path) { "← The session" } }
         h1 { "Versions of the plan" }
