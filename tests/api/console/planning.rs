@@ -7,7 +7,7 @@ use super::rig::{ALL, Browser, Page, keys};
 use crate::gemini::Reply;
 use crate::github::GitHub;
 use crate::harness::{App, Setup, spawn_app, until};
-use crate::planning::{HOUR, ahead, beside, plan};
+use crate::planning::{HOUR, ahead, beside};
 
 /// Text that must stay text on every page.
 pub(super) const EVIL: &str =

@@ -45,7 +45,6 @@ async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turne
         visitor: &visitor,
         filter: &filter,
         sessions: &found.items,
-        now_us: state.edge.runs.now_us(),
         next: found.next_page_token.as_deref(),
     });
     Ok(page(StatusCode::OK, Some(&visitor), "Planning sessions", &body))

@@ -55,7 +55,6 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
         more_actions,
         history: &latest(state, &visitor, id, session.plan_version).await?,
         link: &link,
-        now_us: state.edge.runs.now_us(),
     });
     Ok(page(StatusCode::OK, Some(&visitor), &title(&session), &body))
 }

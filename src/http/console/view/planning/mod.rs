@@ -31,7 +31,6 @@ pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) visitor: &'a Visitor,
     pub(in crate::http::console) filter: &'a Filter,
     pub(in crate::http::console) sessions: &'a [Session],
-    pub(in crate::http::console) now_us: i64,
     /// The token of the next page.
     pub(in crate::http::console) next: Option<&'a str>,
 }

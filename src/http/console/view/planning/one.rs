@@ -41,7 +41,6 @@ pub(in crate::http::console) struct Shown<'a> {
     pub(in crate::http::console) history: &'a [Version],
     /// The address, if a page may link to it.
     pub(in crate::http::console) link: &'a dyn Fn(&str) -> Option<Url>,
-    pub(in crate::http::console) now_us: i64,
 }
 
 /// The title of the page.
