@@ -607,7 +607,10 @@ fn the_limits_of_the_work_on_a_plan_are_read_and_checked() {
     let planning = toml(file).config().planning;
     assert_eq!(planning.branch_prefix, "bot/");
     assert_eq!((planning.max_steps_per_task, planning.max_steps), (60, 600));
-    assert_eq!((planning.max_tokens, planning.context_tokens), (Some(2_000_000), 50_000));
+    assert_eq!(
+        (planning.max_tokens, planning.context_tokens),
+        (Some(2_000_000), 50_000)
+    );
     assert_eq!(planning.model_patience.as_secs(), 90);
     assert_eq!(Given::default().config().planning.max_tokens, None);
     for (setting, allowed) in [
@@ -618,7 +621,10 @@ fn the_limits_of_the_work_on_a_plan_are_read_and_checked() {
         ("model_patience = \"15\"", "such as 45s, 15m or 2h"),
     ] {
         let refusal = toml(&format!("[planning]\n{setting}\n")).refusal();
-        assert!(refusal.contains("etc/gavel.toml:2") && refusal.contains(allowed), "{setting}: {refusal}");
+        assert!(
+            refusal.contains("etc/gavel.toml:2") && refusal.contains(allowed),
+            "{setting}: {refusal}"
+        );
     }
 }
 

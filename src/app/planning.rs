@@ -60,7 +60,9 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
 fn of_directory(directory: &Path) -> Result<PlanningTemplates, FileError> {
     let unreadable = |path: &Path, error: std::io::Error| {
         let path = path.display();
-        FileError(format!("the templates of planning (planning.templates) cannot be read: {path}: {error}"))
+        FileError(format!(
+            "the templates of planning (planning.templates) cannot be read: {path}: {error}"
+        ))
     };
     let entries = fs::read_dir(directory).map_err(|error| unreadable(directory, error))?;
     let mut files = Vec::new();

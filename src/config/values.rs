@@ -121,7 +121,9 @@ pub(super) fn length(text: &str) -> Option<Duration> {
 }
 
 pub(super) fn tokens(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|tokens| (10_000..=1_000_000_000_000).contains(tokens))
+    text.parse()
+        .ok()
+        .filter(|tokens| (10_000..=1_000_000_000_000).contains(tokens))
 }
 
 /// The beginning of the name of a branch, as Git accepts it.

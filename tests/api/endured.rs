@@ -2,7 +2,8 @@
 //! step is lost or made twice, there is one issue and one pull request, and nothing is called done that was not seen
 //! (REQUIREMENTS P-305, PLANNING.md 13.5).
 //!
-//! `GAVEL_ENDURED=200` plays that many sessions per database instead of a few, and prints the numbers.
+//! `GAVEL_ENDURED=200` plays that many sessions per database instead of a few, and prints the numbers;
+//! `GAVEL_ENDURED_PROGRAM` is another build of gavel to play them with.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,6 +29,11 @@ const AT_ONCE: usize = 8;
 fn sessions() -> usize {
     let given = std::env::var("GAVEL_ENDURED").ok();
     given.map_or(AT_ONCE, |text| text.parse().expect("GAVEL_ENDURED is a number"))
+}
+
+/// The program that is killed.
+fn program() -> String {
+    std::env::var("GAVEL_ENDURED_PROGRAM").unwrap_or_else(|_| binary().to_owned())
 }
 
 /// A model without a memory: it looks at the conversation, and does what is missing. Each session has its own title.
@@ -117,7 +123,8 @@ fn reflect(request: &Value) -> Reply {
     let shown = results
         .iter()
         .zip(1..)
-        .rfind(|((_, response), _)| response.get("error").is_none());
+        .filter(|((_, response), _)| response.get("error").is_none())
+        .last();
     let evidence: Vec<_> = shown
         .filter(|_| done)
         .map(|(_, n)| {
@@ -149,7 +156,8 @@ impl Place {
     async fn on(database: Option<String>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let sqlite = format!("sqlite://{}", directory.path().join("gavel.db").display());
-        let (github, entry) = github().await;
+        let (github, mut entry) = github().await;
+        entry["command"] = json!(program());
         Self {
             database: database.unwrap_or(sqlite),
             servers: json!({"mcpServers": {"github": entry}}),
@@ -160,7 +168,7 @@ impl Place {
     }
 
     async fn start(&self) -> Process {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(program());
         command
             .env("GAVEL_RUNS_LEASE_SECONDS", "1")
             .env("GAVEL_PLANNING_SESSIONS", "100000")
@@ -315,7 +323,8 @@ async fn endure(database: Option<String>, name: &str) {
         for session in play(&place, count, kills, played).await {
             let faults = faults(&place, &session);
             if !faults.is_empty() {
-                bad.push(format!("{}: {}", session["sessionId"], faults.join("; ")));
+                let steps = [&session["t1"]["reactHistory"], &session["t2"]["reactHistory"]];
+                bad.push(format!("{}: {}: {steps:?}", session["sessionId"], faults.join("; ")));
             }
         }
         played += count;

@@ -47,14 +47,29 @@ fn a_length_of_time_has_a_unit_and_is_at_most_a_day() {
     for (text, seconds) in [("45s", 45), ("15m", 900), ("2h", 7200), ("24h", 86_400)] {
         assert_eq!(length(text), Some(Duration::from_secs(seconds)), "{text}");
     }
-    for invalid in ["", "15", "m", "0s", "25h", "1d", "1.5h", "-1m", "1h30m", "15 m", "99999999999999999999s"] {
+    for invalid in [
+        "",
+        "15",
+        "m",
+        "0s",
+        "25h",
+        "1d",
+        "1.5h",
+        "-1m",
+        "1h30m",
+        "15 m",
+        "99999999999999999999s",
+    ] {
         assert_eq!(length(invalid), None, "{invalid:?}");
     }
 }
 
 #[test]
 fn tokens_are_digits_and_bounded() {
-    assert_eq!((tokens("10000"), tokens("1000000000000")), (Some(10_000), Some(1_000_000_000_000)));
+    assert_eq!(
+        (tokens("10000"), tokens("1000000000000")),
+        (Some(10_000), Some(1_000_000_000_000))
+    );
     for invalid in ["", "9999", "1000000000001", "-1", "2e5", "200k"] {
         assert_eq!(tokens(invalid), None, "{invalid:?}");
     }
@@ -66,7 +81,19 @@ fn a_prefix_of_branches_is_one_that_git_accepts() {
     for prefix in ["gavel/", "bot-", "team/gavel/", "a.b_c"] {
         assert_eq!(branch_prefix(prefix).as_deref(), Some(prefix));
     }
-    for invalid in ["", "/", "/gavel", "gavel//", "a..b", ".a/", "-a", "a b", "a~", "a.lock/", &"a".repeat(101)] {
+    for invalid in [
+        "",
+        "/",
+        "/gavel",
+        "gavel//",
+        "a..b",
+        ".a/",
+        "-a",
+        "a b",
+        "a~",
+        "a.lock/",
+        &"a".repeat(101),
+    ] {
         assert_eq!(branch_prefix(invalid), None, "{invalid:?}");
     }
 }

@@ -21,6 +21,8 @@ use crate::telemetry;
 
 /// A call is not sent a second time with less time left.
 const WORTH_A_SECOND: Duration = Duration::from_secs(1);
+/// The pauses between further attempts at a call whose outcome stays unknown.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
 /// Makes the call in a span of its own.
 pub(super) async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
@@ -101,7 +103,7 @@ pub(super) async fn attempt(
     engine.tools.call(request).await
 }
 
-/// Repeats a call whose outcome is unknown, where that is harmless. Only the tool's data proves the outcome. A second
+/// Repeats a call whose outcome is unknown, where that is harmless, at most three times. Only the tool's data proves the outcome. A second
 /// attempt that was not sent proves nothing. Neither does a tool's error: a second delete finds nothing because the
 /// first one worked, and a server without its database cannot look up our key.
 pub(super) async fn retry_call(
@@ -113,19 +115,28 @@ pub(super) async fn retry_call(
     first: CallFailure,
 ) -> Result<Arc<RawValue>, CallFailure> {
     let asked = engine.clock.instant();
-    let may = tool.repeatable()
-        && left > WORTH_A_SECOND
+    let left_now = || left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
+    let mut pauses = PAUSES.iter();
+    while tool.repeatable()
+        && left_now() > WORTH_A_SECOND
         && !run.context.cancel.is_cancelled()
-        && tokio::time::timeout(left, still_allowed(engine, run, one))
+        && tokio::time::timeout(left_now(), still_allowed(engine, run, one))
             .await
-            .unwrap_or(false);
-    let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
-    if may && left > WORTH_A_SECOND {
+            .unwrap_or(false)
+        && left_now() > WORTH_A_SECOND
+    {
         tracing::info!(decision_id = %run.record.decision.id, tool = %tool.name, "no answer to a repeatable call; sent again");
-        match attempt(engine, run, one, tool, left, Nth::Further).await {
+        match attempt(engine, run, one, tool, left_now(), Nth::Further).await {
             CallReply::Data(data) => return Ok(data),
             CallReply::Failed(failure) if !tool.side_effect => return Err(failure),
-            CallReply::NotSent(_) | CallReply::Failed(_) | CallReply::Unknown(_) => {}
+            CallReply::Failed(_) => break,
+            // What is still not known is asked again. Without a log a person waits for the answer.
+            CallReply::NotSent(_) | CallReply::Unknown(_) if run.record.log().is_none() => break,
+            CallReply::NotSent(_) | CallReply::Unknown(_) => {}
+        }
+        match pauses.next() {
+            Some(pause) if left_now() > *pause + WORTH_A_SECOND => tokio::time::sleep(*pause).await,
+            _ => break,
         }
     }
     Err(if tool.side_effect { in_doubt(&first) } else { first })

@@ -164,7 +164,14 @@ async fn answer(
         .await
         .map_err(|error| unreadable(state, session, execution.run, error))?;
     let has_ended = session.status.has_ended();
-    let mut response = response(if has_ended { StatusCode::OK } else { StatusCode::ACCEPTED }, &session);
+    let mut response = response(
+        if has_ended {
+            StatusCode::OK
+        } else {
+            StatusCode::ACCEPTED
+        },
+        &session,
+    );
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.session_id)) {
         headers.insert(header::LOCATION, location);

@@ -96,11 +96,7 @@ async fn log_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, 
     items.truncate(most);
     let last = items.last().filter(|_| has_more);
     let next_page_token = last.map(|last| last.n.to_string());
-    Ok(page::list(
-        Spelling::Camel,
-        "actions",
-        &Page { items, next_page_token },
-    ))
+    Ok(page::list(Spelling::Camel, "actions", &Page { items, next_page_token }))
 }
 
 /// `view=raw` and `after=N`, or nothing.

@@ -156,7 +156,10 @@ pub(super) fn prompt_error(pointer: &str, prompt: &str) -> Option<FieldError> {
 
 /// The errors of names that are not among the allowed ones, each with its place in the list at `pointer`.
 pub(super) fn values_error(pointer: &str, given: &[String], allowed: &[String]) -> impl Iterator<Item = FieldError> {
-    let unknown = given.iter().enumerate().filter(move |(_, name)| !allowed.contains(name));
+    let unknown = given
+        .iter()
+        .enumerate()
+        .filter(move |(_, name)| !allowed.contains(name));
     unknown.map(move |(at, name)| {
         let detail = format!("is {}; allowed: {}", quoted(name), allowed.join(", "));
         FieldError::new(format!("{pointer}/{at}"), detail)

@@ -276,11 +276,20 @@ mod tests {
     fn a_step_shows_reason_action_observation_and_reflection() {
         let shown = shown_as(step(Some(Ok(raw(&json!({"issue": {"number": 7}}))))));
         assert_eq!(shown["n"], 2);
-        assert_eq!(shown["action"], json!({"tool": "createIssue", "arguments": {"title": "x"}}));
+        assert_eq!(
+            shown["action"],
+            json!({"tool": "createIssue", "arguments": {"title": "x"}})
+        );
         assert_eq!(shown["observation"], json!({"issue": {"number": 7}}));
         assert_eq!(shown["reflection"]["isTaskComplete"], true);
-        assert_eq!(shown["reflection"]["evidence"], json!([{"observation": 2, "quote": "issues/7"}]));
-        assert_eq!((&shown["startedAt"], &shown["durationMs"]), (&json!("1970-01-01T00:00:01.000000Z"), &json!(41_200)));
+        assert_eq!(
+            shown["reflection"]["evidence"],
+            json!([{"observation": 2, "quote": "issues/7"}])
+        );
+        assert_eq!(
+            (&shown["startedAt"], &shown["durationMs"]),
+            (&json!("1970-01-01T00:00:01.000000Z"), &json!(41_200))
+        );
         assert_eq!(shown["state"], "completed");
     }
 
@@ -311,7 +320,10 @@ mod tests {
             ..step(None)
         };
         let shown = shown_as(thought);
-        assert_eq!((&shown["action"], &shown["actionId"], &shown["state"]), (&Value::Null, &Value::Null, &Value::Null));
+        assert_eq!(
+            (&shown["action"], &shown["actionId"], &shown["state"]),
+            (&Value::Null, &Value::Null, &Value::Null)
+        );
         assert_eq!(shown["reason"], "The tests come first.");
     }
 

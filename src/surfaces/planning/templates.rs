@@ -151,7 +151,10 @@ fn errors(file: &TemplateFile) -> Vec<DefinitionError> {
     let mut errors: Vec<_> = unknown
         .map(|(name, at)| error(Some(at), format!("${{{name}}}"), kind.allowed()))
         .collect();
-    let missing = kind.required.iter().filter(|name| !template.names().any(|found| found == **name));
+    let missing = kind
+        .required
+        .iter()
+        .filter(|name| !template.names().any(|found| found == **name));
     errors.extend(missing.map(|name| error(None, format!("no ${{{name}}}"), kind.allowed())));
     errors
 }
@@ -162,7 +165,13 @@ impl Kind {
     }
 
     fn allowed(&self) -> String {
-        let list = |names: &[&str]| names.iter().map(|name| format!("${{{name}}}")).collect::<Vec<_>>().join(", ");
+        let list = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| format!("${{{name}}}"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match self.optional {
             [] => format!("exactly {}", list(self.required)),
             optional => format!("{} (required), {}", list(self.required), list(optional)),

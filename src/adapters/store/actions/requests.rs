@@ -228,7 +228,7 @@ impl Batch<'_> {
             Wait::Child(child) if !self.is_waiting(conn, *child).await? => return Ok(false),
             Wait::Child(_) => {}
             Wait::Settlement(actions) => {
-                if !self.any_in_doubt(conn, actions).await? {
+                if self.all_settled(conn, actions).await? {
                     return Ok(false);
                 }
                 waits_for = settle::waits_for(actions)?;

@@ -66,25 +66,22 @@ impl Batch<'_> {
             self.audit(entry);
         }
         if let Some(waits_for) = row.opt_text(6)?
-            && !self.any_in_doubt(conn, &parse(&waits_for, action_ids)?).await?
+            && self.all_settled(conn, &parse(&waits_for, action_ids)?).await?
         {
             self.wake(conn, settle.root).await?;
         }
         Ok(SettleDone::Done)
     }
 
-    /// Whether one of these actions is in doubt.
-    pub(super) async fn any_in_doubt(&self, conn: &mut Conn, actions: &[ActionId]) -> Result<bool, Fault> {
+    /// Whether a person has settled all of these actions.
+    pub(super) async fn all_settled(&self, conn: &mut Conn, actions: &[ActionId]) -> Result<bool, Fault> {
         for action in actions {
-            if conn
-                .first(&self.action_texts().is_in_doubt, vec![id(action)])
-                .await?
-                .is_some()
-            {
-                return Ok(true);
+            let settled = conn.first(&self.action_texts().is_settled, vec![id(action)]);
+            if settled.await?.is_none() {
+                return Ok(false);
             }
         }
-        Ok(false)
+        Ok(true)
     }
 
     /// The settled actions of an outermost run and of the runs that it called, if they matter. What a person has settled

@@ -78,8 +78,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) in_doubt: Sql,
     /// action, status, code, message, by → run, tool. Replaces an earlier settlement whose resume never started.
     pub(super) settle: Sql,
-    /// action: a row if it is in doubt.
-    pub(super) is_in_doubt: Sql,
+    /// action: a row if a person has settled it.
+    pub(super) is_settled: Sql,
     /// root → the settled actions of its runs.
     pub(super) settled_of: Sql,
     /// root → its runs that have in-doubt calls, with these calls.
@@ -238,7 +238,7 @@ impl ActionStatements {
             in_doubt: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt, \
                        root.session_id, CASE root.status WHEN 'awaiting_confirmation' THEN root.waits_for END FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
                 .into(),
-            is_in_doubt: "SELECT id FROM agent_action WHERE id = $1 AND status = 'in_doubt'".into(),
+            is_settled: "SELECT id FROM agent_action WHERE id = $1 AND settled_by IS NOT NULL".into(),
             settled_of: "SELECT id FROM agent_action WHERE root_id = $1 AND settled_by IS NOT NULL".into(),
             settle: format!(
                 "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \

@@ -22,7 +22,7 @@ const LEFT_BEHIND: &str = "SELECT left_behind.id FROM planning_session left_behi
 /// time, number of rows → sessions whose run waits for a settlement although the deadline has passed.
 const WAITS_PAST: &str = "SELECT session.id FROM agent_run run JOIN planning_session session ON session.id = run.session_id \
      WHERE run.status = 'awaiting_confirmation' AND run.waits_for IS NOT NULL AND session.deadline <= $1 \
-     ORDER BY run.session_id LIMIT $2";
+     ORDER BY run.session_id, run.id LIMIT $2";
 
 /// session → what its run, and the runs that it called, wait for.
 fn waits(dialect: Dialect) -> String {

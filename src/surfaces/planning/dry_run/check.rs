@@ -29,7 +29,10 @@ pub(super) fn prescribed(confirmation: &Confirmation) -> Value {
     let bound = bound(&confirmation.repository).into_iter();
     let branch = format!("{}branch", confirmation.scope.branch_prefix);
     let all = bound.chain([("head".to_owned(), branch)]);
-    Value::Object(all.map(|(name, value)| (name, Value::from(value))).collect::<Map<_, _>>())
+    Value::Object(
+        all.map(|(name, value)| (name, Value::from(value)))
+            .collect::<Map<_, _>>(),
+    )
 }
 
 impl Check<'_> {
@@ -76,7 +79,8 @@ impl Check<'_> {
             return (DryRunAnswer::DependsOnArguments, reason);
         };
         let open = self.open_rules(tool);
-        let is_open = |by: &DecidedBy| matches!(by, DecidedBy::Rule(name) if open.iter().any(|rule| rule.name == *name));
+        let is_open =
+            |by: &DecidedBy| matches!(by, DecidedBy::Rule(name) if open.iter().any(|rule| rule.name == *name));
         let mut denials = answer.checks.iter().filter(|check| check.says == Effect::Deny);
         if let Some(denial) = denials.find(|check| !is_open(&check.by)) {
             return (DryRunAnswer::Deny, denial.reason.clone());
@@ -90,10 +94,7 @@ impl Check<'_> {
             _ if is_settled => self.certain(tool, answer),
             rules => {
                 let named = rules.iter().map(|rule| format!("{:?} ({})", rule.name, rule.reason));
-                let reason = format!(
-                    "rules look at the arguments: {}",
-                    named.collect::<Vec<_>>().join(", ")
-                );
+                let reason = format!("rules look at the arguments: {}", named.collect::<Vec<_>>().join(", "));
                 (DryRunAnswer::DependsOnArguments, reason)
             }
         }

@@ -100,7 +100,10 @@ fn an_action_is_logged_as_it_was_sent() {
     let log = logged(&step("createIssue", &json!({})), 0, 10, &HashMap::new());
     assert_eq!(log.len(), 1);
     let action = &log[0];
-    assert_eq!((action.n, action.task_id, action.tool.as_str()), (1, TaskId::of(1), "createIssue"));
+    assert_eq!(
+        (action.n, action.task_id, action.tool.as_str()),
+        (1, TaskId::of(1), "createIssue")
+    );
     assert_eq!(action.arguments.get(), r#"{"title":"as sent"}"#);
     assert_eq!((action.status, action.duration_ms), (ActionStatus::Completed, Some(2)));
     assert_eq!(action.at, "1970-01-01T00:00:00.000007Z");
@@ -135,7 +138,10 @@ fn an_approved_action_says_what_required_the_approval() {
     };
     let mut entries = vec![turn(vec![call]), asks];
     let waits = &logged(&entries, 0, 10, &HashMap::new())[0];
-    assert_eq!((waits.status, waits.duration_ms), (ActionStatus::AwaitingConfirmation, None));
+    assert_eq!(
+        (waits.status, waits.duration_ms),
+        (ActionStatus::AwaitingConfirmation, None)
+    );
     entries.extend([
         Entry::ApprovalResolved {
             call: id,
@@ -148,7 +154,10 @@ fn an_approved_action_says_what_required_the_approval() {
         result(id, Ok(raw(&json!({})))),
     ]);
     let done = &logged(&entries, 0, 10, &HashMap::new())[0];
-    assert_eq!((done.status, done.decided_by.as_deref()), (ActionStatus::Completed, Some("tool")));
+    assert_eq!(
+        (done.status, done.decided_by.as_deref()),
+        (ActionStatus::Completed, Some("tool"))
+    );
 }
 
 /// A call that never started has no duration, and the time at which it was proposed.
@@ -186,7 +195,12 @@ fn a_settled_action_has_the_outcome_that_a_person_found() {
     let call = call("createIssue");
     let id = call.id;
     let in_doubt = CallFailure::new(FailureCode::InDoubt, "no answer");
-    let entries = [turn(vec![call]), allowed(id, None), started(id, 7), result(id, Err(in_doubt))];
+    let entries = [
+        turn(vec![call]),
+        allowed(id, None),
+        started(id, 7),
+        result(id, Err(in_doubt)),
+    ];
     let status = |settled: &HashMap<ActionId, bool>| logged(&entries, 0, 10, settled)[0].status;
     assert_eq!(status(&HashMap::new()), ActionStatus::InDoubt);
     assert_eq!(status(&HashMap::from([(id, true)])), ActionStatus::Completed);

@@ -11,7 +11,13 @@ use crate::domain::tool::ApprovalDefault;
 use crate::engine::strategy::plan::Scope;
 use crate::surfaces::planning::FLOOR;
 
-const GRANTED: [&str; 5] = ["getFileContents", "createPullRequest", "createIssue", "closeIssue", "rm"];
+const GRANTED: [&str; 5] = [
+    "getFileContents",
+    "createPullRequest",
+    "createIssue",
+    "closeIssue",
+    "rm",
+];
 
 fn tool(name: &str, side_effect: bool, approval: Option<ApprovalDefault>) -> Arc<Tool> {
     Arc::new(Tool {
@@ -92,14 +98,20 @@ fn a_confirmed_plan_allows_its_tools_and_what_only_reads() {
 /// A person may ask to be asked, whatever the plan allows.
 #[test]
 fn a_tool_of_ask_for_asks() {
-    assert_eq!(asked("createIssue", NONE, &["createIssue"]).0, DryRunAnswer::RequireApproval);
+    assert_eq!(
+        asked("createIssue", NONE, &["createIssue"]).0,
+        DryRunAnswer::RequireApproval
+    );
 }
 
 /// A tool that cannot be called is an answer of its own, before the work begins.
 #[test]
 fn a_tool_that_is_missing_or_no_longer_granted_is_denied() {
     let (answer, reason) = asked("rm", NONE, &[]);
-    assert_eq!((answer, reason.as_str()), (DryRunAnswer::Deny, "no connected server offers this tool"));
+    assert_eq!(
+        (answer, reason.as_str()),
+        (DryRunAnswer::Deny, "no connected server offers this tool")
+    );
     let (answer, reason) = asked("mergePullRequest", NONE, &[]);
     assert_eq!(answer, DryRunAnswer::Deny);
     assert!(reason.contains("no longer granted"), "{reason}");
@@ -122,6 +134,10 @@ fn a_rule_that_looks_at_arguments_is_named() {
     }
     let relaxing = asked("createIssue", &rule("has(arguments.title)", "allow"), &[]);
     assert_eq!(relaxing.0, DryRunAnswer::Allow, "{relaxing:?}");
-    let elsewhere = asked("createPullRequest", &rule("arguments.title.contains(\"x\")", "deny"), &[]);
+    let elsewhere = asked(
+        "createPullRequest",
+        &rule("arguments.title.contains(\"x\")", "deny"),
+        &[],
+    );
     assert_eq!(elsewhere.0, DryRunAnswer::Allow);
 }
