@@ -21,7 +21,7 @@ for (const seen of ['Accept ISO weeks', '<script>alert("planted")</script>', 'U+
   assert.ok(text.includes(seen), `${JSON.stringify(seen)} is not in ${text}`);
 }
 assert.equal(await main.locator('script, img, a[href*="example.org"]').count(), 0);
-const progress = page.frameLocator('iframe.news');
+const progress = page.frameLocator('iframe.progress');
 await progress.getByText('Awaiting confirmation').waitFor();
 await shot('session');
 

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::rig::{ALL, Browser, Page, keys};
+use crate::audit::rows;
 use crate::gemini::Reply;
 use crate::github::GitHub;
 use crate::harness::{App, Setup, spawn_app, until};
@@ -197,7 +198,7 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
                 "Assumed &lt;script&gt;",
                 "Open a pull request",
                 "<code><bdi>createPullRequest</bdi></code>",
-                "class=\"news\"",
+                "class=\"news progress\"",
             ],
         );
 
@@ -226,7 +227,7 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
                 "Create issue",
                 "Approve once",
                 &format!("name=\"back\" value=\"{id}\""),
-                "1 of 4 done",
+                "2 of 4 done",
             ],
         );
         assert!(!page.contains("Confirm and begin"), "{page}");
@@ -258,6 +259,12 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
         let posted: Vec<_> = github.seen("POST").into_iter().map(|seen| seen.path).collect();
         assert_eq!(posted, ["/repos/acme/dates/issues", "/repos/acme/dates/pulls"]);
 
+        let confirmed = rows(
+            &app.database_url,
+            "SELECT actor FROM audit WHERE kind = 'plan_confirmed'",
+        );
+        assert_eq!(confirmed.await, [["ann"]], "once, under her name");
+
         shows_what_was_done(&ann, &path, &approval).await;
         shows_what_changed(&ann, &path).await;
         for (status, found) in [("COMPLETED", true), ("FAILED", false)] {
@@ -286,11 +293,13 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
             "<summary><code><bdi>getFileContents</bdi></code></summary>",
             "rel=\"noreferrer noopener\"><bdi>https://github.com/acme/dates/pull/",
             "Changed by <bdi>agent</bdi>",
+            "Made obsolete t3 Document",
+            "Added t4 Look again",
             "Proposed by <bdi>ann</bdi>",
         ],
     );
     assert!(
-        !page.contains("class=\"news\""),
+        !page.contains("class=\"news progress\""),
         "it does not refresh itself any more: {page}"
     );
     let task = ann.get(&format!("{path}/tasks/t2")).await.is(200);

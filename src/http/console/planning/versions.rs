@@ -11,14 +11,11 @@ use super::super::super::query;
 use super::super::super::routes::Route;
 use super::super::approvals::parameter;
 use super::super::session::{Visitor, visitor};
-use super::super::view::planning::versions::{Pair, versions};
+use super::super::view::planning::versions::{MOST_VERSIONS, Pair, versions};
 use super::super::{Turned, page, respond};
 use super::{id, path};
 use crate::domain::ids::PlanningSessionId;
 use crate::surfaces::planning::Version;
-
-/// Versions per page, each with its whole plan.
-pub(super) const MOST_VERSIONS: u32 = 20;
 
 pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleVersions));
@@ -60,14 +57,14 @@ async fn one(state: &State, visitor: &Visitor, session: PlanningSessionId, versi
     Ok(found.ok_or(Error::NotFound)?)
 }
 
-/// The versions up to `last`, the latest first.
+/// The versions up to `last`, the latest first: those of a page, and the one before them.
 pub(super) async fn latest(
     state: &State,
     visitor: &Visitor,
     session: PlanningSessionId,
     last: u32,
 ) -> Result<Vec<Version>, Turned> {
-    let after = last.saturating_sub(MOST_VERSIONS);
+    let after = last.saturating_sub(MOST_VERSIONS + 1);
     let planning = &state.edge.planning;
     let range = (after, last - after);
     let found = planning.versions(&visitor.caller, visitor.reads.as_ref(), session, range);

@@ -66,13 +66,13 @@ pub(in crate::http::console) fn one(shown: &Shown<'_>) -> Markup {
         h1 { "Planning session" }
         (about(shown))
         @if !session.status.has_ended() {
-            iframe.news src=(address(&format!("{path}/news"), &[("seen", Some(shown.seen))])) title="Progress of this session" {}
+            iframe.news.progress src=(address(&format!("{path}/news"), &[("seen", Some(shown.seen))])) title="Progress of this session" {}
         }
         (waits(shown))
         (plan(shown, &path))
-        (buttons(shown, &path))
         (texts("Assumptions", &session.assumptions))
         (texts("Risks", &session.risks))
+        (buttons(shown, &path))
         (pull_requests(shown))
         (log(shown, &path))
         @if !shown.history.is_empty() {
@@ -154,7 +154,7 @@ fn plan(shown: &Shown<'_>, path: &str) -> Markup {
     html! {
         h2 { "Plan" @if session.plan_version > 0 { " " span.count { "version " (session.plan_version) } } }
         @if session.plan.is_empty() { (nothing("There is no plan yet.")) }
-        @if !session.summary.is_empty() { div.prose dir="auto" { (words::beginning(&session.summary, TEXT)) } }
+        @if !session.summary.is_empty() { div.prose.summary dir="auto" { (words::beginning(&session.summary, TEXT)) } }
         @for one in &session.plan {
             @let begun = one.run_id.map(|_| steps(one.id).unwrap_or(Steps::Elsewhere));
             (task(one, begun.as_ref(), path, shown.visitor.zone))

@@ -8,7 +8,7 @@ use super::super::room::TEXT;
 use super::super::{next, words};
 use super::difference::{Mark, sides};
 use super::{SHORT, in_words};
-use crate::domain::plan::{Change, Task};
+use crate::domain::plan::Task;
 use crate::surfaces::planning::Version;
 
 /// Two versions of a plan.
@@ -17,10 +17,13 @@ pub(in crate::http::console) struct Pair {
     pub(in crate::http::console) to: Version,
 }
 
+/// Versions per page, each with its whole plan.
+pub(in crate::http::console) const MOST_VERSIONS: u32 = 20;
 /// Most changes of a version that its row lists.
 const MOST_CHANGES: usize = 30;
 
-/// Renders the page; `path` is the address of the session's page, and `history` part of its versions, the latest first.
+/// Renders the page; `path` is the address of the session's page, and `history` some of its versions, the latest first:
+/// those of this page, and the one before them.
 pub(in crate::http::console) fn versions(
     path: &str,
     current: u32,
@@ -29,10 +32,7 @@ pub(in crate::http::console) fn versions(
     zone: Tz,
 ) -> Markup {
     let own = format!("{path}/versions");
-    let oldest = history
-        .last()
-        .map(|version| version.version)
-        .filter(|version| *version > 1);
+    let more = history.get(MOST_VERSIONS as usize).map(|version| version.version + 1);
     html! {
         p.back { a href=(path) { "← The session" } }
         h1 { "Versions of the plan" }
@@ -43,7 +43,7 @@ pub(in crate::http::console) fn versions(
         @if !history.is_empty() {
             h2 { "History" }
             (list(path, history, zone))
-            @if let Some(oldest) = oldest { (next(&own, &[("before", Some(&oldest.to_string()))])) }
+            @if let Some(before) = more { (next(&own, &[("before", Some(&before.to_string()))])) }
         }
     }
 }
@@ -127,24 +127,21 @@ fn row(mark: Mark, before: Option<&Task>, after: Option<&Task>, names: [&str; 2]
     }
 }
 
-/// The rows of a history; each leads to what its version changed.
+/// The rows of a history; each leads to what its version changed. The version before the last row is not shown.
 pub(super) fn list(path: &str, history: &[Version], zone: Tz) -> Markup {
     html! {
         ol.history {
-            @for version in history {
+            @for (n, version) in history.iter().enumerate().take(MOST_VERSIONS as usize) {
                 li value=(version.version) {
                     p.said-by {
                         b { "Version " (version.version) } " · " (in_words(version.kind.as_str())) " by "
                         bdi { (words::beginning(&version.by, SHORT)) } " · " (words::written(&version.at, zone))
                     }
                     p dir="auto" { (words::beginning(&version.why, SHORT)) }
-                    @if version.version > 1 {
-                        ul.changes {
-                            @for change in version.changes.iter().take(MOST_CHANGES) { li dir="auto" { (changed(change)) } }
-                            @if version.changes.len() > MOST_CHANGES { li { (version.changes.len() - MOST_CHANGES) " more" } }
-                        }
+                    @if let Some(before) = history.get(n + 1) {
+                        (changes(before, version))
                         p {
-                            a href={ (path) "/versions?from=" (version.version - 1) "&to=" (version.version) } {
+                            a href={ (path) "/versions?from=" (before.version) "&to=" (version.version) } {
                                 "Compare version " (version.version) " with the one before"
                             }
                         }
@@ -155,11 +152,18 @@ pub(super) fn list(path: &str, history: &[Version], zone: Tz) -> Markup {
     }
 }
 
-fn changed(change: &Change) -> Markup {
-    let (mark, task, title) = match change {
-        Change::Add { task, title } => ("Added", task, title),
-        Change::Modify { task, title } => ("Changed", task, title),
-        Change::Remove { task, title } => ("Removed", task, title),
-    };
-    html! { (mark) " " (task.to_string()) " " (words::beginning(title, SHORT)) }
+/// What a version changed, in short.
+fn changes(before: &Version, version: &Version) -> Markup {
+    let rows = rows(&before.plan, &version.plan);
+    let changed: Vec<_> = rows.into_iter().filter(|(mark, ..)| *mark != Mark::Same).collect();
+    html! {
+        ul.changes {
+            @for (mark, before, after) in changed.iter().take(MOST_CHANGES) {
+                @if let Some(task) = after.or(*before) {
+                    li dir="auto" { (mark.as_str()) " " (task.id.to_string()) " " (words::beginning(&task.title, SHORT)) }
+                }
+            }
+            @if changed.len() > MOST_CHANGES { li { (changed.len() - MOST_CHANGES) " more" } }
+        }
+    }
 }
