@@ -134,6 +134,10 @@ struct DoctorArgs {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Before there are threads: it restricts this process, and becomes the command.
+    if let Some(Command::McpServer(mcp_server::Server::ShellLaunch(launch))) = cli.command {
+        return gavel_mcp_shell::launch(launch);
+    }
     // Fails only when a provider is already installed, and that is the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     exit::code(run(cli))

@@ -9,6 +9,9 @@ mod approvals;
 mod chat;
 #[path = "cli/decisions.rs"]
 mod decisions;
+#[allow(dead_code)]
+#[path = "../mcp-servers/github/tests/api/description/mod.rs"]
+mod description;
 #[path = "cli/doctor.rs"]
 mod doctor;
 #[path = "cli/eval.rs"]
@@ -16,6 +19,9 @@ mod eval;
 #[allow(dead_code, unreachable_pub, missing_docs)]
 #[path = "api/gemini.rs"]
 mod gemini;
+#[allow(dead_code)]
+#[path = "../mcp-servers/github/tests/api/github/mod.rs"]
+mod github;
 #[path = "cli/harness.rs"]
 mod harness;
 #[path = "cli/hostile.rs"]
@@ -24,6 +30,8 @@ mod hostile;
 mod mcp;
 #[path = "cli/metrics.rs"]
 mod metrics;
+#[path = "cli/plan.rs"]
+mod plan;
 #[path = "cli/policy.rs"]
 mod policy;
 #[path = "ports/mod.rs"]
@@ -35,6 +43,9 @@ mod raw;
 mod runs;
 #[path = "cli/serve.rs"]
 mod serve;
+#[allow(unreachable_pub, missing_docs)]
+#[path = "api/task_model.rs"]
+mod task_model;
 #[path = "cli/threads.rs"]
 mod threads;
 #[path = "cli/usage.rs"]

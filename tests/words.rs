@@ -57,7 +57,9 @@ fn texts() -> Vec<PathBuf> {
     for directory in ["src", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
         found.extend(rust_files(&root().join(directory)));
     }
-    for server in ["base", "files", "github", "google", "store", "tasks", "web"] {
+    for server in [
+        "base", "docker", "files", "github", "google", "shell", "store", "tasks", "web",
+    ] {
         found.extend(rust_files(&root().join("mcp-servers").join(server)));
         found.push(root().join("mcp-servers").join(server).join("README.md"));
     }
@@ -298,9 +300,11 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
         "agents",
         "templates",
         "evaluation",
+        "mcp-servers/docker",
         "mcp-servers/files",
         "mcp-servers/github",
         "mcp-servers/google",
+        "mcp-servers/shell",
         "mcp-servers/tasks",
         "mcp-servers/web",
     ];
@@ -367,8 +371,10 @@ fn no_log_line_uses_ambiguous_words() {
     ];
     let words = Regex::new(&format!(r"\b(?:{})\b", words.join("|"))).unwrap();
     let mut invalid = Vec::new();
-    let servers = ["base", "files", "github", "google", "store", "tasks", "web"]
-        .map(|name| root().join("mcp-servers").join(name).join("src"));
+    let servers = [
+        "base", "docker", "files", "github", "google", "shell", "store", "tasks", "web",
+    ]
+    .map(|name| root().join("mcp-servers").join(name).join("src"));
     for directory in [root().join("src")].iter().chain(&servers) {
         for path in rust_files(directory) {
             let code = code(&path);

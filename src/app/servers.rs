@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
 use crate::config::{Config, FileError};
+use crate::domain::tool::ApprovalDefault;
 
 /// The built-in `mcp.json`: the bundled servers, started from this program.
 pub const BUILT_IN: &str = include_str!("../../mcp.json");
@@ -18,6 +19,19 @@ const PROGRAM: &str = "GAVEL_PROGRAM";
 /// The token of the GitHub server, and where GitHub is.
 const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 const GITHUB_URL: &str = "GITHUB_URL";
+
+/// What contains the commands of the shell server.
+const SHELL_SANDBOX: &str = "SHELL_SANDBOX";
+
+/// Outside a sandbox a command can do all that gavel's user can, so a person approves each one, whatever a confirmed
+/// plan names. A `mcp.json` of the operator's own says for itself what asks.
+fn ask_for_each_command(servers: &mut McpConfig) {
+    let shell = servers.servers.iter_mut().find(|server| &*server.name == "shell");
+    if let Some(shell) = shell {
+        let tool = shell.gavel.tools.entry("run_shell_command".to_owned()).or_default();
+        tool.approval = tool.approval.or(Some(ApprovalDefault::Required));
+    }
+}
 
 /// The options that `mcp.json` does not contain.
 pub(crate) fn options(config: &Config) -> McpOptions {
@@ -103,7 +117,12 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
         }
     };
     match read {
-        Ok(servers) => Ok((servers, place)),
+        Ok(mut servers) => {
+            if config.mcp_config.is_none() && variable(SHELL_SANDBOX).as_deref() == Some("host") {
+                ask_for_each_command(&mut servers);
+            }
+            Ok((servers, place))
+        }
         Err(issues) => Err(refused(&place, &issues)),
     }
 }

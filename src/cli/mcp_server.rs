@@ -9,6 +9,9 @@ use crate::telemetry::{Lines, Telemetry};
 /// The server to start.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Server {
+    /// Containers in which scripts run, through the API of Docker or Podman
+    #[command(after_long_help = here(gavel_mcp_docker::Args::EXAMPLES))]
+    Docker(gavel_mcp_docker::Args),
     /// Read-only access to the files in one directory
     #[command(after_long_help = here(gavel_mcp_files::Args::EXAMPLES))]
     Files(gavel_mcp_files::Args),
@@ -18,6 +21,12 @@ pub(super) enum Server {
     /// Gmail and Google Calendar, each user with their own account
     #[command(after_long_help = here(gavel_mcp_google::Args::EXAMPLES))]
     Google(Box<gavel_mcp_google::Args>),
+    /// Shell commands in a sandbox
+    #[command(after_long_help = here(gavel_mcp_shell::Args::EXAMPLES))]
+    Shell(gavel_mcp_shell::Args),
+    /// One command, as the shell server starts it: see `cli::main`
+    #[command(hide = true)]
+    ShellLaunch(gavel_mcp_shell::Launch),
     /// Each user's task list, in SQLite or PostgreSQL
     #[command(after_long_help = here(gavel_mcp_tasks::Args::EXAMPLES))]
     Tasks(gavel_mcp_tasks::Args),
@@ -37,9 +46,16 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         .build()
         .context("the runtime cannot be started")?;
     let served = match server {
+        Server::Docker(args) => runtime.block_on(gavel_mcp_docker::run(args)),
         Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
         Server::Github(args) => runtime.block_on(gavel_mcp_github::run(args)),
         Server::Google(args) => runtime.block_on(gavel_mcp_google::run(*args)),
+        Server::Shell(args) => {
+            let launcher = gavel_mcp_shell::Launcher::this_program(["mcp-server", "shell-launch"]);
+            runtime.block_on(gavel_mcp_shell::run(args, launcher))
+        }
+        // It has become the command.
+        Server::ShellLaunch(_) => Ok(()),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
     };
     runtime.shutdown_timeout(super::LAST_TASKS);

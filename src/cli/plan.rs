@@ -1,21 +1,28 @@
-//! `gavel plan`: planning sessions. A user gives a goal, a repository and a deadline, and changes the plan until it
-//! fits.
+//! `gavel plan`: planning sessions. A user gives a goal, a repository and a deadline, changes the plan until it fits,
+//! confirms it, and watches the work on it.
 
 mod cancel;
 mod conversation;
 mod deadline;
 mod diff;
 mod draft;
+mod dry_run;
 mod edit;
 mod editor;
+mod execute;
+mod fields;
 mod follow;
 mod history;
 mod list;
+mod log;
 mod outcome;
 mod refine;
 mod show;
 mod start;
+mod steps;
+mod story;
 mod text;
+mod waits;
 mod watch;
 
 use super::exit::Exit;
@@ -23,9 +30,6 @@ use super::gavel::Gavel;
 use super::talk;
 use crate::config::Flags;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
-
-/// The agent that plans.
-const PLANNER: &str = "planner";
 
 /// The commands of `gavel plan`.
 #[derive(Debug, clap::Subcommand)]
@@ -36,7 +40,9 @@ pub(super) enum Command {
     Refine(refine::Args),
     /// Edit a plan as JSON, in an editor or from a file
     Edit(edit::Args),
-    /// Show a session with its plan, or one task
+    /// Confirm a plan, and watch the work on it to its end
+    Execute(execute::Args),
+    /// Show a session with its plan, or one task with its steps
     Show(show::Args),
     /// Show what a version of a plan changed
     Diff(diff::Args),
@@ -46,15 +52,17 @@ pub(super) enum Command {
     List(list::Args),
     /// Cancel a session
     Cancel(cancel::Args),
-    /// Watch a plan being made, then show it
+    /// Watch a session: its plan being made, or the work on it
     Watch(watch::Args),
+    /// List the actions of the work on a plan
+    Log(log::Args),
 }
 
 /// The exit statuses of a session that is followed.
 const STATUSES: &str = "\
-Exit status: 0 there is a plan, 1 nothing could be done or the plan was not changed, 2 invalid usage, 3 the session \
-failed, 4 it was cancelled, 6 a tool call waits for an approval, 7 the deadline passed, 130 interrupted while the \
-session continues.";
+Exit status: 0 there is a plan, or its work is completed; 1 nothing could be done or the plan was not changed, 2 invalid \
+usage, 3 the session failed, 4 it was cancelled, 6 it waits for a person (a note shows how to answer), 7 the deadline \
+passed, 130 interrupted while the session continues.";
 
 impl Command {
     pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
@@ -62,12 +70,14 @@ impl Command {
             Self::Start(args) => talk(args, flags),
             Self::Refine(args) => talk(args, flags),
             Self::Edit(args) => talk(args, flags),
+            Self::Execute(args) => talk(args, flags),
             Self::Show(args) => talk(args, flags),
             Self::Diff(args) => talk(args, flags),
             Self::History(args) => talk(args, flags),
             Self::List(args) => talk(args, flags),
             Self::Cancel(args) => talk(args, flags),
             Self::Watch(args) => talk(args, flags),
+            Self::Log(args) => talk(args, flags),
         }
     }
 }
@@ -77,9 +87,9 @@ fn id(text: &str) -> Result<PlanningSessionId, &'static str> {
     PlanningSessionId::parse(text).ok_or("a session's id is a UUID; `gavel plan list` shows them")
 }
 
-/// Waits until the MCP servers that planning needs are connected; a remote gavel has connected its own.
-async fn connect_servers(gavel: &Gavel) -> anyhow::Result<()> {
+/// Waits until the MCP servers that an agent of planning needs are connected; a remote gavel has connected its own.
+async fn connect_servers(gavel: &Gavel, agent: &str) -> anyhow::Result<()> {
     gavel
-        .connect_servers_of(&ProjectId::parse(DEFAULT_PROJECT)?, PLANNER)
+        .connect_servers_of(&ProjectId::parse(DEFAULT_PROJECT)?, agent)
         .await
 }

@@ -11,10 +11,10 @@ mod watch;
 
 use std::time::Duration;
 
-pub(super) use self::follow::{OnInterrupt, Showing, follow, questions};
+pub(super) use self::follow::{OnInterrupt, Showing, follow, is_late, questions};
 pub(super) use self::list::project;
-pub(super) use self::persons::is_here;
-pub(super) use self::progress::Progress;
+pub(super) use self::persons::{Said, answer, is_here};
+pub(super) use self::progress::{Progress, Story, newest, time};
 use super::exit::Exit;
 use super::talk;
 use crate::config::Flags;

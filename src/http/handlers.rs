@@ -82,7 +82,7 @@ handlers! {
         PlanVersion => planning::read::version;
         PlanTask => planning::work::task;
         PlanningLog => planning::work::log;
-        PlanningEvents => planning::read::events;
+        PlanningEvents => planning::events::follow;
         GoogleCallback => google::callback;
         AgentSchema => agents::schema;
         Live => health::live;

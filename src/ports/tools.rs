@@ -84,6 +84,8 @@ pub struct CallRequest<'a> {
     pub account: Option<&'a str>,
     /// The planning session that the call is made for.
     pub session: Option<PlanningSessionId>,
+    /// The deadline of the run, if it has one; microseconds since the epoch.
+    pub deadline_us: Option<i64>,
     /// W3C `traceparent`, if there is one.
     pub traceparent: Option<&'a str>,
     /// Longest wait for the answer.

@@ -65,12 +65,14 @@ mod storage;
 mod streaming;
 #[path = "../injections/mod.rs"]
 mod strings;
+mod task_model;
 mod threads;
 mod tls;
 mod tokens;
 mod tools;
 mod upgraded;
 mod upstream;
+mod watched;
 #[allow(dead_code)]
 #[path = "../../mcp-servers/google/tests/api/google.rs"]
 mod workspace;

@@ -69,7 +69,7 @@ fn says(status: u16, body: &Value) -> Answer {
 }
 
 /// Every command that calls another gavel. The others print by the same functions, as `tests/architecture.rs` checks.
-const ASKING: [&[&str]; 11] = [
+const ASKING: [&[&str]; 24] = [
     &["chat", "hi"],
     &["runs", "list"],
     &["runs", "show", ID],
@@ -81,7 +81,30 @@ const ASKING: [&[&str]; 11] = [
     &["approvals", "reject", ID],
     &["threads", "list"],
     &["threads", "show", ID],
+    &[
+        "plan",
+        "start",
+        "--repo",
+        "https://github.com/acme/dates",
+        "--deadline",
+        "2h",
+        "hi",
+    ],
+    &["plan", "refine", ID, "hi"],
+    &["plan", "edit", ID],
+    &["plan", "show", ID],
+    &["plan", "show", ID, "t1"],
+    &["plan", "diff", ID],
+    &["plan", "history", ID],
+    &["plan", "list"],
+    &["plan", "cancel", ID],
+    &["plan", "watch", ID],
+    &["plan", "execute", ID],
+    &["plan", "execute", ID, "--dry-run"],
+    &["plan", "log", ID],
 ];
+/// Those that follow a stream of events, unless they only ask what would happen.
+const FOLLOWING: [&str; 4] = ["watch", "start", "refine", "execute"];
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
 #[test]
@@ -120,8 +143,18 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
         "user_id": EVIL, "agent": EVIL, "agent_id": EVIL, "status": EVIL, "state": EVIL, "title": EVIL, "tool": EVIL, "server": EVIL,
         "arguments": {EVIL: EVIL}, "reason": EVIL, "warnings": [EVIL], "recipients": [EVIL], "createdAt": EVIL, "created_at": EVIL,
         "updatedAt": EVIL, "text": EVIL, "error": {"code": EVIL, "message": EVIL}, "result": EVIL, "messages": [{"role": "user", "text": EVIL, "runId": ID}],
+        "sessionId": EVIL, "prompt": EVIL, "repoUrl": EVIL, "deadline": EVIL, "planVersion": 2, "summary": EVIL, "assumptions": [EVIL],
+        "statusReason": {"code": EVIL, "detail": EVIL}, "refinement": {"code": EVIL, "detail": EVIL}, "pullRequests": [{"number": 7, "url": EVIL}],
+        "waitingFor": [{"kind": "in_doubt", "tool": EVIL, "actionId": EVIL, "taskId": EVIL}], "version": 2, "at": EVIL, "by": EVIL, "kind": EVIL,
+        "why": EVIL, "changes": [{"op": "add", "task": EVIL, "title": EVIL}], "n": 1, "taskId": EVIL, "durationMs": 1,
     });
+    let task = json!({"id": "t1", "title": EVIL, "goal": EVIL, "doneWhen": EVIL, "tools": [EVIL], "status": EVIL});
+    let tool = json!({"tool": EVIL, "answer": EVIL, "reason": EVIL});
     let mut page = one.clone();
+    page["plan"] = json!([task]);
+    page["tasks"] = json!([{"taskId": EVIL, "title": EVIL, "tools": [tool]}]);
+    page["servers"] = json!([{"server": EVIL, "state": EVIL}]);
+    page["reactHistory"] = json!([{"n": 1, "reason": EVIL, "action": {"tool": EVIL, "arguments": {EVIL: EVIL}}, "observation": EVIL, "reflection": {"summary": EVIL}, "state": EVIL}]);
     for list in [
         "runs",
         "approvals",
@@ -130,12 +163,15 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
         "grants",
         "threads",
         "messages",
+        "sessions",
+        "versions",
     ] {
         page[list] = json!([one]);
     }
     let (url, _) = server(says(200, &page));
     // A stream that breaks off is reconnected for two minutes.
-    for command in ASKING.iter().filter(|command| command[1] != "watch") {
+    let follows = |command: &[&str]| FOLLOWING.contains(&command[1]) && !command.contains(&"--dry-run");
+    for command in ASKING.iter().filter(|command| !follows(command)) {
         for more in [&[][..], &["--json"]] {
             let args = [*command, &["--server", &url], more].concat();
             // The command may reject the response; that error must be harmless too.

@@ -1,6 +1,6 @@
 //! The common parts of gavel's own MCP servers, so that they are written and tested once.
 //!
-//! - [`meta`]: the data of a call in `_meta`: its user ([`UserId`]) and its idempotency key.
+//! - [`meta`]: the data of a call in `_meta`: its user ([`UserId`]), its session and its idempotency key.
 //! - [`Arguments`]: a tool's arguments, parsed once into valid values; [`digest`] detects equal ones.
 //! - [`ToolError`] and [`Answer`]: a tool's answer, for success or error, as one JSON object.
 //! - [`schema`]: the parts of a tool's description.

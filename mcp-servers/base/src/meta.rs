@@ -11,7 +11,10 @@ pub(crate) const ERROR_CLASS: &str = "gavel/error_class";
 const IDEMPOTENCY_KEY: &str = "gavel/idempotency_key";
 const FIRST_ATTEMPT: &str = "gavel/first_attempt_at";
 const ACCOUNT: &str = "gavel/account";
+const SESSION: &str = "gavel/session_id";
+const DEADLINE: &str = "gavel/deadline";
 const MAX_KEY_CHARS: usize = 255;
+const MAX_SESSION_CHARS: usize = 128;
 
 /// The user that a trusted client names, if any.
 pub fn named_user(meta: &JsonObject) -> Result<Option<UserId>, ToolError> {
@@ -70,4 +73,40 @@ pub fn account(meta: &JsonObject) -> Result<Option<String>, ToolError> {
         .as_str()
         .map(|account| Some(account.to_owned()))
         .ok_or_else(|| ToolError::new(Code::InvalidMeta, format!("`_meta[\"{ACCOUNT}\"]` has to be a text.")))
+}
+
+/// The session that the call belongs to, if any. What a server creates for a session, no other session sees.
+pub fn session_id(meta: &JsonObject) -> Result<Option<String>, ToolError> {
+    let Some(session) = meta.get(SESSION) else {
+        return Ok(None);
+    };
+    session
+        .as_str()
+        .filter(|session| {
+            !session.is_empty()
+                && session.chars().count() <= MAX_SESSION_CHARS
+                && !session.chars().any(|c| c.is_control() || c.is_whitespace())
+        })
+        .map(|session| Some(session.to_owned()))
+        .ok_or_else(|| {
+            ToolError::new(
+                Code::InvalidMeta,
+                format!(
+                    "`_meta[\"{SESSION}\"]` has to be a text of 1 to {MAX_SESSION_CHARS} characters without white space."
+                ),
+            )
+        })
+}
+
+/// When the caller stops working, if it says so. Nothing of a call has to last longer.
+pub fn deadline(meta: &JsonObject) -> Result<Option<Moment>, ToolError> {
+    let Some(at) = meta.get(DEADLINE) else {
+        return Ok(None);
+    };
+    at.as_str().and_then(Moment::parse).map(Some).ok_or_else(|| {
+        ToolError::new(
+            Code::InvalidMeta,
+            format!("`_meta[\"{DEADLINE}\"]` has to be a time such as 2026-03-31T09:00:00Z."),
+        )
+    })
 }

@@ -57,7 +57,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Returns the next event. The last has the type `end`; do not call this after it. Cancel safe: dropping the future
+    /// Returns the next event. The last has the type `end`, or `result`; do not call this after it. Cancel safe: dropping the future
     /// loses no event.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! the service that the command starts for itself.
 //!
 //! `routes` has a function for each route, `answers` the fields that commands read of the answers, `plans` both for
-//! planning sessions, `events` the stream of a run, `refused` a server's refusal as text.
+//! planning sessions, `work` the rest of their fields, `events` the stream of a run or a session, `refused` a server's refusal as text.
 
 mod answers;
 mod events;
@@ -10,6 +10,7 @@ mod key;
 mod plans;
 pub(super) mod refused;
 mod routes;
+mod work;
 
 use std::fmt;
 use std::time::Duration;
@@ -26,10 +27,11 @@ pub(super) use self::answers::{
     Action, Agent, Answer, Decision, Grant, Message, Page, Run, Thread, ThreadRun, ThreadSummary,
 };
 pub(super) use self::events::Received;
-pub(super) use self::plans::{Change, NewSession, Session, Task, Version};
+pub(super) use self::plans::{Change, NewSession, Session, Task, Version, Wait};
 pub(super) use self::refused::Refused;
 use self::refused::Whole;
 pub(super) use self::routes::{NewRun, Query, Resolution};
+pub(super) use self::work::{DryRun, ExecutePlan, LogAction, Step};
 use super::exit::Usage;
 use crate::app::OwnService;
 use crate::domain::ids::UserId;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::answers::{Answer, Page};
 use super::events::Events;
 use super::routes::{AT_ONCE, LOCAL, Query};
+use super::work::{DryRun, ExecutePlan, LogAction, Step};
 use super::{ACTING_USER, Client};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
@@ -46,13 +47,38 @@ pub(in crate::cli) struct Session {
     pub(in crate::cli) risks: Vec<String>,
     /// Why the last refinement made no new version.
     pub(in crate::cli) refinement: Option<Reason>,
-    /// The run that plans, or planned last.
+    /// The run that works for it, or worked last.
     pub(in crate::cli) run_id: String,
+    /// What it waits for; absent in a list.
+    pub(in crate::cli) waiting_for: Option<Vec<Wait>>,
+    /// Absent in a list.
+    pub(in crate::cli) pull_requests: Option<Vec<PullRequest>>,
     pub(in crate::cli) updated_at: String,
+    /// When its plan was confirmed, RFC 3339.
+    pub(in crate::cli) started_at: Option<String>,
+    pub(in crate::cli) completed_at: Option<String>,
+}
+
+/// Something that a session waits for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct Wait {
+    /// `approval` or `in_doubt`.
+    pub(in crate::cli) kind: String,
+    pub(in crate::cli) task_id: Option<String>,
+    pub(in crate::cli) tool: String,
+    pub(in crate::cli) action_id: String,
+}
+
+/// A pull request that a session opened.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct PullRequest {
+    pub(in crate::cli) url: String,
 }
 
 /// Why a session ended, or a refinement made no new version.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct Reason {
     pub(in crate::cli) code: String,
@@ -69,7 +95,12 @@ pub(in crate::cli) struct Task {
     pub(in crate::cli) done_when: String,
     pub(in crate::cli) tools: Vec<String>,
     pub(in crate::cli) status: String,
+    pub(in crate::cli) status_reason: Option<Reason>,
+    pub(in crate::cli) replaces: Option<String>,
     pub(in crate::cli) run_id: Option<String>,
+    pub(in crate::cli) steps: u64,
+    /// Its steps one by one, where they were asked for.
+    pub(in crate::cli) react_history: Vec<Step>,
 }
 
 /// One version of a plan.
@@ -114,6 +145,11 @@ impl Session {
             self.known_status(),
             Some(Completed | Failed | DeadlineExceeded | Cancelled)
         )
+    }
+
+    /// Whether its plan was confirmed.
+    pub(in crate::cli) fn was_executed(&self) -> bool {
+        self.started_at.is_some()
     }
 
     /// Whether there is a plan that the user can change.
@@ -213,7 +249,52 @@ impl Client {
         self.get(&["v1", "sessions", &id, "history", &number], &[]).await
     }
 
-    /// The events of a session's current run, from its beginning.
+    /// Confirms a version of the plan; the work on it begins. Each call of the tools in `ask_for` asks a person first.
+    pub(in crate::cli) async fn execute_plan(
+        &self,
+        session: PlanningSessionId,
+        execute: &ExecutePlan,
+    ) -> anyhow::Result<Answer<Session>> {
+        let id = session.to_string();
+        let body = serde_json::to_value(execute)?;
+        self.post(&["v1", "sessions", &id, "execute"], &[], self.begins(), &body)
+            .await
+    }
+
+    /// What would happen if the plan were confirmed now.
+    pub(in crate::cli) async fn dry_run(
+        &self,
+        session: PlanningSessionId,
+        execute: &ExecutePlan,
+    ) -> anyhow::Result<Answer<DryRun>> {
+        let id = session.to_string();
+        let mut body = serde_json::to_value(execute)?;
+        body["dryRun"] = true.into();
+        self.post(&["v1", "sessions", &id, "execute"], &[], AT_ONCE, &body)
+            .await
+    }
+
+    /// A task with its steps.
+    pub(in crate::cli) async fn plan_task(
+        &self,
+        session: PlanningSessionId,
+        task: &str,
+    ) -> anyhow::Result<Answer<Task>> {
+        self.get(&["v1", "sessions", &session.to_string(), "tasks", task], &[])
+            .await
+    }
+
+    /// A page of the actions of a session, oldest first.
+    pub(in crate::cli) async fn plan_log(
+        &self,
+        session: PlanningSessionId,
+        query: &Query,
+    ) -> anyhow::Result<Page<LogAction>> {
+        let id = session.to_string();
+        self.page(&["v1", "sessions", &id, "log"], "actions", query).await
+    }
+
+    /// The events of a session, from its beginning.
     pub(in crate::cli) fn session_events(&self, session: PlanningSessionId) -> Events<'_> {
         Events::of(self, &["v1", "sessions", &session.to_string(), "events"])
     }

@@ -3,17 +3,18 @@
 use anyhow::Context;
 
 use super::edit::{self, Edited};
+use super::execute::executed;
 use super::follow::{Followed, Showing, refined, session_id};
 use super::outcome::{exit, failed_refinement, tell};
 use super::{diff, text};
-use crate::cli::client::{Answer, Client, Session};
+use crate::cli::client::{Answer, Client, ExecutePlan, Session};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 use crate::domain::ids::PlanningSessionId;
 
-const COMMANDS: &str = "Say what to change, or: show, show t2, diff, edit, cancel, quit";
+const COMMANDS: &str = "Say what to change, or: execute, show, show t2, diff, edit, cancel, quit";
 
 /// What the user typed.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ enum Typed<'a> {
     Cancel,
     Quit,
     Help,
-    /// A plan is not executed by a word that a refinement might begin with.
+    /// Confirms the version that was shown. No other text does.
     Execute,
     Refinement(&'a str),
 }
@@ -102,8 +103,12 @@ pub(super) async fn hold(
             Ok(Then::End(exit)) => return Ok(exit),
             Err(error) => {
                 output::note(&format!("error: {error:#}"));
-                // It may have changed elsewhere, or ended.
-                *session = client.session(id).await?;
+                // It may have changed elsewhere, or ended. A version can be confirmed only after it was shown.
+                let now = Box::new(client.session(id).await?);
+                if now.plan_version != session.plan_version && now.is_open() {
+                    output::line(&text::plan(&now))?;
+                }
+                session = now;
             }
         }
     }
@@ -126,8 +131,11 @@ async fn answer(
             Ok(same())
         }
         Typed::Execute => {
-            output::note("this gavel cannot execute a plan yet");
-            Ok(same())
+            let execute = ExecutePlan {
+                plan_version: Some(session.plan_version),
+                ..ExecutePlan::default()
+            };
+            Ok(Then::End(executed(client, place, id, &execute, showing).await?))
         }
         Typed::Show => {
             let now = Box::new(client.session(id).await?);
@@ -159,7 +167,7 @@ async fn answer(
         Typed::Refinement(words) => match refined(client, place, id, words, showing).await? {
             Followed::Left => Ok(Then::End(Exit::Interrupted)),
             Followed::Waits => Ok(Then::End(Exit::RunWaits)),
-            Followed::Planned(planned) => {
+            Followed::Reached(planned) => {
                 if failed_refinement(&planned).is_none() {
                     changes(client, id, session, &planned).await?;
                 }
@@ -171,7 +179,10 @@ async fn answer(
 
 /// Prints what the current version changed, if it is a new one.
 async fn changes(client: &Client, id: PlanningSessionId, before: &Session, now: &Session) -> anyhow::Result<()> {
-    if now.plan_version > before.plan_version {
+    if now.plan_version > before.plan_version + 1 {
+        // Others changed it as well.
+        output::line(&text::plan(now))?;
+    } else if now.plan_version > before.plan_version {
         let version = client.version(id, now.plan_version).await?;
         output::line(&text::changes(version.version, &version.changes))?;
     }
@@ -180,11 +191,11 @@ async fn changes(client: &Client, id: PlanningSessionId, before: &Session, now: 
 
 /// Says that the session continues, and how.
 fn leave(session: &Session, place: &Where, exit: Exit) -> Exit {
-    let (place, id) = (place.repeated(), &session.session_id);
+    let (place, id, version) = (place.repeated(), &session.session_id, session.plan_version);
     output::note(&format!(
-        "plan {} remains until the deadline, {}; to change it: gavel plan refine{place} {id}; to end it: gavel plan \
-         cancel{place} {id}",
-        session.plan_version, session.deadline
+        "plan {version} remains until the deadline, {}; to change it: gavel plan refine{place} {id}; to confirm it: \
+         gavel plan execute{place} --plan-version {version} {id}; to end it: gavel plan cancel{place} {id}",
+        session.deadline
     ));
     exit
 }
@@ -207,6 +218,13 @@ mod tests {
             ("cancel t3", Typed::Refinement("cancel t3")),
             ("edit the README last", Typed::Refinement("edit the README last")),
             (" quit t2 ", Typed::Refinement("quit t2")),
+            // P-205: no other text confirms a plan.
+            (" execute ", Typed::Execute),
+            ("Execute", Typed::Refinement("Execute")),
+            ("execute it", Typed::Refinement("execute it")),
+            ("execute t1 first", Typed::Refinement("execute t1 first")),
+            ("yes", Typed::Refinement("yes")),
+            ("ok, execute", Typed::Refinement("ok, execute")),
         ] {
             assert_eq!(Typed::of(line), typed, "{line:?}");
         }

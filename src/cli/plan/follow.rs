@@ -1,30 +1,25 @@
-//! Follows a session while its plan is made, and shows the progress.
-
-use std::time::Duration;
+//! Follows a session over its events, and shows the progress: until there is a plan, or until the session has ended.
 
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::cli::approvals::{answers, question};
+use super::story::SessionStory;
+use super::waits;
 use crate::cli::client::{Answer, Client, Received, Refused, Session};
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::{unless_stopped, until_interrupted};
 use crate::cli::output;
-use crate::cli::runs::{Progress, is_here, questions};
-use crate::domain::ids::{PlanningSessionId, RunId};
-
-/// How often a session is read whose run has ended, until it shows the result.
-const READS: u32 = 60;
-/// The time between two reads.
-const PAUSE: Duration = Duration::from_millis(500);
+use crate::cli::runs::{Progress, is_here};
+use crate::domain::ids::PlanningSessionId;
+use crate::domain::planning_session::SessionStatus;
 
 /// The output options.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(super) struct Showing {
     /// Print the session with its plan as JSON, and nothing else on standard output
     #[arg(long, conflicts_with = "events")]
     pub(super) json: bool,
-    /// Print the events as they come, as JSON, one per line; the last has the type end
+    /// Print the events as they come, as JSON, one per line; once the session has ended, the last has the type result
     #[arg(long)]
     pub(super) events: bool,
     /// Show no progress
@@ -39,20 +34,55 @@ impl Showing {
     }
 }
 
-/// What to do when a tool call of the run that plans requires approval.
+/// How a session is followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) from: FirstEvent,
+    pub(super) until: Until,
+    pub(super) on_wait: OnWait,
+}
+
+impl How {
+    /// The current run, by the command that began it.
+    pub(super) const BEGUN: Self = Self {
+        from: FirstEvent::OfCurrentRun,
+        until: Until::RunHasEnded,
+        on_wait: OnWait::Answers,
+    };
+}
+
+/// The first event that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnApproval {
-    /// Shows the request, and continues to watch.
+pub(super) enum FirstEvent {
+    /// That of the session.
+    OfSession,
+    /// That of its current run.
+    OfCurrentRun,
+}
+
+/// The last event that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// The last of the current run: the plan waits for its confirmation, or the session has ended.
+    RunHasEnded,
+    /// The end of the session.
+    SessionHasEnded,
+}
+
+/// What to do when the session waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnWait {
+    /// Shows what it waits for, and continues to watch.
     Watches,
-    /// Also ends, if no user is at the terminal.
-    Ends,
+    /// Asks the user at the terminal; ends, if there is none.
+    Answers,
 }
 
 /// Why following ended.
 pub(super) enum Followed {
-    /// The session is no longer planning.
-    Planned(Box<Answer<Session>>),
-    /// A tool call waits for an approval.
+    /// What was followed has ended.
+    Reached(Box<Answer<Session>>),
+    /// The session waits for a person.
     Waits,
     /// The user stopped following.
     Left,
@@ -95,10 +125,10 @@ pub(super) async fn refined(
         return Ok(Followed::Left);
     };
     let begun = begun.map_err(|error| missing(error, place, id))?;
-    follow(client, place, begun, showing, OnApproval::Ends).await
+    follow(client, place, begun, showing, How::BEGUN).await
 }
 
-/// Follows a session until it is no longer planning.
+/// Follows a session.
 ///
 /// # Errors
 /// The session or its events can no longer be read.
@@ -107,14 +137,15 @@ pub(super) async fn follow(
     place: &Where,
     session: Answer<Session>,
     showing: Showing,
-    on_approval: OnApproval,
+    how: How,
 ) -> anyhow::Result<Followed> {
-    if !session.is_planning() {
-        return Ok(Followed::Planned(Box::new(session)));
+    if session.is_open() && how.until == Until::RunHasEnded {
+        return Ok(Followed::Reached(Box::new(session)));
     }
     let id = session_id(&session)?;
-    let mut progress = Progress::new(!showing.quiet && !showing.events);
-    let followed = until_planned(client, place, &session, showing, on_approval, &mut progress).await;
+    let story = Box::new(SessionStory::new(&session));
+    let mut progress = Progress::of(!showing.quiet && !showing.events, story);
+    let followed = until_reached(client, place, &session, showing, how, &mut progress).await;
     progress.end();
     if matches!(followed, Ok(Followed::Left)) {
         let place = place.repeated();
@@ -126,100 +157,73 @@ pub(super) async fn follow(
     followed.with_context(|| format!("session {id}"))
 }
 
-async fn until_planned(
+async fn until_reached(
     client: &Client,
     place: &Where,
     session: &Session,
     showing: Showing,
-    on_approval: OnApproval,
+    how: How,
     progress: &mut Progress,
 ) -> anyhow::Result<Followed> {
     let id = session_id(session)?;
     let mut interrupted = Box::pin(until_interrupted());
     let mut events = client.session_events(id);
+    let mut is_earlier = how.from == FirstEvent::OfCurrentRun;
     progress.note(&format!("session {id}"));
     loop {
         let received = tokio::select! {
             received = events.next() => received?,
             stopped = &mut interrupted => return stopped.map(|()| Followed::Left).map_err(Into::into),
         };
-        let event = match received {
+        let mut event = match received {
             Received::Event(event) => event,
             Received::Lost(reason) => {
                 progress.lost(&reason);
                 continue;
             }
         };
+        let kind = event["type"].as_str().unwrap_or_default().to_owned();
+        let is_of_run = kind == "status" && event["runId"] == *session.run_id;
+        is_earlier &= !is_of_run && kind != "result";
+        if is_earlier {
+            continue;
+        }
         if showing.events {
             output::line(&event.to_string())?;
         }
-        let event = in_snake_case(event);
         progress.event(&event);
-        match event["type"].as_str() {
-            Some("end") => break,
-            Some("awaiting_confirmation") => {
-                let run = event["run_id"].as_str().and_then(RunId::parse);
-                let requests = questions(client, run.context("an event has no run")?).await?;
-                for one in &requests {
-                    progress.warn(&format!("\n{}\n{}", question(one), answers(one, place)));
-                }
-                if on_approval == OnApproval::Ends && !requests.is_empty() && !is_here() {
+        match kind.as_str() {
+            "result" => {
+                let ended = serde_json::from_value(event["session"].take());
+                return Ok(Followed::Reached(Box::new(
+                    ended.context("the last event has no session")?,
+                )));
+            }
+            "status" if is_of_run && how.until == Until::RunHasEnded && is_open(&event) => {
+                return Ok(Followed::Reached(Box::new(client.session(id).await?)));
+            }
+            "waiting" => {
+                let handled = tokio::select! {
+                    handled = waits::handle(client, place, id, how.on_wait, progress) => handled?,
+                    stopped = &mut interrupted => return stopped.map(|()| Followed::Left).map_err(Into::into),
+                };
+                if !handled {
                     return Ok(Followed::Waits);
                 }
+                // What was typed at a question ended that, and not this command.
+                interrupted = Box::pin(until_interrupted());
             }
             _ => {}
         }
     }
-    tokio::select! {
-        planned = planned(client, id) => Ok(Followed::Planned(Box::new(planned?))),
-        stopped = &mut interrupted => stopped.map(|()| Followed::Left).map_err(Into::into),
-    }
 }
 
-/// An event with its fields spelled as in the events of runs, which progress reads.
-fn in_snake_case(event: Value) -> Value {
-    let Value::Object(fields) = event else { return event };
-    let snake = |name: String| {
-        let mut snake = String::new();
-        for c in name.chars() {
-            if c.is_ascii_uppercase() {
-                snake.push('_');
-            }
-            snake.push(c.to_ascii_lowercase());
-        }
-        snake
-    };
-    fields.into_iter().map(|(name, value)| (snake(name), value)).collect()
-}
-
-/// The session after the end of its run. A run that could not end the session itself is followed by a sweep of the
-/// server, which takes some seconds.
-async fn planned(client: &Client, id: PlanningSessionId) -> anyhow::Result<Answer<Session>> {
-    for _ in 0..READS {
-        let session = client.session(id).await?;
-        if !session.is_planning() {
-            return Ok(session);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    client.session(id).await
+/// Does the plan wait for its confirmation after this event?
+fn is_open(event: &Value) -> bool {
+    event["status"] == SessionStatus::AwaitingConfirmation.as_str()
 }
 
 /// The id of a session that the server answered.
 pub(super) fn session_id(session: &Session) -> anyhow::Result<PlanningSessionId> {
     PlanningSessionId::parse(&session.session_id).context("the answer has no session id")
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_the_fields_of_an_event_are_respelled() {
-        let event = json!({"type": "tool_call", "runId": "a", "durationMs": 3, "parameters": {"prNumber": 7}});
-        let read = json!({"type": "tool_call", "run_id": "a", "duration_ms": 3, "parameters": {"prNumber": 7}});
-        assert_eq!(in_snake_case(event), read);
-    }
 }

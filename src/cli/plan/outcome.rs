@@ -7,6 +7,7 @@ use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::output;
 use crate::cli::table::single_line;
+use crate::domain::plan::TaskStatus;
 use crate::domain::planning_session::SessionStatus;
 
 /// Prints a session after it was followed: its plan on standard output, and why it ended on standard error.
@@ -17,7 +18,10 @@ pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -
     if showing.json {
         output::json(session)?;
     } else if !showing.events {
-        output::line(&text::plan(session))?;
+        output::line(&match session.was_executed() && session.has_ended() {
+            true => text::end(session),
+            false => text::plan(session),
+        })?;
     }
     if let Some(reason) = &session.status_reason {
         let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
@@ -26,9 +30,25 @@ pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -
     if !showing.quiet {
         let (place, id) = (place.repeated(), &session.session_id);
         if session.is_open() {
-            output::note(&format!("to change it: gavel plan refine{place} {id} 'WHAT TO CHANGE'"));
+            output::note(&format!(
+                "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"
+            ));
+            let version = session.plan_version;
+            output::note(&format!(
+                "to confirm it: gavel plan execute{place} --plan-version {version} {id}"
+            ));
         } else if session.is_planning() {
             output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
+        } else if session.was_executed() && exit(session) != Exit::Done {
+            for task in session
+                .plan
+                .iter()
+                .filter(|task| task.status == TaskStatus::Failed.as_str())
+            {
+                let task = single_line(&task.id);
+                output::note(&format!("what was done: gavel plan show{place} {id} {task}"));
+            }
+            output::note(&format!("all actions:   gavel plan log{place} {id}"));
         }
     }
     Ok(exit(session))

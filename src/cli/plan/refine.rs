@@ -8,6 +8,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::output;
 use crate::domain::ids::PlanningSessionId;
+use crate::domain::planning_session::PLANNER;
 
 /// Options of `gavel plan refine`.
 #[derive(Debug, clap::Args)]
@@ -47,12 +48,12 @@ impl Talk for Args {
             return Err(Usage("say what to change, or use a terminal for a conversation".to_owned()).into());
         }
         let before = session(gavel, &self.place, self.id).await?;
-        connect_servers(gavel).await?;
+        connect_servers(gavel, PLANNER).await?;
         if is_blank {
             return conversation::hold(gavel, &self.place, before, self.showing).await;
         }
         let planned = match refined(gavel, &self.place, self.id, &words, self.showing).await? {
-            Followed::Planned(planned) => planned,
+            Followed::Reached(planned) => planned,
             Followed::Waits => return Ok(Exit::RunWaits),
             Followed::Left => return Ok(Exit::Interrupted),
         };

@@ -1,7 +1,6 @@
-//! `gavel plan show`: a session with its plan, or one task.
+//! `gavel plan show`: a session with its plan, or one task with its steps.
 
 use anyhow::Context;
-use serde_json::Value;
 
 use super::follow::{missing, session};
 use super::{id, text};
@@ -20,7 +19,7 @@ pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
-    /// One task, such as t2
+    /// One task with its steps, such as t2
     #[arg(value_parser = task, value_name = "TASK")]
     task: Option<TaskId>,
     /// As JSON: the session, or the task
@@ -37,7 +36,10 @@ const EXAMPLES: &str = "\
 Examples:
   gavel plan show 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel plan show 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 t2
-  gavel plan show --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r '.plan[].title'";
+  gavel plan show --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r '.plan[].title'
+  gavel plan show --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 t2 | jq '.reactHistory[].observation'
+
+Of each step: what the model meant to do (reason), the call (act), the result (observed) and what it concluded (reflect).";
 
 /// Parses a task id argument.
 fn task(text: &str) -> Result<TaskId, &'static str> {
@@ -66,7 +68,7 @@ impl Talk for Args {
         }
         let session = session(gavel, &self.place, self.id).await?;
         match self.task {
-            Some(task) => self.print_task(&session, &task.to_string())?,
+            Some(task) => self.print_task(gavel, &session, &task.to_string()).await?,
             None if self.json => output::json(&session)?,
             None => output::line(&text::session(&session))?,
         }
@@ -75,8 +77,8 @@ impl Talk for Args {
 }
 
 impl Args {
-    fn print_task(&self, session: &Answer<Session>, id: &str) -> anyhow::Result<()> {
-        let Some(at) = session.plan.iter().position(|task| task.id == id) else {
+    async fn print_task(&self, gavel: &Gavel, session: &Answer<Session>, id: &str) -> anyhow::Result<()> {
+        if session.plan.iter().all(|task| task.id != id) {
             let known: Vec<_> = session.plan.iter().map(|task| task.id.as_str()).collect();
             let known = match known.is_empty() {
                 true => "it has none".to_owned(),
@@ -84,10 +86,11 @@ impl Args {
             };
             let words = format!("plan {} has no task {id}; {known}", session.plan_version);
             return Err(Usage(output::printable(&words)).into());
-        };
+        }
+        let task = gavel.plan_task(self.id, id).await?;
         match self.json {
-            true => output::json(session.json["plan"].get(at).unwrap_or(&Value::Null)),
-            false => output::line(&text::task(&session.plan[at])),
+            true => output::json(&task),
+            false => output::line(&text::task(&task)),
         }
     }
 }

@@ -4,7 +4,7 @@ use chrono::Utc;
 use chrono_tz::Tz;
 
 use super::deadline::Deadline;
-use super::follow::{Followed, OnApproval, Showing, follow};
+use super::follow::{Followed, How, Showing, follow};
 use super::outcome::tell;
 use super::{STATUSES, connect_servers, conversation};
 use crate::app::Work;
@@ -13,6 +13,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
+use crate::domain::planning_session::PLANNER;
 
 /// Options of `gavel plan start`.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,7 @@ Examples:
   gavel plan start --server http://localhost:8080 --repo https://github.com/acme/dates --deadline 90m \"Fix issue 7\"
 
 gavel reads the repository, and proposes a plan; it changes nothing. On a terminal you then say what to change until \
-the plan fits. Ctrl-C stops watching; the session continues until its deadline. GITHUB_TOKEN (or GITHUB_TOKEN_FILE) \
+the plan fits; the word execute confirms it, and gavel does the work. Ctrl-C stops watching; the session continues until its deadline. GITHUB_TOKEN (or GITHUB_TOKEN_FILE) \
 gives access to the repository.";
 
 impl Talk for Args {
@@ -73,13 +74,13 @@ impl Talk for Args {
             }
             return Ok(Exit::Done);
         }
-        match follow(gavel, &self.place, begun, self.showing, OnApproval::Ends).await? {
+        match follow(gavel, &self.place, begun, self.showing, How::BEGUN).await? {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::RunWaits),
-            Followed::Planned(session) if session.is_open() && self.showing.is_conversation() => {
+            Followed::Reached(session) if session.is_open() && self.showing.is_conversation() => {
                 conversation::hold(gavel, &self.place, *session, self.showing).await
             }
-            Followed::Planned(session) => tell(&session, &self.place, self.showing),
+            Followed::Reached(session) => tell(&session, &self.place, self.showing),
         }
     }
 }
@@ -89,7 +90,7 @@ async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Answer<Session>> {
     if prompt.trim().is_empty() {
         return Err(Usage("the goal is blank; say what must be reached".to_owned()).into());
     }
-    connect_servers(gavel).await?;
+    connect_servers(gavel, PLANNER).await?;
     let new = NewSession {
         prompt,
         repo_url: args.repo.clone(),

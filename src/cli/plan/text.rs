@@ -1,12 +1,13 @@
 //! Sessions, plans and their changes as text for a terminal. Text of users, models and repositories is on one line, or
 //! indented, so that it cannot pass for gavel's own lines.
 
-use crate::cli::client::{Change, Session, Task};
-use crate::cli::output::{count, printable};
-use crate::cli::table::single_line;
+use chrono::DateTime;
 
-/// The column where the values of a task begin.
-const INDENT: usize = 12;
+use super::fields::given;
+use super::steps;
+use crate::cli::client::{Change, Session, Task};
+use crate::cli::output::count;
+use crate::cli::table::single_line;
 
 /// The head, the summary, a line for each task, and what the plan assumes and risks.
 pub(super) fn plan(session: &Session) -> String {
@@ -54,21 +55,45 @@ fn task_line(task: &Task) -> String {
     )
 }
 
-/// One task, completely.
+/// `COMPLETED in 14 min · 3 tasks, 19 steps · https://github.com/acme/dates/pull/7`.
+pub(super) fn end(session: &Session) -> String {
+    let mut head = single_line(&session.status);
+    if let Some(time) = worked_for(session) {
+        head.push_str(&format!(" in {}", length(time)));
+    }
+    let steps: u64 = session.plan.iter().map(|task| task.steps).sum();
+    let tasks = count(session.plan.len() as u64, "task");
+    let mut parts = vec![head, format!("{tasks}, {}", count(steps, "step"))];
+    let pull_requests = session.pull_requests.iter().flatten();
+    parts.extend(pull_requests.map(|pull_request| single_line(&pull_request.url)));
+    parts.join(" · ")
+}
+
+/// Milliseconds from the confirmation to the end.
+fn worked_for(session: &Session) -> Option<u64> {
+    let at = |time: &Option<String>| DateTime::parse_from_rfc3339(time.as_deref()?).ok();
+    let worked = at(&session.completed_at)? - at(&session.started_at)?;
+    u64::try_from(worked.num_milliseconds()).ok()
+}
+
+/// One task, completely, with its steps.
 pub(super) fn task(task: &Task) -> String {
     let mut text = format!("{}  {}\n", single_line(&task.id), single_line(&task.title));
     let tools = task.tools.join(", ");
+    let reason = task.status_reason.as_ref();
+    let reason = reason.map(|reason| format!("{}: {}", reason.code, reason.detail));
     let fields = [
         ("status", Some(&task.status)),
+        ("reason", reason.as_ref()),
         ("goal", Some(&task.goal)),
         ("done when", Some(&task.done_when)),
         ("tools", Some(&tools)),
+        ("replaces", task.replaces.as_ref()),
         ("run", task.run_id.as_ref()),
     ];
-    for (name, value) in fields {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            text.push_str(&field(name, value));
-        }
+    text.push_str(&given(fields));
+    for step in &task.react_history {
+        text.push_str(&steps::step(step));
     }
     text
 }
@@ -91,17 +116,8 @@ pub(super) fn session(session: &Session) -> String {
         ("refinement", refinement.as_ref()),
         ("run", Some(&session.run_id)),
     ];
-    for (name, value) in fields {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            text.push_str(&field(name, value));
-        }
-    }
+    text.push_str(&given(fields));
     text
-}
-
-fn field(name: &str, value: &str) -> String {
-    let value = printable(value).replace('\n', &format!("\n{:INDENT$}  ", ""));
-    format!("  {name:<width$}{}\n", value.trim_end(), width = INDENT)
 }
 
 /// `Plan 2   + t4 Write failing tests   ~ t2 Parse ISO weeks   - t3 Update the README`.

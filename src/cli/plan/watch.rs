@@ -1,6 +1,6 @@
 //! `gavel plan watch`.
 
-use super::follow::{Followed, OnApproval, Showing, follow, session};
+use super::follow::{FirstEvent, Followed, How, OnWait, Showing, Until, follow, session};
 use super::outcome::tell;
 use super::{STATUSES, id};
 use crate::app::Work;
@@ -15,6 +15,9 @@ pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
+    /// Continue to watch while the plan waits for its confirmation, until the session has ended
+    #[arg(long)]
+    to_end: bool,
     #[command(flatten)]
     showing: Showing,
     #[command(flatten)]
@@ -24,10 +27,13 @@ pub(in crate::cli) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   gavel plan watch 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
-  gavel plan watch --server http://localhost:8080 --events 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .type
+  gavel plan watch --to-end --events 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r .type
+  gavel plan watch --server http://localhost:8080 --quiet --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .status
 
-It begins with what the run that plans has done so far, and ends with the plan. Ctrl-C stops watching; the session \
-continues.";
+It begins with what the session has done so far, from its first plan on, and ends with the plan that waits for its \
+confirmation, or with the session. For each step of a task it shows the time left, what the model means to do (reason), the \
+call (act) and what the model concluded (reflect). When a person must answer, it shows how. Ctrl-C stops watching; the \
+session continues.";
 
 impl Talk for Args {
     const WORK: Work = Work::Read;
@@ -38,10 +44,19 @@ impl Talk for Args {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let session = session(gavel, &self.place, self.id).await?;
-        match follow(gavel, &self.place, session, self.showing, OnApproval::Watches).await? {
+        let how = How {
+            from: FirstEvent::OfSession,
+            // A plan that is being made may be what the user waits for; the work on one always ends the session.
+            until: match !self.to_end && !session.has_ended() {
+                true => Until::RunHasEnded,
+                false => Until::SessionHasEnded,
+            },
+            on_wait: OnWait::Watches,
+        };
+        match follow(gavel, &self.place, session, self.showing, how).await? {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::RunWaits),
-            Followed::Planned(session) => tell(&session, &self.place, self.showing),
+            Followed::Reached(session) => tell(&session, &self.place, self.showing),
         }
     }
 }

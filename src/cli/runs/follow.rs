@@ -203,7 +203,7 @@ pub(in crate::cli) async fn questions(client: &Client, run: RunId) -> anyhow::Re
 }
 
 /// Was the request already resolved?
-fn is_late(error: &anyhow::Error) -> bool {
+pub(in crate::cli) fn is_late(error: &anyhow::Error) -> bool {
     Refused::in_error(error).is_some_and(|refused| refused.has_code("already_resolved"))
 }
 

@@ -11,7 +11,7 @@ use crate::domain::ids::ApprovalId;
 use anyhow::Context;
 
 /// The user's reply.
-pub(super) enum Said {
+pub(in crate::cli) enum Said {
     Answer(Resolution),
     /// No answer now.
     Later,
@@ -23,7 +23,7 @@ pub(in crate::cli) fn is_here() -> bool {
 }
 
 /// Asks until there is an answer.
-pub(super) async fn answer(one: &Action) -> anyhow::Result<Said> {
+pub(in crate::cli) async fn answer(one: &Action) -> anyhow::Result<Said> {
     let approval = one.approval_id.as_deref().and_then(ApprovalId::parse);
     let approval = approval.context("the approval request has no id")?;
     output::note(&format!("\n{}", question(one)));

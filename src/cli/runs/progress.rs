@@ -16,20 +16,37 @@ const SHORT: usize = 100;
 /// Most characters of new text on the live line: with its prefix, it must fit 80 columns.
 const NEWEST: usize = 50;
 
+/// Turns events into what a user reads.
+pub(in crate::cli) trait Story {
+    /// The lines of an event. `is_live`: a live line below them shows what is under way.
+    fn event(&mut self, event: &Value, is_live: bool) -> Vec<String>;
+
+    /// The current activity, as one line.
+    fn now(&self) -> String;
+
+    /// Clears the text of a turn that is complete or void.
+    fn forget_turn(&mut self);
+}
+
 /// Shows progress as it happens.
 pub(in crate::cli) struct Progress {
     progress: bool,
     bar: Option<ProgressBar>,
-    story: Story,
+    story: Box<dyn Story>,
 }
 
 impl Progress {
-    /// With `progress` false, shows no progress.
+    /// Of a run. With `progress` false, shows no progress.
     pub(in crate::cli) fn new(progress: bool) -> Self {
+        Self::of(progress, Box::new(RunStory::default()))
+    }
+
+    /// Of this story.
+    pub(in crate::cli) fn of(progress: bool, story: Box<dyn Story>) -> Self {
         let mut progress = Self {
             progress,
             bar: None,
-            story: Story::default(),
+            story,
         };
         progress.resume_output();
         progress
@@ -51,7 +68,7 @@ impl Progress {
 
     /// Shows an event.
     pub(in crate::cli) fn event(&mut self, event: &Value) {
-        for line in self.story.event(event) {
+        for line in self.story.event(event, self.bar.is_some()) {
             self.note(&line);
         }
         if let Some(bar) = &self.bar {
@@ -92,7 +109,7 @@ impl Progress {
 
 /// The state of the story that later lines depend on.
 #[derive(Default)]
-struct Story {
+struct RunStory {
     /// The depth of each run: 0, and one more for each level of calls.
     depths: HashMap<String, usize>,
     /// Agent calls in progress: the caller's run, and the call's sequence number.
@@ -109,9 +126,9 @@ struct Story {
     held: Option<(String, Vec<String>)>,
 }
 
-impl Story {
+impl Story for RunStory {
     // Longer than a screen: a table, with one branch for each type of event.
-    fn event(&mut self, event: &Value) -> Vec<String> {
+    fn event(&mut self, event: &Value, _is_live: bool) -> Vec<String> {
         let text = |field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, run) = (text("type"), text("run_id"));
         match kind {
@@ -194,31 +211,33 @@ impl Story {
         lines
     }
 
-    /// Clears the text of a turn that is complete or void.
     fn forget_turn(&mut self) {
         self.words.clear();
         self.thoughts.clear();
     }
 
-    /// The current activity, as one line.
     fn now(&self) -> String {
         let (mark, shown) = match self.words.trim().is_empty() && !self.thoughts.trim().is_empty() {
             true => ("… ", &self.thoughts),
             false => ("", &self.words),
         };
-        let words: Vec<_> = shown.split_whitespace().collect();
-        let words = words.join(" ");
-        // The newest text: the terminal has room only for the end of a long answer.
-        let skipped = words.chars().count().saturating_sub(NEWEST);
-        let newest: String = words.chars().skip(skipped).collect();
+        let newest = newest(shown);
         let doing = if newest.is_empty() {
             self.doing.clone()
         } else {
-            format!("{mark}{}", printable(&newest))
+            format!("{mark}{newest}")
         };
         // Turns of called agents count here too, so they are not steps of this run.
         format!("model call {}: {doing}", self.turns + 1)
     }
+}
+
+/// The newest text on one line: the terminal has room only for the end of a long answer.
+pub(in crate::cli) fn newest(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let words = words.join(" ");
+    let skipped = words.chars().count().saturating_sub(NEWEST);
+    printable(&words.chars().skip(skipped).collect::<String>())
 }
 
 fn result(event: &Value, of_agent: bool) -> String {
@@ -251,7 +270,7 @@ fn short(value: &Value) -> String {
 }
 
 /// 12 ms, 1.2 s.
-pub(super) fn time(ms: u64) -> String {
+pub(in crate::cli) fn time(ms: u64) -> String {
     if ms < 1000 {
         format!("{ms} ms")
     } else {
@@ -267,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_called_agent_is_shown_indented_under_its_caller() {
-        let mut story = Story::default();
+        let mut story = RunStory::default();
         let lines: Vec<String> = [
             json!({"type": "turn", "run_id": "a", "text": "Let me see.", "thoughts": ["hm\nhm"], "calls": [{}]}),
             json!({"type": "agent_call", "run_id": "a", "agent": "helper", "parameters": {"query": "x"}, "child_run_id": "b"}),
@@ -279,7 +298,7 @@ mod tests {
             json!({"type": "notice", "run_id": "a", "reason": "step_limit", "text": "The step limit is exceeded."}),
         ]
         .iter()
-        .flat_map(|event| story.event(event))
+        .flat_map(|event| story.event(event, false))
         .collect();
         assert_eq!(
             lines.join("\n"),
@@ -293,40 +312,40 @@ mod tests {
         let turn = json!({"type": "turn", "run_id": "a", "text": "Done.", "thoughts": [], "calls": []});
         let end = json!({"type": "end", "run_id": "a", "run": {"summary": "Done."}});
         let notice = json!({"type": "notice", "run_id": "a", "reason": null, "text": "Hand it in."});
-        let mut story = Story::default();
-        assert_eq!(story.event(&turn), [""; 0]);
-        assert_eq!(story.event(&end), [""; 0]);
-        let mut story = Story::default();
-        story.event(&turn);
-        assert_eq!(story.event(&notice), ["  Done.", "! Hand it in."]);
+        let mut story = RunStory::default();
+        assert_eq!(story.event(&turn, false), [""; 0]);
+        assert_eq!(story.event(&end, false), [""; 0]);
+        let mut story = RunStory::default();
+        story.event(&turn, false);
+        assert_eq!(story.event(&notice, false), ["  Done.", "! Hand it in."]);
     }
 
     #[test]
     fn the_line_that_lives_shows_the_newest_words_on_one_line() {
-        let mut story = Story::default();
-        story.event(&json!({"type": "input", "run_id": "a", "text": "x"}));
+        let mut story = RunStory::default();
+        story.event(&json!({"type": "input", "run_id": "a", "text": "x"}), false);
         assert_eq!(story.now(), "model call 1: waiting for the model");
         // Thoughts only until the answer begins; the turn event shows them as a line, once.
         let thought = json!({"type": "thought", "run_id": "a", "text": "The user\nasks"});
-        assert_eq!(story.event(&thought), [""; 0]);
+        assert_eq!(story.event(&thought, false), [""; 0]);
         assert_eq!(story.now(), "model call 1: … The user asks");
         let text = format!("{} the\nend", "x".repeat(200));
-        story.event(&json!({"type": "delta", "run_id": "a", "text": text}));
+        story.event(&json!({"type": "delta", "run_id": "a", "text": text}), false);
         assert_eq!(story.now(), format!("model call 1: {} the end", "x".repeat(42)));
-        story.event(&json!({"type": "reset", "run_id": "a"}));
+        story.event(&json!({"type": "reset", "run_id": "a"}), false);
         assert_eq!(story.now(), "model call 1: waiting for the model");
     }
 
     #[test]
     fn of_a_step_its_agent_and_its_output_are_shown() {
-        let mut story = Story::default();
+        let mut story = RunStory::default();
         let step = |round: u32| json!({"type": "step", "run_id": "a", "step": 0, "round": round, "agent": "helper"});
         let call = json!({"type": "agent_call", "run_id": "a", "sequence": 1, "agent": "helper", "parameters": {}, "child_run_id": "b"});
         let data = json!({"output": "Found.", "exits_loop": false, "steps": 2, "tokens": 9});
         let done = json!({"type": "tool_result", "run_id": "a", "sequence": 1, "tool": "helper", "data": data, "error": null, "duration_ms": 3});
         let lines: Vec<_> = [step(1), call, done.clone(), step(2)]
             .iter()
-            .flat_map(|event| story.event(event))
+            .flat_map(|event| story.event(event, false))
             .collect();
         assert_eq!(
             lines,
@@ -338,6 +357,6 @@ mod tests {
             ]
         );
         // For a tool, all data is shown.
-        assert!(story.event(&done)[0].contains("exits_loop"));
+        assert!(story.event(&done, false)[0].contains("exits_loop"));
     }
 }

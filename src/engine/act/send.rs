@@ -94,6 +94,7 @@ pub(super) async fn attempt(
         first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
         account: state.filter(|_| run.can_wait()).and_then(Call::account),
         session: run.context.strategy.session(),
+        deadline_us: run.context.limits.until.map(|until| until.at_us),
         traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
         timeout: time,
         cancel: &run.context.cancel,

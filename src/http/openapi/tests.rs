@@ -182,7 +182,7 @@ fn every_code_is_listed_and_documented_where_it_can_come() {
 fn each_line_of_a_stream_is_a_schema_of_its_own_that_its_type_names() {
     let document = text();
     let schemas = document["components"]["schemas"].as_object().unwrap();
-    for union in ["StreamLine", "RunLine", "AgentRunLine", "ThreadLine"] {
+    for union in ["StreamLine", "RunLine", "AgentRunLine", "ThreadLine", "PlanningLine"] {
         let union = &schemas[union];
         assert_eq!(union["discriminator"]["propertyName"], "type");
         let mapping = union["discriminator"]["mapping"].as_object().unwrap();

@@ -130,6 +130,8 @@ async fn executed(
         session: id(request)?,
         plan_version: given.plan_version,
         ask_for: given.ask_for,
+        // As for every run: who waits is served by this process, such as a command by its own service.
+        background: !matches!(patience, Patience::Some(_)),
         meta: meta(exchange, request, &caller, &asking, &body)?,
     };
     let planning = &state.edge.planning;

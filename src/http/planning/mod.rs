@@ -3,6 +3,7 @@
 
 pub(super) mod change;
 mod error;
+pub(super) mod events;
 pub(super) mod execute;
 pub(super) mod read;
 pub(super) mod work;

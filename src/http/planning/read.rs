@@ -1,21 +1,18 @@
-//! Reads planning sessions, the versions of their plans, and their events.
+//! Reads planning sessions, and the versions of their plans.
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::{SessionPath, id};
-use crate::domain::ids::{RunId, UserId};
 use crate::http::agents::response;
 use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
-use crate::http::openapi::params::{self, ActingUser, AfterEvent, CamelPaging, LATEST_FIRST, LastEvent, VersionPath};
+use crate::http::openapi::params::{self, ActingUser, CamelPaging, LATEST_FIRST, VersionPath};
 use crate::http::openapi::schemas::page;
 use crate::http::routes::Route;
-use crate::http::runs::events::{AgentRunLine, respond};
 use crate::http::spelling::Spelling;
 use crate::http::{State, acting, page, query};
-use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::Page;
 use crate::surfaces::planning::{Session, Version};
 
@@ -121,30 +118,6 @@ pub(in crate::http) async fn version(state: Data<State>, request: HttpRequest) -
     exchange.finish(one_version(&state, &request).await)
 }
 
-/// Watches the events of a planning session.
-///
-/// The events of its current run (`runId`), as `GET /api/runs/{id}/events` sends them, with names in camelCase. A
-/// refinement is another run, whose events are numbered from 1 again: watch it without `Last-Event-ID`.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}/events",
-    operation_id = "watchPlanningSession",
-    tag = "planning sessions",
-    params(SessionPath, ActingUser, LastEvent, AfterEvent),
-    responses(
-        (
-            status = 200,
-            description = "One event per line. With `Accept: text/event-stream` each is an SSE message.",
-            content((AgentRunLine = "application/x-ndjson"), (AgentRunLine = "text/event-stream"))
-        ),
-        (status = 204, description = "You have received the last event already."),
-    ),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
-)]
-pub(in crate::http) async fn events(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    respond(&state, &request, Route::PlanningEvents, run).await
-}
-
 async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let query = query::list(Spelling::Camel, request.query_string())?;
@@ -202,12 +175,6 @@ async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpRespons
         .await?;
     let version = found.into_iter().find(|version| Some(version.version) == number);
     Ok(response(StatusCode::OK, &version.ok_or(Error::NotFound)?))
-}
-
-/// The run that plans, or planned last.
-async fn run(state: &State, request: &HttpRequest, caller: &Caller, user: Option<&UserId>) -> Result<RunId, Error> {
-    let session = state.edge.planning.session(caller, user, id(request)?).await?;
-    Ok(session.run_id)
 }
 
 /// `view=raw`, or nothing.

@@ -33,7 +33,7 @@ line! {
 }
 
 line! {
-    /// A line of the events of a run of a thread or a planning session, in camelCase.
+    /// A line of the events of a run of a thread, in camelCase.
     AgentRunLine = Union::default().and_camel::<Line<'_>>("ThreadRun").and::<AgentFailed>("Agent").and::<Silent>("")
 }
 

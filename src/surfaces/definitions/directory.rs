@@ -281,6 +281,14 @@ impl Directory {
 }
 
 impl Directory {
+    /// Which of these tools servers offer now. Waits for servers that are connecting.
+    pub async fn offered(&self, names: Vec<String>) -> Vec<String> {
+        self.tools.ready(&names, Instant::now() + SERVER_WAIT).await;
+        let catalog = self.tools.catalog();
+        let is_offered = |name: &String| catalog.tools.iter().any(|tool| tool.is_called(name));
+        names.into_iter().filter(is_offered).collect()
+    }
+
     /// The tools that an agent is granted, as their servers offer them now. Waits for servers that are connecting.
     ///
     /// # Errors

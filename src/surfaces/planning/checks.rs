@@ -118,13 +118,20 @@ impl Planning {
         repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))
     }
 
-    /// The tools that a task may name: those of the agent that works on tasks.
+    /// The tools that a task may name: those of the agent that works on tasks that servers offer now. Its definition names
+    /// the tools of servers that an operator may leave out, too.
     pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, PlanningError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let worker = project.agents.get(TASK_WORKER);
         let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
         let is_agent = |name: &str| project.agents.contains_key(name);
-        Ok(worker.definition.server_tools(is_agent))
+        let tools = self.directory.offered(worker.definition.server_tools(is_agent)).await;
+        match tools.is_empty() {
+            true => Err(PlanningError::Unavailable(format!(
+                "no server offers a tool of the agent {TASK_WORKER}; `gavel doctor` shows the reason"
+            ))),
+            false => Ok(tools),
+        }
     }
 }
 

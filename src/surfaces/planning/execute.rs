@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::values_error;
+use super::checks::{project, values_error};
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError, SessionResult};
 use crate::domain::definition::Definition;
 use crate::domain::ids::UserId;
+use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
@@ -30,7 +31,7 @@ pub(super) struct Confirmation {
 }
 
 impl Planning {
-    /// Confirms the current version of a plan and begins the work on it, in the background. A session that was executed
+    /// Confirms the current version of a plan and begins the work on it. A session that was executed
     /// before is left as it is.
     ///
     /// # Errors
@@ -103,13 +104,14 @@ impl Planning {
         execute: ExecutePlan,
         confirmation: Confirmation,
     ) -> Result<BegunPlanning, PlanningError> {
-        let (project, _) = self.ready(caller, TASK_WORKER).await?;
+        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let tools = self.worker_tools(caller).await?;
+        has_tools(&stored.plan, &tools)?;
         let (snapshot, worker) = project
             .snapshot(TASK_WORKER)
             .zip(project.agents.get(TASK_WORKER))
             .ok_or(StoreFailure::NotFound)?;
         let task = stored.prompt.to_string();
-        let tools = self.worker_tools(caller).await?;
         let work = PlanWork {
             session: stored.id,
             goal: task.clone(),
@@ -138,10 +140,27 @@ impl Planning {
             snapshot,
             settings,
             task,
-            background: true,
+            background: execute.background,
             meta: execute.meta,
         };
         self.begin(caller, stored.user, &project, run).await
+    }
+}
+
+/// Are the tools of the plan there?
+fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), PlanningError> {
+    let named: BTreeSet<_> = plan.tasks.iter().flat_map(|task| &task.tools).collect();
+    let missing: Vec<_> = named
+        .into_iter()
+        .filter(|name| !tools.contains(name))
+        .map(String::as_str)
+        .collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(PlanningError::Unavailable(format!(
+            "tools of the plan are unavailable: {}; `gavel doctor` shows the reason",
+            missing.join(", ")
+        ))),
     }
 }
 

@@ -22,6 +22,7 @@ mod checks;
 mod detail;
 mod dry_run;
 mod error;
+mod events;
 mod execute;
 mod links;
 mod log;
@@ -38,6 +39,7 @@ use chrono_tz::Tz;
 
 pub use self::dry_run::{DryRun, DryRunAnswer, DryRunServer, DryRunTask, DryRunTool, ServerState};
 pub use self::error::PlanningError;
+pub use self::events::{EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitingCall, Watched};
 pub use self::log::{LoggedAction, PullRequest};
 pub use self::session::{Reason, Refinement, Session, SessionResult, Tokens, WaitingFor, WaitingKind};
 pub use self::task::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
@@ -164,6 +166,8 @@ pub struct ExecutePlan {
     pub plan_version: Option<u32>,
     /// Tools whose every call asks a person, whatever the plan allows.
     pub ask_for: Vec<String>,
+    /// True if the caller does not wait for the work. Otherwise this process does it, even without background workers.
+    pub background: bool,
     /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }

@@ -40,7 +40,7 @@ pub struct Version {
 #[derive(ToSchema)]
 #[schema(as = PlanChange)]
 #[expect(dead_code, reason = "describes `Change`, whose variants have the same fields")]
-struct TaskChange {
+pub(super) struct TaskChange {
     /// What happened to the task.
     op: Operation,
     /// The task's id.
@@ -54,7 +54,7 @@ struct TaskChange {
 #[derive(ToSchema)]
 #[schema(as = PlanOperation, rename_all = "snake_case")]
 #[expect(dead_code, reason = "describes `Change`")]
-enum Operation {
+pub(super) enum Operation {
     Add,
     Modify,
     Remove,

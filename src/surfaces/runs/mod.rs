@@ -26,6 +26,7 @@ pub use begin::Begin;
 pub use error::RunError;
 pub use resume::Resume;
 pub use start::Begun;
+pub(in crate::surfaces) use watch::{LogItem, Logged};
 pub use watch::{PlacedEvent, Watch};
 
 use crate::domain::budget::{Budget, Limits};

@@ -9,6 +9,7 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy::Policy;
+use crate::engine::agent::Settings;
 use crate::engine::calls::{CallState, Calls};
 use crate::engine::log;
 use crate::ports::runs::StoredRun;
@@ -71,6 +72,12 @@ impl Runs {
             }
         }
         Ok((state.origin.thread().copied(), calls.into_states()))
+    }
+
+    /// The settings of a run.
+    pub(in crate::surfaces) async fn settings_of(&self, run: RunId) -> Result<Settings, StoreFailure> {
+        let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
+        Ok(Settings::read(&stored.settings))
     }
 
     /// Reads a journal page by page. `take` receives each entry, with the time at which it was written, in microseconds

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{AcquireError, SemaphorePermit};
+
 use super::watch::{self, Watch};
 use super::{Begun, RunError, Runs};
 use crate::domain::agent_run::{AgentRun, RunStatus};
@@ -84,6 +86,23 @@ impl Runs {
                 () = self.cut.cancelled() => {}
             }
         }
+    }
+
+    /// Waits a moment before a reader looks again whether something follows this run: no process announces that. The
+    /// time grows with each call, as for readers of a run; it begins with zero. False: the service stops.
+    pub(in crate::surfaces) async fn before_next_look(&self, run: RunId, patience: &mut Duration) -> bool {
+        *patience = (*patience).max(watch::LOOK);
+        let begins = self.agents.running.begins(run);
+        let mut live = None;
+        tokio::select! {
+            () = watch::pause(&mut live, begins, patience) => true,
+            () = self.cut.cancelled() => false,
+        }
+    }
+
+    /// The right to read the store for a waiting caller, shared with the readers of runs.
+    pub(in crate::surfaces) async fn look(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        self.looks.acquire().await
     }
 
     /// The error for an existing run that `error` prevented from being read. It reports possible unrecorded effects

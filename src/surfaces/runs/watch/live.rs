@@ -6,7 +6,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use super::{PlacedEvent, Watch};
+use super::{LogItem, Logged, Watch};
 use crate::domain::event::Event;
 use crate::engine::agent::Begins;
 use crate::engine::live::{LiveEvent, Said};
@@ -27,7 +27,7 @@ impl Watch {
     }
 
     /// Waits for more entries, or for the model's text.
-    pub(super) async fn wait(&mut self) -> Option<PlacedEvent> {
+    pub(super) async fn wait(&mut self) -> Option<LogItem> {
         // The next worker asks the model again.
         if self.void {
             let run = self.under_way.keys().next().copied();
@@ -36,7 +36,7 @@ impl Watch {
                 return None;
             };
             self.under_way.remove(&run);
-            return Some(self.placed(run, Event::Reset));
+            return Some(self.placed(run, Logged::Live(Event::Reset)));
         }
         let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
@@ -58,7 +58,7 @@ impl Watch {
                 Event::Delta { text } => reported.add(text),
                 _ => {}
             }
-            return Some(self.placed(self.run, what));
+            return Some(self.placed(self.run, Logged::Live(what)));
         }
         let received = tokio::select! {
             received = timeout(MOST_REPORTED, live.recv()) => received,
@@ -90,7 +90,7 @@ impl Watch {
                 return None;
             }
         };
-        Some(self.placed(run_id, what))
+        Some(self.placed(run_id, Logged::Live(what)))
     }
 }
 

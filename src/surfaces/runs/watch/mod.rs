@@ -1,7 +1,9 @@
 //! Watches a run: its events, read from the event log, from the beginning or from a reader's position, on any process.
 //! The text of a turn as it arrives is available only on the process that executes the run.
 
+mod item;
 mod live;
+mod read;
 mod sent_turn;
 
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +15,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+pub(in crate::surfaces) use item::{LogItem, Logged};
 pub(super) use live::{LOOK, pause};
+pub(super) use read::entries;
+use read::{parsed, projection};
 use sent_turn::SentTurn;
 
 use super::RunError;
@@ -24,9 +29,7 @@ use crate::domain::ids::{RunId, TenantId};
 use crate::domain::journal::Entry;
 use crate::engine::agent::Agents;
 use crate::engine::live::{LiveEvent, Said};
-use crate::engine::log;
 use crate::engine::projection::Projection;
-use crate::ports::runs::StoredEntry;
 use crate::surfaces::StoreFailure;
 
 /// Entries per read, and their bytes without the last one. A reader that does not read holds no more of the log than
@@ -47,6 +50,7 @@ struct Read {
     run: RunId,
     /// Its number in its run.
     number: u64,
+    at_us: i64,
     entry: Entry,
 }
 
@@ -137,6 +141,27 @@ impl Watch {
     /// The store remains unavailable, or contains unreadable data; [`RunError::Unrecorded`] for a run that repeatedly
     /// cannot be recorded.
     pub async fn next(&mut self) -> Result<Option<PlacedEvent>, RunError> {
+        while let Some(LogItem { position, run, what }) = self.next_item().await? {
+            let event = match what {
+                Logged::Entry(entry, _) => self.projections.entry(run).or_default().event(&entry),
+                Logged::Live(event) => Some(event),
+                Logged::End(run) => Some(Event::End { run }),
+            };
+            if let Some(what) = event {
+                return Ok(Some(Numbered {
+                    number: position,
+                    event: RunEvent { run_id: run, what },
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Like [`Watch::next`], for a reader that makes its own events.
+    ///
+    /// # Errors
+    /// Those of [`Watch::next`].
+    pub(in crate::surfaces) async fn next_item(&mut self) -> Result<Option<LogItem>, RunError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
                 self.join();
@@ -159,7 +184,7 @@ impl Watch {
     }
 
     /// Handles one entry, or waits once for more.
-    async fn step(&mut self) -> Result<Option<PlacedEvent>, RunError> {
+    async fn step(&mut self) -> Result<Option<LogItem>, RunError> {
         if !self.caught_up && self.read.is_empty() {
             let looks = Arc::clone(&self.looks);
             let _look = looks.acquire().await;
@@ -185,8 +210,13 @@ impl Watch {
         Ok(None)
     }
 
-    /// The event of the next entry, if it has one.
-    fn handle(&mut self) -> Option<PlacedEvent> {
+    /// Whether the run has ended, or was deleted, and all was read. Otherwise the service stops.
+    pub(in crate::surfaces) const fn is_at_end(&self) -> bool {
+        self.ended
+    }
+
+    /// The next entry, or that the text before it is void.
+    fn handle(&mut self) -> Option<LogItem> {
         let next = self.read.front()?;
         let run = next.run;
         // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
@@ -195,7 +225,7 @@ impl Watch {
             && let Some(words) = self.under_way.remove(&run)
             && !words.begin(turn)
         {
-            return Some(self.placed(run, Event::Reset));
+            return Some(self.placed(run, Logged::Live(Event::Reset)));
         }
         let next = self.read.pop_front()?;
         self.patience = LOOK;
@@ -203,15 +233,15 @@ impl Watch {
             self.under_way.remove(&run);
         }
         self.after = next.position;
-        let event = self.projections.entry(run).or_default().event(&next.entry);
-        event.map(|what| self.placed(run, what))
+        Some(self.placed(run, Logged::Entry(Box::new(next.entry), next.at_us)))
     }
 
-    /// An event at the reader's position.
-    const fn placed(&self, run_id: RunId, what: Event) -> PlacedEvent {
-        Numbered {
-            number: self.after,
-            event: RunEvent { run_id, what },
+    /// An item at the reader's position.
+    const fn placed(&self, run: RunId, what: Logged) -> LogItem {
+        LogItem {
+            position: self.after,
+            run,
+            what,
         }
     }
 
@@ -226,6 +256,7 @@ impl Watch {
                 position: logged.position,
                 run: logged.run,
                 number: logged.entry.number,
+                at_us: logged.entry.at_us,
                 entry: parsed(logged.run, &logged.entry)?,
             })
         });
@@ -243,7 +274,7 @@ impl Watch {
     }
 
     /// Nothing can be read now: has the run ended, or will more come?
-    async fn look_up(&mut self) -> Result<Option<PlacedEvent>, RunError> {
+    async fn look_up(&mut self) -> Result<Option<LogItem>, RunError> {
         let looks = Arc::clone(&self.looks);
         let _look = looks.acquire().await;
         let row = self.agents.runs.get(&self.tenant, None, self.run).await?;
@@ -256,7 +287,7 @@ impl Watch {
             Some(row) if row.status.has_ended() => {
                 self.ended = true;
                 self.after = self.after.saturating_add(1);
-                return Ok(Some(self.placed(self.run, Event::End { run: Box::new(row) })));
+                return Ok(Some(self.placed(self.run, Logged::End(Box::new(row)))));
             }
             // It was deleted.
             None => self.ended = true,
@@ -270,32 +301,4 @@ impl Watch {
         }
         Ok(None)
     }
-}
-
-/// What the entries of a run from this number on refer to.
-async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projection, StoreFailure> {
-    let (mut projection, mut after) = (Projection::default(), 0);
-    while after + 1 < number {
-        let page = entries(agents, run, after).await?;
-        let Some((last, _)) = page.last() else { break };
-        after = *last;
-        for (_, entry) in page.iter().take_while(|(at, _)| *at < number) {
-            projection.learn(entry);
-        }
-    }
-    Ok(projection)
-}
-
-/// The next page of a journal.
-pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
-    let stored = agents.runs.journal(run, after, PAGE).await?;
-    let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
-    read.collect()
-}
-
-fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, StoreFailure> {
-    log::read(stored).map_err(|error| {
-        tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-        StoreFailure::Unavailable
-    })
 }

@@ -1,0 +1,39 @@
+//! Why a request to the engine failed.
+
+use bollard::errors::Error;
+
+/// What the engine answered instead of a result.
+#[derive(Debug)]
+pub(crate) enum EngineFault {
+    /// No answer, or half of one: it is unknown what the request did.
+    Unavailable,
+    /// What the request names does not exist.
+    Missing,
+    /// The state of the container, or a name that is taken, does not permit it.
+    Conflict,
+    /// The engine refused the request, or failed at it.
+    Failed,
+}
+
+impl From<Error> for EngineFault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DockerResponseServerError { status_code: 404, .. } => Self::Missing,
+            Error::DockerResponseServerError { status_code: 409, .. } => Self::Conflict,
+            // Podman's words for a container that has stopped, and for a name that is taken.
+            Error::DockerResponseServerError {
+                status_code: 500,
+                message,
+            } if message.contains("state improper") || message.contains("already in use") => Self::Conflict,
+            Error::DockerResponseServerError { status_code, message } => {
+                // What the engine says may name paths of the host: it is for the log.
+                tracing::warn!(status_code, message, "the container engine refused a request");
+                Self::Failed
+            }
+            other => {
+                tracing::debug!(error = %other, "the container engine did not answer");
+                Self::Unavailable
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The errors of this server beyond the common ones. An in-band error means that nothing was done. If that is
+//! uncertain, the answer is a protocol error ([`Fault::Unsettled`]).
+
+use gavel_mcp_base::{Code as Common, ToolError};
+
+/// The closed set of this server's own error codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// The container engine does not answer, or reports its own failure.
+    EngineUnavailable,
+    /// The operator does not permit the image.
+    ImageNotAllowed,
+    /// The engine does not have the image.
+    ImageMissing,
+    /// Containers of the image do not run, or lack a program that scripts need.
+    ImageUnusable,
+    /// An option that no caller may set.
+    OptionRefused,
+    /// The session, or all together, have as many containers as are allowed.
+    TooManyContainers,
+    /// There is no such container or file, or it belongs to another session.
+    NotFound,
+    /// The container has stopped.
+    NotRunning,
+    /// A path that is not read.
+    PathRefused,
+    /// More than this tool returns.
+    TooLarge,
+    /// A file that is not text.
+    NotText,
+    /// The container's disk is full.
+    DiskFull,
+    /// The caller's time has ended.
+    DeadlinePassed,
+}
+
+impl From<Code> for &'static str {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::EngineUnavailable => "engine_unavailable",
+            Code::ImageNotAllowed => "image_not_allowed",
+            Code::ImageMissing => "image_missing",
+            Code::ImageUnusable => "image_unusable",
+            Code::OptionRefused => "option_refused",
+            Code::TooManyContainers => "too_many_containers",
+            Code::NotFound => "not_found",
+            Code::NotRunning => "not_running",
+            Code::PathRefused => "path_refused",
+            Code::TooLarge => "too_large",
+            Code::NotText => "not_text",
+            Code::DiskFull => "disk_full",
+            Code::DeadlinePassed => "deadline_passed",
+        }
+    }
+}
+
+/// Why a call has no successful answer.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Nothing was done.
+    Refused(ToolError),
+    /// Unknown whether it was done; the text gives the reason.
+    Unsettled(String),
+}
+
+impl From<ToolError> for Fault {
+    fn from(error: ToolError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+pub(crate) fn unsettled(why: &str) -> Fault {
+    Fault::Unsettled(format!(
+        "it is unknown whether this call took effect: {why}; sent again with the same idempotency key, it takes effect \
+         only once"
+    ))
+}
+
+pub(crate) fn engine_unavailable() -> ToolError {
+    ToolError::new(
+        Code::EngineUnavailable,
+        "The container engine does not answer, or reports a failure of its own. Try again later.",
+    )
+}
+
+/// The same for what never was there, what is gone, and what belongs to another session.
+pub(crate) fn container_not_found() -> ToolError {
+    ToolError::new(
+        Code::NotFound,
+        "There is no such container. listContainers lists those of this session; createContainer creates one.",
+    )
+}
+
+pub(crate) fn not_running() -> ToolError {
+    ToolError::new(
+        Code::NotRunning,
+        "The container has stopped. Destroy it with destroyContainer and create another one.",
+    )
+}
+
+pub(crate) fn disk_full() -> ToolError {
+    ToolError::new(
+        Code::DiskFull,
+        "The script was not started: the container's disk is full, or its user cannot write to it. Free space in it, \
+         or create another container.",
+    )
+}
+
+pub(crate) fn internal() -> ToolError {
+    ToolError::new(Common::Internal, "The Docker server failed. Its log has the details.")
+}

@@ -1,0 +1,65 @@
+//! Containers over MCP: create one, run scripts in it, read its files.
+//!
+//! The server speaks over stdio and acts on one container engine with Docker's API, through its unix socket. It keeps
+//! no database: containers carry labels, and a script's state is in its container.
+//!
+//! One call, from the outside in:
+//! 1. [`server`] decodes it from the protocol and gives it a task; [`call`] has its session, its key and its time.
+//! 2. [`tools`] turns the arguments into a valid request. What only the operator may set is in [`settings`].
+//! 3. [`script`] runs a script at most once per key; [`sources`] makes a text of a directory's source files.
+//! 4. [`engine`] talks to the engine.
+//! 5. [`redact`] takes credentials out of what goes to the model.
+//!
+//! Beside the calls, [`reaper`] removes containers whose time has passed.
+//!
+//! By design, no caller chooses anything that weakens a container: a request that names such an option never reaches
+//! the engine. A script runs at most once, whatever happens to this process, to the engine's service or to the answer.
+
+mod args;
+mod call;
+mod docker;
+mod engine;
+mod error;
+mod git;
+mod reaper;
+mod redact;
+mod script;
+mod server;
+mod settings;
+mod sources;
+mod tools;
+
+pub use args::Args;
+pub use engine::probe::EngineInfo;
+pub use git::{CREDENTIALS, GitAccount, GitFault, configure_git};
+pub use settings::Settings;
+
+use anyhow::bail;
+use gavel_mcp_base::server::Server;
+use gavel_mcp_base::stdio;
+
+use crate::engine::{Engine, EngineFault};
+use crate::server::DockerTools;
+
+/// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let settings = Settings::try_from(args)?;
+    stdio::until_signalled(|stop| async move {
+        let tools = DockerTools::new(settings);
+        let work = tools.work();
+        let served = stdio::serve(Server::new(tools), stop).await;
+        work.end().await;
+        served
+    })
+    .await
+}
+
+/// What the engine at `DOCKER_HOST` says of itself, for a check of the operator's setup. Fails if it does not answer.
+pub async fn probe(host: &str) -> anyhow::Result<EngineInfo> {
+    let engine = Engine::new(settings::socket(Some(host))?);
+    match engine.info().await {
+        Ok(info) => Ok(info),
+        Err(EngineFault::Unavailable) => bail!("the container engine at {host} does not answer"),
+        Err(_) => bail!("the container engine at {host} reports a failure"),
+    }
+}

@@ -1,0 +1,207 @@
+//! `createContainer`
+
+use gavel_mcp_base::{Answer, Arguments, Moment, ToolError, key_reused};
+use rmcp::model::{JsonObject, Tool};
+use serde_json::{Value, json};
+
+use super::options::Options;
+use super::schema::{self, Kind};
+use crate::call::Call;
+use crate::docker::Docker;
+use crate::engine::EngineFault;
+use crate::engine::containers::Listed;
+use crate::engine::create::Plan;
+use crate::engine::labels::Labels;
+use crate::error::{Code, Fault, unsettled};
+
+pub(super) const NAME: &str = "createContainer";
+
+/// How long a container is kept after the caller's deadline, and without one, in microseconds.
+const AFTER_DEADLINE: i64 = 10 * 60 * 1_000_000;
+const WITHOUT_DEADLINE: i64 = 24 * 60 * 60 * 1_000_000;
+
+const ABOUT: &str = "\
+Create a container and start it. It is empty but for its image, has no network unless the operator gave it one, and \
+cannot reach the host. Only images that the operator permits can be used.";
+
+pub(super) fn tool() -> Tool {
+    let env = json!({
+        "type": "object",
+        "description": "Environment variables of its processes. No secrets: they can be read from outside.",
+        "additionalProperties": { "type": "string" }
+    });
+    let options = json!({
+        "type": "object",
+        "properties": {
+            "image": schema::text("The image, such as docker.io/library/python:3.13."),
+            "name": schema::text("A name for people."),
+            "group": schema::text("A group to clean up together. In a session it is always the session's id."),
+            "workdir": schema::text("The directory that scripts run in. /work when left out."),
+            "env": env,
+            "memoryMb": schema::whole_number("The most memory, in MiB."),
+            "cpus": schema::whole_number("The number of processors."),
+            "pids": schema::whole_number("The most processes.")
+        },
+        "required": ["image"],
+        "additionalProperties": false
+    });
+    schema::tool(
+        NAME,
+        "Create a container",
+        ABOUT,
+        Kind::Creates,
+        (json!({ "options": options }), &["options"]),
+        &[("id", schema::text("The id of the container, for the other tools."))],
+    )
+}
+
+pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
+    let arguments = Arguments::new(arguments, &["options"])?;
+    let options = Options::parse(&arguments, &docker.settings.limits)?;
+    if !docker.settings.images.permit(&options.image) {
+        return Err(image_not_allowed(docker, &options).into());
+    }
+    let expires = match call.deadline {
+        Some(deadline) => deadline.0 + AFTER_DEADLINE,
+        None => Moment::now().0 + WITHOUT_DEADLINE,
+    };
+    let plan = Plan {
+        name: format!("gavel-{}", call.id()),
+        image: options.image.as_str().to_owned(),
+        workdir: options.workdir,
+        env: options.env,
+        memory_mb: options.memory_mb,
+        cpus: options.cpus,
+        pids: options.pids,
+        network: docker.settings.network.clone(),
+        mounts: docker.settings.mounts.clone(),
+        labels: Labels {
+            session: call.session.clone(),
+            group: call.session.clone().or(options.group),
+            key: call.key.clone(),
+            digest: Some(call.digest.clone()),
+            name: options.name,
+            expires: Some(Moment(expires)),
+        },
+    };
+    let _turn = docker.creating.lock().await;
+    let id = match find(docker, call).await? {
+        Some(found) => found,
+        None => create(docker, call, &plan).await?,
+    };
+    start(docker, call, &id).await?;
+    Ok(Answer::of(&json!({ "id": id })))
+}
+
+fn image_not_allowed(docker: &Docker, options: &Options) -> ToolError {
+    let permitted = &docker.settings.images.text;
+    let words = format!("The image is not permitted; nothing was created. Permitted are: {permitted}.");
+    ToolError::new(Code::ImageNotAllowed, words)
+        .with("image", options.image.as_str())
+        .with("permitted", Value::from(permitted.as_str()))
+}
+
+/// What an earlier attempt created, if the limits permit another container or one is there.
+async fn find(docker: &Docker, call: &Call) -> Result<Option<String>, Fault> {
+    let all = docker.engine.list().await.map_err(|_| call.not_asked())?;
+    if let Some(found) = own(&all, call) {
+        return match found.labels.digest.as_deref() == Some(&call.digest) {
+            true => Ok(Some(found.id.clone())),
+            false => Err(key_reused().into()),
+        };
+    }
+    let limits = &docker.settings.limits;
+    let in_session = all.iter().filter(|container| container.labels.session == call.session);
+    if in_session.count() >= limits.per_session {
+        let words = format!(
+            "There are {} containers already, as many as are allowed. Destroy one that is no longer needed.",
+            limits.per_session
+        );
+        return Err(too_many(words, limits.per_session).into());
+    }
+    if all.len() >= limits.in_all {
+        let words = "All sessions together have as many containers as are allowed. Try again later.";
+        return Err(too_many(words.to_owned(), limits.in_all).into());
+    }
+    Ok(None)
+}
+
+fn too_many(words: String, max: usize) -> ToolError {
+    ToolError::new(Code::TooManyContainers, words).with("max", max)
+}
+
+/// The container that the same call created.
+fn own<'a>(all: &'a [Listed], call: &Call) -> Option<&'a Listed> {
+    let key = call.key.as_ref()?;
+    all.iter()
+        .find(|container| container.labels.key.as_ref() == Some(key) && container.labels.session == call.session)
+}
+
+async fn create(docker: &Docker, call: &Call, plan: &Plan) -> Result<String, Fault> {
+    let mut created = docker.engine.create(plan).await;
+    if matches!(created, Err(EngineFault::Missing)) && docker.settings.pulls {
+        // If it fails, the image is still missing.
+        docker.engine.pull(&plan.image).await.ok();
+        created = docker.engine.create(plan).await;
+    }
+    match created {
+        Ok(id) => Ok(id),
+        Err(EngineFault::Missing) => {
+            let words = format!(
+                "The engine does not have the image {}, or it has no such network. Use another image, or ask the \
+                 operator to provide this one.",
+                plan.image
+            );
+            Err(ToolError::new(Code::ImageMissing, words)
+                .with("image", plan.image.as_str())
+                .into())
+        }
+        // The name is taken: another server process has created the container of this call.
+        Err(EngineFault::Conflict) => {
+            let all = docker
+                .engine
+                .list()
+                .await
+                .map_err(|_| unsettled("the container engine does not answer"))?;
+            let found = own(&all, call).map(|found| found.id.clone());
+            found.ok_or_else(|| unsettled("the container engine reports a conflict"))
+        }
+        Err(EngineFault::Failed) => Err(unusable().into()),
+        Err(EngineFault::Unavailable) => Err(unsettled("the container engine did not confirm it")),
+    }
+}
+
+/// Starts a container that was never started. One that an earlier attempt started and that has stopped since stays so.
+async fn start(docker: &Docker, call: &Call, id: &str) -> Result<(), Fault> {
+    let all = docker.engine.list().await;
+    let all = all.map_err(|_| unsettled("the container engine does not answer"))?;
+    let state = all
+        .iter()
+        .find(|container| container.id == id)
+        .map(|container| container.state.as_str());
+    if !matches!(state, Some("created" | "configured" | "initialized")) {
+        return Ok(());
+    }
+    let found = docker.engine.find(id, call.session.as_deref()).await;
+    if let Ok(Some(container)) = found {
+        let prepared = docker.engine.prepare(&container).await;
+        prepared.map_err(|_| unsettled("the container engine did not confirm it"))?;
+    }
+    match docker.engine.start(id).await {
+        Ok(()) => Ok(()),
+        Err(EngineFault::Unavailable) => Err(unsettled("the container engine did not confirm it")),
+        Err(EngineFault::Missing | EngineFault::Conflict | EngineFault::Failed) => {
+            let removed = docker.engine.remove(id).await;
+            removed.map_err(|_| unsettled("a container that does not start could not be removed"))?;
+            Err(unusable().into())
+        }
+    }
+}
+
+fn unusable() -> ToolError {
+    ToolError::new(
+        Code::ImageUnusable,
+        "The engine could not start a container of this image; nothing is left of it. The image may have no /bin/sh. \
+         Use another image.",
+    )
+}

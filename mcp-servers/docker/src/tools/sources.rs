@@ -1,0 +1,112 @@
+//! `getAllSourceFiles`
+
+use std::time::Duration;
+
+use gavel_mcp_base::{Answer, Arguments, ToolError};
+use rmcp::model::{JsonObject, Tool};
+use serde_json::json;
+
+use super::schema::{self, Kind};
+use super::target::{Printed, read, running};
+use crate::call::Call;
+use crate::docker::Docker;
+use crate::engine::exec::Command;
+use crate::error::{Code, Fault, engine_unavailable};
+use crate::sources;
+
+pub(super) const NAME: &str = "getAllSourceFiles";
+/// The property that is the answer's text.
+pub(super) const TEXT: &str = "files";
+
+/// How long the whole directory may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Prints where the working directory is. A script may have replaced it by a link.
+const WHERE: &str = r#"
+exec 2>/dev/null
+cd "$1" && printf 'path %s\n' "$(pwd -P)"
+if [ -f /run/gavel/git-credentials ]; then
+  head -c 65536 /run/gavel/git-credentials | while read -r line; do printf 'secret %s\n' "$line"; done
+fi
+printf 'end\n\n'
+"#;
+
+const ABOUT: &str = "\
+Read the text files below the working directory of a container, in blocks of \"=== path (bytes)\", 200 KiB in all. \
+Without .git, what .gitignore excludes, binary files, and files of more than 64 KiB.";
+
+pub(super) fn tool() -> Tool {
+    let skipped = json!({
+        "type": "array",
+        "description": "Files that are not shown, at most 500.",
+        "items": {
+            "type": "object",
+            "properties": {
+                "path": { "type": "string" },
+                "bytes": { "type": "integer" },
+                "why": { "type": "string", "enum": ["binary", "too_large"] }
+            },
+            "required": ["path", "bytes", "why"],
+            "additionalProperties": false
+        }
+    });
+    let truncated = "Whether there are more files. Read them with readFileInContainer.";
+    schema::tool(
+        NAME,
+        "Read all source files",
+        ABOUT,
+        Kind::Reads,
+        (json!({ "containerId": schema::container_id() }), &["containerId"]),
+        &[
+            (TEXT, schema::text("The files, one after the other.")),
+            (
+                "count",
+                json!({ "type": "integer", "description": "How many files are shown." }),
+            ),
+            ("skipped", skipped),
+            ("truncated", schema::boolean(truncated)),
+        ],
+    )
+}
+
+pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
+    let arguments = Arguments::new(arguments, &["containerId"])?;
+    let container = running(&arguments, docker, call).await?;
+    let command = Command {
+        code: WHERE,
+        arguments: vec![container.workdir.clone()],
+        input: &[],
+        most: 128 * 1024,
+    };
+    let written = read(docker, &container, &command).await?;
+    let printed = Printed::parse(&written.out).ok_or_else(engine_unavailable)?;
+    let path = printed.value("path").ok_or_else(|| {
+        ToolError::new(
+            Code::NotFound,
+            "The working directory does not exist any more. Create it with executeScript.",
+        )
+    })?;
+    let refused = ["/proc", "/sys", "/dev", "/run/gavel"];
+    if path == "/"
+        || refused
+            .iter()
+            .any(|refused| std::path::Path::new(path).starts_with(refused))
+    {
+        let words = "The working directory is not one whose files are read.";
+        return Err(ToolError::new(Code::PathRefused, words).into());
+    }
+    let archive = docker.engine.archive(&container.id, path).await;
+    let archive = archive.map_err(|_| engine_unavailable())?;
+    let found = tokio::time::timeout(LIMIT, sources::read(archive)).await;
+    let found = found.map_err(|_| engine_unavailable())?.map_err(|error| {
+        tracing::warn!(%error, "the archive of a container could not be read");
+        engine_unavailable()
+    })?;
+    let redactor = docker.credentials.redactor(&container.id, &printed.secrets());
+    Ok(Answer::of(&json!({
+        "files": redactor.clean(&found.text),
+        "count": found.count,
+        "skipped": found.skipped,
+        "truncated": found.is_truncated
+    })))
+}

@@ -1,0 +1,76 @@
+//! The container that a call names, and reading in it.
+
+use std::time::Duration;
+
+use gavel_mcp_base::{Arguments, ToolError, missing};
+
+use crate::call::Call;
+use crate::docker::Docker;
+use crate::engine::EngineFault;
+use crate::engine::containers::Container;
+use crate::engine::exec::{Command, Written};
+use crate::error::{Fault, container_not_found, engine_unavailable, not_running};
+
+/// How long reading in a container may take.
+const READ: Duration = Duration::from_secs(30);
+
+pub(super) fn container_id(arguments: &Arguments) -> Result<String, ToolError> {
+    let id = arguments.visible_text("containerId", 64)?;
+    id.ok_or_else(|| missing("containerId"))
+}
+
+/// A container of the call's session that runs.
+pub(super) async fn running(arguments: &Arguments, docker: &Docker, call: &Call) -> Result<Container, Fault> {
+    let container = docker.container(&container_id(arguments)?, call).await?;
+    match container.is_running {
+        true => Ok(container),
+        false => Err(not_running().into()),
+    }
+}
+
+/// Runs code that only reads.
+pub(super) async fn read(docker: &Docker, container: &Container, command: &Command<'_>) -> Result<Written, ToolError> {
+    let read = tokio::time::timeout(READ, docker.engine.exec(&container.id, command)).await;
+    match read {
+        Ok(Ok(written)) => Ok(written),
+        Ok(Err(EngineFault::Missing)) => Err(container_not_found()),
+        Ok(Err(EngineFault::Conflict)) => Err(not_running()),
+        Ok(Err(EngineFault::Unavailable | EngineFault::Failed)) | Err(_) => Err(engine_unavailable()),
+    }
+}
+
+/// What code for reading printed: lines of "name value", an empty line, and a content.
+#[derive(Debug)]
+pub(super) struct Printed {
+    lines: Vec<(String, String)>,
+    pub(super) content: Vec<u8>,
+}
+
+impl Printed {
+    /// `None` if there is no empty line.
+    pub(super) fn parse(written: &[u8]) -> Option<Self> {
+        let end = written.windows(2).position(|pair| pair == b"\n\n")?;
+        let header = String::from_utf8_lossy(written.get(..end)?).into_owned();
+        let line = |line: &str| {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            (name.to_owned(), value.to_owned())
+        };
+        Some(Self {
+            lines: header.lines().map(line).collect(),
+            content: written.get(end + 2..)?.to_vec(),
+        })
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.lines
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The lines of the credential file.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let secrets = self.lines.iter().filter(|(name, _)| name == "secret");
+        secrets.map(|(_, secret)| secret.clone()).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! Timeouts and cancellations: the script ends, with all that it started.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::engine::Engine;
+use crate::harness::{Server, until, world};
+
+/// Whatever a script can start to survive its end.
+const SURVIVORS: &str = "setsid sleep 71 & setsid env -i sleep 72 & (trap '' TERM; sleep 73; sleep 73) & \
+                         nohup sleep 74 & trap 'echo caught' TERM; echo started; sleep 75; sleep 76";
+
+/// The same, distinguishable from those of other tests.
+fn survivors(digit: u8) -> String {
+    SURVIVORS.replace("sleep 7", &format!("sleep {digit}{digit}"))
+}
+
+/// Whether a process of [`survivors`] runs in any container. Podman would take longer to say so.
+fn survive(digit: u8) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    let command = |process: std::fs::DirEntry| std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+    let start = format!("sleep\0{digit}{digit}");
+    processes
+        .map(command)
+        .any(|command| command.starts_with(start.as_bytes()))
+}
+
+fn sleeps(engine: &Engine, container: &str) -> String {
+    let left = engine.podman(["exec", container, "ps", "ax", "-o", "args="]);
+    let lines = left.lines().filter(|line| line.starts_with("sleep 7"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn at_its_limit_a_script_ends_with_all_that_it_started() {
+    let Some((engine, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container().await;
+    let begun = Instant::now();
+    let arguments = json!({ "containerId": container, "script": SURVIVORS, "timeoutSeconds": 1 });
+    let reply = server
+        .first("k", "executeScript", arguments.clone())
+        .await
+        .expect("an answer");
+    let result = reply.ok();
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    assert_eq!(
+        (&result["timedOut"], &result["interrupted"]),
+        (&json!(true), &json!(false))
+    );
+    assert!(
+        result["stdout"]
+            .as_str()
+            .is_some_and(|text| text.starts_with("started\n")),
+        "{result}"
+    );
+    assert_eq!(result["restarted"], false);
+    assert_eq!(sleeps(engine, &container), "");
+    // The kept result says the same.
+    let again = server
+        .first("k", "executeScript", arguments)
+        .await
+        .expect("an answer")
+        .ok();
+    assert_eq!(again, result);
+}
+
+#[tokio::test]
+async fn a_callers_deadline_ends_a_script_as_its_limit_does() {
+    let Some((_, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container().await;
+    let deadline = chrono::Utc::now() + chrono::TimeDelta::seconds(2);
+    let meta = json!({ "gavel/session_id": server.session, "gavel/deadline": deadline.to_rfc3339() });
+    let arguments = json!({ "containerId": container, "script": "sleep 60" });
+    let begun = Instant::now();
+    let result = server
+        .try_call("executeScript", arguments, meta)
+        .await
+        .expect("an answer")
+        .ok();
+    assert_eq!(result["timedOut"], true);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+async fn cancel(server: &Server, key: &str, arguments: &Value, wait: Duration) {
+    let meta = json!({ "gavel/session_id": server.session, "gavel/idempotency_key": key });
+    let handle = server.send("executeScript", arguments.clone(), meta).await;
+    tokio::time::sleep(wait).await;
+    handle.cancel(None).await.expect("cancelled");
+}
+
+#[tokio::test]
+async fn a_cancelled_script_is_dead_within_five_seconds_and_is_not_run_again() {
+    let Some((_, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container().await;
+    let arguments = json!({ "containerId": container, "script": format!("echo x >>count; {}", survivors(8)) });
+    cancel(&server, "k", &arguments, Duration::from_millis(2000)).await;
+    assert!(survive(8), "the script runs");
+    let begun = Instant::now();
+    until("the script is dead", || !survive(8)).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let kept = server
+        .first("k", "executeScript", arguments)
+        .await
+        .expect("an answer")
+        .ok();
+    assert_eq!((&kept["interrupted"], &kept["timedOut"]), (&json!(true), &json!(false)));
+    assert_eq!(server.run(&container, "wc -l <count").await["stdout"], "1\n");
+}
+
+/// It also cannot be stopped from inside: nothing more can be started there.
+#[tokio::test]
+async fn a_script_that_cannot_be_ended_otherwise_is_ended_by_a_restart_of_its_container() {
+    let Some((engine, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container_with(json!({ "pids": 48 })).await;
+    // The table of processes stays full, and the script itself stays in its loop.
+    let bomb = "echo x >>count; (while :; do setsid sleep 78 & done) & while :; do :; done";
+    let arguments = json!({ "containerId": container, "script": bomb, "timeoutSeconds": 1 });
+    let result = server
+        .first("k", "executeScript", arguments)
+        .await
+        .expect("an answer")
+        .ok();
+    assert_eq!(
+        (&result["timedOut"], &result["restarted"]),
+        (&json!(true), &json!(true)),
+        "{result}"
+    );
+    assert_eq!(sleeps(engine, &container), "");
+    assert_eq!(server.run(&container, "wc -l <count").await["stdout"], "1\n");
+}
+
+#[tokio::test]
+async fn another_script_of_the_container_is_not_ended_with_one() {
+    let Some((_, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container().await;
+    let other = server.run(&container, "sleep 6; echo whole");
+    let arguments = json!({ "containerId": container, "script": SURVIVORS, "timeoutSeconds": 1 });
+    let (other, ended) = tokio::join!(other, server.call("executeScript", arguments));
+    assert_eq!(ended.ok()["timedOut"], true);
+    assert_eq!(
+        (&other["stdout"], &other["interrupted"]),
+        (&json!("whole\n"), &json!(false))
+    );
+}

@@ -1,0 +1,65 @@
+//! The errors of this server beyond the common ones.
+
+use gavel_mcp_base::{Code as Common, ToolError};
+use serde_json::json;
+
+use crate::job::Ended;
+
+/// The closed set of this server's own error codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// The session's working directory is at its limit, or the server's disk is full.
+    DiskFull,
+    /// Another command runs in the session, or too many run on this server.
+    Busy,
+}
+
+impl From<Code> for &'static str {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::DiskFull => "disk_full",
+            Code::Busy => "busy",
+        }
+    }
+}
+
+/// The command was ended by the limit of its working directory, in MiB, which has `used` bytes in it.
+pub(crate) fn limit_reached(ended: &Ended, used: u64, limit: u64) -> ToolError {
+    let words = format!(
+        "The command was ended: the working directory of this session may have {limit} MiB in it. What the command \
+         did until then remains. Delete files that are not needed, then run it again."
+    );
+    ToolError::new(Code::DiskFull, words)
+        .with("limitBytes", limit << 20)
+        .with("usedBytes", used)
+        .with("result", json!(ended.result))
+}
+
+/// The disk of the server has no space for a call's own files.
+pub(crate) fn no_space(has_run: bool) -> ToolError {
+    let words = match has_run {
+        true => "The command has run, but the disk of the shell server is full, so its result is lost.",
+        false => "The disk of the shell server is full, so the command was not run.",
+    };
+    ToolError::new(Code::DiskFull, words).and("The operator has to make space below SHELL_ROOT.")
+}
+
+pub(crate) fn session_busy() -> ToolError {
+    let words = "Another command runs in this session, so this one was not run. Try again when it has ended.";
+    ToolError::new(Code::Busy, words)
+}
+
+pub(crate) fn server_busy(most: usize) -> ToolError {
+    let words = format!("{most} commands run on this server, which is the most. Try again in a few seconds.");
+    ToolError::new(Code::Busy, words).with("max", most)
+}
+
+/// The first attempt of this call still runs, in another process.
+pub(crate) fn attempt_runs() -> ToolError {
+    let words = "An earlier attempt of this call still runs. Send the call again later to get its result.";
+    ToolError::new(Code::Busy, words)
+}
+
+pub(crate) fn internal() -> ToolError {
+    ToolError::new(Common::Internal, "The shell server failed. Its log has the details.")
+}

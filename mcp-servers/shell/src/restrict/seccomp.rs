@@ -1,0 +1,196 @@
+//! The filter of system calls.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    sock_filter,
+};
+
+use crate::job::Job;
+use crate::level::Level;
+
+/// Calls that no command needs: they change the system, reach into other processes, or have been ways out of sandboxes.
+const DENIED: [i64; 47] = [
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_adjtimex,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_fanotify_init,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_move_pages,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_umount2,
+    libc::SYS_userfaultfd,
+    libc::SYS_vhangup,
+];
+
+/// Calls that are harmless in namespaces of one's own, and reach others without.
+const DENIED_WITHOUT_NAMESPACES: [i64; 13] = [
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_msgctl,
+    libc::SYS_msgget,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_ptrace,
+    libc::SYS_semctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmget,
+];
+
+/// All namespaces that both `unshare` and `clone` make.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+/// For `clone`, this bit is a part of a signal's number.
+const NEWTIME: i32 = 0x80;
+
+/// The last call that this list was checked against, `mseal` of Linux 6.10. The numbers from 424 on are those of every
+/// architecture. Later calls are said not to exist, and so are the calls of x32, whose numbers are higher.
+const LAST_KNOWN: u32 = 462;
+
+/// Applies the filter to this thread.
+pub(super) fn apply(job: &Job) -> anyhow::Result<()> {
+    seccompiler::apply_filter(&program(job)?).context("the kernel has no filter of system calls (seccomp)")
+}
+
+/// The filter as bubblewrap reads it.
+pub(super) fn bytes(job: &Job) -> anyhow::Result<Vec<u8>> {
+    let program = program(job)?;
+    let instructions = program.iter().flat_map(|instruction| {
+        let sock_filter { code, jt, jf, k } = instruction;
+        [&code.to_ne_bytes()[..], &[*jt, *jf], &k.to_ne_bytes()].concat()
+    });
+    Ok(instructions.collect())
+}
+
+fn program(job: &Job) -> anyhow::Result<BpfProgram> {
+    let architecture = std::env::consts::ARCH.try_into();
+    let architecture = architecture.context("system calls cannot be filtered on this processor architecture")?;
+    let denied = SeccompAction::Errno(errno(libc::EPERM));
+    let filter = SeccompFilter::new(rules(job)?, SeccompAction::Allow, denied, architecture)?;
+    let filter: BpfProgram = filter.try_into()?;
+    Ok(unknown().into_iter().chain(filter).collect())
+}
+
+fn rules(job: &Job) -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let mut deny = |call: i64, conditions: Vec<SeccompRule>| rules.insert(call, conditions);
+    for call in DENIED {
+        deny(call, Vec::new());
+    }
+    if job.sandbox.level == Level::Landlock {
+        for call in DENIED_WITHOUT_NAMESPACES {
+            deny(call, Vec::new());
+        }
+    }
+    let bit = |flag: i32| {
+        let flag = u64::from(flag.cast_unsigned());
+        let has = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag)?;
+        SeccompRule::new(vec![has])
+    };
+    let clone = NAMESPACES
+        .iter()
+        .map(|flag| bit(*flag))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut unshare = clone.clone();
+    unshare.push(bit(NEWTIME)?);
+    deny(libc::SYS_clone, clone);
+    deny(libc::SYS_unshare, unshare);
+    deny(libc::SYS_socket, no_family_but(families(job))?);
+    deny(libc::SYS_socketpair, no_family_but(&[libc::AF_UNIX])?);
+    Ok(rules)
+}
+
+/// The families whose sockets may be made. A network of its own has nothing to reach, by these families.
+fn families(job: &Job) -> &'static [i32] {
+    match (job.sandbox.level, job.sandbox.network) {
+        (Level::Bwrap, false) => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        // Names in the network, and services on this host with abstract names, are reached by the same family.
+        (_, true) => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        (_, false) => &[],
+    }
+}
+
+/// One rule that applies to every other family. Without conditions, it applies to all.
+fn no_family_but(families: &[i32]) -> anyhow::Result<Vec<SeccompRule>> {
+    if families.is_empty() {
+        return Ok(Vec::new());
+    }
+    let others = families.iter().map(|family| {
+        let family = u64::from(family.cast_unsigned());
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)
+    });
+    Ok(vec![SeccompRule::new(others.collect::<Result<_, _>>()?)?])
+}
+
+/// Instructions before the filter: `clone3`, whose flags are in memory and cannot be read, and calls that are not known
+/// do not exist. Programs then use older calls.
+fn unknown() -> [sock_filter; 4] {
+    let instruction = |code: u32, jt: u8, jf: u8, k: u32| sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    };
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or_default();
+    let missing = libc::SECCOMP_RET_ERRNO | errno(libc::ENOSYS);
+    [
+        // The number of the call is at the beginning of the data.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, clone3),
+        instruction(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 0, 1, LAST_KNOWN),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, missing),
+    ]
+}
+
+fn errno(number: i32) -> u32 {
+    number.cast_unsigned()
+}

@@ -1,0 +1,89 @@
+//! The work on a plan: what commands read of its steps and actions, and what they send to begin it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The confirmation of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct ExecutePlan {
+    /// Only if it is the current version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) plan_version: Option<u32>,
+    /// Tools whose every call asks a person.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::cli) ask_for: Vec<String>,
+}
+
+/// One step of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct Step {
+    pub(in crate::cli) n: u64,
+    pub(in crate::cli) reason: Option<String>,
+    pub(in crate::cli) action: Value,
+    /// Null while the call waits or runs.
+    pub(in crate::cli) observation: Value,
+    pub(in crate::cli) reflection: Value,
+    pub(in crate::cli) action_id: Option<String>,
+    pub(in crate::cli) state: Option<String>,
+    pub(in crate::cli) duration_ms: Option<u64>,
+}
+
+/// An action of a session.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct LogAction {
+    pub(in crate::cli) n: u64,
+    /// RFC 3339.
+    pub(in crate::cli) at: Option<String>,
+    pub(in crate::cli) task_id: Option<String>,
+    pub(in crate::cli) tool: String,
+    pub(in crate::cli) arguments: Value,
+    pub(in crate::cli) status: String,
+    pub(in crate::cli) error: Option<ActionError>,
+    pub(in crate::cli) duration_ms: Option<u64>,
+}
+
+/// Why an action failed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct ActionError {
+    pub(in crate::cli) code: String,
+    pub(in crate::cli) message: String,
+}
+
+/// What would happen if a plan were confirmed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct DryRun {
+    pub(in crate::cli) plan_version: u32,
+    pub(in crate::cli) tasks: Vec<DryRunTask>,
+    pub(in crate::cli) servers: Vec<DryRunServer>,
+}
+
+/// A task of a dry run.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct DryRunTask {
+    pub(in crate::cli) task_id: String,
+    pub(in crate::cli) tools: Vec<DryRunTool>,
+}
+
+/// A tool of a task.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct DryRunTool {
+    pub(in crate::cli) tool: String,
+    /// `allow`, `require_approval`, `deny` or `depends_on_arguments`.
+    pub(in crate::cli) answer: String,
+    pub(in crate::cli) reason: String,
+}
+
+/// A server of tools.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct DryRunServer {
+    pub(in crate::cli) server: String,
+    pub(in crate::cli) state: String,
+}

@@ -1,0 +1,88 @@
+//! What would happen if a plan were confirmed now.
+
+use super::follow::missing;
+use crate::cli::client::{Client, DryRun, ExecutePlan};
+use crate::cli::exit::Exit;
+use crate::cli::gavel::Where;
+use crate::cli::output;
+use crate::cli::table::{single_line, table};
+use crate::domain::ids::PlanningSessionId;
+
+const HEADS: [&str; 4] = ["task", "tool", "answer", "why"];
+
+/// Shows it; nothing begins.
+///
+/// # Errors
+/// The plan could not be confirmed now.
+pub(super) async fn show(
+    client: &Client,
+    place: &Where,
+    id: PlanningSessionId,
+    execute: &ExecutePlan,
+    as_json: bool,
+) -> anyhow::Result<Exit> {
+    let dry_run = client.dry_run(id, execute).await;
+    let dry_run = dry_run.map_err(|error| missing(error, place, id))?;
+    match as_json {
+        true => output::json(&dry_run)?,
+        false => output::line(&text(&dry_run))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// A line for each tool of each task, and one with the servers.
+fn text(dry_run: &DryRun) -> String {
+    let tools = dry_run.tasks.iter();
+    let tools = tools.flat_map(|task| task.tools.iter().map(|tool| (&task.task_id, tool)));
+    let rows: Vec<Vec<String>> = tools
+        .map(|(task, tool)| {
+            [task, &tool.tool, &tool.answer, &tool.reason]
+                .map(Clone::clone)
+                .to_vec()
+        })
+        .collect();
+    let mut text = format!(
+        "plan {} was not confirmed; nothing has begun\n\n{}",
+        dry_run.plan_version,
+        table(&HEADS, &rows)
+    );
+    let servers = dry_run.servers.iter();
+    let servers: Vec<_> = servers
+        .map(|server| format!("{} {}", single_line(&server.server), single_line(&server.state)))
+        .collect();
+    if !servers.is_empty() {
+        text.push_str(&format!("\nservers: {}\n", servers.join(", ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_tool_of_each_task_has_its_answer_and_the_reason() {
+        let dry_run = json!({
+            "planVersion": 2,
+            "tasks": [{"taskId": "t1", "title": "Close", "tools": [
+                {"tool": "executeScript", "server": "docker", "answer": "allow", "reason": "the plan names it"},
+                {"tool": "close\nIssue", "server": null, "answer": "require_approval", "reason": "mcp.json \u{1b}[2J requires it"},
+            ]}],
+            "servers": [{"server": "docker", "state": "connected"}, {"server": "github", "state": "unavailable"}],
+        });
+        let dry_run: DryRun = serde_json::from_value(dry_run).unwrap();
+        assert_eq!(
+            text(&dry_run),
+            "plan 2 was not confirmed; nothing has begun
+
+task  tool           answer            why
+t1    executeScript  allow             the plan names it
+t1    close Issue    require_approval  mcp.json \\u001b[2J requires it
+
+servers: docker connected, github unavailable
+"
+        );
+    }
+}

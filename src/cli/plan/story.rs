@@ -1,0 +1,200 @@
+//! The progress of a session for a user: a line for each step and each of its phases.
+
+mod lines;
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use self::lines::{call, cleanup, of_phase, reflection, resumed, status, text, version, waiting, word};
+use super::text::length;
+use crate::cli::client::Session;
+use crate::cli::output::count;
+use crate::cli::runs::{Story, newest, time};
+use crate::cli::table::{clipped, single_line};
+
+/// Most characters of arguments.
+const ARGUMENTS: usize = 100;
+/// Most characters of what the model says, and of errors.
+const WORDS: usize = 300;
+
+/// What later lines depend on.
+pub(super) struct SessionStory {
+    /// The deadline, if it can be read.
+    deadline: Option<DateTime<Utc>>,
+    /// Titles and the most steps of the tasks that have begun, by id.
+    tasks: HashMap<String, Begun>,
+    /// The calls that have no result, by id: as a line shows them.
+    calls: HashMap<String, String>,
+    /// The model's text in this turn.
+    words: String,
+    /// The step at work, as one line.
+    at_work: String,
+    /// The current activity.
+    doing: String,
+}
+
+struct Begun {
+    title: String,
+    most: u64,
+}
+
+impl SessionStory {
+    pub(super) fn new(session: &Session) -> Self {
+        Self {
+            deadline: DateTime::parse_from_rfc3339(&session.deadline)
+                .ok()
+                .map(|at| at.to_utc()),
+            tasks: HashMap::new(),
+            calls: HashMap::new(),
+            words: String::new(),
+            at_work: String::new(),
+            doing: "waiting for the model".to_owned(),
+        }
+    }
+
+    /// `1 h 57 min left` at the time of an event, or now.
+    fn left(&self, at: Option<&str>) -> String {
+        let at = at.and_then(|at| DateTime::parse_from_rfc3339(at).ok());
+        let at = at.map_or_else(Utc::now, |at| at.to_utc());
+        let left = self.deadline.map(|deadline| (deadline - at).num_milliseconds().max(0));
+        left.map_or_else(String::new, |left| format!("{} left", length(left.unsigned_abs())))
+    }
+
+    /// The head of a step.
+    fn step(&mut self, event: &Value) -> String {
+        let (task, step) = (text(event, "taskId"), event["step"].as_u64().unwrap_or_default());
+        let begun = self.tasks.get(task);
+        let title = begun.map(|begun| clipped(&begun.title, 60)).unwrap_or_default();
+        let most = begun.filter(|begun| begun.most > 0);
+        let most = most.map_or_else(String::new, |begun| format!(" of at most {}", begun.most));
+        self.at_work = format!("{} step {step}{most}", single_line(task));
+        let left = self.left(event["at"].as_str());
+        format!("{left:<16}  {:<3} {title:<60}  step {step}{most}", single_line(task))
+            .trim()
+            .to_owned()
+    }
+
+    fn phase(&mut self, event: &Value) -> Vec<String> {
+        let phase = text(event, "phase");
+        self.forget_turn();
+        self.doing = format!("{}: waiting for the model", single_line(phase));
+        if let Some(words) = event["text"].as_str() {
+            return vec![of_phase("reason", &clipped(words, WORDS))];
+        }
+        match (event["again"] == true, phase) {
+            (true, _) => vec![of_phase(phase, "the answer cannot be used; the model is asked again")],
+            (false, "reason") => vec![self.step(event)],
+            (false, _) => Vec::new(),
+        }
+    }
+
+    fn call(&mut self, event: &Value, is_live: bool) -> Vec<String> {
+        let call = call(event);
+        self.doing = clipped(&call, ARGUMENTS);
+        let line = of_phase(word(event), &call);
+        self.calls.insert(text(event, "actionId").to_owned(), call);
+        // The live line shows it until its result completes the line.
+        if is_live { Vec::new() } else { vec![line] }
+    }
+
+    fn result(&mut self, event: &Value, is_live: bool) -> Vec<String> {
+        self.doing = "waiting for the model".to_owned();
+        let tool = single_line(text(event, "tool"));
+        let sent = self.calls.remove(text(event, "actionId"));
+        let (name, what) = match sent {
+            Some(call) if is_live => (word(event), call),
+            Some(_) => ("result", tool),
+            // It was not sent.
+            None => (word(event), tool),
+        };
+        let duration = time(event["durationMs"].as_u64().unwrap_or_default());
+        let outcome = match &event["error"] {
+            Value::Null => {
+                let exit = event["data"]["exitCode"].as_i64();
+                let exit = exit.map_or_else(String::new, |code| format!("  exit {code}"));
+                format!("ok  {duration}{exit}")
+            }
+            error => format!(
+                "error  {duration}  {}: {}",
+                single_line(text(error, "code")),
+                clipped(text(error, "message"), WORDS)
+            ),
+        };
+        vec![of_phase(name, &format!("{what:<60}  {outcome}"))]
+    }
+
+    fn task_ended(event: &Value) -> String {
+        let steps = count(event["steps"].as_u64().unwrap_or_default(), "step");
+        let why = match event["reason"].as_str() {
+            None => text(event, "summary").to_owned(),
+            Some(reason) => format!("{reason}: {}", text(event, "detail")),
+        };
+        format!(
+            "{} {} after {steps}: {}",
+            single_line(text(event, "taskId")),
+            single_line(text(event, "status")),
+            clipped(&why, WORDS)
+        )
+    }
+}
+
+impl Story for SessionStory {
+    fn event(&mut self, event: &Value, is_live: bool) -> Vec<String> {
+        match text(event, "type") {
+            "delta" => {
+                self.words.push_str(text(event, "text"));
+                Vec::new()
+            }
+            "reset" => {
+                self.forget_turn();
+                let fault = event["fault"].as_str().map(single_line);
+                let fault = fault.map(|fault| format!("! the model gave no usable answer: {fault}; it is asked again"));
+                fault.into_iter().collect()
+            }
+            "status" => status(event).into_iter().collect(),
+            "plan" => vec![version(event)],
+            "plan_changed" => vec![format!("{}: {}", version(event), clipped(text(event, "why"), WORDS))],
+            "task_started" => {
+                let begun = Begun {
+                    title: text(event, "title").to_owned(),
+                    most: event["maxSteps"].as_u64().unwrap_or_default(),
+                };
+                self.tasks.insert(text(event, "taskId").to_owned(), begun);
+                Vec::new()
+            }
+            "phase" => self.phase(event),
+            "tool_call" => self.call(event, is_live),
+            "tool_result" => self.result(event, is_live),
+            "reflection" => {
+                self.forget_turn();
+                vec![of_phase("reflect", &reflection(event))]
+            }
+            "waiting" => {
+                self.doing = "waiting for a person".to_owned();
+                let waits = event["waitingFor"].as_array().into_iter().flatten();
+                waits.map(waiting).collect()
+            }
+            "resumed" => vec![resumed(event)],
+            "task_ended" => vec![Self::task_ended(event)],
+            "cleanup" => cleanup(event).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn now(&self) -> String {
+        let newest = newest(&self.words);
+        let doing = if newest.is_empty() { &self.doing } else { &newest };
+        let parts = [self.left(None), self.at_work.clone(), doing.clone()];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" · ")
+    }
+
+    fn forget_turn(&mut self) {
+        self.words.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The runs of a session in the order of their creation, and between which of them persons edited its plan.
+
+use chrono::DateTime;
+
+use crate::domain::ids::{PlanningSessionId, RunId};
+use crate::domain::planning_session::PLANNER;
+use crate::domain::time::rfc3339;
+use crate::ports::planning::{PlanVersion, StoredSession, VersionKind};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::planning::Planning;
+use crate::surfaces::planning::checks::project;
+
+/// Rows per read.
+const PAGE: u32 = 100;
+/// Versions per read, each with its whole plan.
+const VERSIONS: u32 = 20;
+
+/// A run of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionRun {
+    pub(super) id: RunId,
+    /// Microseconds since the epoch.
+    created_us: i64,
+}
+
+impl Planning {
+    /// The runs of a session, in the order in which they were created. The last one works for it, or worked last.
+    pub(super) async fn runs_of(
+        &self,
+        caller: &Caller,
+        stored: &StoredSession,
+    ) -> Result<Vec<SessionRun>, StoreFailure> {
+        let since = rfc3339(stored.created_us);
+        let mut query = ListQuery {
+            page_size: PAGE,
+            page_token: None,
+            filter: Some(format!("agent_id = \"{PLANNER}\" AND created_at >= \"{since}\"")),
+            order_by: Some("created_at".to_owned()),
+            user: None,
+        };
+        let mut runs = Vec::new();
+        loop {
+            let page = self
+                .runs
+                .list(caller, Some(&stored.user), &project(), query.clone())
+                .await?;
+            for run in page.items {
+                if self.sessions.session_of(run.id).await? == Some(stored.id) {
+                    let created = DateTime::parse_from_rfc3339(&run.created_at);
+                    runs.push(SessionRun {
+                        id: run.id,
+                        created_us: created.map_or(stored.created_us, |at| at.timestamp_micros()),
+                    });
+                }
+            }
+            match page.next_page_token {
+                Some(next) => query.page_token = Some(next),
+                None => break,
+            }
+        }
+        if runs.last().is_none_or(|last| last.id != stored.run) {
+            runs.push(SessionRun {
+                id: stored.run,
+                created_us: stored.started_us.unwrap_or(stored.updated_us),
+            });
+        }
+        Ok(runs)
+    }
+
+    /// All versions of a plan, in order.
+    pub(super) async fn all_versions(&self, session: PlanningSessionId) -> Result<Vec<PlanVersion>, StoreFailure> {
+        let mut versions: Vec<PlanVersion> = Vec::new();
+        loop {
+            let after = versions.last().map_or(0, |last| last.version);
+            let page = self.sessions.versions(session, after, VERSIONS).await?;
+            if page.is_empty() {
+                return Ok(versions);
+            }
+            versions.extend(page);
+        }
+    }
+}
+
+/// The version that a run made as a whole; the work on a plan changes it, and makes none.
+pub(super) fn made(versions: &[PlanVersion], run: RunId) -> Option<&PlanVersion> {
+    let is_whole = |version: &&PlanVersion| matches!(version.kind, VersionKind::Proposed | VersionKind::Refined);
+    versions
+        .iter()
+        .filter(is_whole)
+        .find(|version| version.run == Some(run))
+}
+
+/// The versions that persons made after the run of this index and before the next one, in order.
+pub(super) fn edits<'a>(
+    runs: &'a [SessionRun],
+    versions: &'a [PlanVersion],
+    index: usize,
+) -> impl Iterator<Item = &'a PlanVersion> {
+    let is_edit = |version: &&PlanVersion| version.kind == VersionKind::Edited;
+    versions
+        .iter()
+        .filter(is_edit)
+        .filter(move |edit| edited_after(runs, versions, edit) == index)
+}
+
+/// The number of the last version before the run of this index; 0 if there was none.
+pub(super) fn version_before(runs: &[SessionRun], versions: &[PlanVersion], index: usize) -> u32 {
+    let earlier = runs.iter().take(index);
+    let made = earlier.filter_map(|run| made(versions, run.id));
+    let edited = (0..index).flat_map(|index| edits(runs, versions, index));
+    made.chain(edited).map(|version| version.version).max().unwrap_or(0)
+}
+
+/// The index of the run after which a person edited a version. A run that made a version is before or after it by its
+/// number, any other run by the time.
+fn edited_after(runs: &[SessionRun], versions: &[PlanVersion], edit: &PlanVersion) -> usize {
+    let is_before = |run: &&SessionRun| match made(versions, run.id) {
+        Some(made) => made.version < edit.version,
+        None => run.created_us <= edit.at_us,
+    };
+    runs.iter().take_while(is_before).count().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::plan::Plan;
+
+    fn run(created_us: i64) -> SessionRun {
+        SessionRun {
+            id: RunId::new(),
+            created_us,
+        }
+    }
+
+    fn version(version: u32, at_us: i64, kind: VersionKind, run: Option<RunId>) -> PlanVersion {
+        PlanVersion {
+            version,
+            at_us,
+            by: "ann".into(),
+            kind,
+            why: "why".into(),
+            changes: Vec::new(),
+            hash: "h".into(),
+            run,
+            plan: Plan::default(),
+        }
+    }
+
+    /// P-103: an edit has its place between two runs, also where one of them made no version and where clocks differ.
+    #[test]
+    fn an_edit_has_its_place_between_two_runs() {
+        let runs = [run(10), run(30), run(50), run(70)];
+        let versions = [
+            version(1, 15, VersionKind::Proposed, Some(runs[0].id)),
+            version(2, 20, VersionKind::Edited, None),
+            // Of a refinement that failed there is no version. The clock of this edit is behind that of the next run.
+            version(3, 40, VersionKind::Edited, None),
+            version(4, 55, VersionKind::Refined, Some(runs[2].id)),
+            version(5, 45, VersionKind::Edited, None),
+            version(6, 80, VersionKind::Changed, Some(runs[3].id)),
+        ];
+        let placed = |index: usize| -> Vec<u32> {
+            let edits = edits(&runs, &versions, index);
+            edits.map(|edit| edit.version).collect()
+        };
+        assert_eq!(
+            [placed(0), placed(1), placed(2), placed(3)],
+            [vec![2], vec![3], vec![5], vec![]]
+        );
+        let before = [0, 1, 2, 3].map(|index| version_before(&runs, &versions, index));
+        assert_eq!(before, [0, 2, 3, 5]);
+    }
+}

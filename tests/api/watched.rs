@@ -1,0 +1,365 @@
+//! The events of planning sessions (REQUIREMENTS P-103, P-302, P-305): one stream from the first plan to the end, the same
+//! at every replica, after every reconnection and after a restart.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::crash::{Process, start_beside};
+use crate::gemini::{Gemini, Reply};
+use crate::github::GitHub;
+use crate::harness::{Answer, binary, client, until};
+use crate::planning::{HOUR, ahead, github};
+use crate::postgres;
+use crate::task_model::{model, worded};
+
+/// A database, a GitHub and a model, for several processes.
+struct Place {
+    directory: TempDir,
+    database: String,
+    github: GitHub,
+    servers: Value,
+    gemini: Gemini,
+}
+
+impl Place {
+    async fn on(database: Option<String>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let sqlite = format!("sqlite://{}", directory.path().join("gavel.db").display());
+        let (github, entry) = github().await;
+        Self {
+            database: database.unwrap_or(sqlite),
+            servers: json!({"mcpServers": {"github": entry}}),
+            gemini: Gemini::scripted(vec![Reply::After(Duration::from_millis(20), Box::new(model()))]).await,
+            github,
+            directory,
+        }
+    }
+
+    async fn start(&self) -> Process {
+        let mut command = Command::new(binary());
+        command.env("GAVEL_RUNS_LEASE_SECONDS", "1");
+        let (url, directory) = (&self.gemini.url, self.directory.path());
+        start_beside(command, url, &self.database, directory, &self.servers).await
+    }
+}
+
+fn kill(mut process: Process) {
+    process.child.0.kill().unwrap();
+    process.child.0.wait().unwrap();
+}
+
+async fn send(process: &Process, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+    let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+    let mut request = client()
+        .request(method, format!("{}{path}", process.url))
+        .header("x-gavel-user", "ann")
+        .json(body);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    Answer::of(request).await
+}
+
+async fn session(process: &Process, path: &str) -> Value {
+    send(process, "GET", path, &[], &Value::Null).await.expect(200)
+}
+
+async fn start(process: &Process, deadline: Duration) -> String {
+    let body =
+        json!({"prompt": "Accept ISO weeks", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(deadline)});
+    let begun = send(process, "POST", "/v1/sessions", &[], &body).await.expect(201);
+    format!("/v1/sessions/{}", begun["sessionId"].as_str().unwrap())
+}
+
+/// A reader of a session's events.
+struct Reader {
+    response: reqwest::Response,
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    async fn after(process: &Process, path: &str, after: Option<&str>) -> Self {
+        let mut request = client().get(format!("{}{path}/events", process.url));
+        request = request.header("x-gavel-user", "ann").timeout(Duration::from_secs(90));
+        if let Some(after) = after {
+            request = request.header("last-event-id", after);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        Self {
+            response,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// The next event; `None` at the end of the stream, or once it breaks off.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                let event: Value = serde_json::from_slice(&line).unwrap();
+                if event["type"] != "heartbeat" {
+                    return Some(event);
+                }
+            } else {
+                self.bytes.extend(self.response.chunk().await.ok()??);
+            }
+        }
+    }
+
+    /// The events up to one of this type, and it.
+    async fn until(&mut self, kind: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+            if events.last().is_some_and(|event| event["type"] == kind) {
+                return events;
+            }
+        }
+        panic!("no {kind} follows {events:?}");
+    }
+}
+
+/// All events until the end of the stream.
+async fn all(process: &Process, path: &str, after: Option<&str>) -> Vec<Value> {
+    let mut reader = Reader::after(process, path, after).await;
+    let events = reader.until("result").await;
+    assert_eq!(reader.next().await, None, "nothing follows the result");
+    events
+}
+
+fn stored(events: Vec<Value>) -> Vec<Value> {
+    let is_stored = |event: &Value| event["type"] != "delta" && (event["type"] != "reset" || !event["fault"].is_null());
+    events.into_iter().filter(is_stored).collect()
+}
+
+fn numbers(event: &Value) -> [u64; 3] {
+    let parts = event["id"].as_str().unwrap().split('.');
+    let parts: Vec<u64> = parts.map(|part| part.parse().unwrap()).collect();
+    parts.try_into().unwrap()
+}
+
+/// One word for each event that tells its step of the story.
+fn word(event: &Value) -> String {
+    let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    match event["type"].as_str().unwrap() {
+        "status" => text("status"),
+        kind @ ("plan" | "plan_changed") => format!("{kind} {}", event["version"]),
+        kind @ ("task_started" | "task_ended") => format!("{kind} {}", text("taskId")),
+        "phase" if event["text"].is_string() => "reasoned".to_owned(),
+        "phase" => text("phase"),
+        "reflection" => format!("accepted {}", event["accepted"]),
+        "resumed" => text("why"),
+        other => other.to_owned(),
+    }
+}
+
+/// Plays a session with a plan, a refinement that fails, an edit, a refinement, and the work, in which a call is
+/// approved. Returns its path.
+async fn play(process: &Process) -> String {
+    let path = start(process, HOUR).await;
+    let refine = async |change: &str| {
+        let body = json!({"refinementPrompt": change});
+        send(process, "POST", &format!("{path}/refine"), &[], &body)
+            .await
+            .expect(200)
+    };
+    assert_eq!(refine("something odd").await["refinement"]["code"], "model_blocked");
+    let task = worded("Read the readme", "getFileContents");
+    let edited = json!({"summary": "Mine.", "tasks": [task, worded("Open an issue", "createIssue")], "risks": ["odd"]});
+    let edited = send(
+        process,
+        "PUT",
+        &format!("{path}/plan"),
+        &[("if-match", "\"1\"")],
+        &edited,
+    )
+    .await;
+    assert_eq!(edited.expect(200)["planVersion"], 2);
+    assert_eq!(refine("in other words").await["planVersion"], 3);
+    let execute = json!({"planVersion": 3, "askFor": ["createIssue"]});
+    send(process, "POST", &format!("{path}/execute"), &[], &execute)
+        .await
+        .expect(202);
+    path
+}
+
+async fn approve(process: &Process, path: &str) {
+    let approval = session(process, path).await["waitingFor"][0]["approvalId"].clone();
+    let answer = json!({"approvalId": approval, "decision": "approve_once"});
+    send(process, "POST", "/api/agent/approvals/resolve", &[], &answer)
+        .await
+        .expect(200);
+}
+
+/// P-302, P-305: everything that happens is in the stream, in order, also what happened before the reader came.
+async fn tell(database: Option<String>) {
+    let place = Place::on(database).await;
+    let process = place.start().await;
+    let path = play(&process).await;
+    let mut reader = Reader::after(&process, &path, None).await;
+    let mut events = reader.until("waiting").await;
+    assert_eq!(events.last().unwrap()["waitingFor"][0]["tool"], "createIssue");
+    approve(&process, &path).await;
+    events.extend(reader.until("result").await);
+    assert_eq!(reader.next().await, None);
+    let events = stored(events);
+    let ids: Vec<_> = events.iter().map(numbers).collect();
+    assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+    let reads = |word: &String| word == "tool_call" || word == "tool_result";
+    let words: Vec<_> = events.iter().map(word).collect();
+    let (planned, worked) = words.split_at(words.iter().position(|word| word == "EXECUTING").unwrap());
+    let planned: Vec<_> = planned.iter().filter(|word| !reads(word)).collect();
+    assert_eq!(
+        planned,
+        [
+            "PLANNING",
+            "plan 1",
+            "AWAITING_CONFIRMATION",
+            "PLANNING",
+            "AWAITING_CONFIRMATION",
+            "plan 2",
+            "PLANNING",
+            "plan 3",
+            "AWAITING_CONFIRMATION"
+        ]
+    );
+    let step = ["reason", "reasoned", "act"];
+    let first = [
+        "tool_call",
+        "tool_result",
+        "reflect",
+        "accepted false",
+        "accepted true",
+        "plan_changed 4",
+    ];
+    let second = [
+        "waiting",
+        "approved",
+        "tool_call",
+        "tool_result",
+        "reflect",
+        "accepted true",
+        "task_ended t2",
+        "result",
+    ];
+    let expected = [
+        &["EXECUTING", "task_started t1"],
+        &step[..],
+        &first,
+        &["task_ended t1", "task_started t2"],
+        &step,
+        &second,
+    ];
+    assert_eq!(worked, expected.concat());
+    let result = &events.last().unwrap()["session"];
+    assert_eq!(
+        (&result["status"], &result["planVersion"]),
+        (&json!("COMPLETED"), &json!(4))
+    );
+    let changed = events.iter().find(|event| event["type"] == "plan_changed").unwrap();
+    assert_eq!(
+        (&changed["why"], &changed["plan"][1]["title"]),
+        (&json!("one is enough"), &json!("Open one issue"))
+    );
+    let failed = events
+        .iter()
+        .filter(|event| word(event) == "AWAITING_CONFIRMATION")
+        .nth(1)
+        .unwrap();
+    assert!(failed["detail"].is_string() && failed["planVersion"] == 1, "{failed}");
+    // From each event the rest is the same, also at a process that starts now.
+    kill(process);
+    let process = place.start().await;
+    assert_eq!(stored(all(&process, &path, None).await), events);
+    for (at, event) in events.iter().enumerate().take(events.len() - 1) {
+        let rest = all(&process, &path, event["id"].as_str()).await;
+        assert_eq!(rest, events[at + 1..], "after {}", event["id"]);
+    }
+    let last = events.last().unwrap()["id"].as_str().unwrap();
+    let sse = [("last-event-id", last), ("accept", "text/event-stream")];
+    let reported = send(&process, "GET", &format!("{path}/events"), &sse, &Value::Null).await;
+    assert_eq!(reported.status, 204);
+    for (unknown, code) in [("9.1.0", "invalid_request"), ("12", "invalid_request")] {
+        let headers = [("last-event-id", unknown)];
+        let refused = send(&process, "GET", &format!("{path}/events"), &headers, &Value::Null).await;
+        refused.problem(400, code);
+    }
+    kill(process);
+    place.github.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_session_are_one_stream_on_sqlite() {
+    tell(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_session_are_one_stream_on_postgres() {
+    tell(Some(postgres::database().await)).await;
+}
+
+/// PLANNING.md 13.6: one replica works, the other is read; the first dies, and the second does the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
+    let place = Place::on(Some(postgres::database().await)).await;
+    let works = place.start().await;
+    let path = play(&works).await;
+    let reads = place.start().await;
+    let mut reader = Reader::after(&reads, &path, None).await;
+    let mut events = reader.until("tool_result").await;
+    kill(works);
+    events.extend(reader.until("waiting").await);
+    approve(&reads, &path).await;
+    events.extend(reader.until("result").await);
+    assert_eq!(reader.next().await, None);
+    let events = stored(events);
+    let ids: Vec<_> = events.iter().map(numbers).collect();
+    assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+    assert_eq!(events.iter().filter(|event| event["type"] == "result").count(), 1);
+    assert_eq!(stored(all(&reads, &path, None).await), events);
+    kill(reads);
+    place.github.finish();
+}
+
+/// P-205, P-306: while the plan waits for its confirmation the stream stays open, and readers come and leave without an
+/// effect; a cancellation or the deadline ends it soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stream_of_a_plan_that_waits_stays_open_until_the_session_ends() {
+    let place = Place::on(None).await;
+    let process = place.start().await;
+    let path = start(&process, HOUR).await;
+    let soon = start(&process, Duration::from_secs(12)).await;
+    for _ in 0..5 {
+        let mut reader = Reader::after(&process, &path, None).await;
+        reader.until("plan").await;
+    }
+    let mut reader = Reader::after(&process, &path, None).await;
+    let mut events = reader.until("plan").await;
+    events.extend(reader.until("status").await);
+    let more = tokio::time::timeout(Duration::from_secs(2), reader.next()).await;
+    assert!(more.is_err(), "{more:?}");
+    assert_eq!(session(&process, &path).await["status"], "AWAITING_CONFIRMATION");
+    let cancel = json!({"reason": "not needed"});
+    send(&process, "POST", &format!("{path}/cancel"), &[], &cancel)
+        .await
+        .expect(200);
+    let ended = tokio::time::timeout(Duration::from_secs(5), reader.until("result")).await;
+    assert_eq!(ended.unwrap().last().unwrap()["session"]["status"], "CANCELLED");
+    let mut reader = Reader::after(&process, &soon, None).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), reader.until("result")).await;
+    assert_eq!(ended.unwrap().last().unwrap()["session"]["status"], "DEADLINE_EXCEEDED");
+    until("the sessions to end", || async {
+        session(&process, &soon).await["status"] == "DEADLINE_EXCEEDED"
+    })
+    .await;
+    let others = client()
+        .get(format!("{}{path}/events", process.url))
+        .header("x-gavel-user", "bob");
+    Answer::of(others).await.problem(404, "not_found");
+    kill(process);
+    place.github.finish();
+}
