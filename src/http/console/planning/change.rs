@@ -49,6 +49,7 @@ async fn confirmed(
         session,
         plan_version: Some(version),
         ask_for: Vec::new(),
+        background: true,
         meta: RequestMeta {
             request_id: Arc::clone(&exchange.id.text),
             traceparent: None,
