@@ -108,6 +108,14 @@ handlers! {
         ConsoleSettle => console::approvals::settle;
         ConsoleThreads => console::threads::list;
         ConsoleThread => console::threads::thread;
+        ConsoleSessions => console::planning::list;
+        ConsoleSession => console::planning::one::show;
+        ConsoleSessionNews => console::planning::news::look;
+        ConsoleConfirm => console::planning::change::confirm;
+        ConsoleCancel => console::planning::change::cancel;
+        ConsoleTask => console::planning::work::task;
+        ConsoleSessionLog => console::planning::work::log;
+        ConsoleVersions => console::planning::versions::show;
         ConsoleGrants => console::grants::list;
         ConsoleRevoke => console::grants::revoke;
     }

@@ -139,6 +139,14 @@ routes! {
         ConsoleSettle: Post "/console/actions/{id}";
         ConsoleThreads: Get "/console/threads";
         ConsoleThread: Get "/console/threads/{id}";
+        ConsoleSessions: Get "/console/sessions";
+        ConsoleSession: Get "/console/sessions/{id}";
+        ConsoleSessionNews: Get "/console/sessions/{id}/news";
+        ConsoleConfirm: Post "/console/sessions/{id}/confirm";
+        ConsoleCancel: Post "/console/sessions/{id}/cancel";
+        ConsoleTask: Get "/console/sessions/{id}/tasks/{task}";
+        ConsoleSessionLog: Get "/console/sessions/{id}/log";
+        ConsoleVersions: Get "/console/sessions/{id}/versions";
         ConsoleGrants: Get "/console/grants";
         ConsoleRevoke: Post "/console/grants/{id}";
     }

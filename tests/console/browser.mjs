@@ -1,34 +1,13 @@
 // A user of the console, in a real Chromium: logs in, reads, approves one request, rejects another. Pages on other origins try to
 // show the console in a frame, or to press its buttons. The input is JSON; a failed assertion ends the script with an error.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { createRequire } from 'node:module';
-import { logsIn, opens } from './person.mjs';
+import { logsIn, opens, shoots } from './person.mjs';
 
 const told = JSON.parse(process.argv[2]);
-const require = createRequire(`${told.modules}/`);
-const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 const { browser, context, page, problems } = await opens(told);
 
-const shot = async name => {
-  for (const [width, scheme] of [[1280, 'light'], [390, 'light'], [1280, 'dark']]) {
-    await page.setViewportSize({ width, height: 900 });
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.screenshot({ path: `${told.shots}/${told.name}-${name}-${width}-${scheme}.png`, fullPage: true });
-    if (width === 390) {
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-      assert.ok(wide <= 390, `${name} is ${wide} wide on a phone`);
-    }
-    if (!told.script) continue;
-    await page.evaluate(axe);
-    const found = await page.evaluate(async () => (await axe.run(document)).violations.map(
-      one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.html.slice(0, 200)).join(' | ')}`));
-    assert.deepEqual(found, [], `${name} ${width} ${scheme}`);
-  }
-  await page.setViewportSize({ width: 1280, height: 900 });
-  await page.emulateMedia({ colorScheme: 'light' });
-};
+const shot = shoots(page, told);
 
 // Without a login no content is visible.
 await page.goto(`${told.url}/console/approvals`);

@@ -1,4 +1,6 @@
 // A user of the console, in a real Chromium: `told` has the address, the user, and whether the browser runs scripts.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
 // A page of a new browser, and the unexpected events on it.
@@ -21,4 +23,28 @@ export const logsIn = async (page, told) => {
   if (told.user) await page.getByLabel('Your name').fill(told.user);
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: 'Approvals' }).waitFor();
+};
+
+// Pictures of a page, wide and narrow, light and dark. It must fit on a phone, and axe must find nothing.
+export const shoots = (page, told) => {
+  const require = createRequire(`${told.modules}/`);
+  const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+  return async name => {
+    for (const [width, scheme] of [[1280, 'light'], [390, 'light'], [1280, 'dark']]) {
+      await page.setViewportSize({ width, height: 900 });
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.screenshot({ path: `${told.shots}/${told.name}-${name}-${width}-${scheme}.png`, fullPage: true });
+      if (width === 390) {
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(wide <= 390, `${name} is ${wide} wide on a phone`);
+      }
+      if (!told.script) continue;
+      await page.evaluate(axe);
+      const found = await page.evaluate(async () => (await axe.run(document)).violations.map(
+        one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.html.slice(0, 200)).join(' | ')}`));
+      assert.deepEqual(found, [], `${name} ${width} ${scheme}`);
+    }
+    await page.setViewportSize({ width: 1280, height: 900 });
+    await page.emulateMedia({ colorScheme: 'light' });
+  };
 };

@@ -18,7 +18,7 @@ use super::view::action::{Card, Place, card, in_doubt_card};
 use super::view::approvals::{Filter, Listed, listed};
 use super::{Turned, page, respond, see, view};
 use crate::domain::action::{Action, ActionStatus, Resolution};
-use crate::domain::ids::{ActionId, ApprovalId, RunId};
+use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON};
 use crate::surfaces::decisions::ListQuery;
@@ -123,7 +123,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
         in_doubt: in_doubt
             .iter()
             .flat_map(|page| &page.items)
-            .map(|action| in_doubt_card(&of(state, &visitor, action, now)))
+            .map(|action| in_doubt_card(&of(state, &visitor, action, now), Place::List))
             .collect(),
         more_in_doubt: in_doubt.as_ref().is_some_and(|page| page.next_page_token.is_some()),
     });
@@ -154,7 +154,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
 }
 
 /// The data of a card.
-fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, now_us: i64) -> Card<'a> {
+pub(super) fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, now_us: i64) -> Card<'a> {
     Card {
         action,
         tool: state.edge.approvals.tool(action),
@@ -165,7 +165,11 @@ fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, now_us: i64) 
 
 /// The message about the action that the visitor just decided, from the stored action; `about` and `settled` only
 /// identify it.
-async fn flash(state: &State, visitor: &Visitor, request: &HttpRequest) -> Result<Option<maud::Markup>, Turned> {
+pub(super) async fn flash(
+    state: &State,
+    visitor: &Visitor,
+    request: &HttpRequest,
+) -> Result<Option<maud::Markup>, Turned> {
     let approvals = &state.edge.approvals;
     let about = parameter(request, "about");
     let found = match (about, parameter(request, "settled")) {
@@ -216,7 +220,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     };
     let place = match form.get("back") {
         Some("own") => format!("{}/{approval}", Route::ConsoleApprovals.path()),
-        _ => Route::ConsoleApprovals.path().to_owned(),
+        _ => list_or_session(&form),
     };
     Ok(see(&format!("{place}?about={approval}{late}")))
 }
@@ -250,8 +254,15 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
         Err(ApprovalError::NotInDoubt(_)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
-    let path = Route::ConsoleApprovals.path();
-    Ok(see(&format!("{path}?settled={id}{late}")))
+    Ok(see(&format!("{}?settled={id}{late}", list_or_session(&form))))
+}
+
+/// The page that had the form: the list, or a planning session.
+fn list_or_session(form: &Form) -> String {
+    match form.get("back").and_then(PlanningSessionId::parse) {
+        Some(session) => format!("{}/{session}", Route::ConsoleSessions.path()),
+        None => Route::ConsoleApprovals.path().to_owned(),
+    }
 }
 
 fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {

@@ -8,6 +8,7 @@ pub(super) mod approvals;
 pub(super) mod grants;
 pub(super) mod login;
 pub(super) mod news;
+pub(super) mod planning;
 pub(super) mod threads;
 pub(super) mod zone;
 

@@ -41,7 +41,7 @@ async fn changed(state: &State, request: &HttpRequest) -> Result<bool, Turned> {
 }
 
 /// A page that gavel's own pages may frame.
-fn framed(page: Markup) -> HttpResponse {
+pub(super) fn framed(page: Markup) -> HttpResponse {
     let mut response = secured(actix_web::http::StatusCode::OK);
     response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(FRAMED)));
     response.insert_header((header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN")));

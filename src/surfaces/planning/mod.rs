@@ -24,6 +24,7 @@ mod dry_run;
 mod error;
 mod events;
 mod execute;
+mod links;
 mod log;
 mod opening;
 mod run;

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::log::{LoggedAction, PullRequest};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
+use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, UserId};
 use crate::domain::names::names;
 use crate::domain::plan::{Task, TaskId, TaskStatus};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
@@ -20,6 +20,9 @@ pub struct Session {
     /// Its id.
     #[schema(value_type = String, format = "uuid")]
     pub session_id: PlanningSessionId,
+    /// Its user; only for pages.
+    #[serde(skip)]
+    pub user: UserId,
     /// Its status.
     pub status: SessionStatus,
     /// Why it ended without reaching its goal.
@@ -190,6 +193,7 @@ impl Session {
         };
         Self {
             session_id: stored.id,
+            user: stored.user,
             status: stored.status,
             status_reason: stored.reason.map(|(code, detail)| Reason {
                 code,

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value, json};
 
 use super::login::{token, with_tokens};
+use super::planning::{started, studio};
 use super::rig::{ALL, Office, approval, asks, key, keys, mail, meeting};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app};
@@ -66,28 +67,33 @@ async fn plays(app: &App, name: &str, run: &Value, user: Option<&str>, credentia
     play(app, "browser.mjs", name, run, user, credential, script).await;
 }
 
-/// Runs one of the scripts in tests/console.
+/// Runs one of the scripts in tests/console about an approval request.
 async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>, credential: &str, script: bool) {
+    let about =
+        json!({"name": name, "script": script, "user": user, "credential": credential, "approval": approval(run, 0)});
+    plays_script(app, play, about).await;
+}
+
+async fn plays_script(app: &App, play: &str, mut about: Value) {
     let shots = target().join("console-shots");
     std::fs::create_dir_all(&shots).unwrap();
-    let reported = json!({
-        "modules": modules(), "chromium": chromium(), "shots": shots, "name": name, "script": script, "url": app.url,
-        "user": user, "credential": credential, "approval": approval(run, 0),
-    });
+    let rig = json!({"modules": modules(), "chromium": chromium(), "shots": shots, "url": app.url});
+    about.as_object_mut().unwrap().extend(rig.as_object().unwrap().clone());
     let play = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/console")
         .join(play);
     let mut node = tokio::process::Command::new("node");
     let ran = node
         .arg(play)
-        .arg(reported.to_string())
+        .arg(about.to_string())
         .kill_on_drop(true)
         .output()
         .await
         .unwrap();
     assert!(
         ran.status.success(),
-        "{name}: {}{}",
+        "{}: {}{}",
+        about["name"],
         String::from_utf8_lossy(&ran.stdout),
         String::from_utf8_lossy(&ran.stderr)
     );
@@ -218,5 +224,20 @@ async fn a_grant_created_in_a_browser_covers_no_other_recipient() {
             "{copy}"
         );
         assert_eq!(office.names().len(), 2);
+    }
+}
+
+/// P-301 to P-307: a user confirms a plan, answers what the work on it asks, and sees it done, with and without scripts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_confirmed_in_a_browser_that_shows_it_done() {
+    for script in [false, true] {
+        let (github, app) = studio(Setup::stdio_sqlite(), "The readme comes first.").await;
+        let session = started(&app).await;
+        let name = if script { "plan-script" } else { "plan-plain" };
+        let about =
+            json!({"name": name, "script": script, "user": "ann", "credential": key("desk"), "session": session});
+        plays_script(&app, "sessions.mjs", about).await;
+        assert_eq!(github.seen("POST").len(), 2, "one issue, and one pull request");
+        app.stop().await;
     }
 }

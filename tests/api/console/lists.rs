@@ -64,7 +64,7 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
             json!({
                 "actionId": ann["actions"][0]["actionId"], "runId": ann["runId"], "threadId": ann["threadId"], "userId": "ann",
                 "agentId": "workspace", "tool": "gmail_send", "arguments": lost, "recipients": ["bob@example.org"],
-                "startedAt": started,
+                "startedAt": started, "sessionId": null, "taskId": null,
             })
         );
         for (name, user) in [("web", "eve"), ("others", ""), ("others", "ann")] {

@@ -5,4 +5,5 @@ mod browser;
 mod lists;
 mod login;
 mod news;
+mod planning;
 pub(crate) mod rig;

@@ -1,6 +1,7 @@
 //! One action: the approval request, the possible decisions, and the outcome.
 
 mod answers;
+mod place;
 
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use self::answers::{answers, settle};
+pub(in crate::http::console) use self::place::Place;
 use super::super::session::Visitor;
-use super::room::{self, ALONE, IN_LIST, Room};
+use super::room;
 use super::{arguments, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::address::Recipients;
@@ -23,15 +25,6 @@ pub(in crate::http::console) struct Card<'a> {
     pub(in crate::http::console) tool: Option<Arc<Tool>>,
     pub(in crate::http::console) visitor: &'a Visitor,
     pub(in crate::http::console) now_us: i64,
-}
-
-/// Where a card is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http::console) enum Place {
-    /// In a list.
-    List,
-    /// On a page of its own.
-    Own,
 }
 
 /// Whether the tool itself reported the error; errors of a call that never started come from gavel.
@@ -57,29 +50,20 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
             @if let Some(id) = action.approval.filter(|_| action.waits(card.now_us)) {
                 (answers(card, place, &id.to_string()))
             } @else if action.status == ActionStatus::InDoubt {
-                (settle(card))
+                (settle(card, place))
             }
         }
     }
 }
 
 /// An in-doubt action.
-pub(in crate::http::console) fn in_doubt_card(card: &Card<'_>) -> Markup {
+pub(in crate::http::console) fn in_doubt_card(card: &Card<'_>, place: Place) -> Markup {
     html! {
         article.card.doubt aria-labelledby={ "a-" (card.action.id) } {
-            (heading(card, Place::List))
+            (heading(card, place))
             p.state { (state(card.action)) }
-            (body(card, Place::List))
-            (settle(card))
-        }
-    }
-}
-
-impl Place {
-    fn room(self) -> Room {
-        match self {
-            Self::List => IN_LIST,
-            Self::Own => ALONE,
+            (body(card, place))
+            (settle(card, place))
         }
     }
 }
@@ -154,7 +138,7 @@ fn too_much(card: &Card<'_>, place: Place) -> Markup {
         .recipients
         .as_ref()
         .map_or(0, |recipients| recipients.all().len());
-    let own = card.action.approval.filter(|_| place == Place::List);
+    let own = card.action.approval.filter(|_| place != Place::Own);
     html! {
         "This page cannot show everything that you must see to approve this action: "
         (words::count(details.warnings.len() as u64, "warning")) " and " (words::count(recipients as u64, "recipient"))
@@ -170,6 +154,8 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
     let given: Value = serde_json::from_str(action.arguments.get()).unwrap_or_default();
     let fit = room::fit(&given, place.room());
     let recipients = action.details.recipients.as_ref();
+    let shown_elsewhere = !matches!(place, Place::Session(_)) && card.visitor.may_read(&action.user);
+    let session = action.session.filter(|_| shown_elsewhere);
     html! {
         @if !action.details.reason.is_empty() {
             p.why { b { "Why it requires approval: " } (words::beginning(&action.details.reason, place.room().must_see())) }
@@ -188,6 +174,9 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
         }
         @if let Some(thread) = action.thread.filter(|_| card.visitor.may_read(&action.user)) {
             p { a href={ "/console/threads/" (thread) } { "Read the thread it comes from" } }
+        }
+        @if let Some(session) = session {
+            p { a href={ (Route::ConsoleSessions.path()) "/" (session) } { "See the planning session it comes from" } }
         }
     }
 }

@@ -5,6 +5,7 @@ pub(super) mod action;
 pub(super) mod approvals;
 pub(super) mod grants;
 pub(super) mod login;
+pub(super) mod planning;
 pub(super) mod thread;
 pub(super) mod words;
 pub(super) mod zone;
@@ -33,6 +34,7 @@ pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &M
                     @if let Some(visitor) = visitor {
                         nav aria-label="Pages" {
                             a href=(Route::ConsoleApprovals.path()) { "Approvals" }
+                            a href=(Route::ConsoleSessions.path()) { "Planning" }
                             a href=(Route::ConsoleGrants.path()) { "Always allowed" }
                             @if visitor.user.is_some() { a href=(Route::ConsoleThreads.path()) { "Threads" } }
                         }

@@ -194,7 +194,7 @@ impl Projection {
         for call in calls {
             match &call.target {
                 Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
-                    self.reflections.insert(call.id, Ok(reflection.clone()));
+                    self.reflections.insert(call.id, Ok(Reflection::clone(reflection)));
                 }
                 Target::Verdict(Err(why)) if reflects => {
                     self.reflections.insert(call.id, Err(why.clone()));

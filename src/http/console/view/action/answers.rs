@@ -11,7 +11,7 @@ use crate::http::routes::Route;
 pub(super) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
     let action = card.action;
     let path = format!("{}/{approval}", Route::ConsoleApprovals.path());
-    let back = if place == Place::Own { "own" } else { "list" };
+    let back = place.back();
     let form = |decision: Resolution, inner: Markup| {
         html! {
             form method="post" action=(path) {
@@ -62,7 +62,7 @@ pub(super) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
 }
 
 /// The forms that settle an in-doubt action: two steps, because gavel does not ask for confirmation.
-pub(super) fn settle(card: &Card<'_>) -> Markup {
+pub(super) fn settle(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
     let path = format!("/console/actions/{}", action.id);
     let form = |happened: &str, inner: Markup| {
@@ -70,12 +70,13 @@ pub(super) fn settle(card: &Card<'_>) -> Markup {
             form method="post" action=(path) {
                 (token(card.visitor))
                 input type="hidden" name="happened" value=(happened);
+                input type="hidden" name="back" value=(place.back());
                 (inner)
             }
         }
     };
     html! {
-        @if action.thread.is_none() {
+        @if action.thread.is_none() && action.session.is_none() {
             p {
                 "If its run " (words::code(&action.root.to_string())) " is paused, report what happened when you resume it: "
                 code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If the run has ended, report it here."

@@ -209,7 +209,7 @@ fn the_phases_of_a_step_are_events_of_its_task() {
     .unwrap();
     for (outcome, changes) in [(Err(FailureCode::Denied), false), (Ok(json!({})), true)] {
         let reflect = proposed(
-            Target::Verdict(Ok(Verdict::Reflect(said.clone()))),
+            Target::Verdict(Ok(Verdict::Reflect(Box::new(said.clone())))),
             "reflect",
             &json!({}),
         );
