@@ -105,6 +105,8 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             idempotency_key: "conformance",
             first_attempt_us: None,
             account: None,
+            session: None,
+            deadline_us: None,
             traceparent: None,
             timeout: PATIENCE,
             cancel: &CancellationToken::new(),

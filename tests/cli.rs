@@ -1,4 +1,5 @@
 //! The command line, run as the real binary: its output, its exit status, and which stream each text goes to.
+#![recursion_limit = "256"]
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "cli/agents.rs"]

@@ -260,7 +260,8 @@ impl VerdictFunction {
                         "the reflection nests deeper than {levels} levels"
                     )));
                 }
-                serde_json::from_str(args.get()).map(Verdict::Reflect).map_err(unfit)
+                let read: Reflection = serde_json::from_str(args.get()).map_err(unfit)?;
+                Ok(Verdict::Reflect(Box::new(read)))
             }
             Self::RequestClarification => {
                 let read: Clarification = serde_json::from_str(args.get()).map_err(unfit)?;

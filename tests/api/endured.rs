@@ -340,7 +340,7 @@ async fn endure(database: Option<String>, name: &str) {
             .collect();
         assert!(!log.contains("panicked"), "{log}");
     }
-    println!(
+    eprintln!(
         "{name}: {played} sessions, {deaths} times kill -9, {} faults",
         bad.len()
     );

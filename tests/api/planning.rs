@@ -4,14 +4,15 @@
 mod execute;
 mod read;
 mod studio;
+mod work;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::studio::{Studio, both, path, titles};
 pub use self::studio::{HOUR, ahead, beside, github, plan, task};
+use self::studio::{Studio, both, path, titles};
 use crate::gemini::Reply;
 use crate::github::Fault;
 use crate::harness::{Answer, Setup, binary, until};

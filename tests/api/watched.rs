@@ -220,6 +220,7 @@ async fn tell(database: Option<String>) {
             "plan 1",
             "AWAITING_CONFIRMATION",
             "PLANNING",
+            "reset",
             "AWAITING_CONFIRMATION",
             "plan 2",
             "PLANNING",

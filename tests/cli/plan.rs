@@ -97,7 +97,10 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
     let other = studio.run(&server, &["execute", "--plan-version", "2", &id]);
     assert_eq!((other.status, other.out.as_str()), (1, ""), "{}", other.err);
     let waits = studio.run(&server, &["show", "--json", &id]).json();
-    assert_eq!((&waits["status"], studio.issues()), (&json!("AWAITING_CONFIRMATION"), 0));
+    assert_eq!(
+        (&waits["status"], studio.issues()),
+        (&json!("AWAITING_CONFIRMATION"), 0)
+    );
 
     let ran = studio.run(&server, &["execute", "--plan-version", "1", &id]);
     for line in [

@@ -517,7 +517,7 @@ pub(crate) async fn many_changes_of_executions_at_once_do_not_deadlock(db: TestD
         let lease = begin(&other, &run).await;
         let first = plan(session, None, &["write tests"]);
         tokio::join!(finish(&other, session, &run, lease, made(&first)), async {
-            drop(store.create(executes(session, 1)).await.unwrap());
+            let _created = store.create(executes(session, 1)).await.unwrap();
             cancelled(&store, cancel(session)).await
         });
     });

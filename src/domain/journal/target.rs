@@ -109,7 +109,7 @@ pub enum Verdict {
         exits_loop: bool,
     },
     /// `reflect`: what the model says about a step of a task. It ends the run only if the task ends with it.
-    Reflect(Reflection),
+    Reflect(Box<Reflection>),
 }
 
 /// The output of an agent.

@@ -128,13 +128,14 @@ impl Agents {
             }
         }
         if let Some(work) = &task {
-            // However it ends: the run that works through the plan reads what the task has come to. A call in doubt does
-            // not end it; the session is not complete before a person has settled the call.
+            // However it ends: the run that works through the plan reads what the task has come to. With a call in doubt
+            // the task can be complete; the session is not, before a person has settled the call.
             let calls = in_doubt.iter().map(|call| call.action_id).collect();
             let detail = summary.error_message.as_deref();
             let outcome = react::outcome(&record.journal, work, ending, detail, calls);
             summary.output = serde_json::value::to_raw_value(&outcome).ok().map(Arc::from);
-        } else if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
+        }
+        if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
             summary.in_doubt(&in_doubt);
             decision.error_detail = summary.error_message.as_deref().map(Arc::from);
         }

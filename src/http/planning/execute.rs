@@ -44,7 +44,7 @@ pub(in crate::http) struct ExecuteBody {
 #[schema(as = ExecutePlanAnswer)]
 #[expect(dead_code, reason = "describes the two kinds of answers")]
 pub(in crate::http) enum Answer {
-    Session(Session),
+    Session(Box<Session>),
     DryRun(DryRun),
 }
 

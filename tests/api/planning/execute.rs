@@ -42,14 +42,28 @@ async fn a_confirmed_plan_is_worked_through_to_its_end() {
         let session = studio.start().await;
         let ended = studio.execute_to_the_end(&session).await;
         assert_eq!(ended["status"], "COMPLETED", "{ended}");
-        let statuses: Vec<_> = ended["plan"].as_array().unwrap().iter().map(|task| &task["status"]).collect();
+        let statuses: Vec<_> = ended["plan"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|task| &task["status"])
+            .collect();
         assert_eq!(statuses, ["COMPLETED", "COMPLETED"]);
-        assert_eq!((&ended["currentTaskId"], &ended["waitingFor"]), (&Value::Null, &json!([])));
-        assert!(ended["startedAt"].is_string() && ended["completedAt"].is_string(), "{ended}");
+        assert_eq!(
+            (&ended["currentTaskId"], &ended["waitingFor"]),
+            (&Value::Null, &json!([]))
+        );
+        assert!(
+            ended["startedAt"].is_string() && ended["completedAt"].is_string(),
+            "{ended}"
+        );
         let [pull] = &*ended["pullRequests"].as_array().unwrap().clone() else {
             panic!("{ended}");
         };
-        assert!(pull["number"].is_u64() && pull["url"].as_str().unwrap().contains("/acme/dates/pull/"), "{pull}");
+        assert!(
+            pull["number"].is_u64() && pull["url"].as_str().unwrap().contains("/acme/dates/pull/"),
+            "{pull}"
+        );
         let log = ended["result"]["log"].as_array().unwrap();
         let actions: Vec<_> = log
             .iter()
@@ -66,9 +80,15 @@ async fn a_confirmed_plan_is_worked_through_to_its_end() {
                 "3 t2 createPullRequest completed"
             ]
         );
-        assert_eq!((&log[1]["decidedBy"], &log[0]["decidedBy"]), (&json!("plan"), &Value::Null));
+        assert_eq!(
+            (&log[1]["decidedBy"], &log[0]["decidedBy"]),
+            (&json!("plan"), &Value::Null)
+        );
         assert_eq!(log[1]["arguments"]["title"], "Accept ISO weeks");
-        assert_eq!((&ended["result"]["status"], &ended["result"]["logTruncated"]), (&json!("COMPLETED"), &json!(false)));
+        assert_eq!(
+            (&ended["result"]["status"], &ended["result"]["logTruncated"]),
+            (&json!("COMPLETED"), &json!(false))
+        );
         let posts: Vec<_> = studio.github.seen("POST").into_iter().map(|seen| seen.path).collect();
         assert_eq!(posts, ["/repos/acme/dates/issues", "/repos/acme/dates/pulls"]);
         assert_eq!(executions(&studio).await, 1);
@@ -92,7 +112,10 @@ async fn a_confirmation_of_an_older_version_begins_nothing() {
         .problem(400, "invalid_request");
     assert_eq!(unknown["errors"][0]["pointer"], "/askFor/1", "{unknown}");
     let detail = unknown["errors"][0]["detail"].as_str().unwrap();
-    assert!(detail.contains("\"rm\"") && detail.contains("createPullRequest"), "{detail}");
+    assert!(
+        detail.contains("\"rm\"") && detail.contains("createPullRequest"),
+        "{detail}"
+    );
     studio
         .execute(&session, json!({"planversion": 1}))
         .await
@@ -127,12 +150,16 @@ async fn a_plan_is_executed_once_and_locked_from_then_on() {
         let dry = studio.execute(&session, json!({"dryRun": true})).await;
         dry.problem(409, "plan_locked");
         let at_work = studio
-            .once(&session, "the task to begin", |session| session["currentTaskId"] == "t1")
+            .once(&session, "the task to begin", |session| {
+                session["currentTaskId"] == "t1"
+            })
             .await;
         assert_eq!(at_work["plan"][0]["status"], "IN_PROGRESS", "{at_work}");
         assert!([200, 202].contains(&studio.cancel(&session).await.status));
         let ended = studio
-            .once(&session, "the session to end", |session| session["status"] == "CANCELLED")
+            .once(&session, "the session to end", |session| {
+                session["status"] == "CANCELLED"
+            })
             .await;
         assert_eq!(ended["result"]["status"], "CANCELLED", "{ended}");
         // It was executed, so asking again shows it as it is.
@@ -148,12 +175,19 @@ async fn a_plan_is_executed_once_and_locked_from_then_on() {
 async fn what_has_ended_or_belongs_to_others_is_not_executed() {
     let studio = Studio::new(Setup::stdio_sqlite(), vec![plan(vec![task("Clone")])]).await;
     let session = studio.start().await;
-    let as_bob = studio.app.request("POST", &format!("{}/execute", path(&session)), &[("x-gavel-user", "bob")]);
+    let as_bob = studio.app.request(
+        "POST",
+        &format!("{}/execute", path(&session)),
+        &[("x-gavel-user", "bob")],
+    );
     Answer::of(as_bob.json(&json!({}))).await.problem(404, "not_found");
     studio.cancel(&session).await.expect(200);
     studio.execute(&session, json!({})).await.problem(409, "session_over");
     let read = studio.read(&session).await;
-    assert_eq!(read["result"], json!({"status": "CANCELLED", "log": [], "logTruncated": false, "cleanup": {"removed": [], "left": []}}));
+    assert_eq!(
+        read["result"],
+        json!({"status": "CANCELLED", "log": [], "logTruncated": false, "cleanup": {"removed": [], "left": []}})
+    );
     studio.stop_having_only_read().await;
 }
 
@@ -177,7 +211,13 @@ async fn a_dry_run_says_what_each_tool_would_need() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|tool| format!("{} {}", tool["tool"].as_str().unwrap(), tool["answer"].as_str().unwrap()))
+        .map(|tool| {
+            format!(
+                "{} {}",
+                tool["tool"].as_str().unwrap(),
+                tool["answer"].as_str().unwrap()
+            )
+        })
         .collect();
     assert_eq!(
         answers,
@@ -192,8 +232,13 @@ async fn a_dry_run_says_what_each_tool_would_need() {
     let reason = dry["tasks"][0]["tools"][1]["reason"].as_str().unwrap();
     assert!(reason.contains("short-titles"), "{reason}");
     assert_eq!(dry["servers"], json!([{"server": "github", "state": "connected"}]));
-    assert_eq!((&dry["planVersion"], &dry["tasks"][0]["taskId"]), (&json!(1), &json!("t1")));
-    let stale = studio.execute(&session, json!({"dryRun": true, "planVersion": 9})).await;
+    assert_eq!(
+        (&dry["planVersion"], &dry["tasks"][0]["taskId"]),
+        (&json!(1), &json!("t1"))
+    );
+    let stale = studio
+        .execute(&session, json!({"dryRun": true, "planVersion": 9}))
+        .await;
     stale.problem(409, "plan_changed");
     assert_eq!(studio.read(&session).await["status"], "AWAITING_CONFIRMATION");
     assert_eq!(executions(&studio).await, 0);
@@ -228,7 +273,10 @@ async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
         let pending = studio.get("/api/agent/approvals/pending").await;
         let pending = &pending["approvals"][0];
         assert_eq!(pending["approvalId"], wait["approvalId"], "{pending}");
-        assert_eq!((&pending["sessionId"], &pending["taskId"]), (&waits["sessionId"], &json!("t1")));
+        assert_eq!(
+            (&pending["sessionId"], &pending["taskId"]),
+            (&waits["sessionId"], &json!("t1"))
+        );
         assert_eq!(pending["threadId"], Value::Null);
         let approve = json!({"approvalId": wait["approvalId"], "decision": "approve_once"});
         studio
@@ -236,7 +284,9 @@ async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
             .await
             .expect(200);
         let ended = studio
-            .once(&session, "the session to end", |session| !session["completedAt"].is_null())
+            .once(&session, "the session to end", |session| {
+                !session["completedAt"].is_null()
+            })
             .await;
         assert_eq!(ended["status"], "COMPLETED", "{ended}");
         assert_eq!(ended["result"]["log"][1]["decidedBy"], "tool", "{ended}");

@@ -15,7 +15,10 @@ async fn the_history_of_a_task_has_every_step_whole() {
         let session = studio.start().await;
         studio.execute_to_the_end(&session).await;
         let task = studio.get(&format!("{}/tasks/t1?view=raw", path(&session))).await;
-        assert_eq!((&task["id"], &task["status"], &task["steps"]), (&json!("t1"), &json!("COMPLETED"), &json!(2)));
+        assert_eq!(
+            (&task["id"], &task["status"], &task["steps"]),
+            (&json!("t1"), &json!("COMPLETED"), &json!(2))
+        );
         let steps = task["reactHistory"].as_array().unwrap();
         let numbers: Vec<_> = steps.iter().map(|step| &step["n"]).collect();
         assert_eq!(numbers, [1, 2]);
@@ -24,10 +27,16 @@ async fn the_history_of_a_task_has_every_step_whole() {
             steps[0]["action"],
             json!({"tool": "getFileContents", "arguments": {"owner": "acme", "path": "src/lib.rs", "repo": "dates"}})
         );
-        assert!(steps[0]["observation"].to_string().contains("fn main() {}"), "{steps:?}");
+        assert!(
+            steps[0]["observation"].to_string().contains("fn main() {}"),
+            "{steps:?}"
+        );
         assert_eq!(steps[0]["reflection"]["learnings"], json!(["The tests are in src."]));
         assert_eq!(steps[1]["reflection"]["isTaskComplete"], true);
-        assert_eq!(steps[1]["reflection"]["evidence"], json!([{"observation": 2, "quote": "Accept ISO weeks"}]));
+        assert_eq!(
+            steps[1]["reflection"]["evidence"],
+            json!([{"observation": 2, "quote": "Accept ISO weeks"}])
+        );
         assert_eq!(steps[1]["state"], "completed");
         let raw: Value = serde_json::from_str(task["rawReactHistory"].as_str().unwrap()).unwrap();
         assert_eq!(raw, task["reactHistory"]);
@@ -53,7 +62,9 @@ async fn the_log_is_read_page_by_page() {
     let token = first["nextPageToken"].as_str().unwrap();
     let second = studio.get(&format!("{log}?pageSize=2&pageToken={token}")).await;
     assert_eq!(second["nextPageToken"], Value::Null);
-    let both = [&first, &second].map(|page| page["actions"].as_array().unwrap().clone()).concat();
+    let both = [&first, &second]
+        .map(|page| page["actions"].as_array().unwrap().clone())
+        .concat();
     assert_eq!(json!(both), whole["actions"]);
     let invalid = studio.send("GET", &format!("{log}?pageToken=x"), &[], json!({})).await;
     invalid.problem(400, "invalid_request");
@@ -70,7 +81,10 @@ async fn a_failed_call_and_a_step_under_way_are_in_the_history() {
     script.extend(step(
         "getFileContents",
         json!({"path": "missing.rs"}),
-        Reply::call("reflect", json!({"is_task_complete": false, "summary": "It is not there."})),
+        Reply::call(
+            "reflect",
+            json!({"is_task_complete": false, "summary": "It is not there."}),
+        ),
     ));
     script.extend([reason("Another file, then."), Reply::Hang]);
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
@@ -87,9 +101,15 @@ async fn a_failed_call_and_a_step_under_way_are_in_the_history() {
     assert_eq!(failed["state"], "failed", "{failed}");
     assert_eq!(failed["observation"]["error"]["code"], "tool_error", "{failed}");
     let begun = &task["reactHistory"][1];
-    assert_eq!((&begun["reason"], &begun["action"]), (&json!("Another file, then."), &Value::Null));
+    assert_eq!(
+        (&begun["reason"], &begun["action"]),
+        (&json!("Another file, then."), &Value::Null)
+    );
     let log = studio.get(&format!("{}/log", path(&session))).await;
-    assert_eq!((&log["actions"][0]["status"], &log["actions"][0]["error"]["code"]), (&json!("failed"), &json!("tool_error")));
+    assert_eq!(
+        (&log["actions"][0]["status"], &log["actions"][0]["error"]["code"]),
+        (&json!("failed"), &json!("tool_error"))
+    );
     studio.cancel(&session).await;
     studio.stop_having_only_read().await;
 }
@@ -100,13 +120,22 @@ async fn a_task_or_a_log_of_others_is_not_found() {
     let studio = Studio::new(Setup::stdio_sqlite(), vec![plan(vec![task("Clone")])]).await;
     let session = studio.start().await;
     let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
-    assert_eq!((&task["status"], &task["reactHistory"]), (&json!("PENDING"), &json!([])));
+    assert_eq!(
+        (&task["status"], &task["reactHistory"]),
+        (&json!("PENDING"), &json!([]))
+    );
     for missing in ["tasks/t2", "tasks/1", "tasks/t01"] {
-        let answer = studio.send("GET", &format!("{}/{missing}", path(&session)), &[], json!({})).await;
+        let answer = studio
+            .send("GET", &format!("{}/{missing}", path(&session)), &[], json!({}))
+            .await;
         answer.problem(404, "not_found");
     }
     for of_ann in ["tasks/t1", "log"] {
-        let as_bob = studio.app.request("GET", &format!("{}/{of_ann}", path(&session)), &[("x-gavel-user", "bob")]);
+        let as_bob = studio.app.request(
+            "GET",
+            &format!("{}/{of_ann}", path(&session)),
+            &[("x-gavel-user", "bob")],
+        );
         Answer::of(as_bob).await.problem(404, "not_found");
     }
     studio.stop_having_only_read().await;

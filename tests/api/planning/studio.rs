@@ -74,10 +74,16 @@ pub async fn beside(setup: Setup) -> (GitHub, Setup) {
 
 impl Studio {
     pub async fn new(setup: Setup, script: Vec<Reply>) -> Self {
+        Self::with(setup, script, |setup| setup).await
+    }
+
+    /// With something on top: another worker, more servers, further settings of planning.
+    pub async fn with(setup: Setup, script: Vec<Reply>, more: impl FnOnce(Setup) -> Setup) -> Self {
         let (github, entry) = github().await;
         let setup = planning(setup)
             .mcp(json!({"mcpServers": {"github": entry}}))
             .script(script);
+        let setup = more(setup);
         Self {
             app: spawn_app(setup).await,
             github,
@@ -94,8 +100,13 @@ impl Studio {
     }
 
     pub async fn start(&self) -> Value {
+        self.start_until(HOUR).await
+    }
+
+    /// Starts a session with its deadline in this time.
+    pub async fn start_until(&self, time: Duration) -> Value {
         let body =
-            json!({"prompt": "Accept ISO weeks", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(HOUR)});
+            json!({"prompt": "Accept ISO weeks", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(time)});
         self.start_with(&[], body).await.expect(201)
     }
 
@@ -183,7 +194,8 @@ pub fn step(tool: &'static str, further: Value, reflects: Reply) -> Vec<Reply> {
 impl Studio {
     /// Confirms the plan.
     pub async fn execute(&self, session: &Value, body: Value) -> Answer {
-        self.send("POST", &format!("{}/execute", path(session)), &[], body).await
+        self.send("POST", &format!("{}/execute", path(session)), &[], body)
+            .await
     }
 
     /// Confirms the plan, and waits until the session has ended.
@@ -196,7 +208,8 @@ impl Studio {
 
     /// Cancels the session.
     pub async fn cancel(&self, session: &Value) -> Answer {
-        self.send("POST", &format!("{}/cancel", path(session)), &[], json!({})).await
+        self.send("POST", &format!("{}/cancel", path(session)), &[], json!({}))
+            .await
     }
 
     /// The session, once `is_there` holds for it.

@@ -128,6 +128,8 @@ fn podman(directory: &Path) -> Command {
     let mut command = Command::new("bash");
     command
         .args(["-c", CLOSE, "podman"])
+        // The engine writes a file beside it when a container runs out of memory.
+        .current_dir(directory)
         .env("CONTAINERS_CONF", directory.join("containers.conf"))
         .env("CONTAINERS_STORAGE_CONF", directory.join("storage.conf"))
         .stdin(Stdio::null());
@@ -178,7 +180,12 @@ fn janitor(directory: &Path) -> Child {
         cat >/dev/null
         podman rm --all --force --time 0 >/dev/null 2>&1
         for process in $(cat "$0/pids"); do
-            tr '\0' ' ' <"/proc/$process/cmdline" | grep -q "system service .*$0" && kill -KILL "$process"
+            tr '\0' ' ' <"/proc/$process/cmdline" | grep -q "system service .*$0/" && kill -KILL "$process"
+        done
+        # For five minutes, podman keeps a process for each command that was run in a container.
+        for file in $(grep -l "^$0/" /proc/[0-9]*/cmdline -z -s); do
+            process=${file#/proc/} && process=${process%/cmdline}
+            grep -qz '/conmon$' "$file" && kill -KILL "$process"
         done
         grep -o " $0/[^ ]*" /proc/mounts | sort -r | while read -r mount; do umount -l "$mount"; done
         rm -rf "$0"

@@ -84,7 +84,7 @@ fn carry_out(call: &Path) -> anyhow::Result<ExitCode> {
     end(&family, || family.members().is_empty());
     family.ancestor = i32::try_from(std::process::id()).ok();
     let disk = Disk::open(&job.work(), job.limits.disk << 20)?;
-    let ended = Run::start(call, &job, &family, disk)?.to_the_end();
+    let ended = Run::start(call, &job, &family, disk)?.finish();
     if let Some(group) = family.group {
         group.remove();
     }
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn to_the_end(mut self) -> Ended {
+    fn finish(mut self) -> Ended {
         let timeout = Duration::from_secs(self.job.timeout.into());
         while self.end.status.is_none() {
             self.wait(TICK);

@@ -87,7 +87,7 @@ pub fn steps(journal: &[Entry]) -> Vec<StepState> {
                     Some(Phase::Reflect) => {
                         let accepted = calls.iter().find_map(|call| match &call.target {
                             Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
-                                ledger.call(call.id)?.succeeded().then(|| reflection.clone())
+                                ledger.call(call.id)?.succeeded().then(|| Reflection::clone(reflection))
                             }
                             _ => None,
                         });

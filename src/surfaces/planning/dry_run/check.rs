@@ -39,10 +39,6 @@ impl Check<'_> {
     pub(super) fn tool(&self, name: &str) -> DryRunTool {
         let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
         let (server, (answer, reason)) = match (offered.next(), offered.next()) {
-            _ if !self.granted.iter().any(|granted| granted == name) => {
-                let reason = format!("the agent {} is no longer granted this tool", self.worker.name);
-                (None, (DryRunAnswer::Deny, reason))
-            }
             (None, _) => {
                 let reason = "no connected server offers this tool".to_owned();
                 (None, (DryRunAnswer::Deny, reason))
@@ -50,6 +46,10 @@ impl Check<'_> {
             (Some(_), Some(_)) => {
                 let reason = "several servers offer a tool of this name".to_owned();
                 (None, (DryRunAnswer::Deny, reason))
+            }
+            (Some(tool), None) if !self.granted.iter().any(|granted| granted == name) => {
+                let reason = format!("the agent {} is no longer granted this tool", self.worker.name);
+                (Some(tool.server.to_string()), (DryRunAnswer::Deny, reason))
             }
             (Some(tool), None) => (Some(tool.server.to_string()), self.answer(tool)),
         };

@@ -5,7 +5,7 @@ mod result;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -45,8 +45,8 @@ pub(super) struct Projection {
     progress: HashMap<RunId, Progress>,
     calls: HashMap<ActionId, Call>,
     reflections: HashMap<ActionId, Result<Reflection, String>>,
-    /// The approvals that are waited for.
-    approvals: BTreeSet<ActionId>,
+    /// The approvals that are required, each with its run and the reason.
+    approvals: BTreeMap<ActionId, (RunId, String)>,
     /// The calls in doubt, in the order of their results.
     in_doubt: Vec<ActionId>,
 }
@@ -81,7 +81,7 @@ impl Projection {
             progress: HashMap::new(),
             calls: HashMap::new(),
             reflections: HashMap::new(),
-            approvals: BTreeSet::new(),
+            approvals: BTreeMap::new(),
             in_doubt: Vec::new(),
         }
     }
@@ -110,7 +110,10 @@ impl Projection {
                 cause: Cause::Phase { phase, again, .. },
                 ..
             } => self.phase(run, *phase, *again),
-            Entry::Decided { call, decision } => self.decided(*call, decision),
+            Entry::Decided { call, decision } => {
+                self.decided(run, *call, decision);
+                None
+            }
             Entry::ApprovalResolved {
                 call,
                 approved,
@@ -136,8 +139,8 @@ impl Projection {
                 Some(event)
             }
             Entry::Started { call, child, .. } => self.started(run, *call, *child),
-            // An approval is an event of its own, when it is requested.
-            Entry::Suspended if run == self.root && self.approvals.is_empty() => self.waits_for_settlement(),
+            // The approval requests are there from now on.
+            Entry::Suspended => self.suspended(run),
             Entry::Recovered if run == self.root => Some(SessionEvent::Resumed {
                 why: ResumedBecause::Recovered,
                 action_id: None,
@@ -149,7 +152,6 @@ impl Projection {
             | Entry::Result { .. }
             | Entry::Prompted { .. }
             | Entry::Halted
-            | Entry::Suspended
             | Entry::Recovered
             | Entry::Resumed { .. } => None,
         };
@@ -192,7 +194,7 @@ impl Projection {
         for call in calls {
             match &call.target {
                 Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
-                    self.reflections.insert(call.id, Ok(reflection.clone()));
+                    self.reflections.insert(call.id, Ok(Reflection::clone(reflection)));
                 }
                 Target::Verdict(Err(why)) if reflects => {
                     self.reflections.insert(call.id, Err(why.clone()));

@@ -45,7 +45,7 @@ fn reflects() -> Entry {
             name: "reflect".to_owned(),
             args: serde_json::value::to_raw_value(&json!({})).unwrap(),
         },
-        target: Target::Verdict(Ok(Verdict::Reflect(reflection))),
+        target: Target::Verdict(Ok(Verdict::Reflect(Box::new(reflection)))),
     };
     turn(vec![call])
 }

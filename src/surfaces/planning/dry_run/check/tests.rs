@@ -34,6 +34,7 @@ fn catalog() -> Catalog {
             tool("createPullRequest", true, None),
             tool("createIssue", true, None),
             tool("closeIssue", true, Some(ApprovalDefault::Required)),
+            tool("mergePullRequest", true, None),
         ],
         ..Catalog::default()
     }

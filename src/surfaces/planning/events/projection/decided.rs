@@ -3,46 +3,43 @@
 use std::sync::Arc;
 
 use super::{Call, Projection};
-use crate::domain::ids::ActionId;
+use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::PolicyDecision;
 use crate::surfaces::planning::WaitingKind;
 use crate::surfaces::planning::events::event::SessionEvent;
 use crate::surfaces::planning::events::wait::{ResumedBecause, WaitingCall};
 
 impl Projection {
-    pub(super) fn decided(&mut self, id: ActionId, decision: &PolicyDecision) -> Option<SessionEvent> {
+    pub(super) fn decided(&mut self, run: RunId, id: ActionId, decision: &PolicyDecision) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
         match decision {
-            PolicyDecision::Allow { arguments, .. } => {
-                self.calls.get_mut(&id)?.arguments = Arc::clone(arguments);
-                None
-            }
+            PolicyDecision::Allow { arguments, .. } => call.arguments = Arc::clone(arguments),
             PolicyDecision::RequireApproval { arguments, reason, .. } => {
-                let call = self.calls.get_mut(&id)?;
                 call.arguments = Arc::clone(arguments);
-                let waiting = waiting(id, call, WaitingKind::Approval, reason.clone());
-                self.approvals.insert(id);
-                Some(SessionEvent::Waiting {
-                    waiting_for: vec![waiting],
-                })
+                self.approvals.insert(id, (run, reason.clone()));
             }
-            PolicyDecision::Refuse { .. } => None,
+            PolicyDecision::Refuse { .. } => {}
         }
     }
 
-    pub(super) fn waits_for_settlement(&self) -> Option<SessionEvent> {
-        let reason = "It is unknown whether the call had its effect.";
-        let waiting_for: Vec<_> = self
-            .in_doubt
-            .iter()
-            .filter_map(|id| {
-                Some(waiting(
-                    *id,
-                    self.calls.get(id)?,
-                    WaitingKind::InDoubt,
-                    reason.to_owned(),
-                ))
+    /// A run waits for the approvals of its own calls; the outermost one also for settlements, once nothing else is left.
+    /// It is suspended with a run that it called as well, which says nothing new.
+    pub(super) fn suspended(&self, run: RunId) -> Option<SessionEvent> {
+        let own = self.approvals.iter().filter(|(_, (of, _))| *of == run);
+        let mut waiting_for: Vec<_> = own
+            .filter_map(|(id, (_, reason))| {
+                let call = self.calls.get(id)?;
+                Some(waiting(*id, call, WaitingKind::Approval, reason.clone()))
             })
             .collect();
+        if run == self.root && self.approvals.is_empty() {
+            let reason = "It is unknown whether the call had its effect.";
+            let in_doubt = self.in_doubt.iter();
+            waiting_for.extend(in_doubt.filter_map(|id| {
+                let call = self.calls.get(id)?;
+                Some(waiting(*id, call, WaitingKind::InDoubt, reason.to_owned()))
+            }));
+        }
         (!waiting_for.is_empty()).then_some(SessionEvent::Waiting { waiting_for })
     }
 

@@ -209,7 +209,7 @@ fn the_phases_of_a_step_are_events_of_its_task() {
     .unwrap();
     for (outcome, changes) in [(Err(FailureCode::Denied), false), (Ok(json!({})), true)] {
         let reflect = proposed(
-            Target::Verdict(Ok(Verdict::Reflect(said.clone()))),
+            Target::Verdict(Ok(Verdict::Reflect(Box::new(said.clone())))),
             "reflect",
             &json!({}),
         );
@@ -248,17 +248,16 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
             account: None,
         },
     };
-    let waits = task.next(&asks);
+    // Its approval can be answered once the run is suspended.
+    assert_eq!(task.next(&asks), json!([]));
+    let root = task.root;
+    let waits = task.next(&Entry::Suspended);
     assert_eq!(
         waits,
         json!([{"type": "waiting", "waitingFor": [{"kind": "approval", "taskId": "t1", "actionId": call.id, "tool": "closeIssue", "arguments": {"issueNumber": 7}, "reason": "the operator requires it"}]}])
     );
-    // Both runs suspend, which says nothing new.
-    let (root, run) = (task.root, task.run);
-    assert_eq!(
-        [task.of(run, &Entry::Suspended), task.of(root, &Entry::Suspended)],
-        [json!([]), json!([])]
-    );
+    // The outermost run is suspended with it.
+    assert_eq!(task.of(root, &Entry::Suspended), json!([]));
     let rejected = task.next(&Entry::ApprovalResolved {
         call: call.id,
         approved: false,
