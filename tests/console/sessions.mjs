@@ -49,7 +49,7 @@ await first.getByText('1 step', { exact: true }).click();
 assert.ok(await first.getByText('The task is done.').isVisible());
 await shot('done');
 await page.getByRole('link', { name: 'All versions, any two side by side' }).click();
-await page.getByText('Made obsolete').waitFor();
+await page.getByText('Made obsolete', { exact: true }).waitFor();
 await shot('versions');
 assert.deepEqual(problems, []);
 await browser.close();
