@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::projection::tool_name;
 use crate::domain::action::Details;
+use crate::domain::canonical;
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
+use crate::domain::nesting;
 use crate::domain::policy::{DecidedBy, Effect};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::PolicyOutcome;
@@ -229,6 +232,18 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn allowed(&self) -> Option<&'a Arc<RawValue>> {
         self.allowed
+    }
+
+    /// The allowed arguments, or else the model's own. Arguments that nest too deeply are left out, since many readers
+    /// could not parse them.
+    #[must_use]
+    pub fn arguments(&self) -> Arc<RawValue> {
+        let given = &self.proposed.call.args;
+        match self.allowed {
+            Some(allowed) => Arc::clone(allowed),
+            None if nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) => Arc::from(given.clone()),
+            None => Arc::from(canonical::to_raw(&Value::Object(Map::new()))),
+        }
     }
 
     /// The arguments that the policy last accepted, allowed or to be approved.

@@ -4,20 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
-
 use super::attempt::{current, iterations, own};
 use super::derive::{self, Derived};
 use super::ledger::{Call, Ledger};
 use super::log::Log;
 use super::strategy::Strategy;
 use crate::domain::budget::Held;
-use crate::domain::canonical;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Target};
-use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Spent;
 use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
@@ -251,24 +246,12 @@ fn call_record(call: &Call<'_>) -> CallRecord {
         sequence: call.proposed.sequence,
         tool: call.tool().map(Arc::clone),
         name: Arc::from(call.proposed.call.name.as_str()),
-        arguments: arguments(call),
+        arguments: call.arguments(),
         policy: call.policy(),
         idempotency_key: sent_us.map(|_| Arc::from(id.to_string())),
         started_at: sent_us,
         duration_us: result.map_or(0, |result| result.duration_us),
         outcome: result.map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
-    }
-}
-
-/// The allowed arguments, or else the model's own. Arguments that nest too deeply are left out, since many readers
-/// could not parse them.
-#[must_use]
-pub fn arguments(call: &Call<'_>) -> Arc<RawValue> {
-    let given = &call.proposed.call.args;
-    match call.allowed() {
-        Some(allowed) => Arc::clone(allowed),
-        None if nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) => Arc::from(given.clone()),
-        None => Arc::from(canonical::to_raw(&Value::Object(Map::new()))),
     }
 }
 

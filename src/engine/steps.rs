@@ -230,7 +230,7 @@ fn changes_plan(call: &Proposed) -> bool {
     matches!(&call.target, Target::Verdict(Ok(Verdict::Reflect(reflection))) if !reflection.plan_changes.is_empty())
 }
 
-/// Waits, until the pause has passed or the process is to stop. False: do not go on, but look again.
+/// Waits, until the pause has passed or the process is to stop. False: look again first.
 async fn paused(run: &Run, pause: Duration) -> bool {
     let Some(log) = run.record.log() else {
         tokio::time::sleep(pause).await;

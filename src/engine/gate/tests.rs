@@ -128,7 +128,7 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     ] {
         assert_eq!(by("createPullRequest", None, outside, &facts), asks, "{outside}");
     }
-    // A tool that nobody confirmed, one that the confirmation asks for, and one that always asks.
+    // A tool that no person confirmed, one that the confirmation asks for, and one that always asks.
     assert_eq!(by("executeScript", None, "{}", &facts), asks);
     assert_eq!(
         by("createIssue", None, ours, &facts),

@@ -31,7 +31,7 @@ use crate::domain::tool::FailureCode;
 const UNPROVEN: usize = 3;
 /// After this many invalid reflections in a row, the model has failed: the first, and two rounds of corrections.
 const INVALID: usize = 3;
-/// After this many failures of a tool in a row with the same code, the model is told.
+/// After this many failures of a tool in a row with the same code, the model receives a notice.
 const NOTICED_FROM: usize = 3;
 /// After this many, the task fails.
 const PERSISTENT: usize = 5;

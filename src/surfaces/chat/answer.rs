@@ -58,7 +58,7 @@ fn tool_call(call: &Call<'_>) -> ToolCall {
     ToolCall {
         sequence: call.proposed.sequence,
         tool: call.name().to_string(),
-        parameters: RawValue::to_owned(&record::arguments(call)),
+        parameters: RawValue::to_owned(&call.arguments()),
         result: ToolResult {
             success: error.is_none(),
             data,

@@ -152,7 +152,7 @@ async fn a_failed_task_is_replaced_or_fails_the_session() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 13.7: what no result shows is not complete, and the model is told why.
+/// PLANNING.md 13.7: what no result shows is not complete, and the model receives the reason.
 #[tokio::test]
 async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_task() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
@@ -165,13 +165,13 @@ async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_tas
     assert_eq!(ended["status"], "FAILED", "{ended}");
     assert_eq!(tasks(&ended), [("One", "FAILED", "unproven")]);
     let requests = studio.app.gemini.requests();
-    let told = requests.last().unwrap()["contents"].to_string();
-    assert!(told.contains("does not occur in the result of step 1"), "{told}");
+    let said = requests.last().unwrap()["contents"].to_string();
+    assert!(said.contains("does not occur in the result of step 1"), "{said}");
     assert_eq!(requests.len(), 6);
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 13.10: a tool that nobody confirmed asks, and so does what leaves the branches of the session; after a
+/// PLANNING.md 13.10: a tool that no person confirmed asks, and so does what leaves the branches of the session; after a
 /// rejection the person's reason is the observation. Nothing is sent before.
 #[tokio::test]
 async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {

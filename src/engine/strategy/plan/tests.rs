@@ -140,7 +140,7 @@ impl Played {
 
     fn ended(&self) -> (SessionStatus, Option<SessionReason>) {
         let Next::End(ending) = self.next() else {
-            panic!("it goes on: {:?}", self.next());
+            panic!("it has not ended: {:?}", self.next());
         };
         let ended = self.execution.ended(&self.journal, &ending, None).ended.unwrap();
         (ended.status, ended.reason.map(|(code, _)| code))

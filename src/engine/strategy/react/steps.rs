@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::super::super::ledger::{Call, Ledger};
-use super::super::super::record;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, Cause, Entry, Phase, Target, Verdict};
@@ -107,7 +106,7 @@ fn action(call: &Call<'_>) -> StepAction {
     StepAction {
         id: call.id(),
         tool: call.name(),
-        arguments: record::arguments(call),
+        arguments: call.arguments(),
         status: status(call),
         observation: result.map(|result| result.outcome.clone()),
         started_us: call.first_started_us(),

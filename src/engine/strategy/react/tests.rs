@@ -259,7 +259,7 @@ fn a_task_that_is_called_complete_three_times_without_proof_fails() {
         (outcome.status, outcome.reason),
         (TaskStatus::Failed, Some(TaskReason::Unproven))
     );
-    // An honest answer in between begins the count anew.
+    // An honest answer in between begins the count again.
     let mut task = Played::new();
     task.act(json!({}), Ok(json!({"content": "nothing of it"})));
     for _ in 0..2 {
@@ -337,7 +337,7 @@ fn the_same_call_again_and_again_is_refused_and_ends_the_task() {
     assert_eq!(task.outcome().reason, Some(TaskReason::DoomLoop));
 }
 
-/// P-306: a persistent error fails the task; before, the model is told.
+/// P-306: a persistent error fails the task; before, the model receives a notice.
 #[test]
 fn a_tool_that_fails_in_the_same_way_five_times_fails_the_task() {
     let mut task = Played::new();
@@ -345,10 +345,10 @@ fn a_tool_that_fails_in_the_same_way_five_times_fails_the_task() {
         task.act(json!({"n": n}), Err(FailureCode::ToolError));
         task.reflect(json!({"is_task_complete": false, "summary": "it failed"}));
     }
-    let told = task.journal.iter().filter(
+    let notices = task.journal.iter().filter(
         |entry| matches!(entry, Entry::Prompted { text, .. } if text.contains("times in a row with tool_error")),
     );
-    assert_eq!(told.count(), 3);
+    assert_eq!(notices.count(), 3);
     task.act(json!({"n": 5}), Err(FailureCode::ToolError));
     assert_eq!(task.outcome().reason, Some(TaskReason::PersistentError));
 }
@@ -441,7 +441,7 @@ fn an_unavailable_model_is_waited_for_as_long_as_the_setting_says() {
         said: None,
     };
     task.journal.push(fault(FaultKind::Unavailable));
-    // Another process that takes the run over goes on waiting.
+    // Another process that takes the run over continues to wait.
     task.journal.push(Entry::Recovered);
     assert!(matches!(task.next(), Next::AskAfter(pause) if pause == 5 * SECOND));
     task.journal.push(fault(FaultKind::Unavailable));
