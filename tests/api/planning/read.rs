@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::execute::two_tasks;
-use super::studio::{Studio, both, path, plan, reason, step, task, task_with};
+use super::studio::{Studio, act, both, path, plan, reason, step, task, task_with};
 use crate::gemini::Reply;
 use crate::harness::{Answer, Setup};
 
@@ -74,10 +74,10 @@ async fn the_log_is_read_page_by_page() {
     studio.app.stop().await;
 }
 
-/// A failed call is an observation with a code, and a step under way shows how far it has come.
+/// A failed call is an observation with a code; a call that waits for a person has no observation yet.
 #[tokio::test]
-async fn a_failed_call_and_a_step_under_way_are_in_the_history() {
-    let mut script = vec![plan(vec![task_with("Read", &["getFileContents"])])];
+async fn a_failed_call_and_one_that_waits_are_in_the_history() {
+    let mut script = vec![plan(vec![task_with("Read", &["getFileContents", "closeIssue"])])];
     script.extend(step(
         "getFileContents",
         json!({"path": "missing.rs"}),
@@ -86,29 +86,38 @@ async fn a_failed_call_and_a_step_under_way_are_in_the_history() {
             json!({"is_task_complete": false, "summary": "It is not there."}),
         ),
     ));
-    script.extend([reason("Another file, then."), Reply::Hang]);
+    script.extend([
+        reason("The issue is closed, then."),
+        act("closeIssue", json!({"issueNumber": 1})),
+    ]);
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
     let session = studio.start().await;
     studio.execute(&session, json!({})).await.expect(202);
-    let task_path = format!("{}/tasks/t1", path(&session));
-    crate::harness::until("the second step to begin", || async {
-        let task = studio.get(&task_path).await;
-        task["reactHistory"][1]["reason"].is_string()
-    })
-    .await;
-    let task = studio.get(&task_path).await;
+    let waits = |session: &Value| session["waitingFor"] != json!([]);
+    studio.once(&session, "the approval to be asked for", waits).await;
+    let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
     let failed = &task["reactHistory"][0];
     assert_eq!(failed["state"], "failed", "{failed}");
     assert_eq!(failed["observation"]["error"]["code"], "tool_error", "{failed}");
-    let begun = &task["reactHistory"][1];
+    let waits = &task["reactHistory"][1];
     assert_eq!(
-        (&begun["reason"], &begun["action"]),
-        (&json!("Another file, then."), &Value::Null)
+        (&waits["reason"], &waits["state"]),
+        (&json!("The issue is closed, then."), &json!("awaiting_confirmation"))
     );
-    let log = studio.get(&format!("{}/log", path(&session))).await;
     assert_eq!(
-        (&log["actions"][0]["status"], &log["actions"][0]["error"]["code"]),
+        (&waits["observation"], &waits["startedAt"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(waits["action"]["tool"], "closeIssue");
+    let log = studio.get(&format!("{}/log", path(&session))).await;
+    let log = log["actions"].as_array().unwrap();
+    assert_eq!(
+        (&log[0]["status"], &log[0]["error"]["code"]),
         (&json!("failed"), &json!("tool_error"))
+    );
+    assert_eq!(
+        (&log[1]["status"], &log[1]["decidedBy"]),
+        (&json!("awaiting_confirmation"), &json!("tool"))
     );
     studio.cancel(&session).await;
     studio.stop_having_only_read().await;
