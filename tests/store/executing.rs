@@ -517,11 +517,7 @@ pub(crate) async fn many_changes_of_executions_at_once_do_not_deadlock(db: TestD
         let lease = begin(&other, &run).await;
         let first = plan(session, None, &["write tests"]);
         tokio::join!(finish(&other, session, &run, lease, made(&first)), async {
-<<<<<<< ours
             let _created = store.create(executes(session, 1)).await.unwrap();
-=======
-            store.create(executes(session, 1)).await.unwrap();
->>>>>>> theirs
             cancelled(&store, cancel(session)).await
         });
     });
