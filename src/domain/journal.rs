@@ -130,7 +130,7 @@ pub enum Cause {
     },
 }
 
-/// A phase of a step by ReAct (REQUIREMENTS P-303).
+/// A phase of a step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
