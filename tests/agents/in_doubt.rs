@@ -135,8 +135,15 @@ async fn after_a_crash_only_the_tools_data_settles_an_interrupted_call() {
     assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
     assert_eq!(run.row.recovered_from, Some(StopReason::Crash));
 
-    for does in [Does::IsAway, Does::Fails("already booked"), Does::IsLost] {
+    // What is still not known is asked again.
+    for does in [Does::IsAway, Does::IsLost] {
         let (rig, run) = after_a_death_in("book", |rig| rig.tools.script("book", [does.clone()])).await;
+        assert_eq!(run.status(), RunStatus::Completed, "{does:?}");
+        assert_eq!(rig.tools.effects().len(), 1, "{does:?}");
+    }
+    for does in [Does::IsAway, Does::Fails("already booked"), Does::IsLost] {
+        let always = [does.clone(), does.clone(), does.clone()];
+        let (rig, run) = after_a_death_in("book", |rig| rig.tools.script("book", always)).await;
         assert_eq!(
             (run.status(), run.row.stop_reason),
             (RunStatus::Paused, Some(StopReason::InDoubt)),

@@ -84,8 +84,9 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    /// The settled actions of an outermost run and of the runs that it called, if they matter. What a person has settled
-    /// is not overwritten with the outcome in a journal.
+    /// The settled actions of a planning session's run and of the runs that it called, if they matter: they can be settled
+    /// while the run is in progress. What a person has settled is not overwritten with the outcome in a journal. Every
+    /// other run gets the answers when it is resumed, and keeps them until its journal has them.
     pub(in super::super) async fn settled_among(
         &self,
         conn: &mut Conn,

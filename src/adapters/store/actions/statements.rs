@@ -80,7 +80,7 @@ pub(in super::super) struct ActionStatements {
     pub(super) settle: Sql,
     /// action: a row if a person has settled it.
     pub(super) is_settled: Sql,
-    /// root → the settled actions of its runs.
+    /// root → the settled actions of its runs, if it works for a planning session.
     pub(super) settled_of: Sql,
     /// root → its runs that have in-doubt calls, with these calls.
     pub(super) in_doubt_of: Sql,
@@ -239,7 +239,9 @@ impl ActionStatements {
                        root.session_id, CASE root.status WHEN 'awaiting_confirmation' THEN root.waits_for END FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
                 .into(),
             is_settled: "SELECT id FROM agent_action WHERE id = $1 AND settled_by IS NOT NULL".into(),
-            settled_of: "SELECT id FROM agent_action WHERE root_id = $1 AND settled_by IS NOT NULL".into(),
+            settled_of: "SELECT id FROM agent_action WHERE root_id = $1 AND settled_by IS NOT NULL \
+                         AND EXISTS (SELECT 1 FROM agent_run root WHERE root.id = $1 AND root.session_id IS NOT NULL)"
+                .into(),
             settle: format!(
                 "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \
                  settled_at = {now} WHERE id = $1 AND {} AND (status = 'in_doubt' OR settled_by IS NOT NULL) \
