@@ -107,15 +107,17 @@ impl Hers {
             ("POST", "/api/agent/actions/{id}/settle") => (with(&self.action), Some(json!({"happened": true}))),
             ("GET" | "DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
             ("GET", "/v1/decisions/{id}") => (with(&self.run), None),
-            ("GET", path) if path.starts_with("/v1/sessions/{id}") => {
-                (with(&self.session).replace("{version}", "1"), None)
-            }
+            ("GET", path) if path.starts_with("/v1/sessions/{id}") => (
+                with(&self.session).replace("{version}", "1").replace("{taskId}", "t1"),
+                None,
+            ),
             ("POST", "/v1/sessions/{id}/refine") => {
                 (with(&self.session), Some(json!({"refinementPrompt": "Mine now."})))
             }
             ("PUT", "/v1/sessions/{id}/plan") => {
                 (with(&self.session), Some(json!({"tasks": [planning::task("Mine")]})))
             }
+            ("POST", "/v1/sessions/{id}/execute") => (with(&self.session), Some(json!({"planVersion": 1}))),
             ("POST", "/v1/sessions/{id}/cancel") => (with(&self.session), Some(json!({"reason": "Mine now."}))),
             _ => return None,
         })
@@ -130,6 +132,11 @@ impl Hers {
             ("GET", "/console/threads/{id}") => (with(&self.thread), &[]),
             ("POST", "/console/actions/{id}") => (with(&self.action), &[("happened", "yes")]),
             ("POST", "/console/grants/{id}") => (with(&self.grant), &[]),
+            ("GET", path) if path.starts_with("/console/sessions/{id}") => {
+                (with(&self.session).replace("{task}", "t1"), &[])
+            }
+            ("POST", "/console/sessions/{id}/confirm") => (with(&self.session), &[("version", "1")]),
+            ("POST", "/console/sessions/{id}/cancel") => (with(&self.session), &[]),
             _ => return None,
         })
     }

@@ -80,7 +80,7 @@ async fn a_failed_call_and_one_that_waits_are_in_the_history() {
     let mut script = vec![plan(vec![task_with("Read", &["getFileContents", "closeIssue"])])];
     script.extend(step(
         "getFileContents",
-        json!({"path": "missing.rs"}),
+        json!({"path": "src"}),
         Reply::call(
             "reflect",
             json!({"is_task_complete": false, "summary": "It is not there."}),
