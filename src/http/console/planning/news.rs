@@ -5,13 +5,14 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::super::State;
+use super::super::super::error::Error;
 use super::super::super::exchange::Exchange;
 use super::super::super::routes::Route;
-use super::super::Turned;
 use super::super::approvals::parameter;
 use super::super::news::framed;
 use super::super::session::onlooker;
 use super::super::view::planning::progress::{Progress, progress};
+use super::super::{Turned, respond};
 use super::{id, path, seen};
 
 pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> HttpResponse {
@@ -19,6 +20,9 @@ pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> H
     let found = match found(&state, &request).await {
         Ok(found) => found,
         Err(Turned::LogIn(_) | Turned::Again(_)) => Progress::LoggedOut,
+        Err(turned @ Turned::Error(Error::NotFound)) => {
+            return exchange.finish(Ok(respond(&state, &request, Err(turned)).await));
+        }
         // The frame checks again later.
         Err(_) => Progress::Unknown,
     };
