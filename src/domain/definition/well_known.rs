@@ -22,7 +22,6 @@ const OTHERS: &[&str] = &[
     "Bash",
     "BashOutput",
     "KillShell",
-    "run_shell_command",
     "Write",
     "write_file",
     "Edit",
