@@ -201,8 +201,6 @@ async fn until_reached(
                 if !handled {
                     return Ok(Followed::Waits);
                 }
-                // What was typed at a question ended that, and not this command.
-                interrupted = Box::pin(until_interrupted());
             }
             _ => {}
         }
