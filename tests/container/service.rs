@@ -49,6 +49,9 @@ impl Drop for Gavel {
 impl Gavel {
     /// As a crash would, together with its servers.
     pub fn kill(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
         let mut processes = children(self.child.id());
         processes.insert(0, self.child.id());
         for process in processes {
