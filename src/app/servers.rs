@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
-use crate::config::{Config, FileError};
+use crate::config::{Config, FileError, ModelConfig, Provider};
 use crate::domain::tool::ApprovalDefault;
 
 /// The built-in `mcp.json`: the bundled servers, started from this program.
@@ -31,6 +31,31 @@ fn ask_for_each_command(servers: &mut McpConfig) {
         let tool = shell.gavel.tools.entry("run_shell_command".to_owned()).or_default();
         tool.approval = tool.approval.or(Some(ApprovalDefault::Required));
     }
+}
+
+/// A setting of the model that `mcp.json` can name, wherever it was set: the web server searches with the same one. Not
+/// the demo model, which cannot search.
+fn model_setting(model: &ModelConfig, name: &str) -> Option<String> {
+    if name == "GEMINI_MODEL" {
+        return (!matches!(model.provider, Provider::Demo { .. })).then(|| model.name.clone());
+    }
+    let mut providers = [Some(&model.provider), model.other.as_ref()].into_iter().flatten();
+    providers.find_map(|provider| match (provider, name) {
+        (Provider::Developer { api_key, .. }, "GEMINI_API_KEY")
+        | (Provider::VertexExpress { api_key, .. }, "VERTEX_AI_API_KEY") => Some(api_key.expose_secret().to_owned()),
+        (Provider::Developer { base_url, .. }, "GEMINI_BASE_URL")
+        | (Provider::VertexExpress { base_url, .. }, "VERTEX_AI_ENDPOINT") => base_url.clone(),
+        (Provider::Vertex { project, .. }, "VERTEX_AI_PROJECT_ID") => Some(project.clone()),
+        (Provider::Vertex { location, .. }, "VERTEX_AI_LOCATION") => Some(location.clone()),
+        (Provider::Vertex { endpoint, .. }, "VERTEX_AI_ENDPOINT") => endpoint.clone(),
+        (
+            Provider::Demo { .. }
+            | Provider::Developer { .. }
+            | Provider::VertexExpress { .. }
+            | Provider::Vertex { .. },
+            _,
+        ) => None,
+    })
 }
 
 /// The options that `mcp.json` does not contain.
@@ -103,7 +128,7 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
         PROGRAM => env::current_exe()
             .ok()
             .and_then(|path| path.into_os_string().into_string().ok()),
-        _ => config.dotenv.variable(name),
+        _ => model_setting(&config.model, name).or_else(|| config.dotenv.variable(name)),
     };
     let (read, place) = match &config.mcp_config {
         None => (

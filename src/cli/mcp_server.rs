@@ -30,6 +30,9 @@ pub(super) enum Server {
     /// Each user's task list, in SQLite or PostgreSQL
     #[command(after_long_help = here(gavel_mcp_tasks::Args::EXAMPLES))]
     Tasks(gavel_mcp_tasks::Args),
+    /// Pages of the public web as text, and a search
+    #[command(after_long_help = here(gavel_mcp_web::Args::EXAMPLES))]
+    Web(Box<gavel_mcp_web::Args>),
 }
 
 /// A server's examples, with the command that starts it here.
@@ -57,6 +60,7 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         // It has become the command.
         Server::ShellLaunch(_) => Ok(()),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
+        Server::Web(args) => runtime.block_on(gavel_mcp_web::run(*args)),
     };
     runtime.shutdown_timeout(super::LAST_TASKS);
     telemetry.finish();

@@ -66,7 +66,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
         (["mcp", "call", "tasks", "nope"], "it offers add_task"),
         (
             ["mcp", "call", "nope", "x"],
-            "configured are docker, files, github, google, shell, tasks",
+            "configured are docker, files, github, google, shell, tasks, web",
         ),
     ] {
         let ran = place.run(&args);
