@@ -1,6 +1,7 @@
 //! The configured MCP servers: the named `mcp.json`, or the built-in one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::{env, fs};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -56,6 +57,19 @@ fn model_setting(model: &ModelConfig, name: &str) -> Option<String> {
             _,
         ) => None,
     })
+}
+
+/// Number of arguments in `mcp-server NAME`.
+const OWN_ARGUMENTS: usize = 2;
+
+/// How many of an entry's arguments name the bundled server that it starts; `None` if it starts another one.
+pub(super) fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
+    let program = Path::new(command).file_name()?.to_str()?;
+    if program == format!("gavel-mcp-{name}") {
+        return Some(0);
+    }
+    let first = args.iter().map(String::as_str).take(OWN_ARGUMENTS);
+    first.eq(["mcp-server", name]).then_some(OWN_ARGUMENTS)
 }
 
 /// The options that `mcp.json` does not contain.

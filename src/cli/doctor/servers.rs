@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::domain::definition::{Agents, Constitution, answerer};
 use crate::engine::Toolset;
 use crate::http::google::path as callback_path;
-use crate::ports::tools::Tools;
+use crate::ports::tools::{Catalog, Tools};
 use secrecy::ExposeSecret;
 
 pub(super) async fn servers(
@@ -23,10 +23,21 @@ pub(super) async fn servers(
     };
     mcp_command::settled(&bridge).await;
     let checked = each_server(&bridge, config, findings)
-        .and_then(|()| granted(&bridge, constitution, findings))
-        .and_then(|()| able(&bridge, agents, config, findings));
+        .and_then(|()| granted(&known(&bridge), constitution, findings))
+        .and_then(|()| able(&known(&bridge), agents, config, findings));
     bridge.shutdown().await;
     checked
+}
+
+/// The catalog, without the reasons why servers are off: each has a line of its own, and an agent names many servers.
+fn known(bridge: &Mcp) -> Catalog {
+    let mut catalog = Catalog::clone(&bridge.catalog());
+    for server in bridge.status() {
+        if let (ServerState::Off, Some(reason)) = (server.state, catalog.down.get_mut(&server.name)) {
+            *reason = "off".to_owned();
+        }
+    }
+    catalog
 }
 
 fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
@@ -47,8 +58,8 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
                     Some(_) => "check its entry in mcp.json; RUST_LOG=info shows its output",
                     None => {
                         "it is built in: check its settings (FILES_ROOT for files, TASKS_DATABASE_URL for \
-                             tasks, docs/github-server.md for github, docs/google.md for google); RUST_LOG=info shows \
-                             its output"
+                             tasks, docs/google.md for google, docs/NAME-server.md for each other NAME); RUST_LOG=info \
+                             shows its output"
                     }
                 };
                 findings.error(&line, next)?;
@@ -90,12 +101,12 @@ pub(super) fn google(config: &Config, findings: &Findings) -> anyhow::Result<()>
 }
 
 /// Checks that servers offer the tools that the constitution grants.
-fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
     let Some(constitution) = constitution else {
         return Ok(());
     };
     let tools = &constitution.definition.tools;
-    let missing = Toolset::build(&bridge.catalog(), tools, &[]).missing;
+    let missing = Toolset::build(catalog, tools, &[]).missing;
     if missing.is_empty() {
         return findings.good(&format!(
             "tools: all {} granted by the constitution are offered",
@@ -110,8 +121,8 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
 }
 
 /// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
-fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
-    let unavailable = agents_command::unavailable(agents, &bridge.catalog(), config);
+fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let unavailable = agents_command::unavailable(agents, catalog, config);
     for (name, reason) in &unavailable {
         findings.warn(&format!("agent {name} is unavailable: {reason}"))?;
     }
