@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
+use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ServerConfig, ToolSettings, TransportConfig};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
 use crate::config::{Config, FileError, ModelConfig, Provider};
 use crate::domain::tool::ApprovalDefault;
@@ -70,6 +70,26 @@ pub(super) fn own_arguments(command: &str, args: &[String], name: &str) -> Optio
     }
     let first = args.iter().map(String::as_str).take(OWN_ARGUMENTS);
     first.eq(["mcp-server", name]).then_some(OWN_ARGUMENTS)
+}
+
+/// A planning session stays in its repository also if an entry of the operator's own starts a bundled server: the built-in
+/// scope of a tool holds unless that entry has one. An empty one is none.
+fn keep_scopes(servers: &mut McpConfig, built_in: &McpConfig) {
+    for server in &mut servers.servers {
+        let Some(TransportConfig::Stdio { command, args, .. }) = &server.transport else {
+            continue;
+        };
+        let starts = |bundled: &&ServerConfig| own_arguments(command, args, &bundled.name).is_some();
+        let Some(bundled) = built_in.servers.iter().find(starts) else {
+            continue;
+        };
+        for (tool, settings) in &bundled.gavel.tools {
+            if let Some(scope) = &settings.scope {
+                let own = server.gavel.tools.entry(tool.clone()).or_default();
+                own.scope.get_or_insert_with(|| scope.clone());
+            }
+        }
+    }
 }
 
 /// The options that `mcp.json` does not contain.
@@ -160,8 +180,66 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
             if config.mcp_config.is_none() && variable(SHELL_SANDBOX).as_deref() == Some("host") {
                 ask_for_each_command(&mut servers);
             }
+            if config.mcp_config.is_some() {
+                let built_in = McpConfig::from_json(BUILT_IN, &variable);
+                keep_scopes(
+                    &mut servers,
+                    &built_in.map_err(|issues| refused("mcp.json (built in)", &issues))?,
+                );
+            }
             Ok((servers, place))
         }
         Err(issues) => Err(refused(&place, &issues)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(text: &str) -> McpConfig {
+        McpConfig::from_json(text, &|name| Some(name.to_lowercase())).unwrap()
+    }
+
+    #[test]
+    fn a_bundled_server_is_known_by_its_command() {
+        let args = ["mcp-server", "github", "--url", "x"].map(str::to_owned);
+        assert_eq!(own_arguments("/usr/bin/gavel", &args, "github"), Some(2));
+        assert_eq!(own_arguments("/usr/bin/gavel", &args, "docker"), None);
+        assert_eq!(own_arguments("/usr/bin/gavel-mcp-docker", &[], "docker"), Some(0));
+    }
+
+    /// PLANNING 6 and 10: a session does not leave its repository because an operator wrote an entry without `scope`.
+    #[test]
+    fn an_entry_for_a_bundled_server_has_the_built_in_scopes_unless_it_has_its_own() {
+        let own = json!({"readIssue": {"scope": {}}, "createIssue": {"approval": "required"}});
+        let text = json!({"mcpServers": {
+            "hub": {"command": "gavel", "args": ["mcp-server", "github"], "gavel": {"tools": own}},
+            "other": {"command": "github"},
+        }});
+        let mut servers = config(&text.to_string());
+        let built_in = config(BUILT_IN);
+        keep_scopes(&mut servers, &built_in);
+        let hub = &servers.servers[0].gavel.tools;
+        let github = built_in
+            .servers
+            .iter()
+            .find(|server| &*server.name == "github")
+            .unwrap();
+        for tool in ["createPullRequest", "createIssue", "getFileContents"] {
+            let scope = &hub[tool].scope;
+            assert!(
+                scope.as_ref().is_some_and(|scope| scope.len() >= 2),
+                "{tool}: {scope:?}"
+            );
+            assert_eq!(*scope, github.gavel.tools[tool].scope);
+        }
+        assert_eq!(hub["readIssue"].scope, Some(BTreeMap::new()));
+        assert_eq!(hub["createIssue"].approval, Some(ApprovalDefault::Required));
+        assert!(servers.servers[1].gavel.tools.is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! A tool of a server, what a call of it can do, and how a call can fail.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,32 @@ pub enum ApprovalDefault {
     Required,
     /// Calls require no approval.
     NotRequired,
+}
+
+/// What of a planning session an argument of a tool has to match (`scope` of `mcp.json`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SessionValue {
+    /// `session.owner`: the owner of the session's repository.
+    Owner,
+    /// `session.repo`: the name of the session's repository.
+    Repo,
+    /// `session.branch`: a branch that the session may write, known by its prefix.
+    Branch,
+}
+
+impl SessionValue {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Owner, Self::Repo, Self::Branch];
+
+    /// Its name in `mcp.json`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "session.owner",
+            Self::Repo => "session.repo",
+            Self::Branch => "session.branch",
+        }
+    }
 }
 
 /// One tool of one server. Immutable: a changed tool is a new value in a later generation.
@@ -71,6 +98,8 @@ pub struct Tool {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
+    /// What arguments have to match in a planning session, by their names (`scope` of `mcp.json`).
+    pub scope: BTreeMap<Arc<str>, SessionValue>,
     /// The tool of the same server that checks whether this tool can be called for a user (`preflight` of `mcp.json`).
     pub preflight: Option<Arc<str>>,
     /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
@@ -105,6 +134,7 @@ impl Tool {
             free_arguments: Vec::new(),
             single_line: Vec::new(),
             times: None,
+            scope: BTreeMap::new(),
             preflight: None,
             digest: Arc::from(""),
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
 use gavel::adapters::mcp::{ConfigIssue, McpConfig};
-use gavel::domain::tool::{ApprovalDefault, Idempotency};
+use gavel::domain::tool::{ApprovalDefault, Idempotency, SessionValue};
 use serde_json::json;
 
 fn env(name: &str) -> Option<String> {
@@ -469,6 +469,76 @@ fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
         for (name, value) in given {
             assert_eq!(value, &json!(format!("${{{name}:-}}")), "{server}");
         }
+    }
+}
+
+/// PLANNING 6 and 10: every tool of the GitHub server that takes a repository is bound to that of the session, and the
+/// branch that it writes by its prefix.
+#[test]
+fn every_tool_of_the_github_server_that_names_a_repository_has_a_scope() {
+    let listed = include_str!("../../mcp-servers/github/tests/api/snapshots/api__startup__tools_list.snap");
+    let listed = listed.splitn(3, "---").nth(2).unwrap();
+    let listed: Vec<serde_json::Value> = serde_json::from_str(listed).unwrap();
+    let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let mut bound = 0;
+    for tool in listed {
+        let declared = tool["inputSchema"]["properties"].as_object().unwrap();
+        let mut expected = serde_json::Map::new();
+        let reads = tool["annotations"]["readOnlyHint"] == true;
+        for (argument, value) in [
+            ("owner", "session.owner"),
+            ("repo", "session.repo"),
+            ("head", "session.branch"),
+        ] {
+            if declared.contains_key(argument) && !(reads && argument == "head") {
+                expected.insert(argument.to_owned(), json!(value));
+            }
+        }
+        bound += usize::from(!expected.is_empty());
+        let settings = &built_in["mcpServers"]["github"]["gavel"]["tools"][tool["name"].as_str().unwrap()];
+        let scope = settings["scope"].as_object().cloned().unwrap_or_default();
+        assert_eq!(scope, expected, "{}", tool["name"]);
+    }
+    assert!(bound >= 12, "{bound}");
+}
+
+/// PLANNING 10: `scope` names arguments and values of the session; what it does not know is an error with its place.
+#[test]
+fn the_scope_of_a_tool_is_read_strictly() {
+    let of = |scope: serde_json::Value| {
+        json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"t": {"scope": scope}}}}}}).to_string()
+    };
+    let good = of(json!({"project": "session.owner", "name": "session.repo", "ref": "session.branch"}));
+    let config = McpConfig::from_json(&good, &env).unwrap();
+    let scope = config.servers[0].gavel.tools["t"].scope.as_ref().unwrap();
+    let pairs: Vec<_> = scope.iter().map(|(name, value)| (&**name, *value)).collect();
+    assert_eq!(
+        pairs,
+        [
+            ("name", SessionValue::Repo),
+            ("project", SessionValue::Owner),
+            ("ref", SessionValue::Branch)
+        ]
+    );
+    let empty = McpConfig::from_json(&of(json!({})), &env).unwrap();
+    assert!(empty.servers[0].gavel.tools["t"].scope.as_ref().unwrap().is_empty());
+    let at = "/mcpServers/s/gavel/tools/t/scope";
+    for (invalid, place, says) in [
+        (json!("owner"), at.to_owned(), "must be an object of arguments"),
+        (json!({"": "session.owner"}), at.to_owned(), "an argument has no name"),
+        (
+            json!({"a/b": "session.user"}),
+            format!("{at}/a~1b"),
+            "allowed: `session.owner`, `session.repo`",
+        ),
+        (json!({"owner": 1}), format!("{at}/owner"), "`1`; allowed: "),
+    ] {
+        let found = issues(&of(invalid.clone()));
+        let found: Vec<_> = found.iter().map(|issue| (&*issue.pointer, &*issue.message)).collect();
+        assert!(
+            matches!(&*found, [(pointer, message)] if *pointer == place && message.contains(says)),
+            "{invalid}: {found:?}"
+        );
     }
 }
 

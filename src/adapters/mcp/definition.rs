@@ -175,6 +175,7 @@ fn tool(
         free_arguments: settings.free_arguments,
         single_line: settings.single_line,
         times: settings.times,
+        scope: settings.scope.unwrap_or_default(),
         preflight: settings.preflight,
         digest: Arc::from(digest),
     }))
@@ -261,17 +262,24 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
     ];
     for (key, paths) in keys {
         for path in paths.iter().filter(|path| !declared.contains_key(path.argument())) {
-            let path = path.to_string();
-            log::line!(
-                source.log,
-                warn,
-                "unknown argument in mcp.json",
-                tool,
-                path,
-                "{key} names an argument that the tool does not declare"
-            );
+            tell_undeclared(source, tool, key, &path.to_string());
         }
     }
+    let scope = settings.scope.iter().flatten();
+    for (name, _) in scope.filter(|(name, _)| !declared.contains_key(name.as_ref())) {
+        tell_undeclared(source, tool, "scope", name);
+    }
+}
+
+fn tell_undeclared(source: &Source, tool: &str, key: &str, path: &str) {
+    log::line!(
+        source.log,
+        warn,
+        "unknown argument in mcp.json",
+        tool,
+        path,
+        "{key} names an argument that the tool does not declare"
+    );
 }
 
 fn bounded(schema: &Value, which: &str) -> Result<Box<RawValue>, String> {

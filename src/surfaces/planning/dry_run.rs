@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use self::check::{Check, prescribed};
+use self::check::{Check, SessionValues};
 use super::checks::project;
 use super::run::bound;
 use super::{ExecutePlan, FLOOR, Planning, PlanningError};
@@ -122,7 +122,7 @@ impl Planning {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let catalog = self.directory.catalog();
         let worker = project.agents.get(TASK_WORKER).ok_or(StoreFailure::NotFound)?;
-        let arguments = prescribed(&confirmation);
+        let values = SessionValues::of(&confirmation);
         let facts = Facts {
             agent: Some(TASK_WORKER.into()),
             approval: worker.definition.approval,
@@ -144,7 +144,7 @@ impl Planning {
             worker: &worker.definition,
             granted: &granted,
             facts,
-            arguments,
+            values,
         };
         let tasks = stored.plan.tasks.into_iter().map(|task| DryRunTask {
             task_id: task.id,

@@ -65,7 +65,7 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
         catalog: &catalog,
         worker: &worker,
         granted: &granted,
-        arguments: prescribed(&confirmation),
+        values: SessionValues::of(&confirmation),
         facts: Facts {
             agent: Some(TASK_WORKER.into()),
             approval: worker.approval,
