@@ -11,7 +11,7 @@ use super::{Attempt, Facts};
 use crate::domain::definition::Approval;
 use crate::domain::malformed;
 use crate::domain::nesting;
-use crate::domain::policy::{self, AGENTS, DecidedBy, Effect};
+use crate::domain::policy::{self, AGENTS, DecidedBy, Effect, SessionFacts};
 use crate::domain::schema::{CheckError, Effort};
 use crate::domain::text;
 use crate::domain::tool::{FailureCode, SessionValue, Tool};
@@ -104,6 +104,7 @@ pub(super) fn tool_call(
             surface: &facts.surface,
             arguments: &arguments,
             recipients: findings.recipients.as_ref(),
+            session: SessionFacts::of(facts.bound.as_deref()),
         },
         uncertain: findings.uncertain,
         digest: &tool.digest,
@@ -201,6 +202,7 @@ pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<
             surface: &facts.surface,
             arguments: &arguments,
             recipients: None,
+            session: SessionFacts::of(facts.bound.as_deref()),
         },
         uncertain: false,
         digest: &member.definition.hash,

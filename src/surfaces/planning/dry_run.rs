@@ -127,7 +127,7 @@ impl Planning {
             agent: Some(TASK_WORKER.into()),
             approval: worker.definition.approval,
             floor: FLOOR,
-            bound: Some(Arc::new(bound(&confirmation.repository))),
+            bound: Some(Arc::new(bound(stored.id, &confirmation.repository))),
             scope: Some(Arc::new(confirmation.scope)),
             now_us: self.runs.now_us(),
             ..Facts::new(

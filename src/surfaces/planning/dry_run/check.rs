@@ -8,8 +8,10 @@ use super::{DryRunAnswer, DryRunTool};
 use crate::domain::canonical;
 use crate::domain::definition::{Approval, Definition};
 use crate::domain::journal::{PolicyDecision, Proposed};
-use crate::domain::policy::{self, DecidedBy, Effect, Rule};
-use crate::domain::tool::Tool;
+use crate::domain::policy::{self, DecidedBy, Effect, Rule, SessionFacts};
+use crate::domain::repository::Repository;
+use crate::domain::tool::{SessionValue, Tool};
+use crate::engine::Toolset;
 use crate::engine::gate::{Answer, Attempt, Facts, decide};
 use crate::ports::tools::Catalog;
 use crate::surfaces::planning::execute::Confirmation;
@@ -130,6 +132,7 @@ impl Check<'_> {
             surface: &self.facts.surface,
             arguments: &arguments,
             recipients: None,
+            session: SessionFacts::of(self.facts.bound.as_deref()),
         };
         let rules = self.facts.policy.rules.iter();
         rules
