@@ -90,6 +90,9 @@ pub struct DryRunServer {
     pub server: String,
     /// Its state.
     pub state: ServerState,
+    /// Why it is unavailable, such as the settings without which it is off.
+    #[schema(required = true)]
+    pub reason: Option<String>,
 }
 
 names! {
@@ -99,7 +102,7 @@ names! {
         Connected = "connected",
         /// It is being connected for the first time.
         Connecting = "connecting",
-        /// It cannot be reached.
+        /// It is off, or cannot be reached.
         Unavailable = "unavailable",
     }
 }
@@ -159,7 +162,7 @@ impl Planning {
     }
 }
 
-/// All servers, by name. Why one is unavailable is for operators.
+/// All servers, by name.
 fn servers(catalog: &Catalog) -> Vec<DryRunServer> {
     let down = catalog.down.keys().map(|name| (name, ServerState::Unavailable));
     let connecting = catalog.connecting.iter().map(|name| (name, ServerState::Connecting));
@@ -169,5 +172,10 @@ fn servers(catalog: &Catalog) -> Vec<DryRunServer> {
         servers.entry(name.to_string()).or_insert(state);
     }
     let servers = servers.into_iter();
-    servers.map(|(server, state)| DryRunServer { server, state }).collect()
+    let all = servers.map(|(server, state)| DryRunServer {
+        reason: catalog.down.get(server.as_str()).cloned(),
+        server,
+        state,
+    });
+    all.collect()
 }

@@ -59,8 +59,9 @@ impl Check<'_> {
         let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
         let (server, (answer, reason)) = match (offered.next(), offered.next()) {
             (None, _) => {
-                let reason = "no connected server offers this tool".to_owned();
-                (None, (DryRunAnswer::Deny, reason))
+                let found = Toolset::build(self.catalog, &[name.to_owned()], &[]);
+                let reason = found.missing.into_iter().next().map(|missing| missing.reason);
+                (None, (DryRunAnswer::Deny, reason.unwrap_or_default()))
             }
             (Some(_), Some(_)) => {
                 let reason = "several servers offer a tool of this name".to_owned();
