@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
 use gavel::adapters::mcp::{ConfigIssue, McpConfig};
-use gavel::domain::tool::{ApprovalDefault, Idempotency, SessionValue};
+use gavel::domain::session_value::SessionValue;
+use gavel::domain::tool::{ApprovalDefault, Idempotency};
 use serde_json::json;
 
 fn env(name: &str) -> Option<String> {
@@ -470,6 +471,17 @@ fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
             assert_eq!(value, &json!(format!("${{{name}:-}}")), "{server}");
         }
     }
+}
+
+/// `gavel google` and the callback route read what the server itself reads.
+#[test]
+fn the_settings_of_the_google_server_are_the_same_wherever_they_are_read() {
+    let read = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    let _ = gavel_mcp_google::Args::from_variables(&|name| {
+        read.borrow_mut().insert(name.to_owned());
+        None
+    });
+    assert_eq!(read.into_inner(), variables::<gavel_mcp_google::Args>());
 }
 
 /// PLANNING 6 and 10: every tool of the GitHub server that takes a repository is bound to that of the session, and the

@@ -255,31 +255,29 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
     let Some(declared) = schema.get("properties").and_then(Value::as_object) else {
         return;
     };
-    let keys = [
+    let lists = [
         ("recipients", &settings.recipients),
         ("freeArguments", &settings.free_arguments),
         ("singleLine", &settings.single_line),
     ];
-    for (key, paths) in keys {
-        for path in paths.iter().filter(|path| !declared.contains_key(path.argument())) {
-            tell_undeclared(source, tool, key, &path.to_string());
-        }
-    }
+    let paths = lists
+        .iter()
+        .flat_map(|(key, paths)| paths.iter().map(|path| (*key, path.argument(), path.to_string())));
     let scope = settings.scope.iter().flatten();
-    for (name, _) in scope.filter(|(name, _)| !declared.contains_key(name.as_ref())) {
-        tell_undeclared(source, tool, "scope", name);
+    let scope = scope.map(|(name, _)| ("scope", &**name, name.to_string()));
+    for (key, argument, path) in paths.chain(scope) {
+        if declared.contains_key(argument) {
+            continue;
+        }
+        log::line!(
+            source.log,
+            warn,
+            "unknown argument in mcp.json",
+            tool,
+            path,
+            "{key} names an argument that the tool does not declare"
+        );
     }
-}
-
-fn tell_undeclared(source: &Source, tool: &str, key: &str, path: &str) {
-    log::line!(
-        source.log,
-        warn,
-        "unknown argument in mcp.json",
-        tool,
-        path,
-        "{key} names an argument that the tool does not declare"
-    );
 }
 
 fn bounded(schema: &Value, which: &str) -> Result<Box<RawValue>, String> {

@@ -7,6 +7,7 @@
 mod condition;
 mod grant;
 mod read;
+mod session;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use condition::{Condition, Evaluation};
 pub use grant::Grant;
+pub use session::SessionFacts;
 
 use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
@@ -152,37 +154,6 @@ pub struct Facts<'a> {
     pub recipients: Option<&'a Recipients>,
     /// The planning session of the run; all blank outside of sessions.
     pub session: SessionFacts<'a>,
-}
-
-/// A planning session, as rules see it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionFacts<'a> {
-    /// Its id.
-    pub id: &'a str,
-    /// The owner of its repository.
-    pub owner: &'a str,
-    /// The name of its repository.
-    pub repo: &'a str,
-}
-
-impl<'a> SessionFacts<'a> {
-    /// The names of its fields.
-    pub const FIELDS: [&'static str; 3] = ["id", "owner", "repo"];
-
-    /// The session of a run that has these values, by the names of the fields.
-    #[must_use]
-    pub fn of(values: Option<&'a BTreeMap<String, String>>) -> Self {
-        let [id, owner, repo] = Self::FIELDS.map(|name| {
-            let value = values.and_then(|values| values.get(name));
-            value.map_or("", String::as_str)
-        });
-        Self { id, owner, repo }
-    }
-
-    /// Each value with its name.
-    pub fn fields(self) -> impl Iterator<Item = (&'static str, &'a str)> {
-        Self::FIELDS.into_iter().zip([self.id, self.owner, self.repo])
-    }
 }
 
 impl Rule {

@@ -13,8 +13,9 @@ use crate::domain::malformed;
 use crate::domain::nesting;
 use crate::domain::policy::{self, AGENTS, DecidedBy, Effect, SessionFacts};
 use crate::domain::schema::{CheckError, Effort};
+use crate::domain::session_value::SessionValue;
 use crate::domain::text;
-use crate::domain::tool::{FailureCode, SessionValue, Tool};
+use crate::domain::tool::{FailureCode, Tool};
 use crate::domain::warnings;
 use crate::engine::limits::MOST_DEPTH;
 

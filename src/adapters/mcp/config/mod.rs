@@ -19,8 +19,9 @@ use url::Url;
 
 use super::place::place;
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
-use crate::domain::tool::{ApprovalDefault, Idempotency, SessionValue};
+use crate::domain::tool::{ApprovalDefault, Idempotency};
 
 /// Environment variable with the secret that signs identity tokens.
 pub const IDENTITY_SECRET: &str = "GAVEL_IDENTITY_SECRET";

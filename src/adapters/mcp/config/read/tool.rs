@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use super::super::ToolSettings;
 use super::{Reader, issue};
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
-use crate::domain::tool::{ApprovalDefault, Idempotency, SessionValue};
+use crate::domain::tool::{ApprovalDefault, Idempotency};
 
 /// Old and new names of the keys of `tools.NAME`.
 const RENAMED_OF_TOOLS: [(&str, &str); 2] = [("oneLine", "singleLine"), ("ready", "preflight")];
