@@ -260,12 +260,10 @@ fn doctor_shows_the_search_of_the_web_server() {
     assert!(seen.contains("✓ MCP server web: connected"), "{seen}");
 
     std::fs::write(place.path().join("key"), "canary\n").unwrap();
-    std::fs::write(place.path().join("gavel.toml"), "[gemini]\napi_key_file = \"key\"\n").unwrap();
     // No server listens on the discard port.
-    let seen = doctor(
-        &place,
-        &[("WEB_ALLOW", "docs.example"), ("GEMINI_BASE_URL", "http://127.0.0.1:9")],
-    );
+    let settings = "[gemini]\napi_key_file = \"key\"\nbase_url = \"http://127.0.0.1:9\"\n";
+    std::fs::write(place.path().join("gavel.toml"), settings).unwrap();
+    let seen = doctor(&place, &[("WEB_ALLOW", "docs.example")]);
     let good = "✓ web: pages of the hosts in WEB_ALLOW; google_web_search asks the Gemini API";
     assert!(
         seen.contains(good) && seen.contains("✓ MCP server web: connected"),
@@ -281,7 +279,7 @@ fn doctor_shows_the_search_of_the_web_server() {
     assert!(seen.contains("→ correct the setting"), "{seen}");
 
     // A key for chat alone starts nothing.
-    let seen = doctor(&place, &[("GEMINI_BASE_URL", "http://127.0.0.1:9")]);
+    let seen = doctor(&place, &[]);
     assert!(
         seen.contains("! MCP server web: off: needs WEB_ALLOW") && !seen.contains(" web: pages"),
         "{seen}"

@@ -297,11 +297,16 @@ fn the_bundled_github_server_is_available_once_it_has_a_token() {
     }
     fs::write(place.path().join("gavel.toml"), "[github]\ntoken_file = \"token\"\n").unwrap();
     assert_eq!(tools(&[]), 14);
-    let healthy = place.run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);
+    // No server listens on the discard port.
+    let unreachable = [("GITHUB_API_URL", "http://127.0.0.1:9")];
+    let seen = place
+        .run_with(&["doctor", "--listen", "127.0.0.1:0"], &unreachable)
+        .ended(1);
     assert!(
-        healthy.contains("✓ MCP server github: connected") && !healthy.contains(TOKEN),
-        "{healthy}"
+        seen.contains("✓ MCP server github: connected") && !seen.contains(TOKEN),
+        "{seen}"
     );
+    assert!(seen.contains("✗ github: GitHub does not answer"), "{seen}");
     let invalid = [("GITHUB_URL", "http://github.example")];
     let refused = place
         .run_with(&["doctor", "--listen", "127.0.0.1:0"], &invalid)

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::args::Args;
 use crate::auth::Tokens;
+use crate::error::Code;
 use crate::github::GitHub;
 use crate::github::http::{Reply, parsed};
 use crate::github::refusal::refusal;
@@ -67,7 +68,7 @@ pub async fn probe(args: Args) -> anyhow::Result<GitHubInfo> {
     let deadline = Instant::now() + LIMIT;
     let github = GitHub::new(Settings::try_from(args)?)?;
     if let Tokens::Installation(installation) = &github.tokens {
-        let described = installation.described(deadline).await.map_err(said)?;
+        let described = installation.described(deadline).await.map_err(|error| said(&error))?;
         let is_suspended = described.suspended_at.is_some();
         // GitHub gives a suspended installation no token to ask with.
         let quota = match is_suspended {
@@ -101,7 +102,10 @@ pub async fn probe(args: Args) -> anyhow::Result<GitHubInfo> {
 
 /// Asks for the quota. The headers of the answer describe the token.
 async fn ask(github: &GitHub, deadline: Instant) -> anyhow::Result<Arc<Reply>> {
-    github.read(&github.url(&["rate_limit"]), deadline).await.map_err(said)
+    github
+        .read(&github.url(&["rate_limit"]), deadline)
+        .await
+        .map_err(|error| said(&error))
 }
 
 fn quota(reply: &Reply) -> anyhow::Result<Option<Quota>> {
@@ -123,7 +127,7 @@ fn quota(reply: &Reply) -> anyhow::Result<Option<Quota>> {
     if reply.status == 404 {
         return Ok(None);
     }
-    ensure!(reply.status.is_success(), said(refusal(reply, "The quota")));
+    ensure!(reply.status.is_success(), said(&refusal(reply, "The quota")));
     let limits: Limits = parsed(reply).ok_or_else(|| anyhow!("GitHub's answer about the quota cannot be read"))?;
     let Core {
         limit,
@@ -137,6 +141,14 @@ fn quota(reply: &Reply) -> anyhow::Result<Option<Quota>> {
     }))
 }
 
-fn said(error: ToolError) -> anyhow::Error {
+/// The messages of these are for callers of a tool, who can only wait.
+fn said(error: &ToolError) -> anyhow::Error {
+    let is = |code: Code| error.code() == <&str>::from(code);
+    if is(Code::Unavailable) {
+        return anyhow!("GitHub does not answer, or reports a failure of its own");
+    }
+    if is(Code::RateLimited) {
+        return anyhow!("GitHub accepts no more requests for now");
+    }
     anyhow!(error.message().to_owned())
 }

@@ -55,14 +55,10 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
             ServerState::Off => findings.warn(&line)?,
             ServerState::Down | ServerState::Connecting => {
                 let next = match config.mcp_config {
-                    Some(_) => "check its entry in mcp.json; RUST_LOG=info shows its output",
-                    None => {
-                        "it is built in: check its settings (FILES_ROOT for files, TASKS_DATABASE_URL for \
-                             tasks, docs/google.md for google, docs/NAME-server.md for each other NAME); RUST_LOG=info \
-                             shows its output"
-                    }
+                    Some(_) => "check its entry in mcp.json".to_owned(),
+                    None => format!("it is built in: check its settings ({})", settings_of(&server.name)),
                 };
-                findings.error(&line, next)?;
+                findings.error(&line, &format!("{next}; RUST_LOG=info shows its output"))?;
             }
         }
     }
@@ -73,6 +69,16 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
         ))?;
     }
     Ok(())
+}
+
+/// Where the settings of a built-in server are described.
+fn settings_of(server: &str) -> String {
+    match server {
+        "tasks" => "TASKS_DATABASE_URL; docs/configuration.md".to_owned(),
+        "files" => "FILES_ROOT; docs/files-server.md".to_owned(),
+        "google" => "docs/google.md".to_owned(),
+        other => format!("docs/{other}-server.md"),
+    }
 }
 
 /// Checks the google server's settings. If it is off, or cannot start, its state reports that.
