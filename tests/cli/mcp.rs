@@ -307,6 +307,11 @@ fn the_bundled_github_server_is_available_once_it_has_a_token() {
         "{seen}"
     );
     assert!(seen.contains("✗ github: GitHub does not answer"), "{seen}");
+    // Plans need no other server.
+    assert!(
+        seen.contains("! agent task_worker works without some of its tools: createContainer"),
+        "{seen}"
+    );
     let invalid = [("GITHUB_URL", "http://github.example")];
     let refused = place
         .run_with(&["doctor", "--listen", "127.0.0.1:0"], &invalid)

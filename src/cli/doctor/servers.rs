@@ -6,6 +6,8 @@ use crate::adapters::mcp::{Mcp, ServerState};
 use crate::app;
 use crate::config::Config;
 use crate::domain::definition::{Agents, Constitution, answerer};
+use crate::domain::planning_session::TASK_WORKER;
+use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::http::google::path as callback_path;
 use crate::ports::tools::{Catalog, Tools};
@@ -130,7 +132,12 @@ fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mu
 fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
     let unavailable = agents_command::unavailable(agents, catalog, config);
     for (name, reason) in &unavailable {
-        findings.warn(&format!("agent {name} is unavailable: {reason}"))?;
+        // A plan is made and worked through with the tools that servers offer.
+        let state = match name == TASK_WORKER && offers_any(catalog, agents, name) {
+            true => "works without some of its tools",
+            false => "is unavailable",
+        };
+        findings.warn(&format!("agent {name} {state}: {reason}"))?;
     }
     let answers = &config.runs.agent;
     match answerer(agents, answers) {
@@ -141,4 +148,11 @@ fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings
         // It has been reported already.
         Err(_) => Ok(()),
     }
+}
+
+/// Whether servers offer a tool that an agent is granted.
+fn offers_any(catalog: &Catalog, agents: &Agents, agent: &str) -> bool {
+    let granted = agents.get(agent).map(|agent| &agent.definition.tools);
+    let is_granted = |tool: &Tool| granted.is_some_and(|names| names.iter().any(|name| tool.is_called(name)));
+    catalog.tools.iter().any(|tool| is_granted(tool))
 }
