@@ -122,7 +122,7 @@ impl Reader<'_> {
                 None => {
                     let allowed = SessionValue::ALL.map(|known| format!("`{}`", known.name())).join(", ");
                     let pointer = argument.replace('~', "~0").replace('/', "~1");
-                    self.invalid(&format!("{at}/{pointer}"), &format!("`{value}`; allowed: {allowed}"));
+                    self.invalid(&format!("{at}/{pointer}"), format!("`{value}`; allowed: {allowed}"));
                 }
             }
         }
