@@ -73,7 +73,10 @@ pub async fn probe(args: Args) -> anyhow::Result<GitHubInfo> {
         // GitHub gives a suspended installation no token to ask with.
         let quota = match is_suspended {
             true => None,
-            false => quota(&ask(&github, deadline).await?)?,
+            false => {
+                let reply = ask(&github, deadline).await?;
+                quota(&reply)?
+            }
         };
         return Ok(GitHubInfo {
             access: AccessInfo::Installation {
