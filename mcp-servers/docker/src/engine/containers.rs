@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bollard::errors::Error;
 use bollard::models::{ContainerInspectResponse, ContainerSummary};
 use bollard::query_parameters::{
     ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, RestartContainerOptionsBuilder, StartContainerOptions,
@@ -15,8 +16,9 @@ use tokio_util::io::StreamReader;
 use super::labels::{Labels, MANAGED};
 use super::{Engine, EngineFault};
 
-/// How often a list that failed is asked for again.
-const LISTINGS: u32 = 5;
+/// How often a read whose answer cannot be used is sent again, with pauses that grow: 1.8 s in all.
+const REREADS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A container of gavel, in the list of all.
 #[derive(Debug, Clone)]
@@ -49,12 +51,14 @@ impl Engine {
         let mut attempts = 0;
         let found = loop {
             let found = self.docker().await?.list_containers(Some(options.clone())).await;
+            let is_foreign = found.as_ref().is_err_and(is_foreign);
             match found.map_err(EngineFault::from) {
+                Err(_) if is_foreign && attempts < REREADS => attempts += 1,
                 // Podman fails if a container is removed while it lists them.
-                Err(EngineFault::Failed | EngineFault::Missing) if attempts < LISTINGS => attempts += 1,
+                Err(EngineFault::Failed | EngineFault::Missing) if attempts < REREADS => attempts += 1,
                 found => break found?,
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(PAUSE * attempts).await;
         };
         let mut listed: Vec<_> = found.into_iter().filter_map(listed).collect();
         listed.sort_by_key(|container| container.created);
@@ -67,15 +71,16 @@ impl Engine {
         if !is_id(id) {
             return Ok(None);
         }
-        let found = match self
-            .docker()
-            .await?
-            .inspect_container(id, None)
-            .await
-            .map_err(EngineFault::from)
-        {
-            Err(EngineFault::Missing) => return Ok(None),
-            found => found?,
+        let mut attempts = 0;
+        let found = loop {
+            let found = self.docker().await?.inspect_container(id, None).await;
+            let is_foreign = found.as_ref().is_err_and(is_foreign);
+            match found.map_err(EngineFault::from) {
+                Err(_) if is_foreign && attempts < REREADS => attempts += 1,
+                Err(EngineFault::Missing) => return Ok(None),
+                found => break found?,
+            }
+            tokio::time::sleep(PAUSE * attempts).await;
         };
         let container = container(found).filter(|container| container.id.starts_with(id));
         Ok(container.filter(|container| container.labels.session.as_deref() == session))
@@ -119,6 +124,12 @@ impl Engine {
     }
 }
 
+/// Whether the answer has something that Docker's API does not have: Podman says `stopped` or `initialized` of a container
+/// that ends or starts right now.
+fn is_foreign(error: &Error) -> bool {
+    matches!(error, Error::JsonDataError { .. } | Error::JsonSerdeError { .. })
+}
+
 /// Hexadecimal, so that it is neither a name of another container nor a path of the engine's API.
 fn is_id(text: &str) -> bool {
     (12..=64).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -156,5 +167,14 @@ mod tests {
         for text in ["", "0af", "gavel-0123456789", "../0123456789abcdef", "0123456789AB"] {
             assert!(!is_id(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_state_that_only_podman_has_makes_an_answer_foreign() {
+        for state in ["stopped", "initialized"] {
+            let read = serde_json::from_str::<ContainerSummary>(&format!(r#"{{"State":"{state}"}}"#));
+            assert!(read.is_err_and(|error| is_foreign(&error.into())), "{state}");
+        }
+        assert!(!is_foreign(&Error::RequestTimeoutError));
     }
 }
