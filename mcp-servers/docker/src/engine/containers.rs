@@ -196,6 +196,9 @@ mod tests {
             {"Id":"b","Image":"i","State":"running","Created":8,"Labels":null,"Names":["/b"]}]"#;
         let all: Vec<Summary> = serde_json::from_str(all).expect("a list");
         let all: Vec<_> = all.into_iter().filter_map(listed).collect();
-        assert_eq!((all.len(), all[0].state.as_str(), all[0].created.0), (1, "stopped", 7_000_000));
+        assert_eq!(
+            (all.len(), all[0].state.as_str(), all[0].created.0),
+            (1, "stopped", 7_000_000)
+        );
     }
 }
