@@ -1,6 +1,7 @@
 //! A tool of a server, what a call of it can do, and how a call can fail.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::argument_path::ArgumentPath;
 use super::ids::{TenantId, UserId};
 use super::schema::JsonSchema;
+use super::session_value::SessionValue;
 use super::times::Times;
 
 /// Whether a call may be sent twice.
@@ -46,7 +48,7 @@ pub struct Tool {
     pub description: String,
     /// The schema for checking arguments, including the identity argument.
     pub input: JsonSchema,
-    /// The schema that the model sees: translated, without the identity argument.
+    /// The schema that the model sees: translated, without the identity argument and the hidden ones.
     pub model_schema: Box<RawValue>,
     /// The server's output schema, if any.
     pub output_schema: Option<Box<RawValue>>,
@@ -62,6 +64,8 @@ pub struct Tool {
     pub identity_argument: Option<Arc<str>>,
     /// Whether its server receives user ids qualified by their tenant (`tenantUsers` of `mcp.json`).
     pub tenant_users: bool,
+    /// Arguments that the model neither sees nor gives (`hidden` of `mcp.json`): the server sets them itself.
+    pub hidden: Vec<Arc<str>>,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<ArgumentPath>,
     /// Paths of the arguments that a grant covers with any value (`freeArguments` of `mcp.json`). It covers no others
@@ -71,6 +75,8 @@ pub struct Tool {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
+    /// What arguments have to match in a planning session, by their names (`scope` of `mcp.json`).
+    pub scope: BTreeMap<Arc<str>, SessionValue>,
     /// The tool of the same server that checks whether this tool can be called for a user (`preflight` of `mcp.json`).
     pub preflight: Option<Arc<str>>,
     /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
@@ -101,10 +107,12 @@ impl Tool {
             timeout: Duration::from_secs(30),
             identity_argument: None,
             tenant_users: false,
+            hidden: Vec::new(),
             recipients: Vec::new(),
             free_arguments: Vec::new(),
             single_line: Vec::new(),
             times: None,
+            scope: BTreeMap::new(),
             preflight: None,
             digest: Arc::from(""),
         }

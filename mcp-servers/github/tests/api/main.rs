@@ -11,6 +11,7 @@ mod published;
 
 mod changes;
 mod clients;
+mod containers;
 mod credentials;
 mod faults;
 mod reads;

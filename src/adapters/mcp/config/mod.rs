@@ -19,6 +19,7 @@ use url::Url;
 
 use super::place::place;
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
@@ -143,6 +144,8 @@ pub struct ToolSettings {
     pub timeout: Option<Duration>,
     /// May a call be repeated?
     pub idempotency: Option<Idempotency>,
+    /// Arguments that the model neither sees nor gives: the server sets them itself.
+    pub hidden: Vec<Arc<str>>,
     /// Paths of the arguments that name recipients.
     pub recipients: Vec<ArgumentPath>,
     /// Paths of the arguments that a grant covers with any value.
@@ -151,6 +154,8 @@ pub struct ToolSettings {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that contain times.
     pub times: Option<Times>,
+    /// What arguments have to match in a planning session, by their names; `None` if the file does not say.
+    pub scope: Option<BTreeMap<Arc<str>, SessionValue>>,
     /// The tool that reports whether this one can be called for a user.
     pub preflight: Option<Arc<str>>,
 }

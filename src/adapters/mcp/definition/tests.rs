@@ -115,6 +115,7 @@ fn the_bundled_github_server_changes_nothing_without_a_side_effect() {
         [
             "closeIssue",
             "closePullRequest",
+            "configureGitClientInContainer",
             "createIssue",
             "createPullRequest",
             "createRepository",
@@ -135,6 +136,12 @@ fn the_bundled_github_server_changes_nothing_without_a_side_effect() {
         ]
     );
     assert!(acting.iter().all(|tool| tool.idempotency == Idempotency::Key));
+    let configure = &acting[2];
+    assert!(configure.input.original().get().contains("\"token\""));
+    assert!(
+        !configure.model_schema.get().contains("\"token\""),
+        "a person's token is never the model's"
+    );
 }
 
 #[test]
@@ -147,6 +154,27 @@ fn the_identity_argument_is_hidden_and_must_exist() {
     let offer = read(&server(r#"{"identity": {"argument": "actor"}}"#), &[plain("t")], &[]);
     assert!(offer.tools.is_empty());
     assert!(offer.left_out[0].reason.contains("`actor`"));
+}
+
+/// The server sets a hidden argument, so a tool that requires it could never be called.
+#[test]
+fn a_hidden_argument_is_not_in_the_schema_of_the_model_and_cannot_be_required() {
+    let with = r#"{"tools": {"t": {"hidden": ["token", "gone"]}}}"#;
+    let mut tool = plain("t");
+    tool["inputSchema"] = json!({"type": "object", "properties": {"a": {}, "token": {"type": "string"}}});
+    let read_tool = read(&server(with), &[tool.clone()], &[]).tools.remove(0);
+    assert_eq!(*read_tool.hidden, ["token".into(), "gone".into()]);
+    assert!(!read_tool.model_schema.get().contains("token"));
+    assert!(read_tool.model_schema.get().contains("\"a\""));
+    assert!(read_tool.input.original().get().contains("token"));
+    tool["inputSchema"]["required"] = json!(["token"]);
+    let offer = read(&server(with), &[tool], &[]);
+    assert!(offer.tools.is_empty());
+    assert!(
+        offer.left_out[0].reason.contains("`token` is required"),
+        "{:?}",
+        offer.left_out
+    );
 }
 
 #[test]
