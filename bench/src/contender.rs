@@ -58,6 +58,8 @@ pub(crate) struct Setting {
     pub(crate) prompt: PathBuf,
     /// For databases and logs; removed at the end.
     pub(crate) directory: PathBuf,
+    /// The URL of a PostgreSQL database.
+    pub(crate) postgres: Option<String>,
 }
 
 /// A running server.

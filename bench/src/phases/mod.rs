@@ -1,4 +1,4 @@
-//! The measurements, in this order: start, low load, saturation, runs, many at once, memory, analysts.
+//! The measurements, in this order: start, low load, saturation, runs, many at once, memory, steps, analysts.
 
 mod analysts;
 mod low;
@@ -8,6 +8,7 @@ mod rig;
 mod runs;
 mod saturation;
 mod start;
+mod steps;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Number of decisions in the log that analysts query
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=5_000_000))]
     decisions: u32,
+    /// A new PostgreSQL database, on which steps are measured too: postgres://…
+    #[arg(long, env = "BENCH_POSTGRES", hide_env_values = true)]
+    postgres: Option<String>,
     /// Measure only these phases
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Phase>,
@@ -64,6 +68,8 @@ enum Phase {
     Many,
     /// Idle, and with 1,000 requests in flight
     Memory,
+    /// Steps of planning sessions, one after another: the time added to model and tool, commits
+    Steps,
     /// The first page of filtered lists over a large decision log
     Analysts,
 }
@@ -78,6 +84,9 @@ pub(crate) struct Pace {
     /// The duration of a pass at saturation or with many at once.
     pub(crate) window: Duration,
     pub(crate) decisions: u32,
+    /// Steps of a planning session, and sessions of a pass.
+    pub(crate) steps: u64,
+    pub(crate) sessions: u32,
 }
 
 impl Pace {
@@ -88,6 +97,8 @@ impl Pace {
             singles: 200,
             window: Duration::from_secs(5),
             decisions: args.decisions,
+            steps: 60,
+            sessions: 3,
         };
         if !args.quick {
             return full;
@@ -98,6 +109,8 @@ impl Pace {
             singles: 20,
             window: Duration::from_secs(1),
             decisions: args.decisions.min(20_000),
+            steps: 10,
+            sessions: 1,
         }
     }
 }
@@ -119,6 +132,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             .canonicalize()
             .with_context(|| format!("{} (--prompt) is not there", args.prompt.display()))?,
         directory: directory.path().to_owned(),
+        postgres: args.postgres.clone(),
     };
     let machine = Machine::look();
     raise_descriptors()?;
@@ -176,6 +190,9 @@ async fn measure(only: &[Phase], rig: &mut Rig) -> anyhow::Result<()> {
             memory::in_flight(rig, &mut both).await?;
         }
         rig.stop_both(both).await?;
+    }
+    if wanted(Phase::Steps) {
+        steps::measure(rig).await?;
     }
     if wanted(Phase::Analysts) {
         analysts::measure(rig).await?;

@@ -3,22 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bollard::errors::Error;
-use bollard::models::{ContainerInspectResponse, ContainerSummary};
-use bollard::query_parameters::{
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, RestartContainerOptionsBuilder, StartContainerOptions,
-};
+use bollard::query_parameters::{RemoveContainerOptionsBuilder, RestartContainerOptionsBuilder, StartContainerOptions};
 use futures_util::TryStreamExt;
 use gavel_mcp_base::Moment;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::io::AsyncRead;
+use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
 use super::labels::{Labels, MANAGED};
 use super::{Engine, EngineFault};
 
-/// How often a read whose answer cannot be used is sent again, with pauses that grow: 1.8 s in all.
-const REREADS: u32 = 8;
-const PAUSE: Duration = Duration::from_millis(50);
+/// How long a list that failed is asked for again.
+const LISTING: Duration = Duration::from_secs(5);
 
 /// A container of gavel, in the list of all.
 #[derive(Debug, Clone)]
@@ -46,19 +45,17 @@ pub(crate) struct Container {
 impl Engine {
     /// All containers of gavel, of every session and in every state; the oldest first.
     pub(crate) async fn list(&self) -> Result<Vec<Listed>, EngineFault> {
-        let filters = HashMap::from([("label", vec![format!("{MANAGED}=true")])]);
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let mut attempts = 0;
-        let found = loop {
-            let found = self.docker().await?.list_containers(Some(options.clone())).await;
-            let is_foreign = found.as_ref().is_err_and(is_foreign);
-            match found.map_err(EngineFault::from) {
-                Err(_) if is_foreign && attempts < REREADS => attempts += 1,
+        let filters = json!({ "label": [format!("{MANAGED}=true")] }).to_string();
+        let filters = utf8_percent_encode(&filters, NON_ALPHANUMERIC);
+        let path = format!("containers/json?all=true&filters={filters}");
+        let until = Instant::now() + LISTING;
+        let found: Vec<Summary> = loop {
+            match self.read(&path).await {
                 // Podman fails if a container is removed while it lists them.
-                Err(EngineFault::Failed | EngineFault::Missing) if attempts < REREADS => attempts += 1,
+                Err(EngineFault::Failed | EngineFault::Missing) if Instant::now() < until => {}
                 found => break found?,
             }
-            tokio::time::sleep(PAUSE * attempts).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         };
         let mut listed: Vec<_> = found.into_iter().filter_map(listed).collect();
         listed.sort_by_key(|container| container.created);
@@ -71,16 +68,9 @@ impl Engine {
         if !is_id(id) {
             return Ok(None);
         }
-        let mut attempts = 0;
-        let found = loop {
-            let found = self.docker().await?.inspect_container(id, None).await;
-            let is_foreign = found.as_ref().is_err_and(is_foreign);
-            match found.map_err(EngineFault::from) {
-                Err(_) if is_foreign && attempts < REREADS => attempts += 1,
-                Err(EngineFault::Missing) => return Ok(None),
-                found => break found?,
-            }
-            tokio::time::sleep(PAUSE * attempts).await;
+        let found = match self.read(&format!("containers/{id}/json")).await {
+            Err(EngineFault::Missing) => return Ok(None),
+            found => found?,
         };
         let container = container(found).filter(|container| container.id.starts_with(id));
         Ok(container.filter(|container| container.labels.session.as_deref() == session))
@@ -124,36 +114,66 @@ impl Engine {
     }
 }
 
-/// Whether the answer has something that Docker's API does not have: Podman says `stopped` or `initialized` of a container
-/// that ends or starts right now.
-fn is_foreign(error: &Error) -> bool {
-    matches!(error, Error::JsonDataError { .. } | Error::JsonSerdeError { .. })
-}
-
 /// Hexadecimal, so that it is neither a name of another container nor a path of the engine's API.
 fn is_id(text: &str) -> bool {
     (12..=64).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn listed(summary: ContainerSummary) -> Option<Listed> {
+/// What the engine's list says of a container.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Summary {
+    id: String,
+    image: String,
+    state: String,
+    /// In seconds since 1970.
+    created: i64,
+    labels: Option<HashMap<String, String>>,
+}
+
+/// What the engine says of one container.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Inspected {
+    id: String,
+    state: State,
+    config: Config,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct State {
+    running: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Config {
+    labels: Option<HashMap<String, String>>,
+    #[serde(default)]
+    working_dir: String,
+    #[serde(default)]
+    user: String,
+}
+
+fn listed(summary: Summary) -> Option<Listed> {
     Some(Listed {
         labels: Labels::read(&summary.labels?)?,
-        id: summary.id?,
-        image: summary.image.unwrap_or_default(),
-        state: summary.state.map(|state| state.to_string()).unwrap_or_default(),
-        created: Moment(summary.created.unwrap_or_default().saturating_mul(1_000_000)),
+        id: summary.id,
+        image: summary.image,
+        state: summary.state,
+        created: Moment(summary.created.saturating_mul(1_000_000)),
     })
 }
 
-fn container(found: ContainerInspectResponse) -> Option<Container> {
-    let config = found.config?;
-    let workdir = config.working_dir.filter(|path| !path.is_empty());
+fn container(found: Inspected) -> Option<Container> {
+    let workdir = Some(found.config.working_dir).filter(|path| !path.is_empty());
     Some(Container {
-        labels: Labels::read(&config.labels?)?,
-        id: found.id?,
+        labels: Labels::read(&found.config.labels?)?,
+        id: found.id,
         workdir: workdir.unwrap_or_else(|| "/".to_owned()),
-        is_running: found.state.and_then(|state| state.running).unwrap_or_default(),
-        user: config.user.unwrap_or_default(),
+        is_running: found.state.running,
+        user: found.config.user,
     })
 }
 
@@ -169,12 +189,16 @@ mod tests {
         }
     }
 
+    /// Podman's `stopped` is no state of Docker's.
     #[test]
-    fn a_state_that_only_podman_has_makes_an_answer_foreign() {
-        for state in ["stopped", "initialized"] {
-            let read = serde_json::from_str::<ContainerSummary>(&format!(r#"{{"State":"{state}"}}"#));
-            assert!(read.is_err_and(|error| is_foreign(&error.into())), "{state}");
-        }
-        assert!(!is_foreign(&Error::RequestTimeoutError));
+    fn a_container_is_listed_in_a_state_that_docker_does_not_have() {
+        let all = r#"[{"Id":"a","Image":"i","State":"stopped","Created":7,"Labels":{"gavel.managed":"true"}},
+            {"Id":"b","Image":"i","State":"running","Created":8,"Labels":null,"Names":["/b"]}]"#;
+        let all: Vec<Summary> = serde_json::from_str(all).expect("a list");
+        let all: Vec<_> = all.into_iter().filter_map(listed).collect();
+        assert_eq!(
+            (all.len(), all[0].state.as_str(), all[0].created.0),
+            (1, "stopped", 7_000_000)
+        );
     }
 }

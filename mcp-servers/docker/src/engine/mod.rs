@@ -6,6 +6,7 @@ pub(crate) mod exec;
 mod fault;
 pub(crate) mod labels;
 pub(crate) mod probe;
+mod read;
 
 use std::time::Duration;
 

@@ -117,8 +117,10 @@ async fn a_script_that_cannot_be_ended_otherwise_is_ended_by_a_restart_of_its_co
     let Some((engine, world)) = world() else { return };
     let server = world.server().await;
     let container = server.container_with(json!({ "pids": 48 })).await;
-    // The table of processes stays full, and the script itself stays in its loop.
-    let bomb = "echo x >>count; (while :; do setsid sleep 78 & done) & while :; do :; done";
+    // The table of processes stays full, and the script itself stays in its loop. A shell would end when it cannot fork.
+    let bomb = "echo x >>count; \
+                perl -MPOSIX -e 'for (;;) { my $p = fork; if (defined $p && !$p) { setsid; exec qw(sleep 78) } }' & \
+                while :; do :; done";
     let arguments = json!({ "containerId": container, "script": bomb, "timeoutSeconds": 1 });
     let result = server
         .first("k", "executeScript", arguments)

@@ -5,7 +5,10 @@
 #[path = "../engine/mod.rs"]
 mod engine;
 mod harness;
+#[path = "../../../base/tests/published/mod.rs"]
+mod published;
 
+mod clients;
 mod confinement;
 mod containers;
 mod crashes;

@@ -73,9 +73,10 @@ fn start() -> Option<Engine> {
     let directory = tempfile::tempdir().expect("a temporary directory").keep();
     fs::write(directory.join("containers.conf"), CONF).expect("written");
     let root = directory.display();
+    // Without volatile, each unmount writes all that any program has changed on the disk (overlayfs.rst, "Volatile mount").
     let storage = format!(
         "[storage]\ndriver = \"overlay\"\ngraphroot = \"{root}/storage\"\nrunroot = \"{root}/run\"\n\
-         [storage.options.overlay]\nskip_mount_home = \"true\"\n"
+         [storage.options.overlay]\nskip_mount_home = \"true\"\nmountopt = \"volatile\"\n"
     );
     fs::write(directory.join("storage.conf"), storage).expect("written");
     let janitor = janitor(&directory);

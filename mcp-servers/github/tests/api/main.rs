@@ -6,8 +6,11 @@
 mod description;
 mod github;
 mod harness;
+#[path = "../../../base/tests/published/mod.rs"]
+mod published;
 
 mod changes;
+mod clients;
 mod containers;
 mod credentials;
 mod faults;

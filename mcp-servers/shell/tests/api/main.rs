@@ -7,8 +7,11 @@
 
 mod harness;
 mod observe;
+#[path = "../../../base/tests/published/mod.rs"]
+mod published;
 
 mod attacks;
+mod clients;
 mod endings;
 mod network;
 mod repeats;

@@ -4,8 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "a test waits for what it spawns")]
 
 mod harness;
+#[path = "../../../base/tests/published/mod.rs"]
+mod published;
 mod site;
 
+mod clients;
 mod limits;
 mod names;
 mod pages;
