@@ -3,6 +3,7 @@
 mod case;
 mod github;
 mod session;
+mod stage;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use self::case::{OWNER, Observed, Stage, caller, limit};
+use self::case::OWNER;
 use self::github::GitHub;
+use self::stage::{Observed, Stage, caller, limit};
 use crate::app::App;
 use crate::cli::eval::{Scratch, bar};
 use crate::cli::exit::{Exit, Usage};
@@ -186,15 +188,15 @@ async fn evaluate(
         github,
         most,
     };
-    for case in &file.cases {
-        tally.bar.set_message(format!("{} {}", file.agent, case.id));
-        let (invalid, observed) = match stage.run(file, case).await {
-            Ok(observed) => (judge(&case.expect, &observed.result), Some(observed)),
+    for of in &file.cases {
+        tally.bar.set_message(format!("{} {}", file.agent, of.id));
+        let (invalid, observed) = match case::run(&stage, file, of).await {
+            Ok(observed) => (judge(&of.expect, &observed.result), Some(observed)),
             Err(error) => (vec![format!("{error:#}")], None),
         };
         tally.add(&Evaluated {
             agent: file.agent.clone(),
-            case: case.id.clone(),
+            case: of.id.clone(),
             invalid,
             observed,
         })?;

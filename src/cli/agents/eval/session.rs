@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use chrono::{SecondsFormat, Utc};
 use serde_json::{Value, json};
 
-use super::case::{CANCELLED, Observed, Stage, meta};
+use super::stage::{CANCELLED, Observed, Stage, meta};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::planning_session::SessionStatus;
