@@ -16,7 +16,7 @@ use crate::domain::templates::Template;
 
 /// Translates a schema for the model, and checks a value against it.
 pub fn schema(schema: &Value, value: &Value) {
-    let _ = translate(schema, Some("user_id"));
+    let _ = translate(schema, &["user_id"]);
     if let Ok(schema) = JsonSchema::compile(crate::domain::canonical::to_raw(schema)) {
         for effort in [Effort::Quick, Effort::Full] {
             let _ = schema.check(value, effort);

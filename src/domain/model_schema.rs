@@ -21,7 +21,7 @@
 //! and a tool that needs too many is left out.
 
 mod choices;
-mod identity;
+mod hidden;
 mod merge;
 mod references;
 
@@ -71,11 +71,11 @@ const PLAIN: [&str; 25] = [
     "contentMediaType",
 ];
 
-/// Translates `schema`. With `hidden`, that property is removed.
+/// Translates `schema`. The properties in `hidden` are removed.
 ///
 /// # Errors
 /// Why there is no translation, for an operator. The text may quote the schema at length.
-pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, String> {
+pub(crate) fn translate(schema: &Value, hidden: &[&str]) -> Result<Value, String> {
     let Value::Object(root) = schema else {
         return Err("its schema is not an object".to_owned());
     };
@@ -109,7 +109,7 @@ impl From<String> for Untranslatable {
 fn expanded(
     schema: &Value,
     root: &Map<String, Value>,
-    hidden: Option<&str>,
+    hidden: &[&str],
     levels: usize,
 ) -> Result<Value, Untranslatable> {
     let mut work = Translation {
@@ -132,8 +132,8 @@ fn expanded(
         }
         Some(other) => return Err(format!("its schema is of type {other}, not an object").into()),
     }
-    if let Some(name) = hidden {
-        identity::hide(&mut out, name)?;
+    for name in hidden {
+        hidden::hide(&mut out, name)?;
     }
     let out = Value::Object(out);
     let bytes = out.to_string().len();

@@ -19,6 +19,7 @@ pub use self::difference::{Change, difference};
 pub use self::draft::{Draft, DraftTask, PlanError, schema};
 use super::ids::{PlanningSessionId, RunId};
 use super::names::names;
+use super::planning_session::SessionStatus;
 
 /// The most tasks of a draft.
 pub const MOST_TASKS: usize = 30;
@@ -263,6 +264,18 @@ impl Plan {
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(&self.tasks).unwrap_or_else(|error| unreachable!("tasks print as JSON: {error}"))
+    }
+
+    /// A session that has ended has no task in progress: such a task ends with it, for this reason.
+    pub fn end_with(&mut self, status: SessionStatus) {
+        let (reason, detail) = match status {
+            SessionStatus::DeadlineExceeded => (TaskReason::Deadline, "the deadline passed during this task"),
+            SessionStatus::Cancelled => (TaskReason::Cancelled, "the session was cancelled during this task"),
+            _ => (TaskReason::Internal, "the session ended during this task"),
+        };
+        let tasks = self.tasks.iter_mut();
+        let at_work = tasks.filter(|task| task.status == TaskStatus::InProgress);
+        at_work.for_each(|task| task.fail(reason, detail));
     }
 
     /// The task of this id, to be changed.

@@ -46,7 +46,7 @@ pub struct Tool {
     pub description: String,
     /// The schema for checking arguments, including the identity argument.
     pub input: JsonSchema,
-    /// The schema that the model sees: translated, without the identity argument.
+    /// The schema that the model sees: translated, without the identity argument and the hidden ones.
     pub model_schema: Box<RawValue>,
     /// The server's output schema, if any.
     pub output_schema: Option<Box<RawValue>>,
@@ -62,6 +62,8 @@ pub struct Tool {
     pub identity_argument: Option<Arc<str>>,
     /// Whether its server receives user ids qualified by their tenant (`tenantUsers` of `mcp.json`).
     pub tenant_users: bool,
+    /// Arguments that the model neither sees nor gives (`hidden` of `mcp.json`): the server sets them itself.
+    pub hidden: Vec<Arc<str>>,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<ArgumentPath>,
     /// Paths of the arguments that a grant covers with any value (`freeArguments` of `mcp.json`). It covers no others
@@ -101,6 +103,7 @@ impl Tool {
             timeout: Duration::from_secs(30),
             identity_argument: None,
             tenant_users: false,
+            hidden: Vec::new(),
             recipients: Vec::new(),
             free_arguments: Vec::new(),
             single_line: Vec::new(),

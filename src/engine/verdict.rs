@@ -59,7 +59,7 @@ impl OutputContract {
                 whole[key] = defined.clone();
             }
         }
-        let mut shown = translate(&whole, None).unwrap_or_else(|_| {
+        let mut shown = translate(&whole, &[]).unwrap_or_else(|_| {
             let words = format!("Conforms to this JSON Schema: {schema}");
             let words = capped(&words, MOST_WORDS).into_owned();
             json!({"type": "object", "properties": {&output.name: {"description": words}}, "required": [&output.name]})
@@ -201,7 +201,7 @@ impl VerdictFunction {
                         .to_owned(),
                 parameters: {
                     let schema = Reflection::schema(tools);
-                    canonical::to_raw(&translate(&schema, None).unwrap_or(schema))
+                    canonical::to_raw(&translate(&schema, &[]).unwrap_or(schema))
                 },
             },
             Self::RequestClarification => Declaration::own(

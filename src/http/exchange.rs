@@ -112,7 +112,9 @@ fn missing(route: Route, request: &HttpRequest) -> Option<String> {
         | Route::RefinePlan
         | Route::EditPlan
         | Route::CancelPlanning
+        | Route::ExecutePlan
         | Route::PlanVersions
+        | Route::PlanningLog
         | Route::PlanningEvents => {
             format!(
                 "There is no planning session {:?}, or it belongs to another user.",
@@ -122,6 +124,11 @@ fn missing(route: Route, request: &HttpRequest) -> Option<String> {
         Route::PlanVersion => format!(
             "There is no version {:?} of the plan of session {:?}, or the session belongs to another user.",
             named("version"),
+            named("id")
+        ),
+        Route::PlanTask => format!(
+            "There is no task {:?} in session {:?}, or the session belongs to another user.",
+            named("taskId"),
             named("id")
         ),
         Route::Decision => format!("There is no decision {:?}, or it belongs to another user.", named("id")),
@@ -145,5 +152,26 @@ impl Drop for Exchange {
             duration_ms = took.as_secs_f64() * 1e3,
             "request answered"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    /// An object that is missing is named by every route about one. The routes of threads and grants have errors of their
+    /// own.
+    #[test]
+    fn what_is_missing_is_named() {
+        let request = TestRequest::default().to_http_request();
+        let own = ["/api/agent/", "/schemas/", "/docs/"];
+        let about_one = |route: &Route| {
+            route.is_of_the_api() && route.path().contains('{') && !own.iter().any(|own| route.path().starts_with(own))
+        };
+        for route in Route::ALL.into_iter().filter(about_one) {
+            assert!(missing(route, &request).is_some(), "{}", route.path());
+        }
     }
 }

@@ -84,6 +84,8 @@ pub struct CallRequest<'a> {
     pub account: Option<&'a str>,
     /// The planning session that the call is made for.
     pub session: Option<PlanningSessionId>,
+    /// `OWNER/REPO`, if the run is limited to one repository.
+    pub repository: Option<&'a str>,
     /// The deadline of the run, if it has one; microseconds since the epoch.
     pub deadline_us: Option<i64>,
     /// W3C `traceparent`, if there is one.

@@ -52,7 +52,7 @@ fn gavels_own_settings_are_under_gavel() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {
         "identity": {"argument": "user_id"}, "connection": "per_user", "tenantUsers": true, "trustHints": true, "maxConcurrent": 4, "pin": true,
         "tools": {"send": {"sideEffect": true, "approval": "required", "timeoutMs": 900, "idempotency": "key",
-                           "recipients": ["to", "cc"], "singleLine": ["subject"], "freeArguments": ["folder"],
+                           "recipients": ["to", "cc"], "hidden": ["token"], "singleLine": ["subject"], "freeArguments": ["folder"],
                            "times": {"start": "start", "end": "event.end", "zone": "zone", "allowPast": "past"}}}
     }}}})
     .to_string();
@@ -69,6 +69,7 @@ fn gavels_own_settings_are_under_gavel() {
     assert_eq!(send.idempotency, Some(Idempotency::Key));
     let paths: Vec<_> = send.recipients.iter().map(ToString::to_string).collect();
     assert_eq!(paths, ["to", "cc"]);
+    assert_eq!(*send.hidden, ["token".into()]);
     assert_eq!(send.single_line[0].to_string(), "subject");
     assert_eq!(send.free_arguments[0].to_string(), "folder");
     let times = send.times.as_ref().unwrap();
@@ -87,7 +88,7 @@ fn all_errors_are_reported_at_once_with_their_location() {
         "e": {"type": "sse", "url": "http://x"},
         "f": {"type": "http", "command": "x"},
         "g": {"command": "x", "gavel": {"identity": "me", "connection": "one", "trustHints": 1, "maxConcurrent": 0, "pins": 1,
-              "tools": {"t/u": {"approval": "never", "idempotency": "yes", "timeoutMs": 0, "sideEffects": true, "recipients": 1}}}},
+              "tools": {"t/u": {"approval": "never", "idempotency": "yes", "timeoutMs": 0, "sideEffects": true, "recipients": 1, "hidden": ["token", "a.b", ""]}}}},
         " ": {"command": "x"},
         "j": 1
     }})
@@ -118,6 +119,8 @@ fn all_errors_are_reported_at_once_with_their_location() {
         "/mcpServers/g/gavel/tools/t~1u/timeoutMs",
         "/mcpServers/g/gavel/tools/t~1u/sideEffects",
         "/mcpServers/g/gavel/tools/t~1u/recipients",
+        "/mcpServers/g/gavel/tools/t~1u/hidden/1",
+        "/mcpServers/g/gavel/tools/t~1u/hidden/2",
         "/mcpServers/ ",
         "/mcpServers/j",
     ] {

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{PlanningSessionId, UserId};
-use gavel::domain::plan::{Plan, TaskStatus};
+use gavel::domain::plan::{Plan, TaskReason, TaskStatus};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, PlanChanged, Planned, Recorder, SessionEnd, Worked};
 use gavel::ports::planning::{Cleanup, MadePlan, Moved, PlanningSessions, StoredSession, VersionKind};
@@ -202,7 +202,10 @@ pub(crate) async fn a_repeated_execution_begins_once(db: TestDb) {
     assert_eq!(begin(&store, &work.run).await, work.lease);
     let after = shown(&store, work.session).await;
     assert_eq!((after.status, after.run), (SessionStatus::Failed, work.run.id));
-    let entries = format!("SELECT COUNT(*) FROM audit WHERE subject = '{}'", work.session);
+    let entries = format!(
+        "SELECT COUNT(*) FROM audit WHERE kind = 'plan_confirmed' AND subject = '{}'",
+        work.session
+    );
     assert_eq!(db.count(&entries).await, 1);
 }
 
@@ -332,8 +335,11 @@ pub(crate) async fn the_end_of_the_work_ends_the_session(db: TestDb) {
             write(&store, work.end(ended.clone())).await;
         }
         let after = shown(&store, work.session).await;
-        assert_eq!((after.status, after.reason), (ended.status, ended.reason));
+        assert_eq!((after.status, &after.reason), (ended.status, &ended.reason));
         assert_eq!((after.completed_us, after.cleanup), (Some(END), ended.cleanup));
+        let code = after.reason.as_ref().map_or("-", |(reason, _)| reason.as_str());
+        let entry = format!("gavel {} {code}", after.status.as_str());
+        assert_eq!(ends(&db, work.session).await, entry);
         assert_eq!(after.plan.tasks[0].status, TaskStatus::Completed);
         assert_eq!((after.version, after.started_us), (1, Some(T0)));
         let later = cancelled(&store, cancel(work.session)).await;
@@ -389,6 +395,11 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
     let end = finished(lost.lease, &lost.run, RunStatus::Failed, vec![]);
     write(&store, end.into()).await;
     let silent = executing(&store).await;
+    write(
+        &store,
+        silent.commit(1, so_far(&silent.first.plan, TaskStatus::InProgress)),
+    )
+    .await;
     let end = finished(silent.lease, &silent.run, RunStatus::Completed, vec![]);
     write(&store, end.into()).await;
     let queued = async || {
@@ -438,13 +449,34 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
         assert_eq!((after.status, after.version), (status, 1));
         assert_eq!(after.reason, Some((reason, detail.into())));
         assert_eq!(after.completed_us, Some(DEADLINE - 1));
+        assert_eq!(
+            ends(&db, session).await,
+            format!("gavel {} {}", status.as_str(), reason.as_str())
+        );
     }
+    // A task that was at work ends with its session.
+    let task = &shown(&store, silent.session).await.plan.tasks[0];
+    let code = task.status_reason.as_ref().map(|reason| reason.code);
+    assert_eq!((task.status, code), (TaskStatus::Failed, Some(TaskReason::Internal)));
     assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 2);
     for session in [works.session, waits] {
         let after = shown(&store, session).await;
         assert_eq!(after.status, SessionStatus::DeadlineExceeded);
         assert_eq!(after.reason.unwrap().0, SessionReason::Deadline);
+        assert_eq!(ends(&db, session).await, "gavel DEADLINE_EXCEEDED deadline");
     }
+    whole(&db).await;
+}
+
+/// The entry of a session's end in the audit log: its actor, status and reason. There is one.
+async fn ends(db: &TestDb, session: PlanningSessionId) -> String {
+    let entries = format!("FROM audit WHERE kind = 'session_ended' AND subject = '{session}'");
+    assert_eq!(db.count(&format!("SELECT COUNT(*) {entries}")).await, 1);
+    let entry = db.line(&format!("SELECT actor, detail {entries}")).await;
+    let (actor, detail) = entry.split_once(' ').unwrap();
+    let detail: serde_json::Value = serde_json::from_str(detail).unwrap();
+    let text = |field: &str| detail[field].as_str().unwrap_or("-").to_owned();
+    format!("{actor} {} {}", text("status"), text("code"))
 }
 
 /// P-205: no plan, or another plan, from the run of an execution turns its session back.

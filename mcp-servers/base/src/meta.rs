@@ -12,6 +12,7 @@ const IDEMPOTENCY_KEY: &str = "gavel/idempotency_key";
 const FIRST_ATTEMPT: &str = "gavel/first_attempt_at";
 const ACCOUNT: &str = "gavel/account";
 const SESSION: &str = "gavel/session_id";
+const REPOSITORY: &str = "gavel/repository";
 const DEADLINE: &str = "gavel/deadline";
 const MAX_KEY_CHARS: usize = 255;
 const MAX_SESSION_CHARS: usize = 128;
@@ -94,6 +95,26 @@ pub fn session_id(meta: &JsonObject) -> Result<Option<String>, ToolError> {
                 format!(
                     "`_meta[\"{SESSION}\"]` has to be a text of 1 to {MAX_SESSION_CHARS} characters without white space."
                 ),
+            )
+        })
+}
+
+/// Owner and name of the repository that the call's run is limited to, if it is limited to one.
+pub fn repository(meta: &JsonObject) -> Result<Option<(String, String)>, ToolError> {
+    let Some(repository) = meta.get(REPOSITORY) else {
+        return Ok(None);
+    };
+    let is_plain =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    repository
+        .as_str()
+        .and_then(|text| text.split_once('/'))
+        .filter(|(owner, name)| is_plain(owner) && is_plain(name))
+        .map(|(owner, name)| Some((owner.to_owned(), name.to_owned())))
+        .ok_or_else(|| {
+            ToolError::new(
+                Code::InvalidMeta,
+                format!("`_meta[\"{REPOSITORY}\"]` has to be a repository such as acme/dates."),
             )
         })
 }

@@ -46,9 +46,12 @@ pub enum GitFault {
     /// The container has stopped.
     #[error("the container has stopped")]
     NotRunning,
-    /// The engine does not answer. It may have been configured.
+    /// The engine does not answer, or reports a failure. Nothing was done.
     #[error("the container engine does not answer")]
     Unavailable,
+    /// The engine's answer was lost. It may have been configured.
+    #[error("the container engine's answer was lost")]
+    Unsettled,
     /// The container has no git, or its user has no home directory.
     #[error("git cannot be configured in the container")]
     NoGit,
@@ -81,7 +84,11 @@ pub async fn configure_git(
         input: line.expose().as_bytes(),
         most: 64 * 1024,
     };
-    let written = engine.exec(&found.id, &command).await.map_err(fault)?;
+    let prepared = engine.prepare_exec(&found.id, &command).await.map_err(fault)?;
+    let written = engine.run_exec(prepared).await.map_err(|lost| match fault(lost) {
+        GitFault::Unavailable => GitFault::Unsettled,
+        known => known,
+    })?;
     match written.out.trim_ascii().ends_with(b"configured") {
         true => Ok(()),
         false => Err(GitFault::NoGit),

@@ -54,6 +54,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     .await
 }
 
+/// Whether a text can be `DOCKER_HOST`. Fails with what is allowed if it cannot.
+pub fn check_host(host: &str) -> anyhow::Result<()> {
+    settings::socket(Some(host)).map(drop)
+}
+
 /// What the engine at `DOCKER_HOST` says of itself, for a check of the operator's setup. Fails if it does not answer.
 pub async fn probe(host: &str) -> anyhow::Result<EngineInfo> {
     let engine = Engine::new(settings::socket(Some(host))?);

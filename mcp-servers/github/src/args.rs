@@ -44,6 +44,20 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "GITHUB_URL")]
     pub url: Option<String>,
 
+    /// The socket of the container engine, for configureGitClientInContainer
+    ///
+    /// The same as that of the Docker server: unix:///var/run/docker.sock. Without it the tool is not offered.
+    #[arg(long, value_name = "SOCKET", env = "DOCKER_HOST")]
+    pub docker_host: Option<String>,
+
+    /// The author of commits in containers [default: gavel]
+    #[arg(long, value_name = "NAME", env = "GITHUB_COMMIT_NAME")]
+    pub commit_name: Option<String>,
+
+    /// The author's e-mail address [default: gavel@gavel.invalid]
+    #[arg(long, value_name = "ADDRESS", env = "GITHUB_COMMIT_EMAIL")]
+    pub commit_email: Option<String>,
+
     /// How long one call may take [default: 30]
     #[arg(long, value_name = "SECONDS", env = "GITHUB_TIMEOUT_SECONDS")]
     pub timeout_seconds: Option<String>,

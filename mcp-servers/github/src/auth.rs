@@ -1,12 +1,13 @@
 //! The credentials: a token, or the tokens of an App's installation, which last an hour.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use chrono::Utc;
 use gavel_mcp_base::{Moment, Secret, ToolError};
 use jsonwebtoken::{Algorithm, Header, encode};
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +25,8 @@ const MARGIN: i64 = 300;
 /// How long an App's statement about itself is valid, in seconds; GitHub accepts at most ten minutes.
 const STATEMENT: i64 = 540;
 const ATTEMPTS: u32 = 3;
+/// How many tokens for git are remembered.
+const REMEMBERED: usize = 1000;
 const REDACTED: &str = "[redacted]";
 
 /// What authorizes a request.
@@ -64,6 +67,8 @@ pub(crate) struct Installation {
     api: Url,
     app: App,
     current: Mutex<Option<Current>>,
+    /// The tokens for git, the newest last. No answer shows them.
+    for_git: Mutex<VecDeque<Secret>>,
     /// One renewal at a time.
     renewal: tokio::sync::Mutex<()>,
 }
@@ -72,6 +77,13 @@ pub(crate) struct Installation {
 struct Current {
     access: Access,
     until: Moment,
+}
+
+/// A token of an installation.
+#[derive(Deserialize)]
+struct Granted {
+    token: String,
+    expires_at: String,
 }
 
 /// The account that an App is installed in.
@@ -97,6 +109,7 @@ impl Tokens {
                 api,
                 app,
                 current: Mutex::default(),
+                for_git: Mutex::default(),
                 renewal: tokio::sync::Mutex::default(),
             })),
         })
@@ -117,6 +130,15 @@ impl Tokens {
         }
     }
 
+    /// A token for git. An App's is a new one, which lasts an hour, can read and write contents and pull requests, and is
+    /// limited to this repository if one is named.
+    pub(crate) async fn for_git(&self, repository: Option<&str>, deadline: Instant) -> Result<Secret, ToolError> {
+        match self {
+            Self::Fixed(access) => Ok(access.secret.clone()),
+            Self::Installation(installation) => installation.for_git(repository, deadline).await,
+        }
+    }
+
     /// Whether the credentials are those of an installation, which has repositories of its own.
     pub(crate) fn are_an_installations(&self) -> bool {
         match self {
@@ -127,12 +149,15 @@ impl Tokens {
 
     /// Removes the credentials from what GitHub said: a file or a text may contain them.
     pub(crate) fn redact(&self, value: &mut Value) {
-        let current = match self {
-            Self::Fixed(access) => Some(access.clone()),
-            Self::Installation(installation) => installation.current().map(|current| current.access),
-        };
-        if let Some(access) = current {
-            redact(value, access.secret.expose());
+        match self {
+            Self::Fixed(access) => redact(value, access.secret.expose()),
+            Self::Installation(installation) => {
+                if let Some(current) = installation.current() {
+                    redact(value, current.access.secret.expose());
+                }
+                let issued = installation.for_git.lock().unwrap_or_else(PoisonError::into_inner);
+                issued.iter().for_each(|token| redact(value, token.expose()));
+            }
         }
     }
 }
@@ -162,12 +187,7 @@ impl Installation {
         if let Some(current) = self.current().filter(is_usable) {
             return Ok(current.access);
         }
-        #[derive(Deserialize)]
-        struct Granted {
-            token: String,
-            expires_at: String,
-        }
-        let granted: Granted = self.ask(Method::POST, &["access_tokens"], deadline).await?;
+        let granted: Granted = self.ask(Method::POST, &["access_tokens"], None, deadline).await?;
         let access = Access::new(&granted.token).map_err(|_| unavailable())?;
         let current = Current {
             access: access.clone(),
@@ -177,25 +197,53 @@ impl Installation {
         Ok(access)
     }
 
+    async fn for_git(&self, repository: Option<&str>, deadline: Instant) -> Result<Secret, ToolError> {
+        let mut limits = json!({ "permissions": { "contents": "write", "pull_requests": "write" } });
+        if let Some(repository) = repository {
+            limits["repositories"] = json!([repository]);
+        }
+        let granted: Granted = self
+            .ask(Method::POST, &["access_tokens"], Some(&limits), deadline)
+            .await?;
+        let token = Secret::new(granted.token);
+        let mut issued = self.for_git.lock().unwrap_or_else(PoisonError::into_inner);
+        if issued.len() == REMEMBERED {
+            issued.pop_front();
+        }
+        issued.push_back(token.clone());
+        Ok(token)
+    }
+
     /// The account that the App is installed in.
     pub(crate) async fn account(&self, deadline: Instant) -> Result<Account, ToolError> {
         #[derive(Deserialize)]
         struct Installed {
             account: Account,
         }
-        self.ask::<Installed>(Method::GET, &[], deadline)
+        self.ask::<Installed>(Method::GET, &[], None, deadline)
             .await
             .map(|installed| installed.account)
     }
 
-    /// A request as the App itself. Both that there are do no harm when they are repeated.
-    async fn ask<T: DeserializeOwned>(&self, method: Method, rest: &[&str], deadline: Instant) -> Result<T, ToolError> {
+    /// A request as the App itself. None of them does harm when it is repeated.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        rest: &[&str],
+        body: Option<&Value>,
+        deadline: Instant,
+    ) -> Result<T, ToolError> {
         let id = self.app.installation.to_string();
         let url = at(&self.api, &[&["app", "installations", &id], rest].concat());
         let mut attempt = 1;
         loop {
             let mut request = new_request(method.clone(), url.clone());
             self.statement()?.authorize(&mut request);
+            if let Some(body) = body {
+                let json = HeaderValue::from_static("application/json");
+                request.headers_mut().insert(CONTENT_TYPE, json);
+                *request.body_mut() = Some(body.to_string().into());
+            }
             let reply = match self.http.send(request, deadline).await {
                 Ok(reply) if reply.status.is_success() => return parsed(&reply).ok_or_else(unavailable),
                 Ok(reply) if is_refused(&reply) => return Err(not_accepted(&reply)),
@@ -229,6 +277,13 @@ fn is_refused(reply: &Reply) -> bool {
 }
 
 fn not_accepted(reply: &Reply) -> ToolError {
+    if reply.status == 422 {
+        return ToolError::new(
+            Code::Forbidden,
+            "The App's installation does not have this repository, or may not write its contents and pull requests.",
+        )
+        .with("needed", "contents=write,pull_requests=write");
+    }
     tracing::warn!(
         status = reply.status.as_u16(),
         "GitHub does not accept the App or its installation"

@@ -17,6 +17,10 @@ pub(crate) struct Call {
     pub(crate) marker: Option<Marker>,
     /// When the call was first sent, if this is a further attempt.
     pub(crate) first_attempt: Option<Moment>,
+    /// The session that the call belongs to, if any.
+    pub(crate) session: Option<String>,
+    /// Owner and name of the repository that the session is limited to.
+    pub(crate) repository: Option<(String, String)>,
 }
 
 impl Call {

@@ -30,6 +30,12 @@ pub(crate) enum Code {
     NotText,
     /// A directory where a file was expected.
     IsDirectory,
+    /// The container engine does not answer, or reports its own failure.
+    EngineUnavailable,
+    /// The container has stopped.
+    NotRunning,
+    /// The container has no git, or its user has no home directory.
+    GitUnusable,
 }
 
 impl From<Code> for &'static str {
@@ -46,6 +52,9 @@ impl From<Code> for &'static str {
             Code::TooLarge => "too_large",
             Code::NotText => "not_text",
             Code::IsDirectory => "is_directory",
+            Code::EngineUnavailable => "engine_unavailable",
+            Code::NotRunning => "not_running",
+            Code::GitUnusable => "git_unusable",
         }
     }
 }

@@ -24,6 +24,7 @@ others at once.";
 #[derive(Debug)]
 pub(crate) struct GitHubTools {
     github: GitHub,
+    tools: Vec<Tool>,
     timeout: Duration,
     attempts: Attempts,
 }
@@ -32,6 +33,7 @@ impl GitHubTools {
     pub(crate) fn new(settings: Settings) -> anyhow::Result<Self> {
         Ok(Self {
             timeout: settings.timeout,
+            tools: tools::all(settings.git.is_some()),
             github: GitHub::new(settings)?,
             attempts: Attempts::default(),
         })
@@ -40,6 +42,8 @@ impl GitHubTools {
     fn call(&self, params: &CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, ToolError> {
         let deadline = Instant::now() + self.timeout;
         let first_attempt = meta::first_attempt(given)?;
+        let session = meta::session_id(given)?;
+        let repository = meta::repository(given)?;
         let Some(key) = meta::idempotency_key(given)? else {
             if first_attempt.is_some() {
                 let words = "A further attempt of a call needs its idempotency key in `_meta`.";
@@ -49,6 +53,8 @@ impl GitHubTools {
                 deadline,
                 marker: None,
                 first_attempt: None,
+                session,
+                repository,
             });
         };
         let scoped = format!("{} {key}", params.name);
@@ -58,6 +64,8 @@ impl GitHubTools {
             deadline,
             marker: Some(Marker::of(&key)),
             first_attempt,
+            session,
+            repository,
         })
     }
 }
@@ -73,7 +81,7 @@ impl Tools for GitHubTools {
     }
 
     fn all(&self) -> &[Tool] {
-        tools::all()
+        &self.tools
     }
 
     /// A call that is dropped while GitHub executes it has an unknown outcome; its next attempt looks first.

@@ -17,14 +17,34 @@ const GITHUB: &str = "https://github.com";
 const TIMEOUT: u64 = 30;
 const TIMEOUTS: RangeInclusive<u64> = 1..=600;
 
+/// The author of commits. Its address is that of no account: GitHub shows a commit as that of the owner of its address.
+const COMMIT_NAME: &str = "gavel";
+const COMMIT_EMAIL: &str = "gavel@gavel.invalid";
+
 /// Consistent settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(crate) credentials: Credentials,
     /// The base of the REST API.
     pub(crate) api: Url,
+    /// How git is configured in containers; `None` if there is no container engine.
+    pub(crate) git: Option<Git>,
     /// How long one call may take.
     pub(crate) timeout: Duration,
+}
+
+/// How git is configured in containers.
+#[derive(Debug, Clone)]
+pub(crate) struct Git {
+    /// The socket of the container engine: `DOCKER_HOST`.
+    pub(crate) engine: String,
+    /// Scheme and host of GitHub, with the port if it has one of its own.
+    pub(crate) url: String,
+    /// The host, as above.
+    pub(crate) host: String,
+    /// The author of commits.
+    pub(crate) name: String,
+    pub(crate) email: String,
 }
 
 /// How requests are authorized.
@@ -61,6 +81,7 @@ impl TryFrom<Args> for Settings {
         Ok(Self {
             credentials: credentials(&args)?,
             api,
+            git: git(&args, &github)?,
             timeout: timeout(given(args.timeout_seconds.as_deref()))?,
         })
     }
@@ -69,6 +90,37 @@ impl TryFrom<Args> for Settings {
 /// An empty setting counts as unset.
 fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
+}
+
+/// An engine that cannot be used takes the tool away and not the server: `DOCKER_HOST` is a variable of other programs
+/// too.
+fn git(args: &Args, github: &Url) -> anyhow::Result<Option<Git>> {
+    let author = |name: &str, given: Option<&str>, default: &str| {
+        let text = given.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(default);
+        // Git would change these characters.
+        let is_plain = !text.contains(|c: char| c.is_control() || "<>".contains(c));
+        ensure!(is_plain, "{name} must be one line without < and >");
+        Ok(text.to_owned())
+    };
+    let name = author("GITHUB_COMMIT_NAME", args.commit_name.as_deref(), COMMIT_NAME)?;
+    let email = author("GITHUB_COMMIT_EMAIL", args.commit_email.as_deref(), COMMIT_EMAIL)?;
+    let Some(engine) = given(args.docker_host.as_deref()) else {
+        tracing::info!("configureGitClientInContainer is not offered: DOCKER_HOST is not set");
+        return Ok(None);
+    };
+    if let Err(error) = gavel_mcp_docker::check_host(engine) {
+        tracing::warn!(%error, "configureGitClientInContainer is not offered");
+        return Ok(None);
+    }
+    let url = github.origin().ascii_serialization();
+    let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host).to_owned();
+    Ok(Some(Git {
+        engine: engine.to_owned(),
+        url,
+        host,
+        name,
+        email,
+    }))
 }
 
 fn credentials(args: &Args) -> anyhow::Result<Credentials> {

@@ -154,8 +154,8 @@ fn tool(
         SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
         SchemaError::TooCostly { .. } => costly(error),
     })?;
-    let shown = translate(schema, identity_argument.as_deref())?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
+    let shown = translate(schema, &unseen(schema, identity_argument.as_deref(), &settings)?)?;
     tell_unknown(source, name, schema, &settings);
     let hints = Hints::of(definition, server.gavel.trust_hints);
     Ok(Arc::new(Tool {
@@ -171,6 +171,7 @@ fn tool(
         timeout: settings.timeout.unwrap_or(server.timeout),
         identity_argument,
         tenant_users: server.gavel.tells_tenants(),
+        hidden: settings.hidden,
         recipients: settings.recipients,
         free_arguments: settings.free_arguments,
         single_line: settings.single_line,
@@ -178,6 +179,19 @@ fn tool(
         preflight: settings.preflight,
         digest: Arc::from(digest),
     }))
+}
+
+/// The arguments that the model does not see. A hidden one is set by the server, so it cannot be required.
+fn unseen<'a>(schema: &Value, identity: Option<&'a str>, settings: &'a ToolSettings) -> Result<Vec<&'a str>, String> {
+    let required = schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|entry| entry == name));
+    if let Some(name) = settings.hidden.iter().find(|name| is_required(name)) {
+        return Err(format!("the hidden argument `{name}` is required by its input schema"));
+    }
+    let declared = schema.get("properties").and_then(Value::as_object);
+    let is_declared = |name: &&str| declared.is_some_and(|declared| declared.contains_key(*name));
+    let hidden = settings.hidden.iter().map(AsRef::as_ref).filter(is_declared);
+    Ok(identity.into_iter().chain(hidden).collect())
 }
 
 fn side_effect(settings: &ToolSettings, hints: &Hints) -> bool {
@@ -254,14 +268,18 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
     let Some(declared) = schema.get("properties").and_then(Value::as_object) else {
         return;
     };
-    let keys = [
+    let paths = [
         ("recipients", &settings.recipients),
         ("freeArguments", &settings.free_arguments),
         ("singleLine", &settings.single_line),
     ];
-    for (key, paths) in keys {
-        for path in paths.iter().filter(|path| !declared.contains_key(path.argument())) {
-            let path = path.to_string();
+    let paths = paths.into_iter().flat_map(|(key, paths)| {
+        let named = paths.iter().map(|path| (path.argument(), path.to_string()));
+        named.map(move |(argument, path)| (key, argument, path))
+    });
+    let hidden = settings.hidden.iter().map(|name| ("hidden", &**name, name.to_string()));
+    for (key, argument, path) in paths.chain(hidden) {
+        if !declared.contains_key(argument) {
             log::line!(
                 source.log,
                 warn,

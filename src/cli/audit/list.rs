@@ -118,6 +118,10 @@ fn render(row: &AuditRow) -> String {
         Some(AuditKind::PlanConfirmed) => {
             format!("version {} of session {}", detail["version"], row.subject)
         }
+        Some(AuditKind::SessionEnded) => match detail["code"].as_str() {
+            Some(code) => format!("{}: {code}", text("status")),
+            None => text("status"),
+        },
         Some(AuditKind::EffectCompleted | AuditKind::RunCancelled) => String::new(),
         Some(AuditKind::TriggerRestored) => format!("{} was {}", text("trigger"), text("was")),
         // Not one of gavel's kinds: another program wrote it.

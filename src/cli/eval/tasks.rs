@@ -94,6 +94,7 @@ impl Tasks {
             first_attempt_us: None,
             account: None,
             session: None,
+            repository: None,
             deadline_us: None,
             traceparent: None,
             timeout: tool.timeout,

@@ -69,6 +69,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         first_attempt_us: None,
         account: None,
         session: None,
+        repository: None,
         deadline_us: None,
         traceparent: None,
         timeout: tool.timeout,

@@ -140,6 +140,11 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
             format!("{name:?} is set by gavel to the acting user and hidden from the model"),
         );
     }
+    for name in &tool.hidden {
+        warnings.push(format!(
+            "{name:?} is set by the tool's server and hidden from the model (hidden in mcp.json)"
+        ));
+    }
     if tool.description.trim().is_empty() {
         warnings.push("the server gives no description; the model has only the tool's name".to_owned());
     }

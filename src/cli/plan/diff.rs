@@ -127,7 +127,7 @@ fn difference(before: &Version, after: &Version) -> String {
     text
 }
 
-/// How the later tasks differ from the earlier ones: added, modified, removed.
+/// How the later tasks differ from the earlier ones: added, modified, made obsolete, removed.
 fn changes(before: &[Task], after: &[Task]) -> Vec<Change> {
     let change = |op: &str, task: &Task| Change {
         op: op.to_owned(),
@@ -137,14 +137,18 @@ fn changes(before: &[Task], after: &[Task]) -> Vec<Change> {
     let earlier = |task: &Task| before.iter().find(|earlier| earlier.id == task.id);
     let is_kept = |task: &Task| after.iter().any(|later| later.id == task.id);
     let added = after.iter().filter(|task| earlier(task).is_none());
-    let modified = after
-        .iter()
-        .filter(|task| earlier(task).is_some_and(|earlier| fields(earlier) != fields(task)));
+    let is_obsolete = |task: &Task| task.status == "OBSOLETE";
+    let becomes_obsolete =
+        |task: &&Task| is_obsolete(task) && earlier(task).is_some_and(|earlier| !is_obsolete(earlier));
+    let is_modified = |task: &&Task| earlier(task).is_some_and(|earlier| fields(earlier) != fields(task));
+    let modified = after.iter().filter(|task| is_modified(task) && !becomes_obsolete(task));
+    let obsolete = after.iter().filter(becomes_obsolete);
     let removed = before.iter().filter(|task| !is_kept(task));
     let added = added.map(|task| change("add", task));
     let modified = modified.map(|task| change("modify", task));
+    let obsolete = obsolete.map(|task| change("obsolete", task));
     let removed = removed.map(|task| change("remove", task));
-    added.chain(modified).chain(removed).collect()
+    added.chain(modified).chain(obsolete).chain(removed).collect()
 }
 
 /// The fields of a task that a version can change, each line with its field's name.

@@ -128,7 +128,7 @@ pub(super) fn changes(version: u32, changes: &[Change]) -> String {
         text.push_str(&format!("   {} {task} {title}", mark(change)));
     }
     if changes.is_empty() {
-        text.push_str("   no task was added, modified or removed");
+        text.push_str("   no task was added, modified, made obsolete or removed");
     }
     text
 }
@@ -138,6 +138,7 @@ pub(super) fn mark(change: &Change) -> char {
     match change.op.as_str() {
         "add" => '+',
         "remove" => '-',
+        "obsolete" => 'x',
         _ => '~',
     }
 }
@@ -216,13 +217,17 @@ mod tests {
         let all = [
             change("add", "t4", "Write failing tests"),
             change("modify", "t2", "Parse ISO\nweeks"),
+            change("obsolete", "t5", "Format"),
             change("remove", "t3", "Update the README"),
         ];
         assert_eq!(
             changes(2, &all),
-            "Plan 2   + t4 Write failing tests   ~ t2 Parse ISO weeks   - t3 Update the README"
+            "Plan 2   + t4 Write failing tests   ~ t2 Parse ISO weeks   x t5 Format   - t3 Update the README"
         );
-        assert_eq!(changes(3, &[]), "Plan 3   no task was added, modified or removed");
+        assert_eq!(
+            changes(3, &[]),
+            "Plan 3   no task was added, modified, made obsolete or removed"
+        );
     }
 
     #[test]

@@ -306,6 +306,7 @@ impl Decider {
         let tool = Arc::new(Tool {
             side_effect: settings.side_effect.unwrap_or(call.side_effect),
             approval: settings.approval,
+            hidden: settings.hidden,
             recipients: settings.recipients,
             free_arguments: settings.free_arguments,
             single_line: settings.single_line,

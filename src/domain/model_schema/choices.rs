@@ -81,7 +81,7 @@ mod tests {
 
     fn shown(property: &Value) -> Value {
         let schema = json!({"type": "object", "properties": {"a": property}});
-        translate(&schema, None).unwrap()["properties"]["a"].take()
+        translate(&schema, &[]).unwrap()["properties"]["a"].take()
     }
 
     /// C-FR-012; WIRE.md section 2.

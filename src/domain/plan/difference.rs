@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, Task, TaskId};
+use super::{Plan, Task, TaskId, TaskStatus};
 
 /// One difference between a plan and its next version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,13 @@ pub enum Change {
         /// Its title from now on.
         title: String,
     },
+    /// The task became unnecessary, and will not be worked on.
+    Obsolete {
+        /// Its id.
+        task: TaskId,
+        /// Its title.
+        title: String,
+    },
     /// The task is gone.
     Remove {
         /// Its id.
@@ -31,16 +38,20 @@ pub enum Change {
     },
 }
 
-/// What the next version of a plan adds, modifies and removes, in this order. The order of tasks is not compared.
+/// What the next version of a plan adds, modifies, makes obsolete and removes, in this order. The order of tasks is not
+/// compared.
 #[must_use]
 pub fn difference(before: Option<&Plan>, after: &Plan) -> Vec<Change> {
     let before = before.map_or(&[][..], |plan| &plan.tasks);
     let earlier = |task: &Task| before.iter().find(|before| before.id == task.id);
-    let (mut added, mut modified) = (Vec::new(), Vec::new());
+    let (mut added, mut modified, mut obsolete) = (Vec::new(), Vec::new(), Vec::new());
     for task in &after.tasks {
         let (id, title) = (task.id, task.title.clone());
         match earlier(task) {
             None => added.push(Change::Add { task: id, title }),
+            Some(earlier) if is_obsolete(task) && !is_obsolete(earlier) => {
+                obsolete.push(Change::Obsolete { task: id, title });
+            }
             Some(earlier) if content(earlier) != content(task) => modified.push(Change::Modify { task: id, title }),
             Some(_) => {}
         }
@@ -50,7 +61,16 @@ pub fn difference(before: Option<&Plan>, after: &Plan) -> Vec<Change> {
         task: task.id,
         title: task.title.clone(),
     });
-    added.into_iter().chain(modified).chain(removed).collect()
+    added
+        .into_iter()
+        .chain(modified)
+        .chain(obsolete)
+        .chain(removed)
+        .collect()
+}
+
+fn is_obsolete(task: &Task) -> bool {
+    task.status == TaskStatus::Obsolete
 }
 
 fn content(task: &Task) -> (&str, &str, &str, &[String]) {

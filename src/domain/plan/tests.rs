@@ -282,6 +282,16 @@ mod changes {
         assert_eq!(plan.next_task().unwrap().id.to_string(), "t6");
         let code = plan.tasks[3].status_reason.as_ref().map(|reason| reason.code);
         assert_eq!(code, Some(TaskReason::Obsolete));
+        let (before, _) = self::plan();
+        let shown = serde_json::to_value(difference(Some(&before), &plan)).unwrap();
+        assert_eq!(
+            shown,
+            json!([
+                {"op": "add", "task": "t6", "title": "New"},
+                {"op": "obsolete", "task": "t3", "title": "Task 3"},
+            ])
+        );
+        assert_eq!(difference(Some(&plan), &plan), []);
     }
 
     /// P-304: only what has not begun can be changed, and all of it or nothing.

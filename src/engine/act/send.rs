@@ -82,6 +82,7 @@ pub(super) async fn attempt(
     let own_place = telemetry::traceparent(&Span::current());
     let ledger = Ledger::of(&run.record.journal);
     let state = ledger.call(one.call.id);
+    let repository = repository(run);
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
@@ -94,6 +95,7 @@ pub(super) async fn attempt(
         first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
         account: state.filter(|_| run.can_wait()).and_then(Call::account),
         session: run.context.strategy.session(),
+        repository: repository.as_deref(),
         deadline_us: run.context.limits.until.map(|until| until.at_us),
         traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
         timeout: time,
@@ -102,6 +104,12 @@ pub(super) async fn attempt(
         hold: run.record.log().map(|log| &log.hold),
     };
     engine.tools.call(request).await
+}
+
+/// `OWNER/REPO`, if the run may use only that one.
+fn repository(run: &Run) -> Option<String> {
+    let bound = run.context.bound.as_ref()?;
+    Some(format!("{}/{}", bound.get("owner")?, bound.get("repo")?))
 }
 
 /// Repeats a call whose outcome is unknown, where that is harmless, at most three times. Only the tool's data proves the outcome. A second

@@ -68,6 +68,9 @@ pub(super) fn tool_call(
 ) -> Result<Checked, Unread> {
     let invalid = |message: String| refused(FailureCode::InvalidArguments, message);
     let mut arguments = Value::Object(object(given)?);
+    if let Some(name) = tool.hidden.iter().find(|name| arguments.get(&***name).is_some()) {
+        return Err(invalid(format!("{name:?} is set by the tool's server and must not be given")).into());
+    }
     if let (Some(name), Value::Object(object)) = (&tool.identity_argument, &mut arguments) {
         if object.contains_key(name.as_ref()) {
             return Err(invalid(format!("{name:?} is set by the service and must not be given")).into());

@@ -206,6 +206,23 @@ fn identity_comes_from_the_request_and_an_identity_from_the_model_is_an_error() 
     ));
 }
 
+/// What `mcp.json` hides, the model does not give either: not even with the value null.
+#[test]
+fn a_hidden_argument_from_the_model_is_an_error_that_names_it() {
+    let schema = r#"{"type":"object","properties":{"token":{"type":["string","null"]}}}"#;
+    let tool = tool_with("configure", schema, |tool| tool.hidden = vec!["token".into()]);
+    for given in [r#"{"token":"t"}"#, r#"{"token":null}"#] {
+        let decided = first(&call_of(&tool, given), &facts());
+        assert!(
+            matches!(&decided, PolicyDecision::Refuse { code: FailureCode::InvalidArguments, message, .. }
+                if message.contains("\"token\"") && message.contains("must not be given")),
+            "{decided:?}"
+        );
+    }
+    let decided = first(&call_of(&tool, "{}"), &facts());
+    assert!(matches!(decided, PolicyDecision::Allow { .. }), "{decided:?}");
+}
+
 #[test]
 fn where_no_approval_can_be_requested_a_required_one_is_a_denial() {
     let tool = tool_with("send", r#"{"type":"object"}"#, |_| {});

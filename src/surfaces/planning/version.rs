@@ -57,6 +57,7 @@ pub(super) struct TaskChange {
 pub(super) enum Operation {
     Add,
     Modify,
+    Obsolete,
     Remove,
 }
 

@@ -26,7 +26,7 @@ use self::http::{Http, Lost, Reply, at, new_request, parsed};
 use self::refusal::refusal;
 use crate::auth::Tokens;
 use crate::error::{Code, rate_limited, unavailable};
-use crate::settings::Settings;
+use crate::settings::{Git, Settings};
 
 /// The most attempts of a read that fails.
 const ATTEMPTS: u32 = 3;
@@ -41,6 +41,8 @@ pub(crate) struct GitHub {
     http: Http,
     pub(crate) tokens: Tokens,
     api: Url,
+    /// How git is configured in containers, if there is a container engine.
+    pub(crate) git: Option<Git>,
     cache: Cache,
     /// When the last request with an effect ended.
     writes: tokio::sync::Mutex<Option<Instant>>,
@@ -51,6 +53,7 @@ impl GitHub {
         let Settings {
             credentials,
             api,
+            git,
             timeout: _,
         } = settings;
         let http = Http::new(&api)?;
@@ -58,6 +61,7 @@ impl GitHub {
             tokens: Tokens::new(credentials, http.clone(), api.clone())?,
             http,
             api,
+            git,
             cache: Cache::default(),
             writes: tokio::sync::Mutex::default(),
         })

@@ -2,6 +2,7 @@
 
 mod change_issue;
 mod change_pull_request;
+mod configure_git;
 mod create_issue;
 mod create_pull_request;
 mod create_repository;
@@ -14,8 +15,6 @@ mod schema;
 mod target;
 mod tree;
 
-use std::sync::LazyLock;
-
 use gavel_mcp_base::{Answer, ToolError};
 use rmcp::model::{JsonObject, Tool};
 
@@ -27,27 +26,28 @@ use crate::github::refusal::refusal;
 use crate::wire::WireRepository;
 use target::Repo;
 
-/// All tools, always in the same order.
-pub(crate) fn all() -> &'static [Tool] {
-    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
-        vec![
-            repositories::list_tool(),
-            repositories::retrieve_tool(),
-            create_repository::tool(),
-            tree::tool(),
-            file::tool(),
-            pull_requests::list_tool(),
-            pull_requests::read_tool(),
-            create_pull_request::tool(),
-            change_pull_request::update_tool(),
-            change_pull_request::close_tool(),
-            issues::tool(),
-            create_issue::tool(),
-            change_issue::update_tool(),
-            change_issue::close_tool(),
-        ]
-    });
-    &TOOLS
+/// All tools, always in the same order. The one for containers needs a container engine.
+pub(crate) fn all(has_engine: bool) -> Vec<Tool> {
+    let mut all = vec![
+        repositories::list_tool(),
+        repositories::retrieve_tool(),
+        create_repository::tool(),
+        tree::tool(),
+        file::tool(),
+        pull_requests::list_tool(),
+        pull_requests::read_tool(),
+        create_pull_request::tool(),
+        change_pull_request::update_tool(),
+        change_pull_request::close_tool(),
+        issues::tool(),
+        create_issue::tool(),
+        change_issue::update_tool(),
+        change_issue::close_tool(),
+    ];
+    if has_engine {
+        all.push(configure_git::tool());
+    }
+    all
 }
 
 /// Carries out a call of an existing tool.
@@ -72,6 +72,7 @@ pub(crate) async fn carry_out(
         create_issue::NAME => create_issue::carry_out(arguments, github, call).await,
         change_issue::UPDATE => change_issue::update(arguments, github, call).await,
         change_issue::CLOSE => change_issue::close(arguments, github, call).await,
+        configure_git::NAME => configure_git::carry_out(arguments, github, call).await,
         _ => Err(internal().into()),
     }
 }

@@ -8,6 +8,7 @@ mod github;
 mod harness;
 
 mod changes;
+mod containers;
 mod credentials;
 mod faults;
 mod reads;

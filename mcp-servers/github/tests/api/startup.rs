@@ -30,6 +30,8 @@ async fn an_invalid_setting_stops_the_start_and_is_named() {
         ("GITHUB_API_URL", "http://github.example", "https://"),
         ("GITHUB_API_URL", "nowhere", "not a URL"),
         ("GITHUB_URL", "https://me:canary@github.example", "https://"),
+        ("GITHUB_COMMIT_NAME", "a <canary>", "one line"),
+        ("GITHUB_COMMIT_EMAIL", "a\ncanary", "one line"),
         ("GITHUB_TIMEOUT_SECONDS", "0", "from 1 to 600"),
         ("GITHUB_TIMEOUT_SECONDS", "soon", "from 1 to 600"),
     ] {
@@ -89,7 +91,10 @@ async fn secrets_come_from_files_too() {
 
 #[tokio::test]
 async fn the_tools_say_what_they_are() {
-    let world = World::new().await;
+    let mut world = World::new().await;
+    world
+        .environment
+        .insert("DOCKER_HOST", "unix:///nowhere/engine.sock".to_owned());
     let server = world.server().await;
     let tools = server.client.list_all_tools().await.expect("tools/list");
     let mut tools = serde_json::to_value(tools).expect("JSON");
@@ -119,6 +124,9 @@ async fn help_teaches() {
         "GITHUB_API_URL",
         "GITHUB_URL",
         "GITHUB_TIMEOUT_SECONDS",
+        "GITHUB_COMMIT_NAME",
+        "GITHUB_COMMIT_EMAIL",
+        "DOCKER_HOST",
         "Examples:",
     ] {
         assert!(help.contains(word), "{word}");

@@ -143,6 +143,8 @@ pub struct ToolSettings {
     pub timeout: Option<Duration>,
     /// May a call be repeated?
     pub idempotency: Option<Idempotency>,
+    /// Arguments that the model neither sees nor gives: the server sets them itself.
+    pub hidden: Vec<Arc<str>>,
     /// Paths of the arguments that name recipients.
     pub recipients: Vec<ArgumentPath>,
     /// Paths of the arguments that a grant covers with any value.

@@ -149,6 +149,27 @@ fn the_identity_argument_is_hidden_and_must_exist() {
     assert!(offer.left_out[0].reason.contains("`actor`"));
 }
 
+/// The server sets a hidden argument, so a tool that requires it could never be called.
+#[test]
+fn a_hidden_argument_is_not_in_the_schema_of_the_model_and_cannot_be_required() {
+    let with = r#"{"tools": {"t": {"hidden": ["token", "gone"]}}}"#;
+    let mut tool = plain("t");
+    tool["inputSchema"] = json!({"type": "object", "properties": {"a": {}, "token": {"type": "string"}}});
+    let read_tool = read(&server(with), &[tool.clone()], &[]).tools.remove(0);
+    assert_eq!(*read_tool.hidden, ["token".into(), "gone".into()]);
+    assert!(!read_tool.model_schema.get().contains("token"));
+    assert!(read_tool.model_schema.get().contains("\"a\""));
+    assert!(read_tool.input.original().get().contains("token"));
+    tool["inputSchema"]["required"] = json!(["token"]);
+    let offer = read(&server(with), &[tool], &[]);
+    assert!(offer.tools.is_empty());
+    assert!(
+        offer.left_out[0].reason.contains("`token` is required"),
+        "{:?}",
+        offer.left_out
+    );
+}
+
 #[test]
 fn the_digest_covers_what_counts_and_nothing_else() {
     let tool = plain("t");

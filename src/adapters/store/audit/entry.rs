@@ -42,6 +42,8 @@ names! {
         PlanConfirmed = "plan_confirmed",
         /// A planning session was cancelled.
         SessionCancelled = "session_cancelled",
+        /// A planning session ended in another way.
+        SessionEnded = "session_ended",
         /// gavel restored a trigger that keeps the audit append-only.
         TriggerRestored = "trigger_restored",
     }

@@ -7,14 +7,18 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Value};
 use super::super::error::Fault;
+use super::super::parsed::opt_parsed;
 use super::super::runs::{RunDone, each, id, int, parse};
 use super::op::PlanningOp;
+use super::row::number;
 use super::statements::PRUNED_AT_ONCE;
 use super::write::{NewVersion, hash, moved, version};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{PlanningSessionId, RunId};
+use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::ports::claims::Claimed;
+use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::planning::{Moved, PlanEdit, SessionCancel, VersionKind};
 
 impl Batch<'_> {
@@ -118,13 +122,18 @@ impl Batch<'_> {
             Value::text("the deadline passed before the session had reached its goal"),
             int(now_us),
         ];
-        let expired = conn.execute(&texts.expire, values).await? == 1;
+        let expired = conn.first(&texts.expire, values).await?;
+        if let Some(row) = &expired {
+            let run = parse(&row.text(0)?, RunId::parse)?;
+            let reason = Some(SessionReason::Deadline);
+            self.audit_end(session, run, SessionStatus::DeadlineExceeded, reason);
+        }
         let waits = conn.first(&texts.waits_past, vec![id(session), int(now_us)]).await?;
         if let Some(row) = waits {
             self.wake(conn, parse(&row.text(0)?, RunId::parse)?).await?;
             return Ok(true);
         }
-        if expired {
+        if expired.is_some() {
             return Ok(true);
         }
         let Some(row) = conn.first(&texts.left_behind, vec![id(session)]).await? else {
@@ -145,8 +154,20 @@ impl Batch<'_> {
         if works {
             // A confirmed plan never waits for its confirmation again.
             let status = SessionStatus::without_plan(reason, false);
-            let reason = Some((reason, &detail));
-            return self.end_work(conn, session, run, status, reason, at).await;
+            let last = number(&row, 5)?;
+            let plan = opt_parsed(&row, 4, |text| Plan::read(text, last).ok())?;
+            let mut worked = Worked {
+                plan: plan.unwrap_or_default(),
+                changed: None,
+                ended: Some(SessionEnd {
+                    status,
+                    reason: Some((reason, detail)),
+                    cleanup: None,
+                }),
+            };
+            worked.plan.end_with(status);
+            self.work(conn, session, run, &worked, at).await?;
+            return Ok(true);
         }
         self.make_no_plan(conn, session, run, reason, &detail, at).await
     }

@@ -49,10 +49,10 @@ pub(in super::super) struct PlanningStatements {
     pub(super) finish: Sql,
     /// session, code, detail, time → run: cancels it.
     pub(super) cancel: Sql,
-    /// session, code, detail, time: ends it if its deadline has passed.
+    /// session, code, detail, time → run: ends it if its deadline has passed.
     pub(super) expire: Sql,
     /// session → its run, with the run's status and error message, if the run has ended or was deleted; the session's
-    /// status.
+    /// status, plan and last task.
     pub(super) left_behind: Sql,
     /// session, time → its run, if that waits for a settlement and the deadline has passed.
     pub(super) waits_past: Sql,
@@ -171,11 +171,12 @@ impl PlanningStatements {
             .into(),
             expire: format!(
                 "UPDATE planning_session SET status = 'DEADLINE_EXCEEDED', status_code = $2, status_detail = $3, \
-                 updated_at = $4, completed_at = $4 WHERE id = $1 AND deadline <= $4 AND {}",
+                 updated_at = $4, completed_at = $4 WHERE id = $1 AND deadline <= $4 AND {} RETURNING run_id",
                 session_may_become(DeadlineExceeded)
             )
             .into(),
-            left_behind: "SELECT session.run_id, run.status, run.error_message, session.status \
+            left_behind: "SELECT session.run_id, run.status, run.error_message, session.status, session.plan, \
+                          session.last_task \
                           FROM planning_session session LEFT JOIN agent_run run ON run.id = session.run_id \
                           WHERE session.id = $1 AND (session.status = 'PLANNING' OR session.status = 'EXECUTING') \
                           AND (run.id IS NULL OR run.completed_at IS NOT NULL)"

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Value};
 use super::super::error::Fault;
@@ -88,6 +89,28 @@ impl Batch<'_> {
             reason.map_or(Value::Text(None), |(_, detail)| Value::shared(detail)),
             Value::Int(at),
         ];
-        Ok(conn.execute(&self.planning_texts().finish, values).await? == 1)
+        let has_ended = conn.execute(&self.planning_texts().finish, values).await? == 1;
+        if has_ended {
+            self.audit_end(session, root, status, reason.map(|(reason, _)| reason));
+        }
+        Ok(has_ended)
+    }
+
+    /// Enters the end of a session in the audit log: any but a cancellation by a person, which has an entry of its own.
+    pub(super) fn audit_end(
+        &self,
+        session: PlanningSessionId,
+        run: RunId,
+        status: SessionStatus,
+        reason: Option<SessionReason>,
+    ) {
+        let entry = Entry::new(AuditKind::SessionEnded, session)
+            .decision(run)
+            .by("gavel")
+            .with("status", status.as_str());
+        self.audit(match reason {
+            Some(reason) => entry.with("code", reason.as_str()),
+            None => entry,
+        });
     }
 }

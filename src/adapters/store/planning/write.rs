@@ -156,6 +156,9 @@ impl Batch<'_> {
                 false => &self.planning_texts().stand,
             };
             if conn.execute(text, values).await? == 1 {
+                if next.has_ended() {
+                    self.audit_end(session, run, next, Some(reason));
+                }
                 return Ok(true);
             }
         }

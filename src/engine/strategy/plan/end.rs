@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{CLEANUP_TOOL, Execution, Progress};
 use crate::domain::agent_run::StopReason;
 use crate::domain::journal::{Entry, FaultKind, Target};
-use crate::domain::plan::{Plan, TaskReason, TaskStatus};
+use crate::domain::plan::{Plan, TaskReason};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::engine::ledger::{Call, Ledger};
 use crate::engine::next::Ending;
@@ -37,7 +37,7 @@ impl Execution {
                 (SessionStatus::Failed, Some((reason(other, &progress.plan), detail)))
             }
         };
-        cut(&mut progress.plan, status);
+        progress.plan.end_with(status);
         Worked {
             plan: progress.plan,
             changed: None,
@@ -69,20 +69,6 @@ fn reason(ending: &Ending, plan: &Plan) -> SessionReason {
         (Ending::Fault(FaultKind::Blocked), _) => SessionReason::ModelBlocked,
         _ => SessionReason::Internal,
     }
-}
-
-/// A session that has ended has no task in progress.
-fn cut(plan: &mut Plan, status: SessionStatus) {
-    let (reason, detail) = match status {
-        SessionStatus::DeadlineExceeded => (TaskReason::Deadline, "the deadline passed during this task"),
-        SessionStatus::Cancelled => (TaskReason::Cancelled, "the session was cancelled during this task"),
-        _ => (TaskReason::Internal, "the session ended during this task"),
-    };
-    let at_work = plan
-        .tasks
-        .iter_mut()
-        .filter(|task| task.status == TaskStatus::InProgress);
-    at_work.for_each(|task| task.fail(reason, detail));
 }
 
 /// What the cleanup did; `None` if there was none.

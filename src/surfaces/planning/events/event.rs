@@ -47,7 +47,7 @@ pub enum SessionEvent {
         kind: VersionKind,
         /// The person's own text, or the reasons of the reflection.
         why: String,
-        /// How it differs from the version before: `op` (`add`, `modify`, `remove`), `task` and `title`.
+        /// How it differs from the version before: `op` (`add`, `modify`, `obsolete`, `remove`), `task` and `title`.
         #[schema(value_type = Vec<VersionChange>)]
         changes: Vec<Change>,
         /// The tasks of this version.
@@ -195,7 +195,7 @@ pub enum SessionEvent {
         kind: VersionKind,
         /// The person's own text, or the reasons of the reflection.
         why: String,
-        /// How it differs from the version before: `op` (`add`, `modify`, `remove`), `task` and `title`.
+        /// How it differs from the version before: `op` (`add`, `modify`, `obsolete`, `remove`), `task` and `title`.
         #[schema(value_type = Vec<VersionChange>)]
         changes: Vec<Change>,
         /// The tasks of this version.

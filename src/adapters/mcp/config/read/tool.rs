@@ -34,6 +34,7 @@ impl Reader<'_> {
                 "singleLine",
                 "times",
                 "freeArguments",
+                "hidden",
                 "preflight",
                 OBSOLETE_OF_TOOLS[0],
                 OBSOLETE_OF_TOOLS[1],
@@ -77,6 +78,7 @@ impl Reader<'_> {
             approval,
             timeout: self.millis(tool, "timeoutMs", at),
             idempotency,
+            hidden: self.arguments(tool, "hidden", at),
             recipients: self.paths(tool, "recipients", at),
             free_arguments: self.paths(tool, "freeArguments", at),
             single_line: self.paths(tool, "singleLine", at),
@@ -97,6 +99,18 @@ impl Reader<'_> {
             }
         }
         paths
+    }
+
+    /// Names of whole arguments.
+    fn arguments(&mut self, tool: &Map<String, Value>, key: &str, at: &str) -> Vec<Arc<str>> {
+        let names = self.strings(tool, key, at).unwrap_or_default();
+        for (n, text) in names.iter().enumerate() {
+            if ArgumentPath::parse(text).is_none_or(|path| path.argument() != text) {
+                let message = format!("`{text}`; allowed: the name of an argument, such as token");
+                self.invalid(&format!("{at}/{key}/{n}"), message);
+            }
+        }
+        names.into_iter().map(Arc::from).collect()
     }
 
     fn times(&mut self, tool: &Map<String, Value>, at: &str) -> Option<Times> {

@@ -1,4 +1,4 @@
-//! gavel sets the identity argument, so the model does not see it.
+//! Arguments that the model does not see: the identity argument, which gavel sets, and those hidden in `mcp.json`.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ pub(super) fn hide(schema: &mut Map<String, Value>, name: &str) -> Result<(), St
         .is_some_and(|properties| properties.remove(name).is_some());
     if !known {
         return Err(format!(
-            "the identity argument `{name}` is not among the properties of its input schema"
+            "the hidden argument `{name}` is not among the properties of its input schema"
         ));
     }
     for key in ["required", "propertyOrdering"] {
@@ -26,7 +26,7 @@ pub(super) fn hide(schema: &mut Map<String, Value>, name: &str) -> Result<(), St
     }
     if speaks_of(schema, name) {
         return Err(format!(
-            "the identity argument `{name}` is also named in a condition of its input schema, so it cannot be hidden"
+            "the hidden argument `{name}` is also named in a condition of its input schema, so it cannot be hidden"
         ));
     }
     Ok(())
@@ -90,12 +90,12 @@ mod tests {
 
     #[test]
     fn the_identity_argument_is_not_shown() {
-        let shown = translate(&schema(), Some("user_id")).unwrap();
+        let shown = translate(&schema(), &["user_id"]).unwrap();
         assert_eq!(
             shown,
             json!({"type": "object", "properties": {"a": {"type": "string"}}, "propertyOrdering": ["a"]})
         );
-        assert!(translate(&schema(), Some("actor")).unwrap_err().contains("`actor`"));
+        assert!(translate(&schema(), &["actor"]).unwrap_err().contains("`actor`"));
     }
 
     /// Promise 2
@@ -115,12 +115,12 @@ mod tests {
         ] {
             let mut schema = schema();
             schema[key] = value;
-            let reason = translate(&schema, Some("user_id")).unwrap_err();
+            let reason = translate(&schema, &["user_id"]).unwrap_err();
             assert!(reason.contains("`user_id` is also named"), "{key}: {reason}");
         }
         // Another object's property of that name is not the identity.
         let mut schema = schema();
         schema["properties"]["a"] = json!({"properties": {"user_id": {}}, "required": ["user_id"]});
-        assert!(translate(&schema, Some("user_id")).is_ok());
+        assert!(translate(&schema, &["user_id"]).is_ok());
     }
 }
