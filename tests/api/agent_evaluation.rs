@@ -50,10 +50,10 @@ async fn evaluate(agent: &str, case: &str, script: Vec<Reply>) -> (Option<i32>, 
     let cases = directory.path().join("cases");
     std::fs::create_dir(&cases).unwrap();
     std::fs::write(cases.join("one.yaml"), alone(agent, case)).unwrap();
-    let url = gemini.url.clone();
+    let (url, agent) = (gemini.url.clone(), agent.to_owned());
     let run = move || {
         Command::new(binary())
-            .args(["agents", "eval", "--json", "--case-timeout", "60", "--cases"])
+            .args(["agents", "eval", &agent, "--json", "--case-timeout", "60", "--cases"])
             .arg(&cases)
             .env_clear()
             .env("HOME", directory.path())

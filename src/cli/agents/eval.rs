@@ -29,8 +29,9 @@ use crate::evaluation::agents::{AgentCases, judge, load};
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only these agents
+    // Not `agents`: that is the name of the global flag for the directory of definitions.
     #[arg(value_name = "AGENT")]
-    agents: Vec<String>,
+    only: Vec<String>,
     /// Directory of cases
     #[arg(long, default_value = "evaluation/agents", value_name = "DIR")]
     cases: PathBuf,
@@ -146,13 +147,13 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
 fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     let mut files = load(&args.cases).map_err(|errors| Usage(errors.join("\n")))?;
     if let Some(unknown) = args
-        .agents
+        .only
         .iter()
         .find(|name| files.iter().all(|file| file.agent != **name))
     {
         return Err(Usage(format!("{unknown} has no cases in {}", args.cases.display())));
     }
-    files.retain(|file| args.agents.is_empty() || args.agents.contains(&file.agent));
+    files.retain(|file| args.only.is_empty() || args.only.contains(&file.agent));
     let directory = |file: &'_ AgentCases| file.root.clone().or_else(|| file.repository.clone());
     let mut with_root = files.iter().filter_map(|file| Some((&file.agent, directory(file)?)));
     if let (Some(mcp), Some((agent, root))) = (&config.mcp_config, with_root.next()) {
