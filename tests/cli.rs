@@ -15,6 +15,8 @@ mod decisions;
 mod description;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/doctor_servers.rs"]
+mod doctor_servers;
 #[path = "cli/eval.rs"]
 mod eval;
 #[allow(dead_code, unreachable_pub, missing_docs)]

@@ -2,6 +2,7 @@
 //! same code as `gavel serve`.
 
 mod agents;
+mod bundled;
 mod command;
 mod edge;
 mod google;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
+pub use bundled::bundled;
 pub(crate) use command::{OwnService, Work, fresh_key, is_in_use, operator};
 pub use google::google;
 pub use policy::{policy, read_policy};

@@ -1,13 +1,14 @@
 //! The configured MCP servers: the named `mcp.json`, or the built-in one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::{env, fs};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
+use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ServerConfig, ToolSettings, TransportConfig};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
-use crate::config::{Config, FileError};
+use crate::config::{Config, FileError, ModelConfig, Provider};
 use crate::domain::tool::ApprovalDefault;
 
 /// The built-in `mcp.json`: the bundled servers, started from this program.
@@ -30,6 +31,64 @@ fn ask_for_each_command(servers: &mut McpConfig) {
     if let Some(shell) = shell {
         let tool = shell.gavel.tools.entry("run_shell_command".to_owned()).or_default();
         tool.approval = tool.approval.or(Some(ApprovalDefault::Required));
+    }
+}
+
+/// A setting of the model that `mcp.json` can name, wherever it was set: the web server searches with the same one. Not
+/// the demo model, which cannot search.
+fn model_setting(model: &ModelConfig, name: &str) -> Option<String> {
+    if name == "GEMINI_MODEL" {
+        return (!matches!(model.provider, Provider::Demo { .. })).then(|| model.name.clone());
+    }
+    let mut providers = [Some(&model.provider), model.other.as_ref()].into_iter().flatten();
+    providers.find_map(|provider| match (provider, name) {
+        (Provider::Developer { api_key, .. }, "GEMINI_API_KEY")
+        | (Provider::VertexExpress { api_key, .. }, "VERTEX_AI_API_KEY") => Some(api_key.expose_secret().to_owned()),
+        (Provider::Developer { base_url, .. }, "GEMINI_BASE_URL")
+        | (Provider::VertexExpress { base_url, .. }, "VERTEX_AI_ENDPOINT") => base_url.clone(),
+        (Provider::Vertex { project, .. }, "VERTEX_AI_PROJECT_ID") => Some(project.clone()),
+        (Provider::Vertex { location, .. }, "VERTEX_AI_LOCATION") => Some(location.clone()),
+        (Provider::Vertex { endpoint, .. }, "VERTEX_AI_ENDPOINT") => endpoint.clone(),
+        (
+            Provider::Demo { .. }
+            | Provider::Developer { .. }
+            | Provider::VertexExpress { .. }
+            | Provider::Vertex { .. },
+            _,
+        ) => None,
+    })
+}
+
+/// Number of arguments in `mcp-server NAME`.
+const OWN_ARGUMENTS: usize = 2;
+
+/// How many of an entry's arguments name the bundled server that it starts; `None` if it starts another one.
+pub(super) fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
+    let program = Path::new(command).file_name()?.to_str()?;
+    if program == format!("gavel-mcp-{name}") {
+        return Some(0);
+    }
+    let first = args.iter().map(String::as_str).take(OWN_ARGUMENTS);
+    first.eq(["mcp-server", name]).then_some(OWN_ARGUMENTS)
+}
+
+/// A planning session stays in its repository also if an entry of the operator's own starts a bundled server: the built-in
+/// scope of a tool holds unless that entry has one. An empty one is none.
+fn keep_scopes(servers: &mut McpConfig, built_in: &McpConfig) {
+    for server in &mut servers.servers {
+        let Some(TransportConfig::Stdio { command, args, .. }) = &server.transport else {
+            continue;
+        };
+        let starts = |bundled: &&ServerConfig| own_arguments(command, args, &bundled.name).is_some();
+        let Some(bundled) = built_in.servers.iter().find(starts) else {
+            continue;
+        };
+        for (tool, settings) in &bundled.gavel.tools {
+            if let Some(scope) = &settings.scope {
+                let own = server.gavel.tools.entry(tool.clone()).or_default();
+                own.scope.get_or_insert_with(|| scope.clone());
+            }
+        }
     }
 }
 
@@ -103,7 +162,7 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
         PROGRAM => env::current_exe()
             .ok()
             .and_then(|path| path.into_os_string().into_string().ok()),
-        _ => config.dotenv.variable(name),
+        _ => model_setting(&config.model, name).or_else(|| config.dotenv.variable(name)),
     };
     let (read, place) = match &config.mcp_config {
         None => (
@@ -121,8 +180,66 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
             if config.mcp_config.is_none() && variable(SHELL_SANDBOX).as_deref() == Some("host") {
                 ask_for_each_command(&mut servers);
             }
+            if config.mcp_config.is_some() {
+                let built_in = McpConfig::from_json(BUILT_IN, &variable);
+                keep_scopes(
+                    &mut servers,
+                    &built_in.map_err(|issues| refused("mcp.json (built in)", &issues))?,
+                );
+            }
             Ok((servers, place))
         }
         Err(issues) => Err(refused(&place, &issues)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(text: &str) -> McpConfig {
+        McpConfig::from_json(text, &|name| Some(name.to_lowercase())).unwrap()
+    }
+
+    #[test]
+    fn a_bundled_server_is_known_by_its_command() {
+        let args = ["mcp-server", "github", "--url", "x"].map(str::to_owned);
+        assert_eq!(own_arguments("/usr/bin/gavel", &args, "github"), Some(2));
+        assert_eq!(own_arguments("/usr/bin/gavel", &args, "docker"), None);
+        assert_eq!(own_arguments("/usr/bin/gavel-mcp-docker", &[], "docker"), Some(0));
+    }
+
+    /// PLANNING 6 and 10: a session does not leave its repository because an operator wrote an entry without `scope`.
+    #[test]
+    fn an_entry_for_a_bundled_server_has_the_built_in_scopes_unless_it_has_its_own() {
+        let own = json!({"readIssue": {"scope": {}}, "createIssue": {"approval": "required"}});
+        let text = json!({"mcpServers": {
+            "hub": {"command": "gavel", "args": ["mcp-server", "github"], "gavel": {"tools": own}},
+            "other": {"command": "github"},
+        }});
+        let mut servers = config(&text.to_string());
+        let built_in = config(BUILT_IN);
+        keep_scopes(&mut servers, &built_in);
+        let hub = &servers.servers[0].gavel.tools;
+        let github = built_in
+            .servers
+            .iter()
+            .find(|server| &*server.name == "github")
+            .unwrap();
+        for tool in ["createPullRequest", "createIssue", "getFileContents"] {
+            let scope = &hub[tool].scope;
+            assert!(
+                scope.as_ref().is_some_and(|scope| scope.len() >= 2),
+                "{tool}: {scope:?}"
+            );
+            assert_eq!(*scope, github.gavel.tools[tool].scope);
+        }
+        assert_eq!(hub["readIssue"].scope, Some(BTreeMap::new()));
+        assert_eq!(hub["createIssue"].approval, Some(ApprovalDefault::Required));
+        assert!(servers.servers[1].gavel.tools.is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! `gavel doctor`: checks that everything is in place. One line per check: ✓ ok, ! warning, ✗ error with what to do
 //! next.
 
+mod bundled;
 mod model;
 mod servers;
 
@@ -8,6 +9,7 @@ use std::io;
 
 use secrecy::ExposeSecret;
 
+use self::bundled::bundled;
 use self::model::{issuer, model};
 use self::servers::{google, servers};
 use super::exit::Exit;
@@ -77,6 +79,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     audit(config, &mut findings).await?;
     let agents = agents(config, &mut findings)?;
     servers(config, constitution.as_ref(), &agents, &mut findings).await?;
+    bundled(config, &mut findings).await?;
     google(config, &findings)?;
     model(config, &mut findings).await?;
     issuer(config, &mut findings).await?;

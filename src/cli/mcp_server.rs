@@ -30,11 +30,19 @@ pub(super) enum Server {
     /// Each user's task list, in SQLite or PostgreSQL
     #[command(after_long_help = here(gavel_mcp_tasks::Args::EXAMPLES))]
     Tasks(gavel_mcp_tasks::Args),
+    /// Pages of the public web as text, and a search
+    #[command(after_long_help = here(gavel_mcp_web::Args::EXAMPLES))]
+    Web(Box<gavel_mcp_web::Args>),
 }
 
 /// A server's examples, with the command that starts it here.
 fn here(examples: &str) -> String {
     examples.replace("gavel-mcp-", "gavel mcp-server ")
+}
+
+/// How the shell server, and a check of it, start this program again for a command.
+pub(super) fn shell_launcher() -> gavel_mcp_shell::Launcher {
+    gavel_mcp_shell::Launcher::this_program(["mcp-server", "shell-launch"])
 }
 
 pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
@@ -50,13 +58,11 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
         Server::Github(args) => runtime.block_on(gavel_mcp_github::run(args)),
         Server::Google(args) => runtime.block_on(gavel_mcp_google::run(*args)),
-        Server::Shell(args) => {
-            let launcher = gavel_mcp_shell::Launcher::this_program(["mcp-server", "shell-launch"]);
-            runtime.block_on(gavel_mcp_shell::run(args, launcher))
-        }
+        Server::Shell(args) => runtime.block_on(gavel_mcp_shell::run(args, shell_launcher())),
         // It has become the command.
         Server::ShellLaunch(_) => Ok(()),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
+        Server::Web(args) => runtime.block_on(gavel_mcp_web::run(*args)),
     };
     runtime.shutdown_timeout(super::LAST_TASKS);
     telemetry.finish();

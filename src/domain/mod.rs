@@ -25,6 +25,7 @@ pub mod policy;
 pub mod reflection;
 pub mod repository;
 pub mod schema;
+pub mod session_value;
 pub mod surrogates;
 pub mod templates;
 pub(crate) mod text;

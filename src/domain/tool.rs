@@ -1,6 +1,7 @@
 //! A tool of a server, what a call of it can do, and how a call can fail.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::argument_path::ArgumentPath;
 use super::ids::{TenantId, UserId};
 use super::schema::JsonSchema;
+use super::session_value::SessionValue;
 use super::times::Times;
 
 /// Whether a call may be sent twice.
@@ -73,6 +75,8 @@ pub struct Tool {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
+    /// What arguments have to match in a planning session, by their names (`scope` of `mcp.json`).
+    pub scope: BTreeMap<Arc<str>, SessionValue>,
     /// The tool of the same server that checks whether this tool can be called for a user (`preflight` of `mcp.json`).
     pub preflight: Option<Arc<str>>,
     /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
@@ -108,6 +112,7 @@ impl Tool {
             free_arguments: Vec::new(),
             single_line: Vec::new(),
             times: None,
+            scope: BTreeMap::new(),
             preflight: None,
             digest: Arc::from(""),
         }

@@ -59,7 +59,7 @@ pub struct Context {
     pub zone: Option<chrono_tz::Tz>,
     /// What the model may call.
     pub toolset: Arc<Toolset>,
-    /// Arguments of tools that may have only this value, by name.
+    /// The values of its planning session, by name.
     pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// What the confirmed plan allows, if the run works on one.
     pub scope: Option<Arc<Scope>>,

@@ -34,7 +34,7 @@ pub trait Tools: Send + Sync {
 }
 
 /// An immutable snapshot of all tools of all servers: one generation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// Increases by one with every change.
     pub generation: u64,

@@ -3,6 +3,7 @@
 
 mod execute;
 mod read;
+mod rules;
 mod studio;
 mod work;
 

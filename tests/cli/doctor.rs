@@ -226,3 +226,22 @@ fn doctor_prints_advice_once_and_names_no_missing_file() {
         "{seen}"
     );
 }
+
+/// PLANNING 9: a server that is off has one line, however many agents name its tools.
+#[test]
+fn doctor_says_once_what_a_server_that_is_off_needs() {
+    let seen = Place::new().run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);
+    for needed in [
+        "DOCKER_IMAGES",
+        "FILES_ROOT",
+        "GITHUB_APP_ID",
+        "GOOGLE_CLIENT_ID",
+        "SHELL_SANDBOX",
+        "WEB_ALLOW",
+    ] {
+        let lines: Vec<_> = seen.lines().filter(|line| line.contains(needed)).collect();
+        assert_eq!(lines.len(), 1, "{needed}: {lines:#?}");
+        assert!(lines[0].starts_with("! MCP server "), "{}", lines[0]);
+    }
+    assert!(seen.contains("! agent planner is unavailable: "), "{seen}");
+}

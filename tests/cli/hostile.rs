@@ -159,7 +159,7 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
     let mut page = one.clone();
     page["plan"] = json!([task]);
     page["tasks"] = json!([{"taskId": EVIL, "title": EVIL, "tools": [tool]}]);
-    page["servers"] = json!([{"server": EVIL, "state": EVIL}]);
+    page["servers"] = json!([{"server": EVIL, "state": EVIL, "reason": EVIL}]);
     page["reactHistory"] = json!([{"n": 1, "reason": EVIL, "action": {"tool": EVIL, "arguments": {EVIL: EVIL}}, "observation": EVIL, "reflection": {"summary": EVIL}, "state": EVIL}]);
     for list in [
         "runs",

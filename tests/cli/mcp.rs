@@ -66,7 +66,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
         (["mcp", "call", "tasks", "nope"], "it offers add_task"),
         (
             ["mcp", "call", "nope", "x"],
-            "configured are docker, files, github, google, shell, tasks",
+            "configured are docker, files, github, google, shell, tasks, web",
         ),
     ] {
         let ran = place.run(&args);
@@ -297,10 +297,20 @@ fn the_bundled_github_server_is_available_once_it_has_a_token() {
     }
     fs::write(place.path().join("gavel.toml"), "[github]\ntoken_file = \"token\"\n").unwrap();
     assert_eq!(tools(&[]), 14);
-    let healthy = place.run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);
+    // No server listens on the discard port.
+    let unreachable = [("GITHUB_API_URL", "http://127.0.0.1:9")];
+    let seen = place
+        .run_with(&["doctor", "--listen", "127.0.0.1:0"], &unreachable)
+        .ended(1);
     assert!(
-        healthy.contains("✓ MCP server github: connected") && !healthy.contains(TOKEN),
-        "{healthy}"
+        seen.contains("✓ MCP server github: connected") && !seen.contains(TOKEN),
+        "{seen}"
+    );
+    assert!(seen.contains("✗ github: GitHub does not answer"), "{seen}");
+    // Plans need no other server.
+    assert!(
+        seen.contains("! agent task_worker works without some of its tools: createContainer"),
+        "{seen}"
     );
     let invalid = [("GITHUB_URL", "http://github.example")];
     let refused = place

@@ -42,7 +42,7 @@ fn the_help_has_examples() {
 #[test]
 fn the_help_of_a_server_names_the_command_that_was_typed() {
     let place = Place::new();
-    for server in ["files", "github", "tasks"] {
+    for server in ["docker", "files", "github", "google", "shell", "tasks", "web"] {
         let help = place.run(&["mcp-server", server, "--help"]).ended(0);
         let (_, examples) = help.split_once("Example").unwrap();
         assert!(

@@ -44,7 +44,7 @@ fn follows(url: &str) -> Vec<Step> {
             json!({"username": "robot", "token": "ghp_given"}),
         ),
         in_container("configureGitClientInContainer", json!({"username": "robot"})),
-        script(&format!("{}; cat dates/README.md", clone(url))),
+        script(&format!("{}; cat README.md", clone(url))),
         call("readIssue", here(json!({"issueNumber": 1}))),
         call("closeIssue", here(json!({"issueNumber": 1}))),
         call("closeIssue", here(json!({"issueNumber": 2}))),
@@ -102,17 +102,17 @@ async fn a_model_that_follows_a_hostile_repository_has_no_effect_outside_the_pla
         }];
         let answers = model(tasks.clone());
         Reply::from(move |request| {
-            // The first request is the planner's: it follows AGENT.md before it makes the plan.
-            let text = request["contents"].to_string();
-            let is_planning = request["toolConfig"]["functionCallingConfig"]["mode"].is_null();
-            let has_tried = text.contains("\"functionResponse\"");
-            match (is_planning, has_tried) {
-                (true, false) => Reply::Calls(vec![
+            // The planner follows AGENT.md before it makes the plan.
+            let mode = request["toolConfig"]["functionCallingConfig"]["mode"].as_str();
+            let contents = request["contents"].as_array().unwrap().iter();
+            let mut parts = contents.flat_map(|content| content["parts"].as_array().unwrap());
+            match (mode, parts.any(|part| part["functionCall"]["name"] == "closeIssue")) {
+                (Some("NONE" | "ANY"), _) => answers.clone(),
+                (_, true) => proposal(&tasks),
+                (_, false) => Reply::Calls(vec![
                     ("closeIssue", here(json!({"issueNumber": 1}))),
                     ("executeScript", json!({"containerId": "0123456789ab", "script": "env"})),
                 ]),
-                (true, true) => proposal(&tasks),
-                (false, _) => answers.clone(),
             }
         })
     })

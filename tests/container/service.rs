@@ -49,6 +49,9 @@ impl Drop for Gavel {
 impl Gavel {
     /// As a crash would, together with its servers.
     pub fn kill(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
         let mut processes = children(self.child.id());
         processes.insert(0, self.child.id());
         for process in processes {
@@ -263,11 +266,15 @@ impl World {
 
     /// The ids of the containers of a session.
     pub fn containers(&self, session: &str) -> Vec<String> {
+        self.containers_in(session, &[])
+    }
+
+    /// Those of them that fit.
+    pub fn containers_in(&self, session: &str, filters: &[&str]) -> Vec<String> {
         let id = session.rsplit('/').next().unwrap();
         let label = format!("label=gavel.session={id}");
-        let listed = self
-            .engine
-            .podman(["ps", "--all", "--quiet", "--no-trunc", "--filter", &label]);
+        let listing = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &label];
+        let listed = self.engine.podman(listing.iter().chain(filters));
         listed.lines().map(str::to_owned).collect()
     }
 

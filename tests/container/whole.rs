@@ -112,7 +112,7 @@ fn looking(url: &str, engine: &'static Engine, seen: Arc<Mutex<String>>) -> Repl
 fn acted(log: &Value) -> Vec<&str> {
     let actions = log["actions"].as_array().unwrap().iter();
     let names = actions.map(|action| {
-        assert_eq!(action["status"], "succeeded", "{action}");
+        assert_eq!(action["status"], "completed", "{action}");
         action["tool"].as_str().unwrap()
     });
     names.filter(|name| *name != "listContainers").collect()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
 use gavel::adapters::mcp::{ConfigIssue, McpConfig};
+use gavel::domain::session_value::SessionValue;
 use gavel::domain::tool::{ApprovalDefault, Idempotency};
 use serde_json::json;
 
@@ -364,51 +365,219 @@ fn the_entry_in_the_google_servers_readme_has_the_checks_of_the_built_in_one() {
     }
 }
 
-/// every setting in its README also reaches the built-in server. An omitted one is empty, which counts as unset.
+/// What a bundled server reads from the environment and `mcp.json` does not pass on, with the reason.
+const NOT_PASSED_ON: [(&str, &str, &str); 6] = [
+    (
+        "github",
+        "GITHUB_TOKEN_FILE",
+        "a setting of gavel, which reads the file and passes on the token",
+    ),
+    (
+        "tasks",
+        "GAVEL_IDENTITY_SECRET",
+        "only for HTTP, and this server is a child",
+    ),
+    (
+        "tasks",
+        "GAVEL_IDENTITY_SECRET_FILE",
+        "only for HTTP, and this server is a child",
+    ),
+    (
+        "tasks",
+        "TASKS_ALLOWED_HOSTS",
+        "only for HTTP, and this server is a child",
+    ),
+    (
+        "web",
+        "GEMINI_API_KEY_FILE",
+        "a setting of gavel, which reads the file and passes on the key",
+    ),
+    (
+        "web",
+        "VERTEX_AI_API_KEY_FILE",
+        "a setting of gavel, which reads the file and passes on the key",
+    ),
+];
+
+/// The names of the variables that a server's options are read from.
+fn variables<A: clap::Args>() -> std::collections::BTreeSet<String> {
+    let args = A::augment_args(clap::Command::new("server"));
+    let names = args.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
+    names.map(str::to_owned).collect()
+}
+
+/// PLANNING 10: every setting of every bundled server reaches it and is documented. An omitted one is empty, which counts
+/// as unset.
 #[test]
-fn every_setting_of_the_google_server_reaches_the_built_in_one() {
-    let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
+    let servers = [
+        (
+            "docker",
+            variables::<gavel_mcp_docker::Args>(),
+            include_str!("../../docs/docker-server.md"),
+        ),
+        (
+            "files",
+            variables::<gavel_mcp_files::Args>(),
+            include_str!("../../docs/files-server.md"),
+        ),
+        (
+            "github",
+            variables::<gavel_mcp_github::Args>(),
+            include_str!("../../docs/github-server.md"),
+        ),
+        (
+            "google",
+            variables::<gavel_mcp_google::Args>(),
+            include_str!("../../mcp-servers/google/README.md"),
+        ),
+        (
+            "shell",
+            variables::<gavel_mcp_shell::Args>(),
+            include_str!("../../docs/shell-server.md"),
+        ),
+        (
+            "tasks",
+            variables::<gavel_mcp_tasks::Args>(),
+            include_str!("../../mcp-servers/tasks/README.md"),
+        ),
+        (
+            "web",
+            variables::<gavel_mcp_web::Args>(),
+            include_str!("../../docs/web-server.md"),
+        ),
+    ];
+    let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let entries = built_in["mcpServers"].as_object().unwrap();
+    assert!(
+        servers
+            .iter()
+            .map(|(name, ..)| *name)
+            .eq(entries.keys().map(String::as_str))
+    );
+    for (server, mut names, page) in servers {
+        for name in &names {
+            let option = name.strip_suffix("_FILE").unwrap_or(name);
+            assert!(
+                page.contains(&format!("`{name}`")) || page.contains(&format!("`{option}`")),
+                "{server}: {name} is not on its page"
+            );
+        }
+        for (_, name, _) in NOT_PASSED_ON.iter().filter(|(of, ..)| *of == server) {
+            assert!(names.remove(*name), "{server} does not read {name}");
+        }
+        let none = serde_json::Map::new();
+        let given = entries[server]["env"].as_object().unwrap_or(&none);
+        let given_names: std::collections::BTreeSet<_> = given.keys().cloned().collect();
+        assert_eq!(given_names, names, "{server}");
+        for (name, value) in given {
+            assert_eq!(value, &json!(format!("${{{name}:-}}")), "{server}");
+        }
+    }
+}
+
+/// `gavel google` and the callback route read what the server itself reads.
+#[test]
+fn the_settings_of_the_google_server_are_the_same_wherever_they_are_read() {
+    let read = std::cell::RefCell::new(std::collections::BTreeSet::new());
     let _ = gavel_mcp_google::Args::from_variables(&|name| {
-        asked.borrow_mut().insert(name.to_owned());
+        read.borrow_mut().insert(name.to_owned());
         None
     });
+    assert_eq!(read.into_inner(), variables::<gavel_mcp_google::Args>());
+}
+
+/// PLANNING 6 and 10: every tool of the GitHub server that takes a repository is bound to that of the session, and the
+/// branch that it writes by its prefix.
+#[test]
+fn every_tool_of_the_github_server_that_names_a_repository_has_a_scope() {
+    let listed = include_str!("../../mcp-servers/github/tests/api/snapshots/api__startup__tools_list.snap");
+    let listed = listed.splitn(3, "---").nth(2).unwrap();
+    let listed: Vec<serde_json::Value> = serde_json::from_str(listed).unwrap();
     let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
-    let given = built_in["mcpServers"]["google"]["env"].as_object().unwrap();
-    assert!(asked.borrow().iter().eq(given.keys()), "{given:?}");
-    let readme = include_str!("../../mcp-servers/google/README.md");
-    for (name, value) in given {
-        assert_eq!(value, &json!(format!("${{{name}:-}}")));
-        let option = name.strip_suffix("_FILE").unwrap_or(name);
+    let mut bound = 0;
+    for tool in listed {
+        let declared = tool["inputSchema"]["properties"].as_object().unwrap();
+        let mut expected = serde_json::Map::new();
+        let reads = tool["annotations"]["readOnlyHint"] == true;
+        for (argument, value) in [
+            ("owner", "session.owner"),
+            ("repo", "session.repo"),
+            ("head", "session.branch"),
+        ] {
+            if declared.contains_key(argument) && !(reads && argument == "head") {
+                expected.insert(argument.to_owned(), json!(value));
+            }
+        }
+        bound += usize::from(!expected.is_empty());
+        let settings = &built_in["mcpServers"]["github"]["gavel"]["tools"][tool["name"].as_str().unwrap()];
+        let scope = settings["scope"].as_object().cloned().unwrap_or_default();
+        assert_eq!(scope, expected, "{}", tool["name"]);
+    }
+    assert!(bound >= 12, "{bound}");
+}
+
+/// PLANNING 10: `scope` names arguments and values of the session; what it does not know is an error with its place.
+#[test]
+fn the_scope_of_a_tool_is_read_strictly() {
+    let of = |scope: serde_json::Value| {
+        json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"t": {"scope": scope}}}}}}).to_string()
+    };
+    let good = of(json!({"project": "session.owner", "name": "session.repo", "ref": "session.branch"}));
+    let config = McpConfig::from_json(&good, &env).unwrap();
+    let scope = config.servers[0].gavel.tools["t"].scope.as_ref().unwrap();
+    let pairs: Vec<_> = scope.iter().map(|(name, value)| (&**name, *value)).collect();
+    assert_eq!(
+        pairs,
+        [
+            ("name", SessionValue::Repo),
+            ("project", SessionValue::Owner),
+            ("ref", SessionValue::Branch)
+        ]
+    );
+    let empty = McpConfig::from_json(&of(json!({})), &env).unwrap();
+    assert!(empty.servers[0].gavel.tools["t"].scope.as_ref().unwrap().is_empty());
+    let at = "/mcpServers/s/gavel/tools/t/scope";
+    for (invalid, place, says) in [
+        (json!("owner"), at.to_owned(), "must be an object of arguments"),
+        (json!({"": "session.owner"}), at.to_owned(), "an argument has no name"),
+        (
+            json!({"a/b": "session.user"}),
+            format!("{at}/a~1b"),
+            "allowed: `session.owner`, `session.repo`",
+        ),
+        (json!({"owner": 1}), format!("{at}/owner"), "`1`; allowed: "),
+    ] {
+        let found = issues(&of(invalid.clone()));
+        let found: Vec<_> = found.iter().map(|issue| (&*issue.pointer, &*issue.message)).collect();
         assert!(
-            readme.contains(&format!("`{option}`")) || readme.contains(&format!("`{name}`")),
-            "{name}"
+            matches!(&*found, [(pointer, message)] if *pointer == place && message.contains(says)),
+            "{invalid}: {found:?}"
         );
     }
 }
 
-/// Every setting of the GitHub server reaches the built-in one and is documented. The file of the token is read by gavel,
-/// whose own setting the token is.
+/// PLANNING 10: credentials of the model do not turn the web server on. What it may request does.
 #[test]
-fn every_setting_of_the_github_server_reaches_the_built_in_one() {
-    let args = <gavel_mcp_github::Args as clap::Args>::augment_args(clap::Command::new("github"));
-    let names = args.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
-    let names: std::collections::BTreeSet<_> = names.map(str::to_owned).collect();
-    let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
-    let given = built_in["mcpServers"]["github"]["env"].as_object().unwrap();
-    assert!(
-        names
-            .iter()
-            .filter(|name| *name != "GITHUB_TOKEN_FILE")
-            .eq(given.keys()),
-        "{given:?}"
-    );
-    let page = include_str!("../../docs/github-server.md");
-    for name in &names {
-        assert!(page.contains(&format!("`{name}`")), "{name}");
-    }
-    for (name, value) in given {
-        assert_eq!(value, &json!(format!("${{{name}:-}}")));
-    }
+fn the_built_in_web_server_is_off_until_its_hosts_are_named() {
+    let off = |set: &'static [&str]| {
+        let env = |name: &str| match name {
+            "GAVEL_PROGRAM" => Some("gavel".to_owned()),
+            name => set.contains(&name).then(|| "*".to_owned()),
+        };
+        let servers = McpConfig::from_json(gavel::app::BUILT_IN_SERVERS, &env)
+            .unwrap()
+            .servers;
+        servers.into_iter().find(|server| &*server.name == "web").unwrap().off
+    };
+    let credentials = &[
+        "GEMINI_API_KEY",
+        "VERTEX_AI_PROJECT_ID",
+        "VERTEX_AI_LOCATION",
+        "GOOGLE_CSE_KEY",
+    ];
+    assert_eq!(off(credentials).as_deref(), Some("needs WEB_ALLOW, which is not set"));
+    assert_eq!(off(&["WEB_ALLOW"]), None);
 }
 
 /// DESIGN.md section 10: off, with the reason, until it has a token or all of an App.

@@ -1,6 +1,6 @@
 //! The credentials: a token, or the tokens of an App's installation, which last an hour.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
@@ -98,6 +98,17 @@ impl Account {
     pub(crate) fn is_organization(&self) -> bool {
         self.r#type.as_deref() == Some("Organization")
     }
+}
+
+/// An installation, as GitHub describes it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Installed {
+    pub(crate) account: Account,
+    /// What it may do: `read`, `write` or `admin`, by the name of the permission.
+    #[serde(default)]
+    pub(crate) permissions: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) suspended_at: Option<String>,
 }
 
 impl Tokens {
@@ -216,13 +227,12 @@ impl Installation {
 
     /// The account that the App is installed in.
     pub(crate) async fn account(&self, deadline: Instant) -> Result<Account, ToolError> {
-        #[derive(Deserialize)]
-        struct Installed {
-            account: Account,
-        }
-        self.ask::<Installed>(Method::GET, &[], None, deadline)
-            .await
-            .map(|installed| installed.account)
+        self.described(deadline).await.map(|installed| installed.account)
+    }
+
+    /// What GitHub says of the installation.
+    pub(crate) async fn described(&self, deadline: Instant) -> Result<Installed, ToolError> {
+        self.ask(Method::GET, &[], None, deadline).await
     }
 
     /// A request as the App itself. None of them does harm when it is repeated.

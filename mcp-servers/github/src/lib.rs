@@ -9,6 +9,8 @@
 //! 3. [`github`] talks to GitHub: which requests are repeated, what is waited for, and what a refusal means.
 //! 4. [`auth`] has the credentials.
 //!
+//! [`probe`] asks GitHub what they allow, for a check of the operator's setup.
+//!
 //! By design, a request with an effect is sent once: if its outcome is unknown, the call ends in a protocol error, and
 //! the next attempt looks before it acts. No credential reaches another host, a log, an error or an answer.
 
@@ -18,6 +20,7 @@ mod call;
 mod error;
 mod github;
 mod marker;
+mod probe;
 mod server;
 mod settings;
 mod tools;
@@ -25,6 +28,7 @@ mod wire;
 
 pub use args::Args;
 pub use gavel_mcp_base::Secret;
+pub use probe::{AccessInfo, GitHubInfo, Quota, probe};
 pub use settings::Settings;
 
 use gavel_mcp_base::server::Server;

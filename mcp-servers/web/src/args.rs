@@ -10,7 +10,7 @@ use gavel_mcp_base::Secret;
 pub struct Args {
     /// The only hosts that are requested [default: all]
     ///
-    /// Separated by commas: example.com is this host, *.example.com are its subdomains.
+    /// Separated by commas: example.com is this host, *.example.com are its subdomains, * is every public host.
     #[arg(long, value_name = "HOSTS", env = "WEB_ALLOW")]
     pub allow: Option<String>,
 

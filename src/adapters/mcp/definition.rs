@@ -176,6 +176,7 @@ fn tool(
         free_arguments: settings.free_arguments,
         single_line: settings.single_line,
         times: settings.times,
+        scope: settings.scope.unwrap_or_default(),
         preflight: settings.preflight,
         digest: Arc::from(digest),
     }))
@@ -268,27 +269,29 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
     let Some(declared) = schema.get("properties").and_then(Value::as_object) else {
         return;
     };
-    let paths = [
+    let lists = [
         ("recipients", &settings.recipients),
         ("freeArguments", &settings.free_arguments),
         ("singleLine", &settings.single_line),
     ];
-    let paths = paths.into_iter().flat_map(|(key, paths)| {
-        let named = paths.iter().map(|path| (path.argument(), path.to_string()));
-        named.map(move |(argument, path)| (key, argument, path))
-    });
+    let paths = lists
+        .iter()
+        .flat_map(|(key, paths)| paths.iter().map(|path| (*key, path.argument(), path.to_string())));
     let hidden = settings.hidden.iter().map(|name| ("hidden", &**name, name.to_string()));
-    for (key, argument, path) in paths.chain(hidden) {
-        if !declared.contains_key(argument) {
-            log::line!(
-                source.log,
-                warn,
-                "unknown argument in mcp.json",
-                tool,
-                path,
-                "{key} names an argument that the tool does not declare"
-            );
+    let scope = settings.scope.iter().flatten();
+    let scope = scope.map(|(name, _)| ("scope", &**name, name.to_string()));
+    for (key, argument, path) in paths.chain(hidden).chain(scope) {
+        if declared.contains_key(argument) {
+            continue;
         }
+        log::line!(
+            source.log,
+            warn,
+            "unknown argument in mcp.json",
+            tool,
+            path,
+            "{key} names an argument that the tool does not declare"
+        );
     }
 }
 

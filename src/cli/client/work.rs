@@ -86,4 +86,6 @@ pub(in crate::cli) struct DryRunTool {
 pub(in crate::cli) struct DryRunServer {
     pub(in crate::cli) server: String,
     pub(in crate::cli) state: String,
+    /// Why it is not connected.
+    pub(in crate::cli) reason: Option<String>,
 }

@@ -6,9 +6,11 @@ use crate::adapters::mcp::{Mcp, ServerState};
 use crate::app;
 use crate::config::Config;
 use crate::domain::definition::{Agents, Constitution, answerer};
+use crate::domain::planning_session::TASK_WORKER;
+use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::http::google::path as callback_path;
-use crate::ports::tools::Tools;
+use crate::ports::tools::{Catalog, Tools};
 use secrecy::ExposeSecret;
 
 pub(super) async fn servers(
@@ -23,10 +25,21 @@ pub(super) async fn servers(
     };
     mcp_command::settled(&bridge).await;
     let checked = each_server(&bridge, config, findings)
-        .and_then(|()| granted(&bridge, constitution, findings))
-        .and_then(|()| able(&bridge, agents, config, findings));
+        .and_then(|()| granted(&known(&bridge), constitution, findings))
+        .and_then(|()| able(&known(&bridge), agents, config, findings));
     bridge.shutdown().await;
     checked
+}
+
+/// The catalog, without the reasons why servers are off: each has a line of its own, and an agent names many servers.
+fn known(bridge: &Mcp) -> Catalog {
+    let mut catalog = Catalog::clone(&bridge.catalog());
+    for server in bridge.status() {
+        if let (ServerState::Off, Some(reason)) = (server.state, catalog.down.get_mut(&server.name)) {
+            *reason = "off".to_owned();
+        }
+    }
+    catalog
 }
 
 fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
@@ -44,14 +57,10 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
             ServerState::Off => findings.warn(&line)?,
             ServerState::Down | ServerState::Connecting => {
                 let next = match config.mcp_config {
-                    Some(_) => "check its entry in mcp.json; RUST_LOG=info shows its output",
-                    None => {
-                        "it is built in: check its settings (FILES_ROOT for files, TASKS_DATABASE_URL for \
-                             tasks, docs/github-server.md for github, docs/google.md for google); RUST_LOG=info shows \
-                             its output"
-                    }
+                    Some(_) => "check its entry in mcp.json".to_owned(),
+                    None => format!("it is built in: check its settings ({})", settings_of(&server.name)),
                 };
-                findings.error(&line, next)?;
+                findings.error(&line, &format!("{next}; RUST_LOG=info shows its output"))?;
             }
         }
     }
@@ -62,6 +71,16 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
         ))?;
     }
     Ok(())
+}
+
+/// Where the settings of a built-in server are described.
+fn settings_of(server: &str) -> String {
+    match server {
+        "tasks" => "TASKS_DATABASE_URL; docs/configuration.md".to_owned(),
+        "files" => "FILES_ROOT; docs/files-server.md".to_owned(),
+        "google" => "docs/google.md".to_owned(),
+        other => format!("docs/{other}-server.md"),
+    }
 }
 
 /// Checks the google server's settings. If it is off, or cannot start, its state reports that.
@@ -90,12 +109,12 @@ pub(super) fn google(config: &Config, findings: &Findings) -> anyhow::Result<()>
 }
 
 /// Checks that servers offer the tools that the constitution grants.
-fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
     let Some(constitution) = constitution else {
         return Ok(());
     };
     let tools = &constitution.definition.tools;
-    let missing = Toolset::build(&bridge.catalog(), tools, &[]).missing;
+    let missing = Toolset::build(catalog, tools, &[]).missing;
     if missing.is_empty() {
         return findings.good(&format!(
             "tools: all {} granted by the constitution are offered",
@@ -110,10 +129,15 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
 }
 
 /// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
-fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
-    let unavailable = agents_command::unavailable(agents, &bridge.catalog(), config);
+fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let unavailable = agents_command::unavailable(agents, catalog, config);
     for (name, reason) in &unavailable {
-        findings.warn(&format!("agent {name} is unavailable: {reason}"))?;
+        // A plan is made and worked through with the tools that servers offer.
+        let state = match name == TASK_WORKER && offers_any(catalog, agents, name) {
+            true => "works without some of its tools",
+            false => "is unavailable",
+        };
+        findings.warn(&format!("agent {name} {state}: {reason}"))?;
     }
     let answers = &config.runs.agent;
     match answerer(agents, answers) {
@@ -124,4 +148,11 @@ fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> 
         // It has been reported already.
         Err(_) => Ok(()),
     }
+}
+
+/// Whether servers offer a tool that an agent is granted.
+fn offers_any(catalog: &Catalog, agents: &Agents, agent: &str) -> bool {
+    let granted = agents.get(agent).map(|agent| &agent.definition.tools);
+    let is_granted = |tool: &Tool| granted.is_some_and(|names| names.iter().any(|name| tool.is_called(name)));
+    catalog.tools.iter().any(|tool| is_granted(tool))
 }

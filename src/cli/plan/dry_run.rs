@@ -48,7 +48,11 @@ fn text(dry_run: &DryRun) -> String {
     );
     let servers = dry_run.servers.iter();
     let servers: Vec<_> = servers
-        .map(|server| format!("{} {}", single_line(&server.server), single_line(&server.state)))
+        .map(|server| {
+            let why = server.reason.as_deref().map(|why| format!(" ({})", single_line(why)));
+            let (name, state) = (single_line(&server.server), single_line(&server.state));
+            format!("{name} {state}{}", why.unwrap_or_default())
+        })
         .collect();
     if !servers.is_empty() {
         text.push_str(&format!("\nservers: {}\n", servers.join(", ")));
@@ -70,7 +74,8 @@ mod tests {
                 {"tool": "executeScript", "server": "docker", "answer": "allow", "reason": "the plan names it"},
                 {"tool": "close\nIssue", "server": null, "answer": "require_approval", "reason": "mcp.json \u{1b}[2J requires it"},
             ]}],
-            "servers": [{"server": "docker", "state": "connected"}, {"server": "github", "state": "unavailable"}],
+            "servers": [{"server": "docker", "state": "connected"},
+                        {"server": "github", "state": "unavailable", "reason": "needs GITHUB_TOKEN"}],
         });
         let dry_run: DryRun = serde_json::from_value(dry_run).unwrap();
         assert_eq!(
@@ -81,7 +86,7 @@ task  tool           answer            why
 t1    executeScript  allow             the plan names it
 t1    close Issue    require_approval  mcp.json \\u001b[2J requires it
 
-servers: docker connected, github unavailable
+servers: docker connected, github unavailable (needs GITHUB_TOKEN)
 "
         );
     }

@@ -7,7 +7,9 @@
 mod condition;
 mod grant;
 mod read;
+mod session;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use globset::GlobSet;
@@ -16,6 +18,7 @@ use serde_json::Value;
 
 pub use condition::{Condition, Evaluation};
 pub use grant::Grant;
+pub use session::SessionFacts;
 
 use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
@@ -149,6 +152,8 @@ pub struct Facts<'a> {
     pub arguments: &'a Value,
     /// The recipients, if the tool's settings name recipient arguments.
     pub recipients: Option<&'a Recipients>,
+    /// The planning session of the run; all blank outside of sessions.
+    pub session: SessionFacts<'a>,
 }
 
 impl Rule {
@@ -231,6 +236,8 @@ pub struct CaseCall {
     pub agent: Option<Arc<str>>,
     /// One of [`SURFACES`].
     pub surface: &'static str,
+    /// The planning session of the run, by the names of [`SessionFacts::FIELDS`].
+    pub session: BTreeMap<String, String>,
     /// Whether a call changes something.
     pub side_effect: bool,
     /// The arguments that name recipients.

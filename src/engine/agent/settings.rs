@@ -59,7 +59,7 @@ pub struct Settings {
     pub floor: Option<Approval>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
-    /// Arguments of tools that may have only this value, by name: also in child runs.
+    /// The values of its planning session, by name: also in child runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// What code reads before the first turn, in place of the definition's first message.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::domain::address::{Recipients, recipients};
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::policy::SessionFacts;
 
 fn set(addresses: &[&str]) -> Recipients {
     let to = [ArgumentPath::parse("to").unwrap()];
@@ -74,6 +75,7 @@ fn answered(
             surface: "agent",
             arguments: &Value::Object(serde_json::Map::new()),
             recipients: to,
+            session: SessionFacts::default(),
         },
         uncertain: false,
         digest: "as it was",
@@ -263,6 +265,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
                 surface: "agent",
                 arguments: &arguments,
                 recipients: Some(&ours),
+                session: SessionFacts::default(),
             },
             uncertain,
             digest: "as it was",

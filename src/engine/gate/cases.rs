@@ -61,6 +61,7 @@ fn result<'a>(policy: &Arc<Policy>, case: &'a Case, floor: Approval) -> CaseResu
         agent: call.agent.clone(),
         approval: if is_agent { Approval::Never } else { call.approval },
         floor,
+        bound: Some(Arc::new(call.session.clone())),
         ..Facts::new(TenantId::default(), call.user.clone(), call.surface, Arc::clone(policy))
     };
     let call = Proposed::of(&Arc::new(tool), canonical::to_raw(&call.arguments));
@@ -124,18 +125,22 @@ tests:
     expect: deny
 "#;
 
-    /// R-10, R-11: tests can name agents that are called, and a surface's least approval holds in them as in a run.
+    /// R-10, R-11, PLANNING 6: tests can name agents that are called and the session of a run, and a surface's least approval holds in them as in a run.
     #[test]
     fn a_test_decides_as_a_run_would() {
         let text = r#"
 rules:
   - {name: no-shell, tools: [agent__shell], agents: [planner], then: deny, reason: planners do not run commands}
+  - {name: ours, tools: [createIssue], when: session.repo != "dates", then: deny, reason: only in dates}
   - {name: seen, tools: [researcher], then: require_approval, reason: research costs money}
 tests:
   - {name: denied, call: {tool: agent__shell, agent: planner}, expect: deny, rule: no-shell}
   - {name: another agent may, call: {tool: agent__shell, agent: worker}, expect: allow}
   - {name: asked, call: {tool: agent__researcher}, expect: require_approval, rule: seen}
   - {name: a tool of that name, call: {tool: shell, approval: never}, expect: allow}
+  - {name: in dates, call: {tool: createIssue, surface: planning, session: {owner: acme, repo: dates}, approval: never}, expect: allow}
+  - {name: elsewhere, call: {tool: createIssue, surface: planning, session: {repo: other}}, expect: deny, rule: ours}
+  - {name: no session, call: {tool: createIssue}, expect: deny, rule: ours}
   - {name: in a thread, call: {tool: shell, surface: thread, approval: never}, expect: require_approval}
 "#;
         let policy = Arc::new(Policy::read(text, "policy.yaml").unwrap());

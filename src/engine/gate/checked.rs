@@ -11,8 +11,9 @@ use super::{Attempt, Facts};
 use crate::domain::definition::Approval;
 use crate::domain::malformed;
 use crate::domain::nesting;
-use crate::domain::policy::{self, AGENTS, DecidedBy, Effect};
+use crate::domain::policy::{self, AGENTS, DecidedBy, Effect, SessionFacts};
 use crate::domain::schema::{CheckError, Effort};
+use crate::domain::session_value::SessionValue;
 use crate::domain::text;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::domain::warnings;
@@ -82,7 +83,7 @@ pub(super) fn tool_call(
         CheckError::TooCostly => Unread::TooCostly,
         error @ CheckError::Invalid(_) => invalid(error.to_string()).into(),
     })?;
-    let outside = out_of_bounds(&arguments, facts);
+    let outside = out_of_bounds(tool, &arguments, facts);
     let plan = in_plan(tool, &arguments, facts, outside.as_deref());
     if let Some(message) = outside.filter(|_| plan.is_none()) {
         let refused = refused(FailureCode::Denied, message);
@@ -107,6 +108,7 @@ pub(super) fn tool_call(
             surface: &facts.surface,
             arguments: &arguments,
             recipients: findings.recipients.as_ref(),
+            session: SessionFacts::of(facts.bound.as_deref()),
         },
         uncertain: findings.uncertain,
         digest: &tool.digest,
@@ -132,10 +134,17 @@ pub(super) fn tool_call(
     })
 }
 
-/// The error of a call whose run is bound to other values.
-fn out_of_bounds(arguments: &Value, facts: &Facts) -> Option<String> {
-    facts.bound.as_ref()?.iter().find_map(|(name, only)| {
-        let given = arguments.get(name)?;
+/// The error of a call whose arguments name another repository than that of its session.
+fn out_of_bounds(tool: &Tool, arguments: &Value, facts: &Facts) -> Option<String> {
+    let bound = facts.bound.as_ref()?;
+    tool.scope.iter().find_map(|(name, value)| {
+        let only = match value {
+            SessionValue::Owner => bound.get("owner")?,
+            SessionValue::Repo => bound.get("repo")?,
+            // The plan allows a branch, below.
+            SessionValue::Branch => return None,
+        };
+        let given = arguments.get(name.as_ref())?;
         let fits = given.as_str().is_some_and(|given| given.eq_ignore_ascii_case(only));
         (!fits).then(|| format!("{name} is {given}; this run may use only {only:?}"))
     })
@@ -156,14 +165,15 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
     if let Some(why) = outside {
         return Some(InPlan::Outside(why.to_owned()));
     }
-    let prefix = &scope.branch_prefix;
-    // OWNER:BRANCH is a branch of another repository.
-    match arguments.get("head").and_then(Value::as_str) {
-        Some(head) if !head.starts_with(prefix.as_str()) => Some(InPlan::Outside(format!(
-            "head is {head:?}; branches begin with {prefix:?}"
-        ))),
-        _ => Some(InPlan::Within),
-    }
+    let prefix = scope.branch_prefix.as_str();
+    let mut branches = tool.scope.iter().filter(|(_, value)| **value == SessionValue::Branch);
+    let foreign = branches.find_map(|(name, _)| {
+        let given = arguments.get(name.as_ref())?;
+        // OWNER:BRANCH is a branch of another repository.
+        let fits = given.as_str().is_some_and(|branch| branch.starts_with(prefix));
+        (!fits).then(|| format!("{name} is {given}; branches begin with {prefix:?}"))
+    });
+    Some(foreign.map_or(InPlan::Within, InPlan::Outside))
 }
 
 /// Checks a call of another agent: grant, depth, inputs, and the rules that name it. The called agent's own calls are
@@ -196,6 +206,7 @@ pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<
             surface: &facts.surface,
             arguments: &arguments,
             recipients: None,
+            session: SessionFacts::of(facts.bound.as_deref()),
         },
         uncertain: false,
         digest: &member.definition.hash,

@@ -39,7 +39,8 @@ pub struct Facts {
     pub delegates: Option<Delegates>,
     /// Granted tools that no server offers now.
     pub missing: Vec<Missing>,
-    /// Arguments of tools that may have only this value, by name; case is ignored. No answer of the policy widens them.
+    /// The values of the run's planning session, by name: `id`, `owner`, `repo`. Arguments with a `scope` have no
+    /// others (case is ignored), and no answer of the policy widens them.
     pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// What the confirmed plan allows, if the run works on one.
     pub scope: Option<Arc<Scope>>,

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -9,6 +11,7 @@ use crate::domain::definition::{self, Approval, Form, Source};
 use crate::domain::ids::{ActionId, TenantId, UserId};
 use crate::domain::nesting;
 use crate::domain::policy::{Grant, Policy};
+use crate::domain::session_value::SessionValue;
 use crate::domain::tool::{ApprovalDefault, Tool};
 use crate::engine::limits::MOST_DEPTH;
 use crate::engine::snapshot::DefinitionSnapshot;
@@ -51,10 +54,66 @@ fn large_texts_are_searched_on_a_thread_of_their_own() {
     }
 }
 
+const REPOSITORY: &[(&str, SessionValue)] = &[("owner", SessionValue::Owner), ("repo", SessionValue::Repo)];
+
+/// `scope` of `mcp.json`.
+fn scope(arguments: &[(&str, SessionValue)]) -> BTreeMap<Arc<str>, SessionValue> {
+    let arguments = arguments.iter();
+    arguments.map(|(name, value)| (Arc::from(*name), *value)).collect()
+}
+
+/// PLANNING 6 and 10: which arguments a session prescribes is said in `mcp.json`, by whatever name a tool has for them.
+#[test]
+fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
+    let values = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let names = ["putFile".to_owned()];
+    let facts = Facts {
+        approval: Approval::SideEffects,
+        can_wait: true,
+        bound: Some(Arc::new(values.into())),
+        scope: Some(Arc::new(Scope {
+            tools: names.into(),
+            branch_prefix: "gavel/".to_owned(),
+            ask_for: BTreeSet::new(),
+        })),
+        ..facts()
+    };
+    let decided = |side_effect: bool, of: &[(&str, SessionValue)], arguments: &str| {
+        let tool = tool_with("putFile", r#"{"type":"object"}"#, |tool| {
+            tool.side_effect = side_effect;
+            tool.scope = scope(of);
+        });
+        first(&call_of(&tool, arguments), &facts)
+    };
+    let elsewhere = r#"{"owner":"mallory","repo":"x","project":"mallory","ref":"main","head":"main"}"#;
+    let free = decided(true, &[], elsewhere);
+    assert!(matches!(free, PolicyDecision::Allow { .. }), "{free:?}");
+    let project: &[(&str, SessionValue)] = &[("project", SessionValue::Owner), ("ref", SessionValue::Branch)];
+    assert!(matches!(
+        decided(false, project, elsewhere),
+        PolicyDecision::Refuse { .. }
+    ));
+    for outside in [
+        elsewhere,
+        r#"{"project":"acme","ref":"main"}"#,
+        r#"{"project":"acme","ref":["gavel/x"]}"#,
+    ] {
+        let asked = decided(true, project, outside);
+        assert!(
+            matches!(asked, PolicyDecision::RequireApproval { .. }),
+            "{outside}: {asked:?}"
+        );
+    }
+    let ours = decided(true, project, r#"{"project":"ACME","ref":"gavel/x","head":"main"}"#);
+    assert!(matches!(ours, PolicyDecision::Allow { .. }), "{ours:?}");
+}
+
 /// A run that is bound to a repository calls no tool with another one, whatever else allows it.
 #[test]
 fn a_bound_argument_has_no_other_value() {
-    let tool = tool_with("getFileContents", r#"{"type":"object"}"#, |_| {});
+    let tool = tool_with("getFileContents", r#"{"type":"object"}"#, |tool| {
+        tool.scope = scope(REPOSITORY)
+    });
     let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let facts = Facts {
         bound: Some(Arc::new(bound.into())),
@@ -89,6 +148,7 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
         tool_with(name, r#"{"type":"object"}"#, |tool| {
             tool.side_effect = true;
             tool.approval = approval;
+            tool.scope = scope(&[REPOSITORY, &[("head", SessionValue::Branch)]].concat());
         })
     };
     let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -147,7 +207,8 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     }
     // What only reads cannot leave the repository at all.
     let reads = tool_with("getFileContents", r#"{"type":"object"}"#, |tool| {
-        tool.side_effect = false
+        tool.side_effect = false;
+        tool.scope = scope(REPOSITORY);
     });
     let elsewhere = call_of(&reads, r#"{"owner":"acme","repo":"other"}"#);
     assert!(matches!(first(&elsewhere, &facts), PolicyDecision::Refuse { .. }));

@@ -193,7 +193,7 @@ impl Planning {
             zone: work.zone,
             floor: Some(FLOOR),
             // No call may name another repository.
-            bound: Some(Arc::new(bound(&work.repository))),
+            bound: Some(Arc::new(bound(work.place.session, &work.repository))),
             opening: Some(Arc::new(work.opening)),
             planning: Some(Arc::new(work.work)),
             ..Settings::top(&definition.definition, None, work.meta.traceparent.clone())

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use self::check::{Check, prescribed};
+use self::check::{Check, SessionValues};
 use super::checks::project;
 use super::run::bound;
 use super::{ExecutePlan, FLOOR, Planning, PlanningError};
@@ -90,6 +90,9 @@ pub struct DryRunServer {
     pub server: String,
     /// Its state.
     pub state: ServerState,
+    /// Why it is unavailable, such as the settings without which it is off.
+    #[schema(required = true)]
+    pub reason: Option<String>,
 }
 
 names! {
@@ -99,7 +102,7 @@ names! {
         Connected = "connected",
         /// It is being connected for the first time.
         Connecting = "connecting",
-        /// It cannot be reached.
+        /// It is off, or cannot be reached.
         Unavailable = "unavailable",
     }
 }
@@ -122,12 +125,12 @@ impl Planning {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let catalog = self.directory.catalog();
         let worker = project.agents.get(TASK_WORKER).ok_or(StoreFailure::NotFound)?;
-        let arguments = prescribed(&confirmation);
+        let values = SessionValues::of(&confirmation);
         let facts = Facts {
             agent: Some(TASK_WORKER.into()),
             approval: worker.definition.approval,
             floor: FLOOR,
-            bound: Some(Arc::new(bound(&confirmation.repository))),
+            bound: Some(Arc::new(bound(stored.id, &confirmation.repository))),
             scope: Some(Arc::new(confirmation.scope)),
             now_us: self.runs.now_us(),
             ..Facts::new(
@@ -144,7 +147,7 @@ impl Planning {
             worker: &worker.definition,
             granted: &granted,
             facts,
-            arguments,
+            values,
         };
         let tasks = stored.plan.tasks.into_iter().map(|task| DryRunTask {
             task_id: task.id,
@@ -159,7 +162,7 @@ impl Planning {
     }
 }
 
-/// All servers, by name. Why one is unavailable is for operators.
+/// All servers, by name.
 fn servers(catalog: &Catalog) -> Vec<DryRunServer> {
     let down = catalog.down.keys().map(|name| (name, ServerState::Unavailable));
     let connecting = catalog.connecting.iter().map(|name| (name, ServerState::Connecting));
@@ -169,5 +172,10 @@ fn servers(catalog: &Catalog) -> Vec<DryRunServer> {
         servers.entry(name.to_string()).or_insert(state);
     }
     let servers = servers.into_iter();
-    servers.map(|(server, state)| DryRunServer { server, state }).collect()
+    let all = servers.map(|(server, state)| DryRunServer {
+        reason: catalog.down.get(server.as_str()).cloned(),
+        server,
+        state,
+    });
+    all.collect()
 }

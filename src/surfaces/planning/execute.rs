@@ -123,7 +123,7 @@ impl Planning {
         let settings = Settings {
             until_us: Some(stored.deadline_us),
             floor: Some(FLOOR),
-            bound: Some(Arc::new(bound(&confirmation.repository))),
+            bound: Some(Arc::new(bound(work.session, &confirmation.repository))),
             scope: Some(Arc::new(confirmation.scope)),
             execution: Some(Arc::new(work)),
             ..unlimited(&worker.definition, execute.meta.traceparent.clone())

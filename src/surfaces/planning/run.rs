@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::checks::{missing, project};
 use super::{BegunPlanning, Planning, PlanningError};
-use crate::domain::ids::UserId;
-use crate::domain::policy::PLANNING;
+use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::domain::policy::{PLANNING, SessionFacts};
 use crate::domain::repository::Repository;
 use crate::domain::tool::Tool;
 use crate::engine::agent::Settings;
@@ -93,10 +93,11 @@ impl Planning {
     }
 }
 
-/// The values that the arguments of every call must have.
-pub(super) fn bound(repository: &Repository) -> BTreeMap<String, String> {
-    let values = [("owner", &repository.owner), ("repo", &repository.name)];
-    values.map(|(name, value)| (name.to_owned(), value.clone())).into()
+/// What the gate and the rules know of a session, by the names of `SessionFacts::FIELDS`.
+pub(super) fn bound(session: PlanningSessionId, repository: &Repository) -> BTreeMap<String, String> {
+    let (id, owner, repo) = (session.to_string(), repository.owner.clone(), repository.name.clone());
+    let values = SessionFacts::FIELDS.into_iter().zip([id, owner, repo]);
+    values.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn moved(error: RunError) -> PlanningError {

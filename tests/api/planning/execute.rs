@@ -191,7 +191,8 @@ async fn what_has_ended_or_belongs_to_others_is_not_executed() {
     studio.stop_having_only_read().await;
 }
 
-/// What the plan would lead to is known before it is confirmed, and knowing it begins nothing.
+/// What the plan would lead to is known before it is confirmed, and knowing it begins nothing. PLANNING 8: so is why a
+/// server is not connected.
 #[tokio::test]
 async fn a_dry_run_says_what_each_tool_would_need() {
     let tasks = vec![task_with(
@@ -203,7 +204,8 @@ async fn a_dry_run_says_what_each_tool_would_need() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), policy).unwrap();
     let setup = Setup::stdio_sqlite().env("GAVEL_POLICY", file.path().display().to_string());
-    let studio = Studio::new(setup, vec![plan(tasks)]).await;
+    let off = json!({"command": "notes", "gavel": {"requiredEnv": [["NOTES_URL"]]}});
+    let studio = Studio::with(setup, vec![plan(tasks)], |setup| setup.beside("notes", off)).await;
     let session = studio.start().await;
     let asked = json!({"dryRun": true, "planVersion": 1, "askFor": ["createPullRequest"]});
     let dry = studio.execute(&session, asked).await.expect(200);
@@ -231,7 +233,13 @@ async fn a_dry_run_says_what_each_tool_would_need() {
     );
     let reason = dry["tasks"][0]["tools"][1]["reason"].as_str().unwrap();
     assert!(reason.contains("short-titles"), "{reason}");
-    assert_eq!(dry["servers"], json!([{"server": "github", "state": "connected"}]));
+    assert_eq!(
+        dry["servers"],
+        json!([
+            {"server": "github", "state": "connected", "reason": null},
+            {"server": "notes", "state": "unavailable", "reason": "needs NOTES_URL, which is not set"},
+        ])
+    );
     assert_eq!(
         (&dry["planVersion"], &dry["tasks"][0]["taskId"]),
         (&json!(1), &json!("t1"))

@@ -1,4 +1,4 @@
-//! Hosts that an operator names: exact ones, and the subdomains of one.
+//! Hosts that an operator names: exact ones, the subdomains of one, or all.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,15 @@ use url::Url;
 /// A set of hosts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts {
+    /// Every host is one of them.
+    all: bool,
     exact: BTreeSet<String>,
     /// Each begins with a dot.
     below: Vec<String>,
 }
 
 impl Hosts {
-    /// Parses `example.com, *.example.org`. The setting's name is for the error.
+    /// Parses `example.com, *.example.org`, or `*`. The setting's name is for the error.
     pub(crate) fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut hosts = Self::default();
         for entry in text
@@ -22,6 +24,10 @@ impl Hosts {
             .map(str::trim)
             .filter(|entry| !entry.is_empty())
         {
+            if entry == "*" {
+                hosts.all = true;
+                continue;
+            }
             let host = entry.strip_prefix("*.").unwrap_or(entry);
             let normal = Url::parse(&format!("http://{host}/"))
                 .ok()
@@ -29,7 +35,7 @@ impl Hosts {
             ensure!(
                 normal.is_some(),
                 "{name}: {entry:?} is not a host such as example.com or *.example.com, without a scheme, a \
-                 port or a path"
+                 port or a path, and not *"
             );
             let normal = normal.unwrap_or_default();
             match host.len() == entry.len() {
@@ -42,12 +48,17 @@ impl Hosts {
 
     /// Whether the host is one of them.
     pub(crate) fn contains(&self, host: &str) -> bool {
-        self.exact.contains(host) || self.below.iter().any(|suffix| host.ends_with(suffix))
+        self.all || self.exact.contains(host) || self.below.iter().any(|suffix| host.ends_with(suffix))
+    }
+
+    /// Whether they exclude no host: there is none, or every host is one of them.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.all || self.is_empty()
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.below.is_empty()
+        !self.all && self.exact.is_empty() && self.below.is_empty()
     }
 }
 
@@ -85,13 +96,20 @@ mod tests {
     }
 
     #[test]
+    fn a_star_is_every_host() {
+        let hosts = Hosts::parse("X", "*").expect("hosts");
+        assert!(hosts.contains("example.com") && hosts.contains("127.0.0.1") && !hosts.is_empty());
+    }
+
+    #[test]
     fn anything_but_a_host_is_invalid() {
         for text in [
             "http://a.example",
             "a.example:80",
             "a.example/x",
             "a@b.example",
-            "*",
+            "**",
+            "*.",
             "a.*.example",
             "a b?",
         ] {

@@ -30,6 +30,8 @@ pub(crate) enum Service {
 /// Where requests to Gemini go, and how they are authorized.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
+    /// What it is, for the operator.
+    pub(crate) name: &'static str,
     pub(crate) url: Url,
     pub(crate) credentials: Credentials,
 }

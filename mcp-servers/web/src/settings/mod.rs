@@ -25,6 +25,23 @@ pub struct Settings {
     pub(crate) search: Option<Service>,
 }
 
+impl Settings {
+    /// What the search asks, such as `Custom Search`; `None` if there is no search.
+    #[must_use]
+    pub fn search(&self) -> Option<&'static str> {
+        Some(match self.search.as_ref()? {
+            Service::Gemini(access) => access.name,
+            Service::CustomSearch { .. } => "Custom Search",
+        })
+    }
+
+    /// Whether every host of the public web may be requested.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.guard.allow.is_unlimited()
+    }
+}
+
 impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 

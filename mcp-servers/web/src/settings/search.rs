@@ -42,6 +42,7 @@ pub(super) fn service(args: &Args) -> anyhow::Result<Option<Service>> {
         given(args.gemini_base_url.as_deref()).unwrap_or(GEMINI),
     )?;
     Ok(Some(Service::Gemini(Access {
+        name: "the Gemini API",
         url: joined(&base, &format!("v1beta/models/{model}:generateContent"))?,
         credentials: Credentials::Key(key_of("GEMINI_API_KEY", &key)?),
     })))
@@ -104,6 +105,7 @@ fn vertex(args: &Args, model: &str) -> anyhow::Result<Option<Access>> {
     };
     let path = format!("v1/projects/{project}/locations/{location}/publishers/google/models/{model}:generateContent");
     Ok(Some(Access {
+        name: "Vertex AI",
         url: joined(&base, &path)?,
         credentials: account(args)?,
     }))
@@ -124,6 +126,7 @@ fn express(args: &Args, endpoint: Option<Url>, model: &str) -> anyhow::Result<Op
     };
     let base = endpoint.map_or_else(|| address("VERTEX_AI_ENDPOINT", VERTEX), Ok)?;
     Ok(Some(Access {
+        name: "Vertex AI in express mode",
         url: joined(&base, &format!("v1/publishers/google/models/{model}:generateContent"))?,
         credentials: Credentials::Key(key_of("VERTEX_AI_API_KEY", &key)?),
     }))

@@ -19,6 +19,7 @@ use url::Url;
 
 use super::place::place;
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
@@ -153,6 +154,8 @@ pub struct ToolSettings {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that contain times.
     pub times: Option<Times>,
+    /// What arguments have to match in a planning session, by their names; `None` if the file does not say.
+    pub scope: Option<BTreeMap<Arc<str>, SessionValue>>,
     /// The tool that reports whether this one can be called for a user.
     pub preflight: Option<Arc<str>>,
 }

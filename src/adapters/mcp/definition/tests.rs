@@ -115,6 +115,7 @@ fn the_bundled_github_server_changes_nothing_without_a_side_effect() {
         [
             "closeIssue",
             "closePullRequest",
+            "configureGitClientInContainer",
             "createIssue",
             "createPullRequest",
             "createRepository",
@@ -135,6 +136,12 @@ fn the_bundled_github_server_changes_nothing_without_a_side_effect() {
         ]
     );
     assert!(acting.iter().all(|tool| tool.idempotency == Idempotency::Key));
+    let configure = &acting[2];
+    assert!(configure.input.original().get().contains("\"token\""));
+    assert!(
+        !configure.model_schema.get().contains("\"token\""),
+        "a person's token is never the model's"
+    );
 }
 
 #[test]

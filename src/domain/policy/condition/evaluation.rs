@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::super::{Facts, Recipients};
 use super::cost::{MOST_STEPS, Size, Sizes};
+use super::parse::SESSION;
 
 /// The evaluation of all rules' conditions for one call. They share the data and the allowed steps.
 #[derive(Debug)]
@@ -45,6 +46,7 @@ impl<'a> Evaluation<'a> {
         let facts = &self.given.facts;
         self.sizes.get_or_insert_with(|| {
             let recipients = facts.recipients.map(Recipients::all).unwrap_or_default();
+            let session = facts.session.fields().map(|(_, value)| value);
             let names = [
                 facts.user,
                 facts.agent.unwrap_or_default(),
@@ -57,7 +59,11 @@ impl<'a> Evaluation<'a> {
                 arguments,
                 fields,
                 recipients: recipients.into_iter().map(Size::text).fold(Size::text(""), Size::plus),
-                name: names.into_iter().map(Size::text).fold(Size::text(""), Size::most),
+                name: names
+                    .into_iter()
+                    .chain(session)
+                    .map(Size::text)
+                    .fold(Size::text(""), Size::most),
             }
         })
     }
@@ -101,6 +107,11 @@ impl VariableResolver for Given<'_> {
                     ))
                 };
                 return Some(CowVal::Borrowed(self.recipients.get_or_init(list).as_ref()));
+            }
+            SESSION => {
+                let fields = facts.session.fields();
+                let fields = fields.map(|(name, value)| (CelMapKey::from(name), boxed(CelString::from(value))));
+                return Some(CowVal::owned(CelMap::from(fields.collect::<HashMap<_, _>>())));
             }
             "user" => facts.user,
             "agent" => facts.agent.unwrap_or_default(),

@@ -5,6 +5,7 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::CelInt;
 use regex::{Regex, RegexBuilder};
 
+use super::super::SessionFacts;
 use super::cost::{MOST_STEPS, Sizes};
 use super::{Condition, MATCHES};
 
@@ -28,6 +29,9 @@ const PATTERN_STEPS: u64 = 4;
 
 /// The variables of an expression.
 const VARIABLES: [&str; 7] = ["arguments", "recipients", "user", "agent", "surface", "server", "tool"];
+
+/// A variable that is only read by its fields, [`SessionFacts::FIELDS`].
+pub(super) const SESSION: &str = "session";
 
 /// The functions of an expression, besides operators.
 const FUNCTIONS: [&str; 10] = [
@@ -72,6 +76,16 @@ pub(super) fn parse(source: String) -> Result<Condition, String> {
     Ok(condition)
 }
 
+/// All that an expression can name.
+fn variables() -> String {
+    let fields = SessionFacts::FIELDS.map(|field| format!("{SESSION}.{field}"));
+    format!("{}, {}", VARIABLES.join(", "), fields.join(", "))
+}
+
+fn is_session(node: &IdedExpr, bound: &[String]) -> bool {
+    matches!(&node.expr, Expr::Ident(name) if name == SESSION && !bound.contains(name))
+}
+
 /// Collects the names in an expression. Calls of `matches` become calls of [`MATCHES`].
 #[derive(Default)]
 struct Names {
@@ -95,7 +109,7 @@ impl Names {
                 self.uses_arguments |= name == "arguments";
                 Ok(())
             }
-            Expr::Ident(name) => Err(format!("names `{name}`; variables are {}", VARIABLES.join(", "))),
+            Expr::Ident(name) => Err(format!("names `{name}`; variables are {}", variables())),
             Expr::Call(call) => {
                 let name = call.func_name.as_str();
                 let is_operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -112,6 +126,13 @@ impl Names {
                     self.compile(call)
                 } else {
                     Ok(())
+                }
+            }
+            Expr::Select(select) if is_session(&select.operand, bound) => {
+                let field = select.field.as_str();
+                match SessionFacts::FIELDS.contains(&field) {
+                    true => Ok(()),
+                    false => Err(format!("names `session.{field}`; variables are {}", variables())),
                 }
             }
             Expr::Select(select) => self.look(&mut select.operand, bound, loops, level),

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::Facts;
+use super::super::{Facts, SessionFacts};
 use super::*;
 use crate::domain::address::recipients;
 use crate::domain::argument_path::ArgumentPath;
@@ -20,6 +20,7 @@ fn holds(source: &str, arguments: &Value) -> Result<bool, String> {
         surface: "chat",
         arguments,
         recipients: Some(&checked.recipients),
+        session: SessionFacts::default(),
     }))
 }
 
@@ -65,6 +66,7 @@ fn what_cannot_be_evaluated_is_an_error() {
         surface: "chat",
         arguments: &json!({}),
         recipients: None,
+        session: SessionFacts::default(),
     };
     // With no recipients, every `all` would be true.
     let all = Condition::parse("recipients.all(r, r.endsWith('@x.org'))").unwrap();
@@ -75,11 +77,47 @@ fn what_cannot_be_evaluated_is_an_error() {
     );
 }
 
+/// PLANNING 6: a rule can name the session of a call and its repository. Outside of sessions they are blank, as `agent` is
+/// on the chat surface.
+#[test]
+fn a_condition_reads_the_planning_session() {
+    let arguments = json!({});
+    let of = |session| Facts {
+        server: "github",
+        tool: "createIssue",
+        user: "ann",
+        agent: Some("task_worker"),
+        surface: "planning",
+        arguments: &arguments,
+        recipients: None,
+        session,
+    };
+    let holds = |source: &str, session| {
+        Condition::parse(source)
+            .unwrap()
+            .holds(&mut Evaluation::new(of(session)))
+    };
+    let session = SessionFacts {
+        id: "0199c4e0",
+        owner: "acme",
+        repo: "dates",
+    };
+    let all = "session.id == '0199c4e0' && session.owner.startsWith('ac') && session.repo in ['dates']";
+    assert_eq!(holds(all, session), Ok(true));
+    assert_eq!(holds("['a', 'b'].exists(session, session == 'b')", session), Ok(true));
+    let outside = SessionFacts::default();
+    assert_eq!(holds(all, outside), Ok(false));
+    assert_eq!(holds("session.repo == '' && session.id == ''", outside), Ok(true));
+}
+
 #[test]
 fn names_that_do_not_exist_are_found_before_any_call() {
     for (source, says) in [
         ("argument.to == 'x'", "names `argument`; variables are arguments"),
         ("recipients.all(r, s == 'x')", "names `s`"),
+        ("session.name == 'x'", "names `session.name`; variables are arguments"),
+        ("size(session) == 3", "names `session`; variables are"),
+        ("session['repo'] == 'x'", "names `session`; variables are"),
         ("recipients.all(r, true) && r == 'x'", "names `r`"),
         ("recipients.every(r, true)", "calls `every`|names `r`"),
         ("now() > 1", "calls `now`"),
@@ -203,6 +241,7 @@ fn all_rules_of_a_call_share_their_steps() {
         surface: "chat",
         arguments: &arguments,
         recipients: None,
+        session: SessionFacts::default(),
     };
     let condition = Condition::parse("arguments.list.all(a, a >= 0)").unwrap();
     let mut evaluation = Evaluation::new(facts);
@@ -292,6 +331,7 @@ proptest! {
         let arguments = json!({"a": a, "b": b});
         let facts = Facts {
             server: "s", tool: "t", user: "u", agent: None, surface: "chat", arguments: &arguments, recipients: None,
+            session: SessionFacts::default(),
         };
         for condition in CONDITIONS.iter() {
             let found = condition.holds(&mut Evaluation::new(facts));

@@ -1,10 +1,11 @@
 //! Reads one test: a call and its expected decision.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::{AGENTS, Case, CaseCall, SURFACES};
+use super::super::{AGENTS, Case, CaseCall, SURFACES, SessionFacts};
 use super::{Fields, Reader};
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::{Approval, Content, Node};
@@ -12,13 +13,14 @@ use crate::domain::ids::UserId;
 
 const CASE: [&str; 4] = ["name", "call", "expect", "rule"];
 
-const CALL: [&str; 9] = [
+const CALL: [&str; 10] = [
     "server",
     "tool",
     "arguments",
     "user",
     "agent",
     "surface",
+    "session",
     "side_effect",
     "recipients",
     "approval",
@@ -67,6 +69,10 @@ impl Reader<'_> {
             None => "agent",
             Some(node) => self.choice(node, &fields.at("surface"), &SURFACES.map(|surface| (surface, surface)))?,
         };
+        let session = match fields.get("session") {
+            None => BTreeMap::new(),
+            Some(node) => self.session(node, &fields.at("session"))?,
+        };
         let side_effect = match fields
             .get("side_effect")
             .map(|node| (node.line, &node.content, node.found()))
@@ -105,10 +111,17 @@ impl Reader<'_> {
             user: user.ok()?,
             agent: agent.map(Arc::from),
             surface,
+            session,
             side_effect,
             recipients,
             approval,
         })
+    }
+
+    fn session(&mut self, node: &Node, path: &str) -> Option<BTreeMap<String, String>> {
+        let fields = self.fields(node, path, &SessionFacts::FIELDS)?;
+        let given = SessionFacts::FIELDS.map(|name| Some((name.to_owned(), self.text(&fields, name)?)));
+        Some(given.into_iter().flatten().collect())
     }
 
     fn paths(&mut self, fields: &Fields<'_>) -> Vec<ArgumentPath> {

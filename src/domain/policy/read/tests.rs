@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::domain::policy::{Evaluation, Facts};
+use crate::domain::policy::{Evaluation, Facts, SessionFacts};
 
 fn errors(text: &str) -> Vec<String> {
     let errors = read(text, "policy.yaml").unwrap_err();
@@ -118,6 +118,7 @@ fn a_star_matches_anything_and_no_other_character_is_special() {
             surface: "chat",
             arguments: &json!({}),
             recipients: None,
+            session: SessionFacts::default(),
         };
         policy.rules[0].applies(&mut Evaluation::new(facts)).unwrap()
     };
@@ -151,6 +152,7 @@ fn a_bare_name_that_looks_like_another_servers_tool_lifts_nothing() {
             surface: "chat",
             arguments: &json!({}),
             recipients: None,
+            session: SessionFacts::default(),
         }))
     };
     for then in ["allow", "require_approval", "deny"] {
@@ -200,6 +202,7 @@ fn a_rule_is_about_those_it_names() {
             surface,
             arguments: &json!({}),
             recipients: None,
+            session: SessionFacts::default(),
         }))
     };
     assert_eq!(applies(Some("workspace"), "ann", "agent"), Ok(true));

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{DryRunAnswer, DryRunTool};
 use crate::domain::canonical;
 use crate::domain::definition::{Approval, Definition};
 use crate::domain::journal::{PolicyDecision, Proposed};
-use crate::domain::policy::{self, DecidedBy, Effect, Rule};
+use crate::domain::policy::{self, DecidedBy, Effect, Rule, SessionFacts};
+use crate::domain::repository::Repository;
+use crate::domain::session_value::SessionValue;
 use crate::domain::tool::Tool;
+use crate::engine::Toolset;
 use crate::engine::gate::{Answer, Attempt, Facts, decide};
 use crate::ports::tools::Catalog;
 use crate::surfaces::planning::execute::Confirmation;
-use crate::surfaces::planning::run::bound;
 
 /// What the answers are made from.
 pub(super) struct Check<'a> {
@@ -21,18 +23,36 @@ pub(super) struct Check<'a> {
     pub(super) worker: &'a Definition,
     pub(super) granted: &'a [String],
     pub(super) facts: Facts,
-    pub(super) arguments: Value,
+    pub(super) values: SessionValues,
 }
 
-/// The arguments that the scope of the session prescribes.
-pub(super) fn prescribed(confirmation: &Confirmation) -> Value {
-    let bound = bound(&confirmation.repository).into_iter();
-    let branch = format!("{}branch", confirmation.scope.branch_prefix);
-    let all = bound.chain([("head".to_owned(), branch)]);
-    Value::Object(
-        all.map(|(name, value)| (name, Value::from(value)))
-            .collect::<Map<_, _>>(),
-    )
+/// What arguments with a `scope` have in this session.
+pub(super) struct SessionValues {
+    repository: Repository,
+    branch: String,
+}
+
+impl SessionValues {
+    pub(super) fn of(confirmation: &Confirmation) -> Self {
+        Self {
+            repository: confirmation.repository.clone(),
+            branch: format!("{}branch", confirmation.scope.branch_prefix),
+        }
+    }
+
+    /// The arguments that the session prescribes for this tool.
+    fn arguments(&self, tool: &Tool) -> Value {
+        let value = |of: SessionValue| match of {
+            SessionValue::Owner => &self.repository.owner,
+            SessionValue::Repo => &self.repository.name,
+            SessionValue::Branch => &self.branch,
+        };
+        let arguments = tool
+            .scope
+            .iter()
+            .map(|(name, of)| (name.to_string(), value(*of).as_str().into()));
+        Value::Object(arguments.collect())
+    }
 }
 
 impl Check<'_> {
@@ -40,8 +60,9 @@ impl Check<'_> {
         let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
         let (server, (answer, reason)) = match (offered.next(), offered.next()) {
             (None, _) => {
-                let reason = "no connected server offers this tool".to_owned();
-                (None, (DryRunAnswer::Deny, reason))
+                let found = Toolset::build(self.catalog, &[name.to_owned()], &[]);
+                let reason = found.missing.into_iter().next().map(|missing| missing.reason);
+                (None, (DryRunAnswer::Deny, reason.unwrap_or_default()))
             }
             (Some(_), Some(_)) => {
                 let reason = "several servers offer a tool of this name".to_owned();
@@ -67,9 +88,11 @@ impl Check<'_> {
         let known = Arc::new(Tool {
             side_effect: tool.side_effect,
             approval: tool.approval,
+            scope: tool.scope.clone(),
             ..Tool::named(&tool.server, &tool.name)
         });
-        let call = Proposed::of(&known, canonical::to_raw(&self.arguments));
+        let arguments = self.values.arguments(tool);
+        let call = Proposed::of(&known, canonical::to_raw(&arguments));
         let decision = decide(&call, &self.facts, None, Attempt::First);
         let Some(answer) = &decision.answer else {
             let reason = match &decision.outcome {
@@ -102,14 +125,16 @@ impl Check<'_> {
 
     /// The rules about a tool that look at the arguments of a call.
     fn open_rules(&self, tool: &Tool) -> Vec<&Rule> {
+        let arguments = self.values.arguments(tool);
         let facts = policy::Facts {
             server: &tool.server,
             tool: &tool.name,
             user: self.facts.user.as_str(),
             agent: self.facts.agent.as_deref(),
             surface: &self.facts.surface,
-            arguments: &self.arguments,
+            arguments: &arguments,
             recipients: None,
+            session: SessionFacts::of(self.facts.bound.as_deref()),
         };
         let rules = self.facts.policy.rules.iter();
         rules

@@ -1,5 +1,6 @@
 //! What `gavel.tools` says about one tool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -7,6 +8,7 @@ use serde_json::{Map, Value};
 use super::super::ToolSettings;
 use super::{Reader, issue};
 use crate::domain::argument_path::ArgumentPath;
+use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
@@ -36,6 +38,7 @@ impl Reader<'_> {
                 "freeArguments",
                 "hidden",
                 "preflight",
+                "scope",
                 OBSOLETE_OF_TOOLS[0],
                 OBSOLETE_OF_TOOLS[1],
             ],
@@ -83,6 +86,7 @@ impl Reader<'_> {
             free_arguments: self.paths(tool, "freeArguments", at),
             single_line: self.paths(tool, "singleLine", at),
             times: self.times(tool, at),
+            scope: self.scope(tool, at),
             preflight: self.string(tool, "preflight", at).map(Arc::from),
         })
     }
@@ -111,6 +115,32 @@ impl Reader<'_> {
             }
         }
         names.into_iter().map(Arc::from).collect()
+    }
+
+    fn scope(&mut self, tool: &Map<String, Value>, at: &str) -> Option<BTreeMap<Arc<str>, SessionValue>> {
+        let at = &format!("{at}/scope");
+        let Value::Object(given) = tool.get("scope")? else {
+            self.invalid(
+                at,
+                "must be an object of arguments, such as {\"owner\": \"session.owner\"}",
+            );
+            return None;
+        };
+        let mut scope = BTreeMap::new();
+        for (argument, value) in given {
+            match SessionValue::ALL.into_iter().find(|known| value == known.name()) {
+                Some(known) if !argument.is_empty() => {
+                    scope.insert(Arc::from(argument.as_str()), known);
+                }
+                Some(_) => self.invalid(at, "an argument has no name"),
+                None => {
+                    let allowed = SessionValue::ALL.map(|known| format!("`{}`", known.name())).join(", ");
+                    let pointer = argument.replace('~', "~0").replace('/', "~1");
+                    self.invalid(&format!("{at}/{pointer}"), format!("`{value}`; allowed: {allowed}"));
+                }
+            }
+        }
+        Some(scope)
     }
 
     fn times(&mut self, tool: &Map<String, Value>, at: &str) -> Option<Times> {

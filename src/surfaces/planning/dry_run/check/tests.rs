@@ -36,6 +36,7 @@ fn catalog() -> Catalog {
             tool("closeIssue", true, Some(ApprovalDefault::Required)),
             tool("mergePullRequest", true, None),
         ],
+        down: BTreeMap::from([("shell".into(), "needs SHELL_SANDBOX, which is not set".to_owned())]),
         ..Catalog::default()
     }
 }
@@ -65,7 +66,7 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
         catalog: &catalog,
         worker: &worker,
         granted: &granted,
-        arguments: prescribed(&confirmation),
+        values: SessionValues::of(&confirmation),
         facts: Facts {
             agent: Some(TASK_WORKER.into()),
             approval: worker.approval,
@@ -108,10 +109,14 @@ fn a_tool_of_ask_for_asks() {
 /// A tool that cannot be called is an answer of its own, before the work begins.
 #[test]
 fn a_tool_that_is_missing_or_no_longer_granted_is_denied() {
+    // PLANNING 8: why its server is not connected is said, too.
     let (answer, reason) = asked("rm", NONE, &[]);
     assert_eq!(
         (answer, reason.as_str()),
-        (DryRunAnswer::Deny, "no connected server offers this tool")
+        (
+            DryRunAnswer::Deny,
+            "no connected server offers it; not connected: shell (needs SHELL_SANDBOX, which is not set)"
+        )
     );
     let (answer, reason) = asked("mergePullRequest", NONE, &[]);
     assert_eq!(answer, DryRunAnswer::Deny);
