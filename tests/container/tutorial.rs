@@ -1,12 +1,10 @@
 //! The tutorial of planning sessions, typed in its order: from a goal to a pull request (PLANNING 13.17).
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use crate::engine::IMAGE;
-use crate::gemini::Reply;
 use crate::plan;
-use crate::service::{Gavel, World};
+use crate::service::{Gavel, World, started};
 
 const PAGE: &str = include_str!("../../docs/tutorial-planning.md");
 /// The address of `gavel serve` on the page.
@@ -43,14 +41,10 @@ fn command(line: &str, session: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tutorial_leads_from_a_goal_to_a_pull_request() {
-    // The address of the git server is known only once it runs.
-    let url = Arc::new(Mutex::new(String::new()));
-    let at = url.clone();
-    let model = Reply::from(move |_| plan::answers(&at.lock().unwrap(), IMAGE));
-    let Some(world) = World::new(None, &plan::FILES, model).await else {
+    let Some(engine) = started().await else {
         return;
     };
-    url.lock().unwrap().clone_from(&world.git.url);
+    let world = World::new(engine, None, &plan::FILES, |url| plan::answers(url, IMAGE)).await;
     let gavel = world.start().await;
 
     let start = PAGE.lines().find(|line| line.starts_with("gavel plan start"));
@@ -93,6 +87,6 @@ async fn the_tutorial_leads_from_a_goal_to_a_pull_request() {
     assert_eq!((heads, world.git.pushes()), (vec!["gavel/weeks".into()], 1));
     let diff = world.git.git(&["diff", "main", "gavel/weeks"]);
     assert!(diff.contains("+????-W??) echo \"week $1\" ;;"), "{diff}");
-    assert!(world.containers(&format!("/v1/sessions/{session}")).is_empty());
+    assert_eq!(world.containers(&format!("/v1/sessions/{session}")), [""; 0]);
     gavel.stop();
 }
