@@ -104,6 +104,7 @@ impl Call<'_> {
             first_attempt_us: None,
             account: None,
             session: None,
+            repository: None,
             deadline_us: None,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             timeout: self.timeout,
