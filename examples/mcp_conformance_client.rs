@@ -106,6 +106,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             first_attempt_us: None,
             account: None,
             session: None,
+            repository: None,
             deadline_us: None,
             traceparent: None,
             timeout: PATIENCE,

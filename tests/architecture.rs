@@ -149,7 +149,7 @@ fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
 #[test]
 fn commands_with_a_route_are_http_clients() {
     let without_a_route = [
-        "agents/eval.rs",
+        "agents/eval",
         "agents/list.rs",
         "agents/validate.rs",
         "audit",

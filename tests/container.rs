@@ -27,10 +27,15 @@ mod github;
 mod hostile;
 #[path = "container/model.rs"]
 mod model;
+#[allow(dead_code)]
+#[path = "../examples/planning_lab/plan.rs"]
+mod plan;
 #[path = "postgres/mod.rs"]
 mod postgres;
 #[path = "container/service.rs"]
 mod service;
+#[path = "container/tutorial.rs"]
+mod tutorial;
 #[path = "container/watched.rs"]
 mod watched;
 #[path = "container/whole.rs"]

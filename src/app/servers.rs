@@ -24,14 +24,26 @@ const GITHUB_URL: &str = "GITHUB_URL";
 /// What contains the commands of the shell server.
 const SHELL_SANDBOX: &str = "SHELL_SANDBOX";
 
-/// Outside a sandbox a command can do all that gavel's user can, so a person approves each one, whatever a confirmed
-/// plan names. A `mcp.json` of the operator's own says for itself what asks.
+/// Outside a sandbox a command can do all that gavel's user can, so a person approves each one, whatever a confirmed plan
+/// names, unless the entry of the shell server says something else.
 fn ask_for_each_command(servers: &mut McpConfig) {
-    let shell = servers.servers.iter_mut().find(|server| &*server.name == "shell");
-    if let Some(shell) = shell {
-        let tool = shell.gavel.tools.entry("run_shell_command".to_owned()).or_default();
-        tool.approval = tool.approval.or(Some(ApprovalDefault::Required));
+    for server in &mut servers.servers {
+        let Some(TransportConfig::Stdio { command, args, env, .. }) = &server.transport else {
+            continue;
+        };
+        if own_arguments(command, args, "shell").is_some() && is_at_host(args, env) {
+            let tool = server.gavel.tools.entry("run_shell_command".to_owned()).or_default();
+            tool.approval = tool.approval.or(Some(ApprovalDefault::Required));
+        }
     }
+}
+
+fn is_at_host(args: &[String], env: &[(String, SecretString)]) -> bool {
+    let by_variable = env
+        .iter()
+        .any(|(name, value)| name == SHELL_SANDBOX && value.expose_secret() == "host");
+    let by_option = args.windows(2).any(|pair| pair == ["--sandbox", "host"]);
+    by_variable || by_option || args.iter().any(|arg| arg == "--sandbox=host")
 }
 
 /// A setting of the model that `mcp.json` can name, wherever it was set: the web server searches with the same one. Not
@@ -72,9 +84,10 @@ pub(super) fn own_arguments(command: &str, args: &[String], name: &str) -> Optio
     first.eq(["mcp-server", name]).then_some(OWN_ARGUMENTS)
 }
 
-/// A planning session stays in its repository also if an entry of the operator's own starts a bundled server: the built-in
-/// scope of a tool holds unless that entry has one. An empty one is none.
-fn keep_scopes(servers: &mut McpConfig, built_in: &McpConfig) {
+/// What the built-in entry of a bundled server says for safety holds also if an entry of the operator's own starts it, unless
+/// that entry says something else: which tools require approval, which arguments a planning session binds (an empty `scope`
+/// is none), and which the model does not see.
+fn keep_safe(servers: &mut McpConfig, built_in: &McpConfig) {
     for server in &mut servers.servers {
         let Some(TransportConfig::Stdio { command, args, .. }) = &server.transport else {
             continue;
@@ -84,9 +97,11 @@ fn keep_scopes(servers: &mut McpConfig, built_in: &McpConfig) {
             continue;
         };
         for (tool, settings) in &bundled.gavel.tools {
-            if let Some(scope) = &settings.scope {
-                let own = server.gavel.tools.entry(tool.clone()).or_default();
-                own.scope.get_or_insert_with(|| scope.clone());
+            let own = server.gavel.tools.entry(tool.clone()).or_default();
+            own.scope = own.scope.take().or_else(|| settings.scope.clone());
+            own.approval = own.approval.or(settings.approval);
+            if own.hidden.is_empty() {
+                own.hidden.clone_from(&settings.hidden);
             }
         }
     }
@@ -177,12 +192,10 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
     };
     match read {
         Ok(mut servers) => {
-            if config.mcp_config.is_none() && variable(SHELL_SANDBOX).as_deref() == Some("host") {
-                ask_for_each_command(&mut servers);
-            }
+            ask_for_each_command(&mut servers);
             if config.mcp_config.is_some() {
                 let built_in = McpConfig::from_json(BUILT_IN, &variable);
-                keep_scopes(
+                keep_safe(
                     &mut servers,
                     &built_in.map_err(|issues| refused("mcp.json (built in)", &issues))?,
                 );
@@ -215,15 +228,17 @@ mod tests {
 
     /// PLANNING 6 and 10: a session does not leave its repository because an operator wrote an entry without `scope`.
     #[test]
-    fn an_entry_for_a_bundled_server_has_the_built_in_scopes_unless_it_has_its_own() {
-        let own = json!({"readIssue": {"scope": {}}, "createIssue": {"approval": "required"}});
+    fn an_entry_for_a_bundled_server_is_as_safe_as_the_built_in_one_unless_it_says_otherwise() {
+        let own = json!({
+            "readIssue": {"scope": {}}, "createIssue": {"approval": "required"}, "closeIssue": {"approval": "not_required"},
+        });
         let text = json!({"mcpServers": {
             "hub": {"command": "gavel", "args": ["mcp-server", "github"], "gavel": {"tools": own}},
             "other": {"command": "github"},
         }});
         let mut servers = config(&text.to_string());
         let built_in = config(BUILT_IN);
-        keep_scopes(&mut servers, &built_in);
+        keep_safe(&mut servers, &built_in);
         let hub = &servers.servers[0].gavel.tools;
         let github = built_in
             .servers
@@ -240,6 +255,30 @@ mod tests {
         }
         assert_eq!(hub["readIssue"].scope, Some(BTreeMap::new()));
         assert_eq!(hub["createIssue"].approval, Some(ApprovalDefault::Required));
+        assert_eq!(hub["createRepository"].approval, Some(ApprovalDefault::Required));
+        assert_ne!(hub["closeIssue"].approval, Some(ApprovalDefault::Required));
+        assert_eq!(*hub["configureGitClientInContainer"].hidden, ["token".into()]);
         assert!(servers.servers[1].gavel.tools.is_empty());
+    }
+
+    /// PLANNING 6: outside a sandbox each command asks, also if an entry of the operator's own starts the server.
+    #[test]
+    fn a_command_outside_a_sandbox_asks_wherever_the_level_was_set() {
+        let shell = |args: &[&str], env: serde_json::Value, gavel: serde_json::Value| {
+            let args = [&["mcp-server", "shell"], args].concat();
+            let text = json!({"mcpServers": {"sh": {"command": "gavel", "args": args, "env": env, "gavel": gavel}}});
+            let mut servers = config(&text.to_string());
+            ask_for_each_command(&mut servers);
+            let tool = servers.servers[0].gavel.tools.get("run_shell_command");
+            tool.and_then(|tool| tool.approval)
+        };
+        let (none, host) = (json!({}), json!({"SHELL_SANDBOX": "host"}));
+        let required = Some(ApprovalDefault::Required);
+        assert_eq!(shell(&[], host.clone(), none.clone()), required);
+        assert_eq!(shell(&["--sandbox", "host"], none.clone(), none.clone()), required);
+        assert_eq!(shell(&["--sandbox=host"], none.clone(), none.clone()), required);
+        assert_eq!(shell(&["--sandbox", "bwrap"], none.clone(), none.clone()), None);
+        let never = json!({"tools": {"run_shell_command": {"approval": "not_required"}}});
+        assert_ne!(shell(&[], host, never), required);
     }
 }

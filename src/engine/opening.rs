@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::attempt;
 use super::flow;
@@ -55,7 +55,8 @@ pub enum Shown {
     Json,
     /// A text, cut at this many bytes.
     Text(usize),
-    /// A list of objects with a `path`: at most this many paths, those in the fewest directories first.
+    /// A list of objects with a `path`: at most this many paths, those in the fewest directories first. `truncated` in the
+    /// result says whether the list is incomplete.
     Paths(usize),
 }
 
@@ -163,7 +164,10 @@ fn found(call: &Call<'_>, read: &Read) -> Result<Value, Unread> {
     let data: Value = serde_json::from_str(data.get()).unwrap_or_default();
     match data.pointer(&read.pointer) {
         Some(Value::Null) => Err(Unread::Missing),
-        Some(value) => Ok(value.clone()),
+        Some(value) => Ok(match read.shown {
+            Shown::Paths(_) => json!({"entries": value, "truncated": data.get("truncated")}),
+            Shown::Json | Shown::Text(_) => value.clone(),
+        }),
         // What it would be in is not there.
         None if parents(&read.pointer).any(|parent| data.pointer(parent) == Some(&Value::Null)) => Err(Unread::Missing),
         // A result that exceeds the limit is cut, and is a text then.
@@ -197,7 +201,9 @@ fn shown(value: &Value, shown: Shown) -> String {
 }
 
 fn paths(value: &Value, most: usize) -> String {
-    let entries = value.as_array().map_or(&[][..], Vec::as_slice);
+    let entries = value.get("entries").and_then(Value::as_array);
+    let entries = entries.map_or(&[][..], Vec::as_slice);
+    let is_cut = value.get("truncated") == Some(&Value::Bool(true));
     let path = |entry: &Value| Some(entry.get("path")?.as_str()?.escape_debug().to_string());
     let mut paths: Vec<_> = entries.iter().filter_map(path).collect();
     let count = paths.len();
@@ -205,11 +211,14 @@ fn paths(value: &Value, most: usize) -> String {
     paths.truncate(most);
     paths.sort_unstable();
     let mut lines = paths.join("\n");
-    if count > most {
-        lines.push_str(&format!(
-            "\n[{} further paths left out, in deeper directories]",
-            count - most
-        ));
+    match (count.saturating_sub(most), is_cut) {
+        (0, false) => {}
+        (0, true) => lines.push_str("\n[the repository has more files; the tool did not list them]"),
+        (left_out, false) => lines.push_str(&format!("\n[{left_out} further paths left out, in deeper directories]")),
+        (left_out, true) => lines.push_str(&format!(
+            "\n[{left_out} further paths left out, in deeper directories; the repository has more files, which the tool did not \
+             list]"
+        )),
     }
     lines
 }

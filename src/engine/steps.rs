@@ -159,7 +159,9 @@ impl Engine {
                     }
                 }
                 Next::AskAfter(pause) => {
-                    if paused(run, pause).await {
+                    // Until the deadline, which asks nothing more.
+                    let left = run.context.limits.until_deadline(elapsed).unwrap_or(Duration::MAX);
+                    if paused(run, pause.min(left)).await && pause < left {
                         ask::ask(self, run).await;
                     }
                 }

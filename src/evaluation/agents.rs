@@ -12,9 +12,29 @@
 //!       output: {…}          # a JSON Schema that the output conforms to
 //!       summary: "regex"     # for an agent that answers in text
 //!       calls: [read_file]   # tools that were called successfully
+//!       no_calls: [grep]     # tools that were not called at all
 //!       max_steps: 10
 //! ```
+//!
+//! The agents of planning sessions need a `repository`, a directory like `root`: its files are those of a repository on
+//! a stand-in for GitHub, behind the real github server. `input.task` is the goal.
+//!
+//! ```yaml
+//! agent: task_worker
+//! repository: dates          # the files of acme/dates
+//! cases:
+//!   - id: quotes-what-it-saw
+//!     input: {task: Find out which formats are accepted}
+//!     files: {AGENT.md: "…"} # in place of, or beside, those of the directory
+//!     issues: [{title: "…", body: "…"}]   # 1, 2, 3 …
+//!     plan:                  # for task_worker: the plan that is confirmed
+//!       - {title: "…", goal: "…", doneWhen: "…", tools: [getFileContents]}
+//!     expect:
+//!       status: completed    # of the session, in small letters
+//!       output: {…}          # of planner: the plan; of task_worker: the session, with `reactHistory` in each task
+//! ```
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +42,9 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::domain::agent_run::AgentRun;
 use crate::domain::canonical;
+use crate::domain::plan::DraftTask;
+use crate::domain::planning_session::{PLANNING_AGENTS, TASK_WORKER};
 use crate::domain::schema::{CheckError, Effort, JsonSchema};
 
 /// The cases of one agent.
@@ -35,6 +56,9 @@ pub struct AgentCases {
     /// The directory that the files server serves, relative to the file; [`load`] makes it absolute.
     #[serde(default)]
     pub root: Option<PathBuf>,
+    /// The directory with the files of the repository, relative to the file; [`load`] makes it absolute.
+    #[serde(default)]
+    pub repository: Option<PathBuf>,
     /// The cases, in order.
     pub cases: Vec<AgentCase>,
 }
@@ -51,9 +75,29 @@ pub struct AgentCase {
     /// The user's tasks before the run.
     #[serde(default)]
     pub tasks: Vec<String>,
+    /// Files of the repository, by path, in place of or beside those of the directory.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// The repository's issues, from number 1 on.
+    #[serde(default)]
+    pub issues: Vec<SeedIssue>,
+    /// The plan that is confirmed; only for `task_worker`.
+    #[serde(default)]
+    pub plan: Vec<DraftTask>,
     /// The expected result.
     #[serde(default)]
     pub expect: Expected,
+}
+
+/// An issue of the repository.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeedIssue {
+    /// Its title.
+    pub title: String,
+    /// Its text.
+    #[serde(default)]
+    pub body: String,
 }
 
 /// The expected result of a case.
@@ -69,8 +113,28 @@ pub struct Expected {
     /// Tools that must be called successfully.
     #[serde(default)]
     pub calls: Vec<String>,
-    /// Most model calls.
+    /// Tools that must not be called, with any result.
+    #[serde(default)]
+    pub no_calls: Vec<String>,
+    /// Most model calls; for `task_worker`, most steps of all tasks.
     pub max_steps: Option<u32>,
+}
+
+/// The result of a case.
+#[derive(Clone, Debug, Default)]
+pub struct CaseResult {
+    /// The status of the run or of the session, in small letters.
+    pub status: String,
+    /// Why it did not succeed.
+    pub reason: Option<String>,
+    /// The output.
+    pub output: Option<Value>,
+    /// The summary of an agent that answers in text.
+    pub summary: Option<String>,
+    /// Model calls, or steps of all tasks.
+    pub steps: u32,
+    /// Each tool that was called, and whether one of its calls was successful.
+    pub calls: BTreeMap<String, bool>,
 }
 
 /// Reads every `*.yaml` file of a directory, sorted by name.
@@ -104,9 +168,24 @@ pub fn load(directory: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
 fn one(file: &Path) -> Result<AgentCases, String> {
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     let mut cases: AgentCases = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
-    if let Some(root) = &cases.root {
-        let whole = file.parent().unwrap_or(Path::new(".")).join(root);
-        cases.root = Some(fs::canonicalize(&whole).map_err(|error| format!("root {}: {error}", whole.display()))?);
+    for (name, directory) in [("root", &mut cases.root), ("repository", &mut cases.repository)] {
+        if let Some(given) = directory {
+            let whole = file.parent().unwrap_or(Path::new(".")).join(&*given);
+            *given = fs::canonicalize(&whole).map_err(|error| format!("{name} {}: {error}", whole.display()))?;
+        }
+    }
+    let in_session = PLANNING_AGENTS.contains(&&*cases.agent);
+    if in_session != cases.repository.is_some() {
+        let agents = PLANNING_AGENTS.join(" and ");
+        return Err(format!("`repository` is for the cases of {agents}, which need it"));
+    }
+    for case in &cases.cases {
+        if (cases.agent == TASK_WORKER) == case.plan.is_empty() {
+            return Err(format!(
+                "{}: `plan` is for the cases of {TASK_WORKER}, which need it",
+                case.id
+            ));
+        }
     }
     for case in &cases.cases {
         if let Some(schema) = &case.expect.output {
@@ -121,37 +200,39 @@ fn one(file: &Path) -> Result<AgentCases, String> {
     Ok(cases)
 }
 
-/// The differences between a run and its expectation, each as one line; empty if the run is as expected. `calls` are
-/// the tools that were called successfully.
+/// The differences between a result and its expectation, each as one line; empty if it is as expected.
 #[must_use]
-pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<String> {
+pub fn judge(expected: &Expected, result: &CaseResult) -> Vec<String> {
     let mut invalid = Vec::new();
     let status = expected.status.as_deref().unwrap_or("completed");
-    if run.status.as_str() != status {
-        let why = run.error_message.as_deref().unwrap_or("no reason given");
-        invalid.push(format!("the run is {}, not {status}: {why}", run.status.as_str()));
+    if result.status != status {
+        let why = result.reason.as_deref().unwrap_or("no reason given");
+        invalid.push(format!("the status is {}, not {status}: {why}", result.status));
     }
     if let Some(schema) = &expected.output {
-        let output = run
-            .output
-            .as_deref()
-            .map(|output| serde_json::from_str(output.get()).unwrap_or_default());
-        match output {
+        match &result.output {
             None => invalid.push("there is no output".to_owned()),
-            Some(output) => invalid.extend(differences(schema, &output)),
+            Some(output) => invalid.extend(differences(schema, output)),
         }
     }
     if let Some(pattern) = &expected.summary {
-        let summary = run.summary.as_deref().unwrap_or_default();
+        let summary = result.summary.as_deref().unwrap_or_default();
         if !Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(summary)) {
             invalid.push(format!("the summary does not match {pattern}: {summary}"));
         }
     }
-    for tool in expected.calls.iter().filter(|tool| !calls.contains(tool)) {
+    for tool in expected
+        .calls
+        .iter()
+        .filter(|tool| result.calls.get(*tool) != Some(&true))
+    {
         invalid.push(format!("{tool} was not called successfully"));
     }
-    if let Some(most) = expected.max_steps.filter(|most| run.steps > *most) {
-        invalid.push(format!("it took {} steps, not {most} at most", run.steps));
+    for tool in expected.no_calls.iter().filter(|tool| result.calls.contains_key(*tool)) {
+        invalid.push(format!("{tool} was called"));
+    }
+    if let Some(most) = expected.max_steps.filter(|most| result.steps > *most) {
+        invalid.push(format!("it took {} steps, not {most} at most", result.steps));
     }
     invalid
 }

@@ -1,11 +1,12 @@
 //! `gavel agents eval`: the cases that come with the agents, run by the built program.
 
+mod sessions;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use gavel::domain::planning_session::{PLANNER, TASK_WORKER};
 use serde_json::{Value, json};
 
 use crate::gemini::{Gemini, Reply};
@@ -41,25 +42,18 @@ fn found(request: &Value, tool: &str) -> Value {
     part["functionResponse"]["response"]["output"]["untrusted_data"].clone()
 }
 
-async fn evaluate(script: Vec<Reply>) -> (Option<i32>, Vec<Value>) {
+/// Evaluates one of the shipped cases of an agent, whose model says what is in the script.
+async fn evaluate(agent: &str, case: &str, script: Vec<Reply>) -> (Option<i32>, Value) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let gemini = Gemini::scripted(script).await;
     let directory = tempfile::tempdir().unwrap();
-    // One case only, which uses up the script.
     let cases = directory.path().join("cases");
     std::fs::create_dir(&cases).unwrap();
-    let text = std::fs::read_to_string(root.join("evaluation/agents/codebase_investigator.yaml")).unwrap();
-    let first = text.split("\n  - id: reseller").next().unwrap();
-    let shop = root.join("evaluation/agents/shop").display().to_string();
-    std::fs::write(
-        cases.join("one.yaml"),
-        first.replace("root: shop", &format!("root: {shop}")),
-    )
-    .unwrap();
-    let url = gemini.url.clone();
+    std::fs::write(cases.join("one.yaml"), alone(agent, case)).unwrap();
+    let (url, agent) = (gemini.url.clone(), agent.to_owned());
     let run = move || {
         Command::new(binary())
-            .args(["agents", "eval", "--json", "--cases"])
+            .args(["agents", "eval", &agent, "--json", "--case-timeout", "60", "--cases"])
             .arg(&cases)
             .env_clear()
             .env("HOME", directory.path())
@@ -73,30 +67,50 @@ async fn evaluate(script: Vec<Reply>) -> (Option<i32>, Vec<Value>) {
     };
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 1, "{text}{}", String::from_utf8_lossy(&output.stderr));
-    (output.status.code(), lines)
+    (output.status.code(), lines.remove(0))
 }
+
+/// The file of an agent's cases with one of them, which uses up a script.
+fn alone(agent: &str, case: &str) -> String {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation/agents");
+    let text = std::fs::read_to_string(directory.join(format!("{agent}.yaml"))).unwrap();
+    let mut parts = text.split("\n  - id: ");
+    let mut head = parts.next().unwrap().to_owned();
+    for name in ["root", "repository"] {
+        head = head.replace(&format!("{name}: "), &format!("{name}: {}/", directory.display()));
+    }
+    let case = parts.find(|part| part.lines().next() == Some(case)).unwrap();
+    format!("{head}\n  - id: {case}")
+}
+
+/// The case fails, and this is what is reported about it.
+async fn fails(agent: &str, case: &str, script: Vec<Reply>, about: &str) {
+    let (status, line) = evaluate(agent, case, script).await;
+    let differences = line["wrong"].to_string();
+    assert!(differences.contains(about), "{differences} is not about {about}");
+    assert_eq!((status, &line["as_expected"]), (Some(1), &json!(false)), "{line:#}");
+}
+
+/// The case is as expected.
+async fn passes(agent: &str, case: &str, script: Vec<Reply>) {
+    let (status, line) = evaluate(agent, case, script).await;
+    assert_eq!(line["wrong"], json!([]), "{line:#}");
+    assert_eq!((status, &line["as_expected"]), (Some(0), &json!(true)), "{line:#}");
+}
+
+const INVESTIGATOR: (&str, &str) = ("codebase_investigator", "where-is-the-limit");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_with_the_correct_place_passes() {
-    let (status, lines) = evaluate(investigator(None)).await;
-    assert_eq!(lines[0]["wrong"], json!([]), "{:#}", lines[0]);
-    assert_eq!((status, &lines[0]["as_expected"]), (Some(0), &json!(true)));
+    passes(INVESTIGATOR.0, INVESTIGATOR.1, investigator(None)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_with_another_place_fails() {
-    let (status, lines) = evaluate(investigator(Some("src/cart.py"))).await;
-    assert_eq!((status, &lines[0]["as_expected"]), (Some(1), &json!(false)));
-    assert!(
-        lines[0]["wrong"][0]
-            .as_str()
-            .unwrap()
-            .starts_with("output/relevant_locations"),
-        "{:#}",
-        lines[0]
-    );
+    let script = investigator(Some("src/cart.py"));
+    fails(INVESTIGATOR.0, INVESTIGATOR.1, script, "output/relevant_locations").await;
 }
 
 /// Answers, except where it is asked to stall.
@@ -244,13 +258,8 @@ fn the_shipped_cases_are_valid() {
         .checked
         .agents;
     let with_cases: Vec<_> = files.iter().map(|file| file.agent.as_str()).collect();
-    // The `workspace` agent acts in a user's mailbox after that user's approval, and the agents of planning work in a
-    // session with its repository; a case can provide none of these.
-    let without_cases = ["workspace", PLANNER, TASK_WORKER];
-    let expected: Vec<_> = shipped
-        .keys()
-        .filter(|name| !without_cases.contains(&name.as_str()))
-        .collect();
+    // The `workspace` agent acts in a user's mailbox after that user's approval; a case can provide neither.
+    let expected: Vec<_> = shipped.keys().filter(|name| *name != "workspace").collect();
     assert_eq!(with_cases, expected);
     for file in &files {
         for case in &file.cases {

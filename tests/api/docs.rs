@@ -2,6 +2,9 @@
 //! the last, every `curl` command of the other pages against a gavel without configuration, and every SQL statement on
 //! both databases.
 
+mod planning;
+mod settings;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -345,7 +348,8 @@ async fn every_curl_of_the_pages_works_when_pasted() {
         let commands = curls(&page);
         let written = page.lines().filter(|line| line.trim_start().starts_with("curl "));
         assert_eq!(commands.len(), written.count(), "{name} has a curl that was not found");
-        if commands.is_empty() {
+        // Those of planning need a GitHub, and have a test of their own.
+        if commands.is_empty() || name == "docs/planning.md" {
             continue;
         }
         let open = match name.as_str() {

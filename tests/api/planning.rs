@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub use self::studio::{HOUR, ahead, beside, github, plan, task};
+pub use self::studio::{HOUR, act, ahead, beside, done, github, plan, reason, task};
 use self::studio::{Studio, both, path, titles};
 use crate::gemini::Reply;
 use crate::github::Fault;

@@ -1,38 +1,37 @@
 //! `gavel agents eval`: runs agents on their evaluation cases and compares the results.
 
-use std::collections::BTreeSet;
+mod case;
+mod github;
+mod session;
+mod stage;
+
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
-use chrono_tz::Tz;
+use anyhow::Context;
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::case::OWNER;
+use self::github::GitHub;
+use self::stage::{Observed, Stage, caller, limit};
 use crate::app::App;
-use crate::cli::eval::{Scratch, Tasks, bar};
+use crate::cli::eval::{Scratch, bar};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::{unless_stopped, until_interrupted};
 use crate::cli::{output, runs};
 use crate::config::{Config, Resolved};
-use crate::domain::agent_run::AgentRun;
-use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, TenantId, UserId};
-use crate::evaluation::Seed;
-use crate::evaluation::agents::{AgentCase, AgentCases, judge, load};
-use crate::ports::tools::Tools;
-use crate::surfaces::agents::Trigger;
-use crate::surfaces::caller::{Caller, Identity};
-use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::Begun;
+use crate::domain::repository::RepositoryPattern;
+use crate::evaluation::agents::{AgentCases, judge, load};
 
 /// Options of `gavel agents eval`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only these agents
+    // Not `agents`: that is the name of the global flag for the directory of definitions.
     #[arg(value_name = "AGENT")]
-    agents: Vec<String>,
+    only: Vec<String>,
     /// Directory of cases
     #[arg(long, default_value = "evaluation/agents", value_name = "DIR")]
     cases: PathBuf,
@@ -47,11 +46,12 @@ pub(in crate::cli) struct Args {
 
 const EXAMPLES: &str = "\
 Each case runs its agent with the configured model, in a scratch directory: tasks and records go there, \
-and the files server serves the directory that the cases name. The result of the run is compared with \
+and the files server serves the directory that the cases name. The agents of planning work in a session \
+about the repository that the cases name, on a stand-in for GitHub. The result of the run is compared with \
 what the case expects, and printed at once.
 
 With an mcp.json of your own (--mcp-config) its servers are used unchanged. Cases that name a \
-directory (root) are rejected then, since other files would answer them.
+directory (root, repository) are rejected then, since other files would answer them.
 
 Examples:
   gavel agents eval
@@ -64,17 +64,13 @@ are not, 2 the cases are invalid. Ctrl-C ends with 130, and reports what was eva
 const MARGIN: Duration = Duration::from_secs(120);
 /// What a case may take if its agent has no time limit.
 const UNLIMITED: Duration = Duration::from_secs(15 * 60);
-/// How long a cancelled run may take to end.
-const CANCELLED: Duration = Duration::from_secs(10);
-/// How long the task server may take to start.
-const SERVERS: Duration = Duration::from_secs(15);
 
 /// The result of one case.
 struct Evaluated {
     agent: String,
     case: String,
     invalid: Vec<String>,
-    run: Option<AgentRun>,
+    observed: Option<Observed>,
 }
 
 /// The results so far.
@@ -109,10 +105,17 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     let mut stopped = Box::pin(until_interrupted());
     for file in &files {
         let scratch = Scratch::make()?;
-        let config = scratch.apply_with_files(resolved.config.clone(), file.root.as_deref())?;
+        let github = match file.repository {
+            Some(_) => Some(GitHub::start().await.context("the stand-in for GitHub")?),
+            None => None,
+        };
+        let mut config = resolved.config.clone();
+        config.planning.repositories = vec![repositories()?];
+        let api = github.as_ref().map(GitHub::url);
+        let config = scratch.apply_with(config, file.root.as_deref(), api.as_deref())?;
         let app = App::build_for_command(config).await?;
         let evaluated = tokio::select! {
-            evaluated = evaluate(file, &app, args.case_timeout, &mut tally) => evaluated.map(|()| false),
+            evaluated = evaluate(file, (&app, github.as_ref()), args.case_timeout, &mut tally) => evaluated.map(|()| false),
             stopped = &mut stopped => stopped.map(|()| true).map_err(Into::into),
         };
         if !matches!(evaluated, Ok(false)) {
@@ -144,14 +147,15 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
 fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     let mut files = load(&args.cases).map_err(|errors| Usage(errors.join("\n")))?;
     if let Some(unknown) = args
-        .agents
+        .only
         .iter()
         .find(|name| files.iter().all(|file| file.agent != **name))
     {
         return Err(Usage(format!("{unknown} has no cases in {}", args.cases.display())));
     }
-    files.retain(|file| args.agents.is_empty() || args.agents.contains(&file.agent));
-    let mut with_root = files.iter().filter_map(|file| Some((&file.agent, file.root.as_ref()?)));
+    files.retain(|file| args.only.is_empty() || args.only.contains(&file.agent));
+    let directory = |file: &'_ AgentCases| file.root.clone().or_else(|| file.repository.clone());
+    let mut with_root = files.iter().filter_map(|file| Some((&file.agent, directory(file)?)));
     if let (Some(mcp), Some((agent, root))) = (&config.mcp_config, with_root.next()) {
         return Err(Usage(format!(
             "the cases of {agent} use the directory {}, but the servers of {} would be used instead; omit --mcp-config \
@@ -163,132 +167,70 @@ fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     Ok(files)
 }
 
+/// The repositories of cases.
+fn repositories() -> anyhow::Result<RepositoryPattern> {
+    RepositoryPattern::parse(&format!("{OWNER}/*")).map_err(anyhow::Error::msg)
+}
+
 /// Runs all cases of one agent, one after another, in a service of their own.
-async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: &mut Tally) -> anyhow::Result<()> {
+async fn evaluate(
+    file: &AgentCases,
+    (app, github): (&App, Option<&GitHub>),
+    given: Option<Duration>,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
     let most = match given {
         Some(most) => most,
         None => limit(app, &file.agent).await?.map_or(UNLIMITED, |limit| limit + MARGIN),
     };
-    for case in &file.cases {
-        tally.bar.set_message(format!("{} {}", file.agent, case.id));
-        let (invalid, run) = match one(app, &file.agent, case, most).await {
-            Ok((run, calls)) => (judge(&case.expect, &run, &calls), Some(run)),
+    let stage = Stage {
+        app,
+        caller: caller()?,
+        github,
+        most,
+    };
+    for of in &file.cases {
+        tally.bar.set_message(format!("{} {}", file.agent, of.id));
+        let (invalid, observed) = match case::run(&stage, file, of).await {
+            Ok(observed) => (judge(&of.expect, &observed.result), Some(observed)),
             Err(error) => (vec![format!("{error:#}")], None),
         };
         tally.add(&Evaluated {
             agent: file.agent.clone(),
-            case: case.id.clone(),
+            case: of.id.clone(),
             invalid,
-            run,
+            observed,
         })?;
     }
     Ok(())
 }
 
-/// The agent's time limit. If the agent does not exist, its cases report that.
-async fn limit(app: &App, agent: &str) -> anyhow::Result<Option<Duration>> {
-    let project = ProjectId::parse(DEFAULT_PROJECT).context("the project")?;
-    let project = app.directory.project(&caller()?.tenant, &project).await?;
-    Ok(project
-        .agents
-        .get(agent)
-        .and_then(|agent| agent.definition.limits.max_time))
-}
-
-fn caller() -> anyhow::Result<Caller> {
-    Ok(Caller {
-        tenant: TenantId::parse("default").context("the tenant")?,
-        identity: Identity::Service(Arc::from("eval")),
-        roles: Arc::default(),
-    })
-}
-
-/// The run of a case, and the tools that it called successfully. A run that does not end in time is cancelled.
-async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow::Result<(AgentRun, Vec<String>)> {
-    let until = tokio::time::Instant::now() + most;
-    let caller = caller()?;
-    let begun = tokio::time::timeout_at(until, begin(app, &caller, agent, case)).await;
-    let seconds = most.as_secs();
-    let Ok(begun) = begun else {
-        bail!("the run had not begun after {seconds} s");
-    };
-    let mut begun = begun?;
-    let id = begun.run;
-    let Ok(run) = tokio::time::timeout_at(until, app.runs.wait(&caller, &mut begun)).await else {
-        app.runs.cancel(&caller, None, id, None).await?;
-        // One case at a time, even if one fails: the next case waits for this run to end.
-        let ended = tokio::time::timeout(CANCELLED, app.runs.wait(&caller, &mut begun)).await;
-        bail!(
-            "the run had not ended after {seconds} s, and {}",
-            if ended.is_ok() {
-                "was cancelled"
-            } else {
-                "did not end when it was cancelled"
-            }
-        );
-    };
-    let run = run?;
-    let decision = app.decisions.get(&caller, None, run.id.decision()).await?;
-    Ok((run, called(decision.unwrap_or_default())))
-}
-
-/// Creates the user's tasks, then begins the run.
-async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> anyhow::Result<Begun> {
-    let user = UserId::parse(format!("eval-{}", case.id)).context("the case's id")?;
-    if !case.tasks.is_empty() {
-        let seeds: Vec<_> = case.tasks.iter().map(|words| seed(words)).collect();
-        app.mcp.ready(&["add_task".to_owned()], Instant::now() + SERVERS).await;
-        if let Err(error) = Tasks::new(Arc::clone(&app.mcp)).seed(&user, &seeds).await {
-            bail!("the case's tasks could not be created: {error}");
-        }
-    }
-    let trigger = Trigger {
-        project: ProjectId::parse(DEFAULT_PROJECT).context("the project")?,
-        agent: agent.to_owned(),
-        inputs: case.input.clone().into(),
-        timeout: None,
-        time_zone: Some(Tz::UTC),
-        background: false,
-        meta: RequestMeta {
-            request_id: Arc::from(format!("eval-{}", RunId::new())),
-            traceparent: None,
-            idempotency: None,
-            shed: None,
-        },
-    };
-    Ok(app.agents.trigger(caller, user, trigger).await?)
-}
-
-fn seed(words: &str) -> Seed {
-    Seed {
-        description: words.to_owned(),
-        ..Seed::default()
-    }
-}
-
-fn called(decision: Value) -> Vec<String> {
-    let calls = decision["tool_calls"].as_array().cloned().unwrap_or_default();
-    let good = calls.iter().filter(|call| call["result"]["success"] == true);
-    let names: BTreeSet<_> = good
-        .filter_map(|call| Some(call["tool"].as_str()?.to_owned()))
-        .collect();
-    names.into_iter().collect()
-}
-
 fn tell(evaluated: &Evaluated, json: bool) -> anyhow::Result<()> {
+    let (result, run) = match &evaluated.observed {
+        Some(Observed { result, run }) => (Some(result), run.as_ref()),
+        None => (None, None),
+    };
     if json {
-        let run = evaluated.run.as_ref().map(serde_json::to_value).transpose()?;
+        // A session shows all of its work in its output.
+        let session = result
+            .filter(|_| run.is_none())
+            .and_then(|result| result.output.as_ref());
+        let run = run.map(serde_json::to_value).transpose()?;
         let line = json!({
             "agent": evaluated.agent, "case": evaluated.case, "as_expected": evaluated.invalid.is_empty(), "wrong": evaluated.invalid,
-            "run": run,
+            "run": run, "session": session,
         });
         return output::line(&line.to_string());
     }
     let mark = if evaluated.invalid.is_empty() { "ok  " } else { "FAIL" };
-    let about = evaluated.run.as_ref().map_or_else(String::new, |run| {
-        let seconds = run.duration_ms.unwrap_or_default() as f64 / 1e3;
-        format!("  {} steps, {} tokens, {seconds:.1} s", run.steps, run.usage.total())
-    });
+    let about = match (result, run) {
+        (_, Some(run)) => {
+            let seconds = run.duration_ms.unwrap_or_default() as f64 / 1e3;
+            format!("  {} steps, {} tokens, {seconds:.1} s", run.steps, run.usage.total())
+        }
+        (Some(result), None) => format!("  {} steps", result.steps),
+        (None, None) => String::new(),
+    };
     output::line(&format!("{mark} {} {}{about}", evaluated.agent, evaluated.case))?;
     for invalid in &evaluated.invalid {
         output::line(&format!("       {invalid}"))?;

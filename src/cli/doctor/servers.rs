@@ -6,7 +6,7 @@ use crate::adapters::mcp::{Mcp, ServerState};
 use crate::app;
 use crate::config::Config;
 use crate::domain::definition::{Agents, Constitution, answerer};
-use crate::domain::planning_session::TASK_WORKER;
+use crate::domain::planning_session::{PLANNER, TASK_WORKER};
 use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::http::google::path as callback_path;
@@ -133,7 +133,7 @@ fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings
     let unavailable = agents_command::unavailable(agents, catalog, config);
     for (name, reason) in &unavailable {
         // A plan is made and worked through with the tools that servers offer.
-        let state = match name == TASK_WORKER && offers_any(catalog, agents, name) {
+        let state = match [PLANNER, TASK_WORKER].contains(&name.as_str()) && offers_any(catalog, agents, name) {
             true => "works without some of its tools",
             false => "is unavailable",
         };

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::app::BUILT_IN_SERVERS;
 use crate::config::Config;
 use crate::domain::ids::InstanceId;
 
@@ -24,11 +25,17 @@ impl Scratch {
     /// The configuration with its database in this directory. Unless other servers are configured, it uses the bundled
     /// task server with tasks in this directory.
     pub(in crate::cli) fn apply(&self, config: Config) -> anyhow::Result<Config> {
-        self.apply_with_files(config, None)
+        self.apply_with(config, None, None)
     }
 
-    /// Like [`Scratch::apply`], but adds the bundled files server on `root`.
-    pub(in crate::cli) fn apply_with_files(&self, mut config: Config, root: Option<&Path>) -> anyhow::Result<Config> {
+    /// Like [`Scratch::apply`], but adds the bundled files server on `root`, and the bundled github server on the API at
+    /// `github`.
+    pub(in crate::cli) fn apply_with(
+        &self,
+        mut config: Config,
+        root: Option<&Path>,
+        github: Option<&str>,
+    ) -> anyhow::Result<Config> {
         config.database_url = self.sqlite("gavel.db").into();
         if config.mcp_config.is_none() {
             let program = env::current_exe().context("this program's path is unknown")?;
@@ -44,6 +51,14 @@ impl Scratch {
                     "args": ["mcp-server", "files", "--root", root],
                     "gavel": { "trustHints": true },
                 });
+            }
+            if let Some(api) = github {
+                let built_in: Value = serde_json::from_str(BUILT_IN_SERVERS).context("the built-in mcp.json")?;
+                let mut entry = built_in["mcpServers"]["github"].clone();
+                entry["command"] = json!(program);
+                let url = config.planning.github.as_str().trim_end_matches('/');
+                entry["env"] = json!({ "GITHUB_TOKEN": "none-is-needed", "GITHUB_API_URL": api, "GITHUB_URL": url });
+                servers["mcpServers"]["github"] = entry;
             }
             let path = self.directory.join("mcp.json");
             fs::write(&path, servers.to_string()).with_context(|| format!("{} cannot be written", path.display()))?;

@@ -55,7 +55,7 @@ fn row(action: &LogAction) -> Vec<String> {
     vec![
         action.n.to_string(),
         action.at.as_deref().map(at).unwrap_or_default(),
-        action.task_id.clone().unwrap_or_default(),
+        action.task_id.clone().unwrap_or_else(|| "cleanup".to_owned()),
         clipped(&action.tool, 40),
         action.status.clone(),
         action.duration_ms.map(time).unwrap_or_default(),

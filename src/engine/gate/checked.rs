@@ -150,13 +150,16 @@ fn out_of_bounds(tool: &Tool, arguments: &Value, facts: &Facts) -> Option<String
     })
 }
 
-/// What the confirmed plan says about a call with side effects. `outside`: why its arguments leave the session's
-/// repository. A call that only reads cannot leave it at all.
+/// What the confirmed plan says about a call: one with side effects, or any of a tool that the person wants to be asked
+/// about. `outside`: why its arguments leave the session's repository. A call that only reads cannot leave it at all.
 fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>) -> Option<InPlan> {
-    let scope = facts.scope.as_ref().filter(|_| tool.side_effect)?;
+    let scope = facts.scope.as_ref()?;
     let names = |tools: &BTreeSet<String>| tools.iter().any(|name| tool.is_called(name));
     if names(&scope.ask_for) {
         return Some(InPlan::Asks);
+    }
+    if !tool.side_effect {
+        return None;
     }
     if !names(&scope.tools) {
         let why = "no task of the confirmed plan names this tool".to_owned();

@@ -97,6 +97,27 @@ fn the_message_has_everything_that_was_read() {
     ));
 }
 
+/// PLANNING 3: what was cut is said, also by the tool itself.
+#[test]
+fn a_tree_that_its_tool_cut_is_said_to_be_incomplete() {
+    for (count, expected) in [
+        (1, "a0\n[the repository has more files; the tool did not list them]"),
+        (
+            4,
+            "a0\na1\na2\n[1 further paths left out, in deeper directories; the repository has more files, which the tool did \
+             not list]",
+        ),
+    ] {
+        let mut journal = Vec::new();
+        take(&mut journal, Ok(json!({"repository": {}})));
+        let entries: Vec<_> = (0..count).map(|n| json!({"path": format!("a{n}")})).collect();
+        take(&mut journal, Ok(json!({"entries": entries, "truncated": true})));
+        take(&mut journal, Ok(json!({"file": null})));
+        let message = message(&opening(), &journal).unwrap();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
 /// What is optional may be absent, or fail; the message says that there is none.
 #[test]
 fn an_optional_read_may_fail() {

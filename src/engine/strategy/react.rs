@@ -31,6 +31,8 @@ use crate::domain::tool::FailureCode;
 const UNPROVEN: usize = 3;
 /// After this many invalid reflections in a row, the model has failed: the first, and two rounds of corrections.
 const INVALID: usize = 3;
+/// After this many of both in a row, the model has failed: it does not come to an end by alternating.
+const REFUSED: usize = 5;
 /// After this many failures of a tool in a row with the same code, the model receives a notice.
 const NOTICED_FROM: usize = 3;
 /// After this many, the task fails.
@@ -285,7 +287,7 @@ impl<'a> Now<'a, '_> {
         if in_a_row(Answer::Unproven) >= UNPROVEN {
             return Next::End(Ending::Task(TaskReason::Unproven, last()));
         }
-        if in_a_row(Answer::Invalid) >= INVALID {
+        if in_a_row(Answer::Invalid) >= INVALID || state.refused.len() >= REFUSED {
             return Next::End(Ending::Fault(FaultKind::Malformed));
         }
         self.ask()

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::files::FileAgents;
 use super::listed::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use super::listed::{agent_info, read_token, token, version_info};
-use super::project::{Project, checked_project, definition, is_agent, render_errors, unavailable};
+use super::project::{Project, checked_project, definition, is_agent, own_reason, render_errors, unavailable};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;
 use crate::engine::agent::Models;
@@ -289,11 +289,12 @@ impl Directory {
         names.into_iter().filter(is_offered).collect()
     }
 
-    /// The tools that an agent is granted, as their servers offer them now. Waits for servers that are connecting.
+    /// The tools that an agent is granted, as their servers offer them now. Waits for servers that are connecting. The
+    /// agent can run without its other tools, but not without the `needed` ones.
     ///
     /// # Errors
     /// Why the agent cannot run now.
-    pub async fn tools_of(&self, project: &Project, name: &str) -> Result<Vec<Arc<Tool>>, String> {
+    pub async fn tools_of(&self, project: &Project, name: &str, needed: &[&str]) -> Result<Vec<Arc<Tool>>, String> {
         let agent = project
             .agents
             .get(name)
@@ -301,7 +302,9 @@ impl Directory {
         let granted = agent.definition.server_tools(|name| is_agent(project, name));
         self.tools.ready(&granted, Instant::now() + SERVER_WAIT).await;
         let catalog = self.tools.catalog();
-        match self.reason(project, name, &catalog) {
+        let mut least = (*agent.definition).clone();
+        least.tools.retain(|tool| needed.contains(&tool.as_str()));
+        match own_reason(&least, &project.agents, &catalog, &self.models) {
             Some(reason) => Err(reason),
             None => {
                 let tools = catalog

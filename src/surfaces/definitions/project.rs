@@ -271,7 +271,12 @@ pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Mode
     })
 }
 
-fn own_reason(definition: &Definition, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
+pub(super) fn own_reason(
+    definition: &Definition,
+    agents: &Agents,
+    catalog: &Catalog,
+    models: &Models,
+) -> Option<String> {
     if let Err(reason) = models.of(definition) {
         return Some(reason);
     }

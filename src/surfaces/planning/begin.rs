@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::checks::{draft_of, prompt_error, values};
-use super::opening::opening;
+use super::opening::{READS, opening};
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, Session, StartPlanning};
 use crate::domain::ids::{PlanningSessionId, UserId};
@@ -171,7 +171,7 @@ impl Planning {
 
     /// Begins the run of the agent `planner`.
     async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, PlanningError> {
-        let (project, readers) = self.ready(caller, PLANNER).await?;
+        let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
             let reason = format!(
                 "the agent {PLANNER} is granted {}, which can change something",

@@ -1,4 +1,4 @@
-//! The log of a session: the actions of all tasks, in order (REQUIREMENTS P-307).
+//! The log of a session: the actions of all tasks, in order, and the cleanup (REQUIREMENTS P-307).
 //!
 //! It is read from the journals of the tasks' runs, entry by entry: memory grows with the page, not with the session.
 
@@ -21,6 +21,7 @@ use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, Entry, Proposed, Target};
 use crate::domain::plan::TaskId;
+use crate::engine::strategy::plan::CLEANUP_STEP;
 use crate::surfaces::StoreFailure;
 
 /// One action of a session.
@@ -33,9 +34,9 @@ pub struct LoggedAction {
     /// When it started, or was proposed if it never started; RFC 3339.
     #[schema(format = "date-time")]
     pub at: String,
-    /// Its task.
-    #[schema(value_type = String, example = "t1")]
-    pub task_id: TaskId,
+    /// Its task; `null` for the cleanup at the end, which is of none.
+    #[schema(value_type = Option<String>, required = true, example = "t1")]
+    pub task_id: Option<TaskId>,
     /// The action.
     #[schema(value_type = String, format = "uuid")]
     pub action_id: ActionId,
@@ -61,6 +62,8 @@ pub struct LoggedAction {
 struct Work {
     tasks: Vec<(TaskId, RunId)>,
     settled: HashMap<ActionId, bool>,
+    /// The entries from the step that cleans up on, with their times.
+    cleanup: Vec<(i64, Entry)>,
 }
 
 impl Planning {
@@ -70,8 +73,10 @@ impl Planning {
         let mut work = Work {
             tasks: Vec::new(),
             settled: HashMap::new(),
+            cleanup: Vec::new(),
         };
-        let take = |_: i64, entry: Entry| match entry {
+        let take = |at_us: i64, entry: Entry| match entry {
+            entry if !work.cleanup.is_empty() || cleans_up(&entry) => work.cleanup.push((at_us, entry)),
             Entry::Step { step, call, .. } => {
                 steps.insert(call.id, TaskId::of(step));
             }
@@ -108,13 +113,20 @@ impl Planning {
                 break;
             }
             let take = |at_us: i64, entry: Entry| {
-                page.take(*task, at_us, &entry);
+                page.take(Some(*task), at_us, &entry);
                 pull_requests.take(&entry);
             };
             self.runs.each_entry(*run, take).await?;
         }
+        for (at_us, entry) in &work.cleanup {
+            page.take(None, *at_us, entry);
+        }
         Ok((page.into_actions(&work.settled), pull_requests.found))
     }
+}
+
+fn cleans_up(entry: &Entry) -> bool {
+    matches!(entry, Entry::Step { step: CLEANUP_STEP, .. })
 }
 
 /// The call of a step: the first of its turn, since further ones are not made. A reflection is none.

@@ -14,6 +14,12 @@ const AGENT_MD: usize = 32 * 1024;
 /// The most bytes of README.md.
 const README: usize = 16 * 1024;
 
+const REPOSITORY: &str = "retrieveRepository";
+const TREE: &str = "getRepositoryTree";
+const FILE: &str = "getFileContents";
+/// The tools without which no plan can be made.
+pub(super) const READS: [&str; 3] = [REPOSITORY, TREE, FILE];
+
 /// The reads of a repository, and the message that is made of them.
 pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<String, String>) -> Opening {
     let read = |name: &str, tool: &str, pointer: &str, shown: Shown| Read {
@@ -28,7 +34,7 @@ pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<S
         is_required: false,
     };
     let file = |name: &str, path: &str, most: usize| {
-        let mut read = read(name, "getFileContents", "/file/content", Shown::Text(most));
+        let mut read = read(name, FILE, "/file/content", Shown::Text(most));
         read.arguments.insert("path".to_owned(), Value::from(path));
         read
     };
@@ -36,11 +42,11 @@ pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<S
         reads: vec![
             Read {
                 is_required: true,
-                ..read("repository", "retrieveRepository", "/repository", Shown::Json)
+                ..read("repository", REPOSITORY, "/repository", Shown::Json)
             },
             Read {
                 is_required: true,
-                ..read("tree", "getRepositoryTree", "/entries", Shown::Paths(PATHS))
+                ..read("tree", TREE, "/entries", Shown::Paths(PATHS))
             },
             file("agent_md", "AGENT.md", AGENT_MD),
             file("agents_md", "AGENTS.md", AGENT_MD),

@@ -46,17 +46,18 @@ impl Planning {
         Ok(Some(BegunPlanning { session, begun }))
     }
 
-    /// The project of an agent that can run now, and the tools that it is granted.
+    /// The project of an agent that can run now, and those of its tools that servers offer: the `needed` ones, and others.
     pub(super) async fn ready(
         &self,
         caller: &Caller,
         agent: &str,
+        needed: &[&str],
     ) -> Result<(Arc<Project>, Vec<Arc<Tool>>), PlanningError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         if !project.agents.contains_key(agent) {
             return Err(missing(agent));
         }
-        let tools = self.directory.tools_of(&project, agent).await;
+        let tools = self.directory.tools_of(&project, agent, needed).await;
         let tools =
             tools.map_err(|reason| PlanningError::Unavailable(format!("the agent {agent} cannot run: {reason}")))?;
         Ok((project, tools))

@@ -42,10 +42,8 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
         ));
     };
     let value: Value = serde_json::from_str(data.get()).unwrap_or_default();
-    if let Some(code) = exit_code(&value).filter(|code| *code != 0) {
-        return Err(format!(
-            "the command of step {observation} ended with exit code {code}, so it shows nothing"
-        ));
+    if let Some(why) = is_unfinished(&value) {
+        return Err(format!("the command of step {observation} {why}, so it shows nothing"));
     }
     if quote.chars().count() < SHORTEST_QUOTE {
         return Err(format!(
@@ -62,8 +60,16 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
     }
 }
 
-fn exit_code(value: &Value) -> Option<i64> {
-    value.get("exitCode")?.as_i64()
+/// How a command ended, unless it came to its own end with exit code 0. What was cut short has no exit code, or one of its
+/// own choice.
+fn is_unfinished(value: &Value) -> Option<String> {
+    let says = |field: &str| value.get(field) == Some(&Value::Bool(true));
+    match value.get("exitCode")? {
+        _ if says("timedOut") || says("interrupted") => Some("was cut short".to_owned()),
+        Value::Null => Some("did not end by itself".to_owned()),
+        code if code.as_i64() == Some(0) => None,
+        code => Some(format!("ended with exit code {code}")),
+    }
 }
 
 fn in_strings(value: &Value, quote: &str) -> bool {

@@ -225,6 +225,26 @@ fn a_task_is_complete_only_if_the_result_of_a_step_has_what_is_quoted() {
             "exit code 1",
         ),
         (
+            Ok(json!({"stdout": "118 passed", "exitCode": null, "signal": "SIGKILL", "timedOut": true})),
+            complete(1, "118 passed"),
+            "was cut short",
+        ),
+        (
+            Ok(json!({"stdout": "118 passed", "exitCode": 0, "timedOut": true})),
+            complete(1, "118 passed"),
+            "was cut short",
+        ),
+        (
+            Ok(json!({"stdout": "118 passed", "exitCode": 0, "interrupted": true})),
+            complete(1, "118 passed"),
+            "was cut short",
+        ),
+        (
+            Ok(json!({"stdout": "118 passed", "exitCode": null, "signal": "SIGSEGV"})),
+            complete(1, "118 passed"),
+            "did not end by itself",
+        ),
+        (
             Err(FailureCode::ToolError),
             complete(1, "it went amiss"),
             "did not succeed",
@@ -292,6 +312,23 @@ fn an_invalid_reflection_is_answered_with_its_errors_and_the_third_ends_the_task
         let answer = task.reflect(reflection).unwrap();
         assert!(answer.contains(why), "{answer}");
     }
+    assert_eq!(task.outcome().reason, Some(TaskReason::ModelUnavailable));
+}
+
+/// PLANNING.md 11: a round is counted, whatever was refused in it.
+#[test]
+fn a_reflection_that_alternates_between_invalid_and_unproven_ends_the_task() {
+    let mut task = Played::new();
+    task.act(json!({}), Ok(json!({"content": "nothing of it"})));
+    for round in 1..5 {
+        let reflection = match round % 2 {
+            0 => json!({"summary": "x"}),
+            _ => complete(1, "118 passed"),
+        };
+        assert!(task.reflect(reflection).is_some());
+        assert!(matches!(task.next(), Next::Ask), "round {round}");
+    }
+    assert!(task.reflect(complete(1, "118 passed")).is_some());
     assert_eq!(task.outcome().reason, Some(TaskReason::ModelUnavailable));
 }
 

@@ -46,8 +46,11 @@ impl Page {
         self.kept.len() >= self.most
     }
 
-    /// Takes the next entry of a task's journal, written at this time.
-    pub(super) fn take(&mut self, task: TaskId, at_us: i64, entry: &Entry) {
+    /// Takes the next entry of a task's journal, or of the cleanup, written at this time.
+    pub(super) fn take(&mut self, task: Option<TaskId>, at_us: i64, entry: &Entry) {
+        if let Entry::Step { call, .. } = entry {
+            self.propose(task, at_us, call);
+        }
         if let Entry::ModelTurn { calls, .. } = entry
             && let Some(call) = acted(calls)
         {
@@ -70,7 +73,7 @@ impl Page {
         }
     }
 
-    fn propose(&mut self, task: TaskId, at_us: i64, call: &Proposed) {
+    fn propose(&mut self, task: Option<TaskId>, at_us: i64, call: &Proposed) {
         self.count += 1;
         if self.count <= self.after || self.is_full() {
             return;

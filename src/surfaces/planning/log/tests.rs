@@ -89,7 +89,7 @@ fn step(tool: &str, data: &serde_json::Value) -> Vec<Entry> {
 fn logged(entries: &[Entry], after: u32, most: usize, settled: &HashMap<ActionId, bool>) -> Vec<LoggedAction> {
     let mut page = Page::new(after, most);
     for entry in entries {
-        page.take(TaskId::of(1), 5, entry);
+        page.take(Some(TaskId::of(1)), 5, entry);
     }
     page.into_actions(settled)
 }
@@ -102,7 +102,7 @@ fn an_action_is_logged_as_it_was_sent() {
     let action = &log[0];
     assert_eq!(
         (action.n, action.task_id, action.tool.as_str()),
-        (1, TaskId::of(1), "createIssue")
+        (1, Some(TaskId::of(1)), "createIssue")
     );
     assert_eq!(action.arguments.get(), r#"{"title":"as sent"}"#);
     assert_eq!((action.status, action.duration_ms), (ActionStatus::Completed, Some(2)));

@@ -51,7 +51,7 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
         tr {
             td { (action.n) }
             td { (words::written(&action.at, zone)) }
-            td { (action.task_id.to_string()) }
+            td { @match action.task_id { Some(task) => (task.to_string()), None => "cleanup" } }
             td {
                 details {
                     summary { (words::code(&action.tool)) }

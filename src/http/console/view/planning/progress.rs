@@ -58,6 +58,6 @@ fn state(session: &Session) -> Markup {
         @if !session.plan.is_empty() { " · tasks: " (done(&session.plan)) }
         @if let Some(task) = at_work { " · " (task.id.to_string()) " after " (words::count(task.steps.into(), "step")) }
         @if !session.status.has_ended() { " · time left: " (left(session.time_left_ms)) }
-        @if waits > 0 { " · " b { (words::count(waits, "action")) " need a person" } }
+        @if waits > 0 { " · " b { (words::count(waits, "action")) (if waits == 1 { " waits" } else { " wait" }) " for a person" } }
     }
 }
