@@ -18,7 +18,7 @@ pub(super) enum Commits {
     Sqlite {
         log: PathBuf,
         /// Reads since the start, so that no part of the log is written over.
-        _reader: rusqlite::Connection,
+        _reader: Box<rusqlite::Connection>,
         salt: Vec<u8>,
         before: usize,
     },
@@ -36,7 +36,7 @@ impl Commits {
         let (salt, before) = in_log(&std::fs::read(&log)?)?;
         Ok(Self::Sqlite {
             log,
-            _reader: reader,
+            _reader: Box::new(reader),
             salt,
             before,
         })
