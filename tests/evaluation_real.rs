@@ -95,6 +95,7 @@ impl Real {
             first_attempt_us: None,
             account: None,
             session: None,
+            repository: None,
             deadline_us: None,
             traceparent: None,
             timeout: Duration::from_secs(20),

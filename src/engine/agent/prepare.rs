@@ -93,12 +93,20 @@ pub(super) async fn parts(
         verdicts.push(VerdictFunction::ExitLoop(contract.clone()));
     }
     verdicts.extend(contract.map(VerdictFunction::CompleteTask));
-    // The agent's grant names the tools of servers that need not be there: what a plan can name was looked at then.
-    let mut tolerate_missing_tools = tolerate_missing_tools;
     if let Strategy::React(work) = &strategy {
         verdicts.push(VerdictFunction::Reflect(work.tools.as_slice().into()));
-        tolerate_missing_tools = true;
     }
+    // In a planning session the grant names tools of servers that need not be there: what a plan can name was looked at
+    // before. It needs what code reads at its beginning.
+    let in_session = settings.planning.is_some() || matches!(strategy, Strategy::React(_));
+    let read = |name: &str| {
+        let reads = settings.opening.iter().flat_map(|opening| &opening.reads);
+        reads.into_iter().any(|read| read.tool == name)
+    };
+    let is_needed = |name: &str| match in_session {
+        true => read(name),
+        false => !tolerate_missing_tools,
+    };
     let toolset = if strategy.has_steps() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
@@ -106,7 +114,7 @@ pub(super) async fn parts(
         match member.toolset(generation, settings.in_loop) {
             Some(toolset) => toolset,
             None => {
-                let toolset = toolset(agents, &bundle, &definition, &verdicts, tolerate_missing_tools).await?;
+                let toolset = toolset(agents, &bundle, &definition, &verdicts, is_needed).await?;
                 if toolset.missing.is_empty() {
                     member.keep_toolset(&toolset, settings.in_loop);
                 }
@@ -130,13 +138,14 @@ pub(super) async fn parts(
     })
 }
 
-/// Exactly the granted tools and agents. If one is missing, the agent would not be the same, so the run does not start.
+/// Exactly the granted tools and agents. If one is missing that is needed, the agent would not be the same, so the run does
+/// not start.
 async fn toolset(
     agents: &Agents,
     bundle: &DefinitionSnapshot,
     definition: &Definition,
     verdicts: &[VerdictFunction],
-    tolerate_missing_tools: bool,
+    is_needed: impl Fn(&str) -> bool,
 ) -> Result<Arc<Toolset>, Unable> {
     let is_agent = |name: &str| bundle.get(name).is_some();
     let called = definition.calls(is_agent).into_iter();
@@ -160,10 +169,11 @@ async fn toolset(
     for missing in &toolset.missing {
         tracing::warn!(agent = %definition.name, tool = %missing.name, reason = %missing.reason, "a tool that an agent needs is unavailable");
     }
-    if toolset.missing.is_empty() || tolerate_missing_tools {
+    let missing = toolset.missing.iter().map(|one| one.name.as_str());
+    let missing: Vec<_> = missing.filter(|name| is_needed(name)).collect();
+    if missing.is_empty() {
         return Ok(Arc::new(toolset));
     }
-    let missing: Vec<_> = toolset.missing.iter().map(|one| one.name.as_str()).collect();
     Err(Unable {
         ending: Ending::Unable(format!(
             "tools that it needs are unavailable: {}; `gavel doctor` shows the reason",
