@@ -4,9 +4,9 @@
 //! next step; the time in which a request was with the model or the tool is taken out. The bare client sends the very
 //! requests that gavel sent, one after another, and does nothing else.
 
+mod commits;
 mod service;
 mod stand_in;
-mod transactions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use anyhow::{Context, ensure};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::commits::Commits;
 use self::service::Service;
 use self::stand_in::{Kind, Seen, StandIn};
 use super::rig::Rig;
@@ -35,7 +36,6 @@ const STEP: [Kind; 4] = [Kind::Reason, Kind::Act, Kind::Tool, Kind::Reflect];
 struct Pass {
     added_ms: Vec<f64>,
     steps: usize,
-    commits: u64,
 }
 
 impl Pass {
@@ -79,20 +79,24 @@ async fn on(rig: &mut Rig, postgres: Option<&str>, upstream: &StandIn, at: Loopb
     rig.report
         .phase(&format!("steps of planning sessions on {name}, {steps} in a session"));
     let directory = tempfile::Builder::new().tempdir_in(&rig.setting.directory)?.keep();
+    let file = directory.join("data.db");
     let database = match postgres {
         Some(url) => url.to_owned(),
-        None => format!("sqlite://{}", directory.join("data.db").display()),
+        None => format!("sqlite://{}", file.display()),
     };
     let service = Service::start(&rig.setting.gavel, directory, &database, at, steps).await?;
     upstream.begin(steps.min(10));
     service.work().await.context("the warm-up")?;
-    let before = counted(postgres).await?;
+    let commits = match postgres {
+        Some(url) => Commits::of_postgres(url).await?,
+        None => Commits::of_sqlite(file)?,
+    };
     let (mut gavel, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..rig.pace.passes {
         let (mut worked, mut replayed) = (Pass::default(), Pass::default());
         for _ in 0..sessions {
             upstream.begin(steps);
-            let (before, after) = service.work().await?;
+            service.work().await?;
             let seen = of_steps(upstream.begin(steps));
             ensure!(
                 seen.len() == steps as usize * STEP.len(),
@@ -100,14 +104,13 @@ async fn on(rig: &mut Rig, postgres: Option<&str>, upstream: &StandIn, at: Loopb
                 seen.len()
             );
             worked.add(&seen)?;
-            worked.commits += after - before;
             replay(&seen, at).await?;
             replayed.add(&of_steps(upstream.begin(steps)))?;
         }
         gavel.push(worked);
         bare.push(replayed);
     }
-    let after = counted(postgres).await?;
+    let committed = commits.since().await?;
     service.stop().await?;
     for (what, share) in [("added to a step, p50", 0.5), ("added to a step, p99", 0.99)] {
         let figures = |passes: &[Pass]| passes.iter().map(|pass| pass.percentile(share)).collect();
@@ -119,33 +122,15 @@ async fn on(rig: &mut Rig, postgres: Option<&str>, upstream: &StandIn, at: Loopb
             target: Target::None,
         });
     }
-    let commits = |pass: &Pass| pass.commits as f64 / pass.steps as f64;
+    let steps: usize = gavel.iter().map(|pass| pass.steps).sum();
     rig.report.add(Figure {
-        what: "commits of the store a step".into(),
+        what: commits.what().into(),
         unit: "",
-        gavel: gavel.iter().map(commits).collect(),
+        gavel: vec![committed as f64 / steps as f64],
         bare: Vec::new(),
         target: Target::None,
     });
-    if let (Some(before), Some(after)) = (before, after) {
-        let steps: usize = gavel.iter().map(|pass| pass.steps).sum();
-        rig.report.add(Figure {
-            what: "transactions a step, by PostgreSQL, reads too".into(),
-            unit: "",
-            gavel: vec![(after - before) as f64 / steps as f64],
-            bare: Vec::new(),
-            target: Target::None,
-        });
-    }
     Ok(())
-}
-
-/// What PostgreSQL counts; `None` on SQLite.
-async fn counted(postgres: Option<&str>) -> anyhow::Result<Option<u64>> {
-    match postgres {
-        Some(url) => Ok(Some(transactions::committed(url).await?)),
-        None => Ok(None),
-    }
 }
 
 fn of_steps(mut seen: Vec<Seen>) -> Vec<Seen> {
