@@ -1,6 +1,8 @@
 //! Planning sessions over HTTP (REQUIREMENTS P): the real service and the real github server, against a stand-in for
 //! GitHub that checks each request by GitHub's own description. Gemini is scripted.
 
+mod asked;
+mod away;
 mod execute;
 mod read;
 mod rules;
@@ -262,7 +264,7 @@ async fn a_plan_is_refined_and_edited_and_its_history_is_kept() {
     }
 }
 
-/// A refinement that fails leaves the plan as it was, and no error, no dropped connection and no restart confirms it.
+/// A refinement that fails leaves the plan as it was, and confirms nothing.
 #[tokio::test]
 async fn a_refinement_that_fails_leaves_the_plan_as_it_was() {
     for setup in both() {
@@ -283,11 +285,7 @@ async fn a_refinement_that_fails_leaves_the_plan_as_it_was() {
 /// What prevents a plan is the reason of the session, and the session has ended.
 #[tokio::test]
 async fn a_session_without_a_plan_says_why() {
-    let studio = Studio::new(
-        Setup::stdio_sqlite(),
-        vec![Reply::Text("No."), Reply::Text("Still no.")],
-    )
-    .await;
+    let studio = Studio::new(Setup::stdio_sqlite(), vec![plan(vec![task("Clone")])]).await;
     let body = |repo: &str| json!({"prompt": "p", "repoUrl": format!("https://github.com/acme/{repo}"), "deadline": ahead(HOUR)});
     let missing = studio.start_with(&[], body("none")).await.expect(201);
     assert_eq!(
@@ -304,6 +302,10 @@ async fn a_session_without_a_plan_says_why() {
     studio.github.fail("GET", "/repos/acme/dates", []);
     let over = studio.refine(&missing, "again").await;
     over.problem(409, "session_over");
+    assert!(
+        studio.app.gemini.requests().is_empty(),
+        "no model is asked about what was not read"
+    );
     let others = Answer::of(studio.app.request("GET", &path(&missing), &[("x-gavel-user", "bob")])).await;
     others.problem(404, "not_found");
     studio.app.stop().await;

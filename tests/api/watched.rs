@@ -9,9 +9,9 @@ use tempfile::TempDir;
 
 use crate::crash::{Process, start_beside};
 use crate::gemini::{Gemini, Reply};
-use crate::github::GitHub;
+use crate::github::{Fault, GitHub};
 use crate::harness::{Answer, binary, client, until};
-use crate::planning::{HOUR, ahead, github};
+use crate::planning::{HOUR, act, ahead, done, github, plan, reason, task};
 use crate::postgres;
 use crate::task_model::{model, worded};
 
@@ -26,13 +26,22 @@ struct Place {
 
 impl Place {
     async fn on(database: Option<String>) -> Self {
+        Self::with(database, Duration::from_millis(20)).await
+    }
+
+    /// With a model that takes this long for each answer.
+    async fn with(database: Option<String>, pause: Duration) -> Self {
+        Self::scripted(database, vec![Reply::After(pause, Box::new(model()))]).await
+    }
+
+    async fn scripted(database: Option<String>, script: Vec<Reply>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let sqlite = format!("sqlite://{}", directory.path().join("gavel.db").display());
         let (github, entry) = github().await;
         Self {
             database: database.unwrap_or(sqlite),
             servers: json!({"mcpServers": {"github": entry}}),
-            gemini: Gemini::scripted(vec![Reply::After(Duration::from_millis(20), Box::new(model()))]).await,
+            gemini: Gemini::scripted(script).await,
             github,
             directory,
         }
@@ -303,17 +312,24 @@ async fn the_events_of_a_session_are_one_stream_on_postgres() {
     tell(Some(postgres::database().await)).await;
 }
 
-/// PLANNING.md 13.6: one replica works, the other is read; the first dies, and the second does the rest.
+/// PLANNING.md 13.6: one replica works, the other is read; the first dies in a step, and the second does the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
-    let place = Place::on(Some(postgres::database().await)).await;
+    let place = Place::with(Some(postgres::database().await), Duration::from_millis(500)).await;
     let works = place.start().await;
-    let path = play(&works).await;
+    let path = start(&works, HOUR).await;
     let reads = place.start().await;
     let mut reader = Reader::after(&reads, &path, None).await;
-    let mut events = reader.until("tool_result").await;
+    let execute = json!({"askFor": ["createIssue"]});
+    send(&works, "POST", &format!("{path}/execute"), &[], &execute)
+        .await
+        .expect(202);
+    let mut events = reader.until("task_started").await;
+    // Its model has not answered for the first time yet.
     kill(works);
-    events.extend(reader.until("waiting").await);
+    let more = reader.until("waiting").await;
+    assert!(more.iter().any(|event| event["type"] == "resumed"), "{more:?}");
+    events.extend(more);
     approve(&reads, &path).await;
     events.extend(reader.until("result").await);
     assert_eq!(reader.next().await, None);
@@ -324,6 +340,77 @@ async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
     assert_eq!(stored(all(&reads, &path, None).await), events);
     kill(reads);
     place.github.finish();
+}
+
+/// PLANNING.md 13.5: gavel is killed after GitHub has opened the pull request and before it has answered. There is one, and
+/// one step.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_request_whose_answer_dies_with_the_process_is_opened_once() {
+    for database in [None, Some(postgres::database().await)] {
+        let pull = json!({"title": "ISO weeks", "head": "gavel/weeks", "base": "main"});
+        let script = vec![
+            plan(vec![task("Open a pull request")]),
+            reason("It is pushed."),
+            act("createPullRequest", pull),
+            done(1, "gavel/weeks"),
+        ];
+        let place = Place::scripted(database, script).await;
+        let pulls = || {
+            place
+                .github
+                .state(|state| state.repository("acme", "dates").pulls.len())
+        };
+        place.github.fail("POST", "/repos/acme/dates/pulls", [Fault::SlowAfter]);
+        let process = place.start().await;
+        let path = start(&process, HOUR).await;
+        send(&process, "POST", &format!("{path}/execute"), &[], &json!({}))
+            .await
+            .expect(202);
+        until("the pull request", || async { pulls() == 1 }).await;
+        kill(process);
+        let process = place.start().await;
+        until("the session to end", || async {
+            !session(&process, &path).await["completedAt"].is_null()
+        })
+        .await;
+        let ended = session(&process, &path).await;
+        assert_eq!(ended["status"], "COMPLETED", "{ended}");
+        assert_eq!((pulls(), place.github.seen("POST").len()), (1, 1));
+        assert_eq!(ended["pullRequests"].as_array().unwrap().len(), 1, "{ended}");
+        let task = session(&process, &format!("{path}/tasks/t1")).await;
+        assert_eq!(task["reactHistory"].as_array().unwrap().len(), 1, "{task}");
+        assert_eq!(place.gemini.requests().len(), 4);
+        kill(process);
+        place.github.finish();
+    }
+}
+
+/// P-205, PLANNING.md 13.3: a client that leaves its request and a killed process confirm no plan.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_waits_is_confirmed_by_no_dropped_connection_and_no_restart() {
+    for database in [None, Some(postgres::database().await)] {
+        let place = Place::with(database, Duration::from_millis(200)).await;
+        let process = place.start().await;
+        let path = start(&process, HOUR).await;
+        let body = json!({"refinementPrompt": "in other words"});
+        let refine = format!("{path}/refine");
+        let refined = send(&process, "POST", &refine, &[], &body);
+        let left = tokio::time::timeout(Duration::from_millis(100), refined).await;
+        assert!(left.is_err(), "the model takes longer than the client waits");
+        kill(process);
+        let process = place.start().await;
+        until("the plan to wait", || async {
+            session(&process, &path).await["status"] == "AWAITING_CONFIRMATION"
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let waits = session(&process, &path).await;
+        assert_eq!(waits["status"], "AWAITING_CONFIRMATION", "{waits}");
+        assert_eq!(waits["startedAt"], Value::Null, "{waits}");
+        assert!(place.github.seen("POST").is_empty());
+        kill(process);
+        place.github.finish();
+    }
 }
 
 /// P-205, P-306: while the plan waits for its confirmation the stream stays open, and readers come and leave without an
