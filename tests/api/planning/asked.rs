@@ -104,11 +104,7 @@ async fn a_tool_of_ask_for_asks_although_it_only_reads() {
 #[tokio::test]
 async fn what_a_failed_call_says_is_no_evidence() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
-    script.extend(step(
-        "getFileContents",
-        json!({"path": "none.md"}),
-        done(1, "There is no such"),
-    ));
+    script.extend(step("getFileContents", json!({"path": "src"}), done(1, "is_directory")));
     script.push(Reply::call(
         "reflect",
         json!({"is_task_complete": true, "summary": "Done."}),

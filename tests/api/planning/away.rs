@@ -38,7 +38,7 @@ async fn the_work_continues_when_the_model_is_back() {
 async fn a_session_fails_once_the_model_was_away_for_too_long() {
     let mut script = vec![plan(vec![
         task_with("One", &["getFileContents"]),
-        task_with("Two", &[]),
+        task_with("Two", &["getFileContents"]),
     ])];
     script.extend(step("getFileContents", json!({"path": "README.md"}), continues()));
     script.push(away());
