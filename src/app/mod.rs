@@ -4,6 +4,7 @@
 mod agents;
 mod bundled;
 mod command;
+mod conditions;
 mod edge;
 mod google;
 mod model;
@@ -24,6 +25,7 @@ use tokio_util::task::TaskTracker;
 pub use agents::{Loaded, agents, agents_in};
 pub use bundled::bundled;
 pub(crate) use command::{OwnService, Work, fresh_key, is_in_use, operator};
+pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
 pub use policy::{policy, read_policy};
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, tool_settings};
@@ -184,7 +186,8 @@ impl App {
         };
         let agents = DeclaredAgents::new(runs.clone(), directory.clone());
         let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), of_threads);
-        let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), of_planning);
+        let conditions = Arc::new(BundledConditions(config.clone()));
+        let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), conditions, of_planning);
         let planning = Arc::new(planning);
         let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone());
         let Console { lasts, idle } = config.console;

@@ -4,6 +4,7 @@
 use anyhow::Context;
 
 use super::exit::Exit;
+use crate::app;
 use crate::telemetry::{Lines, Telemetry};
 
 /// The server to start.
@@ -40,11 +41,6 @@ fn here(examples: &str) -> String {
     examples.replace("gavel-mcp-", "gavel mcp-server ")
 }
 
-/// How the shell server, and a check of it, start this program again for a command.
-pub(super) fn shell_launcher() -> gavel_mcp_shell::Launcher {
-    gavel_mcp_shell::Launcher::this_program(["mcp-server", "shell-launch"])
-}
-
 pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
     let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,rmcp=warn".to_owned());
     // Standard output belongs to the protocol. A parent process logs these lines, so they are text.
@@ -58,7 +54,7 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
         Server::Github(args) => runtime.block_on(gavel_mcp_github::run(args)),
         Server::Google(args) => runtime.block_on(gavel_mcp_google::run(*args)),
-        Server::Shell(args) => runtime.block_on(gavel_mcp_shell::run(args, shell_launcher())),
+        Server::Shell(args) => runtime.block_on(gavel_mcp_shell::run(args, app::shell_launcher())),
         // It has become the command.
         Server::ShellLaunch(_) => Ok(()),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),

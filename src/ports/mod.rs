@@ -7,6 +7,7 @@ pub mod actions;
 pub mod claims;
 pub mod clock;
 pub mod commit;
+pub mod conditions;
 pub mod definitions;
 pub mod keys;
 pub mod model;

@@ -35,7 +35,7 @@ use gavel::surfaces::sessions::Sessions;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::{Value, json};
 
-use crate::fakes::{Around, Fixed, OneTool, Scripted};
+use crate::fakes::{Around, Fixed, NoServers, OneTool, Scripted};
 use crate::harness::{Database, client, until};
 use crate::postgres;
 
@@ -220,7 +220,13 @@ async fn serve(database: Database) -> Served {
         Duration::from_secs(60),
     );
     let planning = PlanningSettings::new(Repositories::new("https://github.com".parse().unwrap(), None));
-    let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), planning);
+    let planning = Planning::new(
+        runs.clone(),
+        directory.clone(),
+        store.clone(),
+        Arc::new(NoServers),
+        planning,
+    );
     let edge = Edge {
         chat,
         planning: Arc::new(planning),

@@ -15,6 +15,7 @@ use gavel::http::health::{McpServer, McpState, Surroundings};
 use gavel::ports::BoxFuture;
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
+use gavel::ports::conditions::{Condition, Conditions};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::records::{ClosedDecision, Decisions, ListQuery, Page, QueryError, RecordError, StoredAnswer};
@@ -282,5 +283,14 @@ impl google::Callback for NoAccounts {
     }
     fn declined<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), google::NotConnected>> {
         now(Err(google::NotConnected::Unavailable))
+    }
+}
+
+/// No bundled server is on.
+pub struct NoServers;
+
+impl Conditions for NoServers {
+    fn look(&self) -> BoxFuture<'_, Vec<Condition>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 }

@@ -33,7 +33,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::fakes::{Around, Failing, Fixed, NoAccounts, OneTool, Record, Scripted};
+use crate::fakes::{Around, Failing, Fixed, NoAccounts, NoServers, OneTool, Record, Scripted};
 
 /// The maximum duration of a response in these tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,7 +117,13 @@ pub async fn serve(setup: Setup) -> Running {
     };
     let threads = Threads::new(runs.clone(), directory.clone(), kept.clone(), settings);
     let planning = PlanningSettings::new(Repositories::new("https://github.com".parse().unwrap(), None));
-    let planning = Planning::new(runs.clone(), directory.clone(), kept.clone(), planning);
+    let planning = Planning::new(
+        runs.clone(),
+        directory.clone(),
+        kept.clone(),
+        Arc::new(NoServers),
+        planning,
+    );
     let sessions = Sessions::new(
         kept.clone(),
         Arc::new(SystemClock),

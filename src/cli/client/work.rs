@@ -60,6 +60,7 @@ pub(in crate::cli) struct DryRun {
     pub(in crate::cli) plan_version: u32,
     pub(in crate::cli) tasks: Vec<DryRunTask>,
     pub(in crate::cli) servers: Vec<DryRunServer>,
+    pub(in crate::cli) conditions: Vec<DryRunCondition>,
 }
 
 /// A task of a dry run.
@@ -78,6 +79,16 @@ pub(in crate::cli) struct DryRunTool {
     /// `allow`, `require_approval`, `deny` or `depends_on_arguments`.
     pub(in crate::cli) answer: String,
     pub(in crate::cli) reason: String,
+}
+
+/// Whether something that tools act on is fit for work.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct DryRunCondition {
+    pub(in crate::cli) of: String,
+    /// `good`, `warning` or `error`.
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) detail: String,
 }
 
 /// A server of tools.

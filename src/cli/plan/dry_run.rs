@@ -30,7 +30,7 @@ pub(super) async fn show(
     Ok(Exit::Done)
 }
 
-/// A line for each tool of each task, and one with the servers.
+/// A line for each tool of each task, one with the servers, and one for each thing that they act on.
 fn text(dry_run: &DryRun) -> String {
     let tools = dry_run.tasks.iter();
     let tools = tools.flat_map(|task| task.tools.iter().map(|tool| (&task.task_id, tool)));
@@ -57,6 +57,15 @@ fn text(dry_run: &DryRun) -> String {
     if !servers.is_empty() {
         text.push_str(&format!("\nservers: {}\n", servers.join(", ")));
     }
+    for condition in &dry_run.conditions {
+        let mark = match condition.state.as_str() {
+            "good" => '✓',
+            "warning" => '!',
+            _ => '✗',
+        };
+        let of = single_line(&condition.of).replace('_', " ");
+        text.push_str(&format!("{mark} {of}: {}\n", single_line(&condition.detail)));
+    }
     text
 }
 
@@ -76,6 +85,7 @@ mod tests {
             ]}],
             "servers": [{"server": "docker", "state": "connected"},
                         {"server": "github", "state": "unavailable", "reason": "needs GITHUB_TOKEN"}],
+            "conditions": [{"of": "container_engine", "state": "error", "detail": "no answer: start it"}],
         });
         let dry_run: DryRun = serde_json::from_value(dry_run).unwrap();
         assert_eq!(
@@ -87,6 +97,7 @@ t1    executeScript  allow             the plan names it
 t1    close Issue    require_approval  mcp.json \\u001b[2J requires it
 
 servers: docker connected, github unavailable (needs GITHUB_TOKEN)
+✗ container engine: no answer: start it
 "
         );
     }

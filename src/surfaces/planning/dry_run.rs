@@ -22,6 +22,7 @@ use crate::domain::plan::TaskId;
 use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::policy::PLANNING;
 use crate::engine::gate::Facts;
+use crate::ports::conditions::{Condition, Fitness, Subject};
 use crate::ports::tools::Catalog;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
@@ -37,6 +38,9 @@ pub struct DryRun {
     pub tasks: Vec<DryRunTask>,
     /// The servers of tools.
     pub servers: Vec<DryRunServer>,
+    /// What the bundled servers act on, as far as they are on: the container engine, GitHub's credentials with their
+    /// permissions and quota, the sandbox of the shell, and the web.
+    pub conditions: Vec<DryRunCondition>,
 }
 
 /// A task, with what would happen to its calls.
@@ -93,6 +97,37 @@ pub struct DryRunServer {
     /// Why it is unavailable, such as the settings without which it is off.
     #[schema(required = true)]
     pub reason: Option<String>,
+}
+
+/// Whether something that tools act on is fit for work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanDryRunCondition)]
+pub struct DryRunCondition {
+    /// What it is about.
+    pub of: Subject,
+    /// Whether it is fit.
+    pub state: Fitness,
+    /// What was seen, and what to do about an error.
+    pub detail: String,
+}
+
+impl From<Condition> for DryRunCondition {
+    fn from(condition: Condition) -> Self {
+        let Condition {
+            of,
+            state,
+            detail,
+            next,
+        } = condition;
+        Self {
+            of,
+            state,
+            detail: match next {
+                Some(next) => format!("{detail}: {next}"),
+                None => detail,
+            },
+        }
+    }
 }
 
 names! {
@@ -158,6 +193,7 @@ impl Planning {
             plan_version: stored.version,
             tasks: tasks.collect(),
             servers: servers(&catalog),
+            conditions: self.conditions.look().await.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -56,6 +56,7 @@ use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
 pub use crate::domain::repository::{Repositories, RepositoryPattern};
 use crate::engine::strategy::plan::TaskRules;
+use crate::ports::conditions::Conditions;
 use crate::ports::planning::PlanningSessions;
 
 /// Side effects in planning sessions require approval, unless the confirmed plan or a rule of the policy allows them.
@@ -68,6 +69,7 @@ pub struct Planning {
     runs: Arc<Runs>,
     directory: Arc<Directory>,
     sessions: Arc<dyn PlanningSessions>,
+    conditions: Arc<dyn Conditions>,
     settings: PlanningSettings,
 }
 
@@ -200,12 +202,14 @@ impl Planning {
         runs: Arc<Runs>,
         directory: Arc<Directory>,
         sessions: Arc<dyn PlanningSessions>,
+        conditions: Arc<dyn Conditions>,
         settings: PlanningSettings,
     ) -> Self {
         Self {
             runs,
             directory,
             sessions,
+            conditions,
             settings,
         }
     }

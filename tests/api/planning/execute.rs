@@ -240,6 +240,22 @@ async fn a_dry_run_says_what_each_tool_would_need() {
             {"server": "notes", "state": "unavailable", "reason": "needs NOTES_URL, which is not set"},
         ])
     );
+    let github = &dry["conditions"][0];
+    assert_eq!(
+        (&github["of"], &github["state"]),
+        (&json!("github"), &json!("good")),
+        "{dry}"
+    );
+    let detail = github["detail"].as_str().unwrap();
+    for said in ["the scopes repo, workflow", "4999 of 5000 requests remain"] {
+        assert!(detail.contains(said), "{detail}");
+    }
+    assert!(!detail.contains(crate::github::TOKEN), "{detail}");
+    assert_eq!(
+        dry["conditions"].as_array().unwrap().len(),
+        1,
+        "the other servers are off: {dry}"
+    );
     assert_eq!(
         (&dry["planVersion"], &dry["tasks"][0]["taskId"]),
         (&json!(1), &json!("t1"))

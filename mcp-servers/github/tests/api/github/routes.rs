@@ -20,6 +20,11 @@ pub(super) fn route(state: &mut State, seen: &Seen, base: &str) -> Reply {
     }
     match (seen.method.as_str(), segments.as_slice()) {
         ("GET", ["user"]) => Reply::of(200, json!({ "login": state.login, "user_view_type": "private" })),
+        ("GET", ["rate_limit"]) => {
+            let core = json!({ "limit": 5000, "remaining": 4999, "reset": 1_893_456_000, "used": 1 });
+            let limits = json!({ "resources": { "core": core, "search": core }, "rate": core });
+            Reply::of(200, limits).with("x-oauth-scopes", "repo, workflow")
+        }
         ("GET", ["user", "repos"]) => {
             let all = state.repositories.values().map(Repository::json).collect();
             page(all, seen, base, |items| items.into())
