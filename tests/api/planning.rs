@@ -2,11 +2,11 @@
 //! GitHub that checks each request by GitHub's own description. Gemini is scripted.
 
 mod asked;
-mod away;
 mod execute;
 mod read;
 mod rules;
 mod studio;
+mod unavailable;
 mod work;
 
 use std::sync::{Arc, Mutex};

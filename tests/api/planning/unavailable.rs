@@ -1,4 +1,4 @@
-//! The model while it is away or answers with something else, walked over HTTP.
+//! The model while it is unavailable or answers with something else, walked over HTTP.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use super::studio::{HOUR, Studio, ahead, both, continues, done, path, plan, reas
 use crate::gemini::Reply;
 use crate::harness::Setup;
 
-fn away() -> Reply {
+fn unavailable() -> Reply {
     Reply::error(503, "UNAVAILABLE", json!([]))
 }
 
-/// PLANNING.md 4 and 11: the work pauses while the model is away, and continues where it was.
+/// PLANNING.md 4 and 11: the work pauses while the model is unavailable, and continues where it was.
 #[tokio::test]
 async fn the_work_continues_when_the_model_is_back() {
     let walks = both().map(|setup| async {
         let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
-        script.extend(vec![away(); 5]);
+        script.extend(vec![unavailable(); 5]);
         script.extend(step(
             "getFileContents",
             json!({"path": "README.md"}),
@@ -35,13 +35,13 @@ async fn the_work_continues_when_the_model_is_back() {
 
 /// PLANNING.md 4: the patience has an end, which leaves the plan, its history and all steps as they were.
 #[tokio::test]
-async fn a_session_fails_once_the_model_was_away_for_too_long() {
+async fn a_session_fails_once_the_model_was_unavailable_for_too_long() {
     let mut script = vec![plan(vec![
         task_with("One", &["getFileContents"]),
         task_with("Two", &["getFileContents"]),
     ])];
     script.extend(step("getFileContents", json!({"path": "README.md"}), continues()));
-    script.push(away());
+    script.push(unavailable());
     let studio = Studio::with(Setup::stdio_sqlite(), script, |setup| {
         setup.toml("model_patience = \"1s\"\n")
     })
@@ -71,7 +71,7 @@ async fn the_deadline_ends_a_pause() {
     let script = vec![
         plan(vec![task_with("One", &["getFileContents"])]),
         reason("I begin."),
-        away(),
+        unavailable(),
     ];
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
     // The pauses are 5, 10 and 20 seconds: the third would end long after it.
