@@ -122,11 +122,22 @@ async fn passes(database: Option<String>, number: u32) {
     let cleaned = async || world.containers(&session).is_empty();
     wait("the containers are gone", deadline + Duration::from_secs(30), cleaned).await;
     let log = world.get(&gavel, &format!("{session}/log")).await;
-    let cut = log["actions"].as_array().unwrap().last().unwrap();
+    let actions = log["actions"].as_array().unwrap();
+    let said = actions
+        .iter()
+        .map(|action| [&action["tool"], &action["status"], &action["taskId"]]);
+    let expected = [
+        json!(["createContainer", "completed", "t1"]),
+        json!(["executeScript", "in_doubt", "t1"]),
+        json!(["cleanupGroupContainers", "completed", null]),
+    ];
+    assert_eq!(said.map(|action| json!(action)).collect::<Vec<_>>(), expected, "{log}");
+    let done = world.watched.done().into_iter();
+    let late: Vec<_> = done.filter(|(at, _)| *at > deadline).map(|(_, what)| what).collect();
     assert_eq!(
-        (&cut["tool"], &cut["status"]),
-        (&json!("executeScript"), &json!("in_doubt")),
-        "{log}"
+        late,
+        ["cleanupGroupContainers"],
+        "after the deadline nothing begins but the cleanup"
     );
     assert_eq!(
         world.gemini.requests().len(),
