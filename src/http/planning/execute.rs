@@ -140,7 +140,7 @@ async fn executed(
         return Ok(response(StatusCode::OK, &dry_run));
     }
     let keyed = execute.meta.idempotency.is_some();
-    let execution = planning.execute(&caller, user.as_ref(), execute).await?;
+    let execution = planning.execute_plan(&caller, user.as_ref(), execute).await?;
     answer(state, &caller, &execution, patience, keyed).await
 }
 

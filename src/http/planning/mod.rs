@@ -200,7 +200,7 @@ async fn started(
         meta: meta(exchange, request, &caller, &user, &body)?,
     };
     let keyed = start.meta.idempotency.is_some();
-    let begun = state.edge.planning.start(&caller, user, start).await?;
+    let begun = state.edge.planning.start_planning(&caller, user, start).await?;
     wait(state, &caller, begun, (patience, keyed), StatusCode::CREATED).await
 }
 
@@ -224,7 +224,7 @@ async fn refined(
         meta: meta(exchange, request, &caller, &asking, &body)?,
     };
     let keyed = refine.meta.idempotency.is_some();
-    let begun = state.edge.planning.refine(&caller, user.as_ref(), refine).await?;
+    let begun = state.edge.planning.refine_plan(&caller, user.as_ref(), refine).await?;
     wait(state, &caller, begun, (patience, keyed), StatusCode::OK).await
 }
 

@@ -39,11 +39,11 @@ struct Work {
 }
 
 impl Planning {
-    /// Begins a session, and the run that makes its first plan (P-201).
+    /// Begins a session, and the run that makes its first plan (P-201, P-F1).
     ///
     /// # Errors
     /// [`PlanningError`]; what goes wrong later is the reason of the session.
-    pub async fn start(
+    pub async fn start_planning(
         &self,
         caller: &Caller,
         user: UserId,
@@ -91,11 +91,11 @@ impl Planning {
         self.begin_planning(caller, user, work).await
     }
 
-    /// Asks for another version of the plan (P-204).
+    /// Asks for another version of the plan (P-204, P-F2).
     ///
     /// # Errors
-    /// As [`Planning::start`]; the session does not wait for its confirmation.
-    pub async fn refine(
+    /// As [`Planning::start_planning`]; the session does not wait for its confirmation.
+    pub async fn refine_plan(
         &self,
         caller: &Caller,
         user: Option<&UserId>,

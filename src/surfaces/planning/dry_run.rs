@@ -143,11 +143,11 @@ names! {
 }
 
 impl Planning {
-    /// Checks the current version of a plan as [`Planning::execute`] would, and asks the gate about its tools. Nothing
+    /// Checks the current version of a plan as [`Planning::execute_plan`] would, and asks the gate about its tools. Nothing
     /// is begun.
     ///
     /// # Errors
-    /// As [`Planning::execute`], except that a missing tool is an answer.
+    /// As [`Planning::execute_plan`], except that a missing tool is an answer.
     pub async fn dry_run(
         &self,
         caller: &Caller,

@@ -31,13 +31,13 @@ pub(super) struct Confirmation {
 }
 
 impl Planning {
-    /// Confirms the current version of a plan and begins the work on it. A session that was executed
-    /// before is left as it is.
+    /// Confirms the current version of a plan and begins the work on it (P-F3). A session that was executed before is left
+    /// as it is.
     ///
     /// # Errors
     /// There is no such session; it does not wait for confirmation with this version; `ask_for` names an unknown tool;
     /// an agent or a tool that the work needs is unavailable.
-    pub async fn execute<'a>(
+    pub async fn execute_plan<'a>(
         &'a self,
         caller: &'a Caller,
         user: Option<&UserId>,

@@ -61,7 +61,7 @@ async fn start(stage: &Stage<'_>, user: UserId, case: &AgentCase, url: &str) -> 
         background: false,
         meta: meta(),
     };
-    Ok(stage.app.planning.start(&stage.caller, user, start).await?)
+    Ok(stage.app.planning.start_planning(&stage.caller, user, start).await?)
 }
 
 /// Replaces the plan of a session, confirms it, and waits until the session has ended.
@@ -91,7 +91,7 @@ async fn confirmed(stage: &Stage<'_>, mut begun: BegunPlanning, case: &AgentCase
         background: false,
         meta: meta(),
     };
-    let _execution = planning.execute(caller, None, execute).await?;
+    let _execution = planning.execute_plan(caller, None, execute).await?;
     until_ended(stage, session).await
 }
 

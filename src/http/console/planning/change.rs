@@ -58,7 +58,7 @@ async fn confirmed(
         },
     };
     let user = visitor.reads.as_ref();
-    let late = match state.edge.planning.execute(&visitor.caller, user, execute).await {
+    let late = match state.edge.planning.execute_plan(&visitor.caller, user, execute).await {
         // The plan was confirmed before, by this visitor or by another.
         Ok(execution) => execution.begun.is_none(),
         Err(PlanningError::Moved(..) | PlanningError::DeadlinePassed(_)) => true,
