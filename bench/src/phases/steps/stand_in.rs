@@ -196,7 +196,7 @@ fn tools() -> Value {
         })
     };
     let of_repository = json!({ "owner": text, "repo": text, "path": text });
-    // The planner does not run without all of its tools.
+    // What code reads before the planner is asked, and what the planner may call.
     let names = [
         "retrieveRepository",
         "getRepositoryTree",
