@@ -18,7 +18,7 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
         let list = ann.get("/console/approvals").await.is(200);
         for shown in [
             "<title>(2) Approvals · gavel</title>",
-            "for <bdi>ann</bdi> · to <bdi class=\"address\">",
+            "for <bdi>ann</bdi> · to <bdi class=\"address\">ann@example.org</bdi> and 2 more · <span",
             "I am late · Dear Ann, I am late, by about ten minutes. Best Jo",
             "expires in 24 hours",
             "Room 4",

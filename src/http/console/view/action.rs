@@ -264,11 +264,14 @@ pub(super) fn state(action: &Action, visitor: &Visitor) -> Markup {
 
 /// The first recipients, and how many more there are.
 pub(super) fn first(recipients: &Recipients) -> Markup {
-    const MOST: usize = 3;
+    of_first(recipients, 3)
+}
+
+fn of_first(recipients: &Recipients, most: usize) -> Markup {
     let all = recipients.all();
     html! {
-        @for (n, one) in all.iter().take(MOST).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
-        @if all.len() > MOST { " and " (all.len() - MOST) " more" }
+        @for (n, one) in all.iter().take(most).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+        @if all.len() > most { " and " (all.len() - most) " more" }
     }
 }
 

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::words;
-use super::{Card, first, link, title, warning_count};
+use super::{Card, link, of_first, title, warning_count};
 use crate::domain::action::ActionStatus;
 
 /// Most characters of the first words of a call.
@@ -27,7 +27,7 @@ pub(in crate::http::console) fn row(card: &Card<'_>) -> Markup {
             }
             div.whom {
                 "for " bdi { (words::text(&action.user)) }
-                @if let Some(recipients) = &action.details.recipients { " · to " (first(recipients)) }
+                @if let Some(recipients) = &action.details.recipients { " · to " (of_first(recipients, 1)) }
                 @let said = beginning(card);
                 @if !said.is_empty() { " · " span.words dir="auto" { (words::text(&said)) } }
             }
