@@ -3,8 +3,11 @@
 
 mod asked;
 mod execute;
+mod limits;
 mod read;
+mod refused;
 mod rules;
+mod shared;
 mod studio;
 mod unavailable;
 mod work;
@@ -357,10 +360,11 @@ async fn a_request_that_is_repeated_under_its_key_makes_one_session() {
     studio.stop_having_only_read().await;
 }
 
-/// P-306: the deadline also passes while the plan waits for its confirmation, and a session can be cancelled.
+/// P-306, PLANNING 11: the deadline also passes while the plan waits for its confirmation, after which nothing changes or
+/// confirms it; and a session can be cancelled.
 #[tokio::test]
 async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
-    for setup in both() {
+    let walks = both().map(|setup| async {
         let hangs = Reply::Hang;
         let studio = Studio::new(setup, vec![plan(vec![task("Clone")]), hangs]).await;
         let soon = json!({"prompt": "p", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(Duration::from_secs(12))});
@@ -372,7 +376,6 @@ async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
             .await
             .expect(202);
         assert_eq!(plans["status"], "PLANNING", "{plans}");
-        studio.refine(&plans, "more").await.problem(409, "plan_in_progress");
         let cancel = format!("{}/cancel", path(&plans));
         let cancelled = studio
             .send("POST", &cancel, &[], json!({"reason": "not needed"}))
@@ -396,7 +399,11 @@ async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
             studio.read(&waits).await["status"] == "DEADLINE_EXCEEDED"
         })
         .await;
-        studio.refine(&waits, "more").await.problem(409, "deadline_passed");
+        for answer in studio.changes(&waits, 1).await {
+            answer.problem(409, "deadline_passed");
+        }
+        assert_eq!(studio.read(&waits).await["startedAt"], Value::Null);
         studio.stop_having_only_read().await;
-    }
+    });
+    futures_util::future::join_all(walks).await;
 }

@@ -199,7 +199,8 @@ impl Children {
             | Created::ThreadBusy(_)
             | Created::NoThread
             | Created::NoSession
-            | Created::SessionMoved(..) => {
+            | Created::SessionMoved(..)
+            | Created::TooManySessions(_) => {
                 let message = "the run of the agent could not be created";
                 return Ok(CallResult::not_sent(FailureCode::Unavailable, message));
             }

@@ -233,7 +233,7 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
 /// session a call is made for.
 #[tokio::test]
 async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
-    for setup in both() {
+    let walks = both().map(|setup| async {
         let server = HttpServer::start(Era::Stateless).await;
         let mut script = vec![plan(vec![task_with("One", &["slow", "echo"])])];
         script.extend([reason("I begin."), Reply::call("slow", json!({})), continues()]);
@@ -268,7 +268,8 @@ async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
             .await;
         assert_eq!(ended["status"], "COMPLETED", "{ended}");
         studio.app.stop().await;
-    }
+    });
+    futures_util::future::join_all(walks).await;
 }
 
 /// PLANNING.md 7, 13.9: nothing begins after the deadline, and what is under way is cut at its server.

@@ -243,6 +243,20 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     let mut work = Played::new(3);
     work.task(|outcome| outcome.steps = 10);
     assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::StepLimit)));
+    // The last steps were those of a task that is not done.
+    let mut work = Played::new(3);
+    work.task(|outcome| {
+        fails(outcome);
+        (outcome.reason, outcome.steps) = (Some(TaskReason::StepLimit), 10);
+    });
+    assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::StepLimit)));
+    // A limit of the task alone.
+    let mut work = Played::new(3);
+    work.task(|outcome| {
+        fails(outcome);
+        (outcome.reason, outcome.steps) = (Some(TaskReason::StepLimit), 9);
+    });
+    assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::TaskFailed)));
     let mut work = Played::new(3);
     work.task(|_| {});
     work.execution.rules.tokens = Some(100);

@@ -17,6 +17,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use url::form_urlencoded;
 
 use self::body::Bytewise;
@@ -38,6 +39,8 @@ pub(crate) enum Fault {
     FailAfter(u16),
     /// Done, and the answer's bytes never end.
     SlowAfter,
+    /// Done, and answered once the test says so.
+    HeldAfter(Arc<Notify>),
 }
 
 /// A received request.
@@ -216,8 +219,10 @@ impl GitHub {
         let status = reply.status;
         inner.seen.push(Seen { status, ..seen });
         drop(inner);
-        if matches!(fault, Some(Fault::CutBefore | Fault::CutAfter)) {
-            return None;
+        match &fault {
+            Some(Fault::CutBefore | Fault::CutAfter) => return None,
+            Some(Fault::HeldAfter(released)) => released.notified().await,
+            _ => {}
         }
         let mut response = Response::builder().status(status);
         for (name, value) in &reply.headers {
