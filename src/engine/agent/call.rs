@@ -256,7 +256,8 @@ impl Children {
             let progress = Progress::of(&record.journal, execution);
             let step = Ledger::of(&record.journal).call(call.id).and_then(|call| call.step);
             let task = TaskId::of(step.map_or(0, |(number, _)| number));
-            let work = progress.work(task, execution, left.tokens);
+            let (_, spent) = flow::spent(&record.journal, &CutStep::default());
+            let work = progress.work(task, execution, spent);
             return (
                 Arc::clone(arguments),
                 self.settings.called(called, None, left).on_task(work),

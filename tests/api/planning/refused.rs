@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::studio::{HOUR, Studio, ahead, both, github, path, plan, task, titles, with_planning};
 use crate::gemini::Reply;
-use crate::harness::{Setup, binary, rows, spawn_app, until};
+use crate::harness::{Answer, binary, rows, spawn_app, until};
 
 fn goal() -> Value {
     json!({"prompt": "Accept ISO weeks", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(HOUR)})
@@ -139,7 +139,7 @@ async fn ten_starts_at_once_do_not_exceed_the_limits_of_sessions() {
                 async move {
                     let headers = [("x-gavel-user", &*user), ("idempotency-key", &*key)];
                     let request = studio.app.request("POST", "/v1/sessions", &headers).json(&goal());
-                    (crate::harness::Answer::of(request).await, key)
+                    (Answer::of(request).await, key)
                 }
             });
             let (begun, refused): (Vec<_>, Vec<_>) = join_all(starts)
