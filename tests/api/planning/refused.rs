@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::studio::{HOUR, Studio, ahead, both, github, path, plan, task, titles, with_planning};
+use super::studio::{HOUR, Studio, ahead, github, on_both, path, plan, task, titles, with_planning};
 use crate::gemini::Reply;
 use crate::harness::{Answer, binary, rows, spawn_app, until};
 
@@ -19,7 +19,7 @@ fn goal() -> Value {
 /// key starts a session once the server is there.
 #[tokio::test]
 async fn a_start_without_the_github_server_leaves_nothing_and_its_key_starts_later() {
-    let walks = both().map(|setup| async {
+    on_both(async |setup| {
         let (github, mut entry) = github().await;
         let directory = tempfile::tempdir().unwrap();
         let is_up = directory.path().join("is-up");
@@ -46,7 +46,7 @@ async fn a_start_without_the_github_server_leaves_nothing_and_its_key_starts_lat
                 let count = format!("SELECT COUNT(*) FROM {table}");
                 assert_eq!(rows(&studio.app.database_url, &count).await, 0, "{table}");
             }
-            assert!(studio.app.gemini.requests().is_empty());
+            assert!(studio.app.gemini.sizes().is_empty());
         };
         let setup_off = setup.clone().mcp(json!({"mcpServers": {"github": off}}));
         let studio = Studio {
@@ -71,14 +71,14 @@ async fn a_start_without_the_github_server_leaves_nothing_and_its_key_starts_lat
         let page = studio.get("/v1/sessions").await;
         assert_eq!(page["sessions"].as_array().unwrap().len(), 1);
         studio.stop_having_only_read().await;
-    });
-    join_all(walks).await;
+    })
+    .await;
 }
 
 /// PLANNING 11: while a refinement is under way nothing else changes or confirms the plan, and the refinement is unharmed.
 #[tokio::test]
 async fn while_a_refinement_is_under_way_the_plan_is_neither_changed_nor_confirmed() {
-    let walks = both().map(|setup| async {
+    on_both(async |setup| {
         let ready = Arc::new(Notify::new());
         let second = plan(vec![task("Clone"), task("Parse")]);
         let script = vec![
@@ -94,7 +94,7 @@ async fn while_a_refinement_is_under_way_the_plan_is_neither_changed_nor_confirm
             .await;
         assert_eq!(under_way.expect(202)["status"], "PLANNING");
         until("the model to be asked", || async {
-            studio.app.gemini.requests().len() == 2
+            studio.app.gemini.sizes().len() == 2
         })
         .await;
         for answer in studio.changes(&session, 1).await {
@@ -113,21 +113,21 @@ async fn while_a_refinement_is_under_way_the_plan_is_neither_changed_nor_confirm
             (&json!("AWAITING_CONFIRMATION"), &json!(2), &Value::Null)
         );
         assert_eq!(titles(&refined), [("t1", "Clone"), ("t2", "Parse")]);
-        assert_eq!(studio.app.gemini.requests().len(), 2);
+        assert_eq!(studio.app.gemini.sizes().len(), 2);
         studio.cancel(&session).await.expect(200);
         for answer in studio.changes(&session, 2).await {
             answer.problem(409, "session_over");
         }
         studio.stop_having_only_read().await;
-    });
-    join_all(walks).await;
+    })
+    .await;
 }
 
 /// PLANNING 14: of ten starts at once as many begin as the limit of the user allows, and then as the limit of all. The
 /// problem names the limit and its setting, and a refused start may be sent again under its key.
 #[tokio::test]
 async fn ten_starts_at_once_do_not_exceed_the_limits_of_sessions() {
-    let walks = both().map(|setup| async {
+    on_both(async |setup| {
         let studio = Studio::with(setup, vec![plan(vec![task("Clone")])], |setup| {
             setup.toml("sessions_per_user = 2\nsessions = 3\n")
         })
@@ -179,6 +179,6 @@ async fn ten_starts_at_once_do_not_exceed_the_limits_of_sessions() {
         let again = [("idempotency-key", &*keys[0])];
         studio.start_with(&again, goal()).await.expect(201);
         studio.stop_having_only_read().await;
-    });
-    join_all(walks).await;
+    })
+    .await;
 }

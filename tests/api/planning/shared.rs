@@ -118,7 +118,7 @@ async fn endure(database: &str, lose: impl AsyncFn(), restore: impl AsyncFn()) {
     let session = studio.start().await;
     studio.execute(&session, json!({})).await.expect(202);
     until("the model to be asked for the call", || async {
-        studio.app.gemini.requests().len() == 3
+        studio.app.gemini.sizes().len() == 3
     })
     .await;
 

@@ -147,8 +147,9 @@ pub fn titles(session: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-pub fn both() -> [Setup; 2] {
-    [Setup::stdio_sqlite(), Setup::stdio_postgres()]
+/// On SQLite and on PostgreSQL, both at once: a walk mostly waits.
+pub async fn on_both(walk: impl AsyncFn(Setup)) {
+    tokio::join!(walk(Setup::stdio_sqlite()), walk(Setup::stdio_postgres()));
 }
 
 /// The arguments of a call in the session's repository.
