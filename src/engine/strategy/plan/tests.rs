@@ -246,20 +246,15 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     // A task has what those before it have left.
     let of_task = Progress::of(&work.journal, &work.execution).work(TaskId::of(2), &work.execution, 400);
     assert_eq!((of_task.rules.steps, of_task.rules.tokens), (0, Some(600)));
-    // The last steps were those of a task that is not done.
-    let mut work = Played::new(3);
-    work.task(|outcome| {
-        fails(outcome);
-        (outcome.reason, outcome.steps) = (Some(TaskReason::StepLimit), 10);
-    });
-    assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::StepLimit)));
-    // A limit of the task alone.
-    let mut work = Played::new(3);
-    work.task(|outcome| {
-        fails(outcome);
-        (outcome.reason, outcome.steps) = (Some(TaskReason::StepLimit), 9);
-    });
-    assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::TaskFailed)));
+    // A task that is not done had the last steps of the session, or those of its own limit alone.
+    for (steps, reason) in [(10, SessionReason::StepLimit), (9, SessionReason::TaskFailed)] {
+        let mut work = Played::new(3);
+        work.task(|outcome| {
+            fails(outcome);
+            (outcome.reason, outcome.steps) = (Some(TaskReason::StepLimit), steps);
+        });
+        assert_eq!(work.ended(), (SessionStatus::Failed, Some(reason)));
+    }
     let mut work = Played::new(3);
     work.task(|_| {});
     work.execution.rules.tokens = Some(100);
