@@ -43,9 +43,6 @@ pub trait PlanningSessions: Send + Sync {
         most: u32,
     ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>>;
 
-    /// How many sessions of a user, and of all users, are not over.
-    fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>>;
-
     /// What an open session's run, and the runs that it called, wait for now, in the order of the calls: approvals, and
     /// settlements of in-doubt actions.
     fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>>;
@@ -60,15 +57,6 @@ pub trait PlanningSessions: Send + Sync {
     /// it was given up, or cancelled before a process took it. A run that waits for a settlement continues once the
     /// deadline has passed. Handles at most `most` and returns how many.
     fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
-}
-
-/// The sessions that are not over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenSessions {
-    /// Of the user.
-    pub of_user: u32,
-    /// Of all users of all tenants.
-    pub of_all: u32,
 }
 
 /// Something that a session waits for.

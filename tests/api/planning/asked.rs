@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::studio::{Studio, both, continues, done, path, plan, reason, step, task_with};
+use super::studio::{Studio, continues, done, on_both, path, plan, reason, step, task_with};
 use crate::gemini::Reply;
 use crate::harness::Setup;
 
@@ -28,7 +28,7 @@ async fn ended(studio: &Studio, session: &Value) -> Value {
 /// what the model observes.
 #[tokio::test]
 async fn a_repository_is_created_once_and_only_if_a_person_approves() {
-    for setup in both() {
+    on_both(async |setup| {
         let script = vec![
             plan(vec![task_with("One", &["createRepository"])]),
             reason("A place for it."),
@@ -71,7 +71,8 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
         assert!(rejected.contains("one is enough"), "{task}");
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
 /// PLANNING.md 6: `askFor` asks before every call of a tool, also of one that only reads.

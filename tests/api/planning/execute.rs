@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::studio::{Studio, act, both, continues, done, path, plan, reason, step, task, task_with};
+use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task, task_with};
 use crate::gemini::Reply;
 use crate::harness::{Answer, Setup};
 
@@ -37,7 +37,7 @@ async fn executions(studio: &Studio) -> usize {
 /// P-301 to P-307: both tasks in order, each until a result shows that it is done; the result holds a log of all actions.
 #[tokio::test]
 async fn a_confirmed_plan_is_worked_through_to_its_end() {
-    for setup in both() {
+    on_both(async |setup| {
         let studio = Studio::new(setup, two_tasks()).await;
         let session = studio.start().await;
         let ended = studio.execute_to_the_end(&session).await;
@@ -94,7 +94,8 @@ async fn a_confirmed_plan_is_worked_through_to_its_end() {
         assert_eq!(executions(&studio).await, 1);
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
 /// P-205: a confirmation is for the version that the person has seen. Otherwise nothing begins.
@@ -129,7 +130,7 @@ async fn a_confirmation_of_an_older_version_begins_nothing() {
 /// One execution, however often and from wherever it is asked for; and the plan is locked from then on.
 #[tokio::test]
 async fn a_plan_is_executed_once_and_locked_from_then_on() {
-    for setup in both() {
+    on_both(async |setup| {
         let mut script = vec![plan(vec![task("Open a pull request")]), reason("I wait."), Reply::Hang];
         script.extend(vec![Reply::Hang; 4]);
         let studio = Studio::new(setup, script).await;
@@ -167,7 +168,8 @@ async fn a_plan_is_executed_once_and_locked_from_then_on() {
         assert_eq!(over["status"], "CANCELLED");
         assert_eq!(executions(&studio).await, 1);
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }
 
 /// A session that ended without its plan being confirmed cannot be executed any more; nor can that of others.
@@ -272,7 +274,7 @@ async fn a_dry_run_says_what_each_tool_would_need() {
 /// PLANNING.md section 6: closing an issue asks by default, whatever the plan names. The session waits, and says for what.
 #[tokio::test]
 async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
-    for setup in both() {
+    on_both(async |setup| {
         let mut script = vec![plan(vec![task_with("Close the issue", &["createIssue", "closeIssue"])])];
         script.extend(step("createIssue", json!({"title": "Weeks"}), continues()));
         script.extend([
@@ -317,5 +319,6 @@ async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
         assert_eq!(studio.github.seen("PATCH").len(), 1);
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }

@@ -17,6 +17,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use url::form_urlencoded;
 
 use self::body::Bytewise;
@@ -38,6 +39,8 @@ pub(crate) enum Fault {
     FailAfter(u16),
     /// Done, and the answer's bytes never end.
     SlowAfter,
+    /// Done, and answered once the test says so.
+    HeldAfter(Arc<Notify>),
 }
 
 /// A received request.
@@ -187,8 +190,30 @@ impl GitHub {
             status: 0,
         };
         let etag = header("if-none-match").to_owned();
+        let is_odd = header("x-github-api-version") != "2022-11-28" || header("user-agent").is_empty();
+        let (fault, reply) = self.took_place(seen, is_odd, &etag);
+        match &fault {
+            Some(Fault::CutBefore | Fault::CutAfter) => return None,
+            Some(Fault::HeldAfter(released)) => released.notified().await,
+            _ => {}
+        }
+        let mut response = Response::builder().status(reply.status);
+        for (name, value) in &reply.headers {
+            response = response.header(*name, value);
+        }
+        let body = if reply.body.is_null() {
+            Vec::new()
+        } else {
+            reply.body.to_string().into_bytes()
+        };
+        let slow = matches!(fault, Some(Fault::SlowAfter));
+        response.body(Bytewise::new(body, slow)).ok()
+    }
+
+    /// What a request leads to, with its fault.
+    fn took_place(&self, seen: Seen, is_odd: bool, etag: &str) -> (Option<Fault>, Reply) {
         let mut inner = self.inner();
-        if header("x-github-api-version") != "2022-11-28" || header("user-agent").is_empty() {
+        if is_odd {
             inner.invalid.push(format!("{} {}: headers", seen.method, seen.path));
         }
         let fault = inner.planned.iter_mut().find_map(|planned| {
@@ -215,21 +240,7 @@ impl GitHub {
         }
         let status = reply.status;
         inner.seen.push(Seen { status, ..seen });
-        drop(inner);
-        if matches!(fault, Some(Fault::CutBefore | Fault::CutAfter)) {
-            return None;
-        }
-        let mut response = Response::builder().status(status);
-        for (name, value) in &reply.headers {
-            response = response.header(*name, value);
-        }
-        let body = if reply.body.is_null() {
-            Vec::new()
-        } else {
-            reply.body.to_string().into_bytes()
-        };
-        let slow = matches!(fault, Some(Fault::SlowAfter));
-        response.body(Bytewise::new(body, slow)).ok()
+        (fault, reply)
     }
 
     /// The answer of a request, both checked against GitHub's description.
