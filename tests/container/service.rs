@@ -10,6 +10,7 @@ use chrono::{SecondsFormat, Utc};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::collector::Collector;
 use crate::engine::{Engine, IMAGE, engine};
 use crate::gemini::{Gemini, Reply};
 use crate::git::GitServer;
@@ -27,8 +28,11 @@ pub struct World {
     pub git: GitServer,
     pub github: GitHub,
     pub gemini: Gemini,
+    pub collector: Collector,
     pub database: String,
     pub directory: TempDir,
+    /// Further settings of gavel.
+    pub further: Vec<(&'static str, String)>,
     /// Everything that gavel has answered.
     answers: Mutex<String>,
     client: reqwest::Client,
@@ -122,8 +126,10 @@ impl World {
             gemini: Gemini::scripted(vec![model(&git.url)]).await,
             git,
             github,
+            collector: Collector::start().await,
             database: database.unwrap_or(sqlite),
             directory,
+            further: Vec::new(),
             answers: Mutex::default(),
             client,
         }
@@ -154,10 +160,12 @@ impl World {
             .env("DOCKER_HOST", &self.watched.host)
             .env("DOCKER_IMAGES", IMAGE)
             .env("DOCKER_NETWORK", "host")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &self.collector.url)
             .env("GAVEL_RUNS_LEASE_SECONDS", "2")
             .env("GAVEL_RATE_LIMIT_PER_MINUTE", "100000")
             .env("GAVEL_RATE_LIMIT_BURST", "10000")
             .env("RUST_LOG", "debug")
+            .envs(self.further.iter().cloned())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -295,12 +303,13 @@ impl World {
         );
     }
 
-    /// Everything that gavel has answered and logged and kept on its disk, and what the model was sent.
+    /// Everything that gavel has answered, logged, traced and kept on its disk, and what the model was sent.
     pub fn everything_said(&self) -> Vec<(&'static str, String)> {
         let requests: Vec<_> = self.gemini.requests().iter().map(Value::to_string).collect();
         vec![
             ("an answer", self.answers.lock().unwrap().clone()),
             ("a request to the model", requests.concat()),
+            ("a trace", String::from_utf8_lossy(&self.collector.bytes()).into_owned()),
             ("a file of gavel's", files(self.directory.path())),
         ]
     }
