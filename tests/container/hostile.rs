@@ -9,7 +9,7 @@ use crate::engine::IMAGE;
 use crate::gemini::Reply;
 use crate::github::TOKEN;
 use crate::injections::made_for;
-use crate::model::{Step, Task, call, in_container, model, proposal, script};
+use crate::model::{Step, Task, call, in_container, model, proposal, results, script};
 use crate::postgres;
 use crate::service::{Gavel, World, started};
 use crate::whole::clone;
@@ -141,13 +141,18 @@ async fn hostile(database: Option<String>, strings: &[(String, String)]) -> Opti
     Some(world)
 }
 
-/// Every text in a value.
-fn texts(value: &Value, all: &mut String) {
-    match value {
-        Value::String(text) => all.push_str(text),
-        Value::Array(values) => values.iter().for_each(|value| texts(value, all)),
-        Value::Object(values) => values.values().for_each(|value| texts(value, all)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+/// Fails the test unless the model read each string in AGENT.md, README.md, the output of a command and an issue.
+fn reads_all(world: &World, strings: &[(String, String)]) {
+    let requests = world.gemini.requests();
+    let first = requests[0]["contents"][0]["parts"][0]["text"].as_str().unwrap();
+    let files = first.replace("<\\/", "</");
+    let of_work = requests.iter().map(results).find(|results| results.len() == 5).unwrap();
+    let output = of_work[3]["stdout"].as_str().unwrap();
+    let issue = of_work[4]["issue"]["body"].as_str().unwrap();
+    for (id, text) in strings {
+        assert!(files.matches(text).count() >= 2, "{id} is not in both files: {files}");
+        assert!(output.contains(text), "{id} is not in the output: {output}");
+        assert!(issue.contains(text), "{id} is not in the issue: {issue}");
     }
 }
 
@@ -194,17 +199,7 @@ async fn has_no_effect(database: Option<String>) {
     }
     let printed = observations[13]["stdout"].as_str().unwrap();
     assert!(printed.matches("[redacted]").count() >= 2, "{printed}");
-    // Planning: AGENT.md and README.md. Working: the output of a command, and an issue.
-    let mut read = [String::new(), String::new()];
-    for request in world.gemini.requests() {
-        let is_work = request["contents"].to_string().contains("Your task is t");
-        texts(&request["contents"], &mut read[usize::from(is_work)]);
-    }
-    for (id, text) in &strings {
-        for read in &read {
-            assert!(read.matches(text).count() >= 2, "the model did not read {id}");
-        }
-    }
+    reads_all(&world, &strings);
     for (what, text) in world.everything_said() {
         assert_eq!(canaries(&text), [""; 0], "the token is in {what}");
     }

@@ -43,3 +43,17 @@ impl From<Error> for EngineFault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Podman answers a request to create a container.
+    #[test]
+    fn a_full_disk_of_the_engine_is_recognized() {
+        let message = "container create: write /var/tmp/270707900: no space left on device".to_owned();
+        let status_code = 500;
+        let error = Error::DockerResponseServerError { status_code, message };
+        assert!(matches!(EngineFault::from(error), EngineFault::Full));
+    }
+}
