@@ -39,6 +39,8 @@ mod model;
 mod plan;
 #[path = "postgres/mod.rs"]
 mod postgres;
+#[path = "container/process.rs"]
+mod process;
 #[path = "container/service.rs"]
 mod service;
 #[path = "container/tutorial.rs"]

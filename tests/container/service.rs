@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use crate::gemini::{Gemini, Reply};
 use crate::git::GitServer;
 use crate::github::{GitHub, TOKEN};
 use crate::postgres;
+pub use crate::process::Gavel;
 use crate::watched::Watched;
 
 /// The longest that a session of these tests takes.
@@ -36,57 +37,6 @@ pub struct World {
     /// Everything that gavel has answered.
     answers: Mutex<String>,
     client: reqwest::Client,
-}
-
-/// A running gavel. It ends with this.
-pub struct Gavel {
-    child: Child,
-    pub url: String,
-}
-
-impl Drop for Gavel {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Gavel {
-    /// As a crash would, together with its servers.
-    pub fn kill(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-            return;
-        }
-        let mut processes = children(self.child.id());
-        processes.insert(0, self.child.id());
-        for process in processes {
-            // One that has ended meanwhile is no error.
-            let _ = Command::new("kill").args(["-KILL", &process.to_string()]).output();
-        }
-        let _ = self.child.wait();
-    }
-
-    /// As an operator would stop it.
-    pub fn stop(mut self) {
-        let stopped = Command::new("kill")
-            .args(["-TERM", &self.child.id().to_string()])
-            .status();
-        assert!(stopped.unwrap().success());
-        self.child.wait().unwrap();
-    }
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-    let every = fs::read_dir(format!("/proc/{process}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let of_threads = every.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let all: Vec<String> = of_threads.chain(text.ok()).collect();
-    all.iter()
-        .flat_map(|text| text.split_whitespace())
-        .filter_map(|id| id.parse().ok())
-        .collect()
 }
 
 /// The engine of this test program; `None` without root.
