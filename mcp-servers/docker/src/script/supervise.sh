@@ -21,10 +21,16 @@ pause() {
 collect() {
   size=0
   while [ ! -e "$dir/done" ]; do
-    if ! dd bs=65536 count=64 >>"$dir/$1"; then
-      printf 'full\n' 1<>"$dir/full"
-      break
-    fi
+    dd bs=65536 count=64 >>"$dir/$1"
+    case $? in
+      0) ;;
+      # It could not write. When it is killed, it has another status.
+      1)
+        printf 'full\n' 1<>"$dir/full"
+        break
+        ;;
+      *) break ;;
+    esac
     now=$(($(wc -c <"$dir/$1")))
     [ "$now" -gt "$size" ] || break
     size=$now
