@@ -69,6 +69,19 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
         ] {
             assert!(request.contains(text), "{text} is not in {request}");
         }
+        let answered = studio.app.gemini.requests()[1]["contents"].clone();
+        let answered = answered.as_array().unwrap().last().unwrap()["parts"].clone();
+        let names: Vec<_> = answered
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| &part["functionResponse"]["name"])
+            .collect();
+        assert_eq!(
+            names,
+            ["createPullRequest", "getFileContents", "getFileContents"],
+            "the model gets the results of its own calls, not of the reads before: {answered}"
+        );
         let declared = requests.lock().unwrap()[0]["tools"][0]["functionDeclarations"].clone();
         let mut names = declared
             .as_array()
