@@ -64,6 +64,11 @@ async fn a_confirmed_plan_is_worked_through_to_its_end() {
             pull["number"].is_u64() && pull["url"].as_str().unwrap().contains("/acme/dates/pull/"),
             "{pull}"
         );
+        assert_eq!(
+            ended["usage"]["modelCalls"],
+            studio.app.gemini.requests().len(),
+            "{ended}"
+        );
         let log = ended["result"]["log"].as_array().unwrap();
         let actions: Vec<_> = log
             .iter()
