@@ -100,12 +100,14 @@ const START: [&str; 7] = [
     "Accept ISO weeks",
 ];
 
-/// P-205, P-302, P-303: the confirmation of another version begins nothing; then each step has its lines, without colours
-/// or cursor movements, and standard output has the result alone.
+/// P-205, P-302, P-303, PLANNING 9: the confirmation of another version begins nothing; then each step has its lines,
+/// without colours or cursor movements, and standard output has the result alone. The exit status says how a session
+/// ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmed_plan_is_worked_through_line_by_line() {
     let studio = Studio::new(vec![model()]).await;
     let (serving, server) = studio.serve();
+    let unconfirmed = studio.start_until(&server, "14s");
     let id = studio.start(&server);
     let dry = studio.run(&server, &["execute", "--dry-run", &id]).ended(0);
     assert!(
@@ -171,6 +173,15 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
     }
     let task = studio.run(&server, &["show", "--json", &id, "t1"]).json();
     assert_eq!(task["reactHistory"][0]["action"]["tool"], "getFileContents");
+
+    // A session that fails, and one whose deadline passes, have an exit status of their own.
+    let odd = ["start", "--repo", REPOSITORY, "--deadline", "1h", "something odd"];
+    let failed = studio.run(&server, &odd);
+    assert!(failed.err.contains("FAILED: model_blocked: "), "{}", failed.err);
+    assert_eq!(failed.status, 3);
+    let passed = studio.run(&server, &["watch", "--to-end", &unconfirmed]);
+    assert!(passed.err.contains("DEADLINE_EXCEEDED: deadline: "), "{}", passed.err);
+    assert_eq!(passed.status, 7);
     assert_eq!(serving.stop(), Some(0));
 }
 
