@@ -110,6 +110,8 @@ pub struct StoredSession {
     pub refinement_failed: Option<(SessionReason, Arc<str>)>,
     /// The tokens of all its runs.
     pub usage: Usage,
+    /// The model calls of all its runs.
+    pub model_calls: u64,
     /// When it was created.
     pub created_us: i64,
     /// When it was last changed.
@@ -134,7 +136,45 @@ pub struct Cleanup {
     pub left: Vec<String>,
 }
 
-/// What the author of a plan says about it.
+/// What code read of a repository before a plan was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schema(as = PlanningRead)]
+pub struct RepositoryRead {
+    /// The default branch.
+    #[schema(required = true)]
+    pub default_branch: Option<String>,
+    /// The id of its latest commit; `null` for an empty repository.
+    #[schema(required = true)]
+    pub commit: Option<String>,
+    /// The files that were listed.
+    #[schema(required = true)]
+    pub files: u64,
+    /// Did the planner see only a part of the tree?
+    #[schema(required = true)]
+    pub tree_truncated: bool,
+    /// The repository's instructions for agents, if it has some.
+    #[schema(required = true)]
+    pub agent_file: Option<FileRead>,
+    /// The calls of tools that this took.
+    #[schema(required = true)]
+    pub calls: u32,
+    /// Their time, in milliseconds.
+    #[schema(required = true)]
+    pub duration_ms: u64,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[schema(as = PlanningFileRead)]
+pub struct FileRead {
+    /// Its path.
+    pub path: String,
+    /// Its size, in bytes.
+    pub bytes: u64,
+}
+
+/// What the author of a plan says about it, and what the author had read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct PlanNotes {
@@ -144,6 +184,10 @@ pub struct PlanNotes {
     pub assumptions: Vec<String>,
     /// What may go wrong.
     pub risks: Vec<String>,
+    /// What was read before; a version that a person edited has that of the version before. `None`: an older gavel did
+    /// not store it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<RepositoryRead>,
 }
 
 /// One version of a session's plan.

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::studio::{AGENT_MD, Studio, on_both, path, titles};
 pub use self::studio::{HOUR, act, ahead, beside, done, github, plan, reason, task};
-use self::studio::{Studio, on_both, path, titles};
 use crate::gemini::Reply;
-use crate::github::Fault;
+use crate::github::{Fault, State};
 use crate::harness::{Answer, Setup, binary, until};
 
 /// P-201 to P-203: the goal and the repository's state make a plan, and nothing is changed meanwhile, whatever the model
@@ -58,6 +58,13 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
             (&json!(1), &json!("In short."))
         );
         assert!(session["timeLeftMs"].as_u64().unwrap() > 3_500_000);
+        let mut read = session["read"].clone();
+        assert!(read["durationMs"].take().is_u64(), "{session}");
+        let expected = json!({
+            "defaultBranch": "main", "commit": State::COMMIT, "files": 3, "treeTruncated": false,
+            "agentFile": {"path": "AGENT.md", "bytes": AGENT_MD.len()}, "calls": 5, "durationMs": null,
+        });
+        assert_eq!(read, expected);
         assert_eq!(studio.read(&session).await["plan"], session["plan"]);
         let raw = studio.get(&format!("{}?view=raw", path(&session))).await;
         let parsed: Value = serde_json::from_str(raw["rawPlan"].as_str().unwrap()).unwrap();
@@ -72,6 +79,19 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
         ] {
             assert!(request.contains(text), "{text} is not in {request}");
         }
+        let answered = studio.app.gemini.requests()[1]["contents"].clone();
+        let answered = answered.as_array().unwrap().last().unwrap()["parts"].clone();
+        let names: Vec<_> = answered
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| &part["functionResponse"]["name"])
+            .collect();
+        assert_eq!(
+            names,
+            ["createPullRequest", "getFileContents", "getFileContents"],
+            "the model gets the results of its own calls, not of the reads before: {answered}"
+        );
         let declared = requests.lock().unwrap()[0]["tools"][0]["functionDeclarations"].clone();
         let mut names = declared
             .as_array()

@@ -12,7 +12,8 @@ use gavel::domain::plan::{Draft, DraftTask, Plan, difference};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, Planned, Recorder};
 use gavel::ports::planning::{
-    MadePlan, Moved, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, SessionCancel, StoredSession, VersionKind,
+    MadePlan, Moved, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, RepositoryRead, SessionCancel, StoredSession,
+    VersionKind,
 };
 use gavel::ports::records::{ListQuery, QueryError};
 use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionLimit, SessionLimits, SessionWork};
@@ -83,6 +84,10 @@ pub(crate) fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &
             summary: "In short.".to_owned(),
             assumptions: vec!["there are tests".to_owned()],
             risks: Vec::new(),
+            read: Some(RepositoryRead {
+                commit: Some("3f1c9ab".to_owned()),
+                ..RepositoryRead::default()
+            }),
         },
         by: "user ann".into(),
         why: titles.join(" and ").into(),
@@ -184,6 +189,7 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
         run: run.id,
         refinement_failed: None,
         usage: Usage::default(),
+        model_calls: 0,
         created_us: T0,
         updated_us: T0,
         started_us: None,
@@ -300,7 +306,10 @@ pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     assert_eq!((now.updated_us, now.completed_us), (END + 5, None));
     assert_eq!((now.plan.last, &now.notes), (3, &third.notes));
     assert_eq!(now.plan.to_json(), third.plan.to_json());
-    assert_eq!((now.usage.input_tokens, now.usage.cached_tokens), (22, 2));
+    assert_eq!(
+        (now.usage.input_tokens, now.usage.cached_tokens, now.model_calls),
+        (22, 2, 2)
+    );
     let history = versions(&store, session).await;
     let kinds = [
         (VersionKind::Proposed, Some(proposal), END),
@@ -446,6 +455,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(
         StoredSession {
             usage: ended.usage,
+            model_calls: ended.model_calls,
             ..after
         },
         ended
@@ -466,6 +476,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(
         StoredSession {
             usage: ended.usage,
+            model_calls: ended.model_calls,
             ..shown(&store, session).await
         },
         ended

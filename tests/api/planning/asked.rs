@@ -24,7 +24,8 @@ async fn ended(studio: &Studio, session: &Value) -> Value {
         .await
 }
 
-/// PLANNING.md 13.10: a new repository is made only if a person approves it, once; a person's reason for a rejection is
+/// PLANNING.md 9, 13.10: a session says before and after its confirmation which tools ask. A new repository is made only
+/// if a person approves it, once; a person's reason for a rejection is
 /// what the model observes.
 #[tokio::test]
 async fn a_repository_is_created_once_and_only_if_a_person_approves() {
@@ -40,7 +41,15 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
         ];
         let studio = Studio::new(setup, script).await;
         let session = studio.start().await;
-        studio.execute(&session, json!({})).await.expect(202);
+        let scope = |confirmed: Value| {
+            json!({
+                "repository": "acme/dates", "branches": "gavel/*", "tools": ["createRepository"],
+                "askFirst": ["createRepository"], "confirmed": confirmed,
+            })
+        };
+        assert_eq!(session["scope"], scope(Value::Null));
+        let confirmed = studio.execute(&session, json!({})).await.expect(202);
+        assert_eq!(confirmed["scope"], scope(json!({"by": "ann", "version": 1})));
         studio
             .once(&session, "it waits", |session| !session["waitingFor"][0].is_null())
             .await;
@@ -64,7 +73,11 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
         let reject = json!({"decision": "reject", "reason": "one is enough"});
         answer(&studio, &session, "createRepository", reject).await;
         let ended = ended(&studio, &session).await;
-        assert_eq!(ended["status"], "COMPLETED", "{ended}");
+        assert_eq!(
+            (&ended["status"], &ended["scope"]),
+            (&json!("COMPLETED"), &Value::Null),
+            "{ended}"
+        );
         assert_eq!(studio.github.seen("POST").len(), 1);
         let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
         let rejected = task["reactHistory"][1]["observation"]["error"].to_string();

@@ -116,6 +116,33 @@ async fn a_model_that_makes_no_plan_fails_the_session() {
     studio.stop_having_only_read().await;
 }
 
+/// PLANNING.md 2, 3: a plan that fits its schema but is too long goes back to the model too, which can hand in a shorter
+/// one.
+#[tokio::test]
+async fn a_plan_that_is_too_long_goes_back_to_the_model() {
+    let long = (0..30).map(|n| {
+        let mut task = task_with(&format!("Task {n}"), &["getFileContents"]);
+        (task["goal"], task["doneWhen"]) = (json!("g".repeat(2000)), json!("d".repeat(500)));
+        task
+    });
+    let short = plan(vec![task_with("One", &["getFileContents"])]);
+    let studio = Studio::new(Setup::stdio_sqlite(), vec![plan(long.collect()), short]).await;
+    let session = studio.start().await;
+    assert_eq!(
+        (&session["status"], &session["plan"][0]["title"]),
+        (&json!("AWAITING_CONFIRMATION"), &json!("One")),
+        "{session}"
+    );
+    let requests = studio.app.gemini.requests();
+    let answered = requests[1]["contents"].as_array().unwrap().last().unwrap().to_string();
+    assert!(
+        answered.contains("/plan/tasks: the plan has ") && answered.contains("at most 65536 are allowed"),
+        "{answered}"
+    );
+    assert_eq!(requests.len(), 2);
+    studio.stop_having_only_read().await;
+}
+
 /// PLANNING.md 13.2: a second refinement also sees what was asked for before.
 #[tokio::test]
 async fn a_refinement_sees_the_earlier_ones() {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task_with};
+use crate::console::rig::{Browser, form_token};
 use crate::gemini::Reply;
 use crate::harness::Setup;
 use crate::server::{Era, HttpServer};
@@ -231,11 +232,11 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
     .await;
 }
 
-/// PLANNING.md 5, 13.7: a session with a call in doubt is complete only once a person has settled it. Servers learn which
-/// session a call is made for.
+/// PLANNING.md 5, 9, 13.7: a session with a call in doubt is complete only once a person has settled it, by the API or on
+/// its page. Its history then says what became of the call. Servers learn which session a call is made for.
 #[tokio::test]
 async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
-    on_both(async |setup| {
+    let walk = async |setup: Setup, happened: bool| {
         let server = HttpServer::start(Era::Stateless).await;
         let mut script = vec![plan(vec![task_with("One", &["slow", "echo"])])];
         script.extend([reason("I begin."), Reply::call("slow", json!({})), continues()]);
@@ -260,18 +261,50 @@ async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(studio.read(&session).await["status"], "EXECUTING");
         let action = waits["waitingFor"][0]["actionId"].as_str().unwrap();
-        let settle = format!("/api/agent/actions/{action}/settle");
-        studio
-            .send("POST", &settle, &[], json!({"happened": true}))
-            .await
-            .expect(200);
+        match happened {
+            true => {
+                let settle = format!("/api/agent/actions/{action}/settle");
+                let answer = json!({"happened": true});
+                studio.send("POST", &settle, &[], answer).await.expect(200);
+            }
+            false => did_not_happen(&studio, &session, action).await,
+        }
         let ended = studio
             .once(&session, "it ends", |session| !session["completedAt"].is_null())
             .await;
         assert_eq!(ended["status"], "COMPLETED", "{ended}");
+        let became = if happened { "completed" } else { "failed" };
+        let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
+        let states: Vec<_> = task["reactHistory"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| &step["state"])
+            .collect();
+        assert_eq!(states, [became, "completed"], "{task}");
+        let log = studio.get(&format!("{}/log", path(&session))).await;
+        assert_eq!(log["actions"][0]["status"], became, "{log}");
         studio.app.stop().await;
-    })
-    .await;
+    };
+    tokio::join!(walk(Setup::stdio_sqlite(), true), walk(Setup::stdio_postgres(), false));
+}
+
+/// Settles an action on the page of its session.
+async fn did_not_happen(studio: &Studio, session: &Value, action: &str) {
+    let browser = Browser::at(&studio.app);
+    let id = session["sessionId"].as_str().unwrap();
+    let page = format!("/console/sessions/{id}");
+    let shown = browser.get(&page).await.is(200);
+    for text in ["its outcome is unknown", "It happened…", "It did not happen…"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    let (form, token) = (format!("/console/actions/{action}"), form_token(&shown));
+    assert!(shown.contains(&format!("action=\"{form}\"")), "{shown}");
+    let fields = [("form_token", token.as_str()), ("happened", "no"), ("back", id)];
+    let landed = browser.post(&form, &fields).await;
+    landed.leads_to(&format!("{page}?settled={action}"));
+    let after = browser.get(landed.location()).await.is(200);
+    assert!(!after.contains("It did not happen…"), "{after}");
 }
 
 /// PLANNING.md 7, 13.9: nothing begins after the deadline, and what is under way is cut at its server.

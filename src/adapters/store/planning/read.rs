@@ -163,6 +163,7 @@ mod tests {
                     by_session,
                     by_session,
                     by_session,
+                    by_session,
                 ],
             ),
             (texts.prunable, &["planning_session_over"]),
