@@ -224,7 +224,7 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
             &page,
             &[
                 "Waits for a person",
-                "Create issue",
+                "Open an issue",
                 "Approve once",
                 &format!("name=\"back\" value=\"{id}\""),
                 "2 of 4 done",
@@ -282,7 +282,7 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
     has(
         &page,
         &[
-            "<b>Create issue</b>: Approved by <b><bdi>service:desk for user:ann</bdi></b>",
+            "<b>Open an issue</b>: Done. Approved by <b>you</b>.",
             "<b>Completed</b>",
             "4 of 4 done",
             "Reflection",

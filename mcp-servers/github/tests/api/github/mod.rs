@@ -6,12 +6,13 @@ mod routes;
 mod state;
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -77,6 +78,30 @@ pub(crate) struct GitHub {
     inner: Arc<Mutex<Inner>>,
 }
 
+/// Answers every request that arrives here, until the test ends. `None` cuts the connection.
+pub(crate) fn serve<A, F, B>(listener: TcpListener, answer: A)
+where
+    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Option<Response<B>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = answer.clone();
+            let service = service_fn(move |request| {
+                let answered = answer(request);
+                async move { answered.await.ok_or_else(|| std::io::Error::other("cut")) }
+            });
+            tokio::spawn(async move {
+                // A connection that is cut ends in an error, as intended.
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+}
+
 /// What a route answers.
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -114,20 +139,9 @@ impl GitHub {
         let loaded = tokio::task::spawn_blocking(description::description).await;
         loaded.expect("a description");
         let served = github.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let github = served.clone();
-                let service = service_fn(move |request| {
-                    let github = github.clone();
-                    async move { github.answer(request).await.ok_or_else(|| std::io::Error::other("cut")) }
-                });
-                tokio::spawn(async move {
-                    // A connection that is cut ends in an error, as intended.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
+        serve(listener, move |request| {
+            let github = served.clone();
+            async move { github.answer(request).await }
         });
         github
     }
