@@ -170,11 +170,14 @@ mod tests {
         let (first, second, third) = (arrives(), arrives(), arrives());
         assert!(second.alone(now).await.is_none(), "it overtakes the first attempt");
         let first = first.alone(now).await.expect("no other attempt");
-        let waits = tokio::spawn(third.alone(later));
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
+        let mut waits = std::pin::pin!(third.alone(later));
+        tokio::select! {
+            biased;
+            _ = &mut waits => panic!("it overtakes the first attempt"),
+            () = tokio::task::yield_now() => {}
+        }
         drop(first);
-        let third = waits.await.expect("no panic");
+        let third = waits.await;
         assert!(third.is_some());
         assert!(arrives().alone(now).await.is_none(), "the third attempt is under way");
         let other = attempts
