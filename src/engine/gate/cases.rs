@@ -183,8 +183,8 @@ tests:
             reported,
             [
                 "policy.yaml:9: test \"a colleague\": found allow by rule colleagues; allowed: deny",
-                "policy.yaml:12: test \"another recipient in cc\": found require_approval by side_effects (\"gmail_send\" has side \
-                 effects and requires approval); allowed: require_approval by rule \"colleagues\"",
+                "policy.yaml:12: test \"another recipient in cc\": found require_approval by side_effects (\"gmail_send\" sends \
+                 something to people outside gavel); allowed: require_approval by rule \"colleagues\"",
             ]
         );
     }
