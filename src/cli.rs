@@ -25,6 +25,7 @@ mod new_key;
 mod output;
 mod plan;
 mod policy;
+mod reference;
 mod runs;
 mod serve;
 mod since;
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use self::exit::Exit;
 use self::gavel::Talk;
@@ -120,6 +121,9 @@ enum Command {
     Config(config::Args),
     /// Check configuration, address, database, constitution, MCP servers, agents and model
     Doctor(DoctorArgs),
+    /// Print a page of the documentation about the command line
+    #[command(hide = true)]
+    Reference(reference::Args),
 }
 
 /// Options of `doctor`.
@@ -148,6 +152,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         // These need no configuration, or report its errors.
         Command::McpServer(server) => mcp_server::run(server),
         Command::Config(args) => config::run(args, &cli.flags),
+        Command::Reference(args) => reference::run(&args, Cli::command()),
         // These query the MCP servers; the other commands of `agents` only read files.
         Command::Agents(agents::Command::List(args)) => {
             with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
@@ -245,8 +250,6 @@ fn with_runtime(
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
