@@ -6,6 +6,7 @@ mod approvals;
 mod audit;
 mod chat;
 mod client;
+mod completion;
 mod config;
 mod decisions;
 mod doctor;
@@ -13,6 +14,7 @@ mod eval;
 mod exit;
 mod gavel;
 mod google;
+mod help;
 mod interrupt;
 mod lines;
 mod list;
@@ -37,7 +39,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 use self::exit::Exit;
 use self::gavel::Talk;
@@ -51,7 +53,7 @@ const LAST_TASKS: Duration = Duration::from_millis(200);
 
 /// Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP.
 #[derive(Debug, Parser)]
-#[command(name = "gavel", version, max_term_width = 100, after_help = EXAMPLES, after_long_help = EXAMPLES)]
+#[command(name = "gavel", version, max_term_width = 100, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     flags: Flags,
@@ -68,11 +70,7 @@ Examples:
   gavel config                              show every setting and where its value came from
   GEMINI_API_KEY_FILE=key gavel serve       use Gemini instead of the demo model
 
-Exit status: 0 done, 1 failed, 2 invalid usage or configuration, 130 interrupted. \
-Commands that follow a run of an agent also end with 3 if it failed, 4 if it was cancelled, 5 if it is \
-paused, and 6 if it waits for an approval; gavel plan does so for a session, and ends with 7 if its \
-deadline passed. gavel policy check ends with 3 if approval is required, \
-and with 4 for a denial; gavel audit verify ends with 3 if the audit log is not intact.";
+Exit statuses: gavel help exit-codes";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -110,7 +108,7 @@ enum Command {
     /// Verify, export and list the audit log
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Check a call against the policy, run the policy's tests, or simulate the policy on past calls
+    /// Check a call against the policy, test the policy, or simulate it on past calls
     #[command(subcommand)]
     Policy(policy::Command),
     /// Run the evaluation cases against the model and report how well it decides
@@ -121,6 +119,13 @@ enum Command {
     Config(config::Args),
     /// Check configuration, address, database, constitution, MCP servers, agents and model
     Doctor(DoctorArgs),
+    /// Print the completion script for a shell
+    Completion(completion::Args),
+    /// Print the manual page, or write the pages of all commands to a directory
+    Man(completion::ManArgs),
+    /// A page of the help: what each exit status means
+    #[command(hide = true)]
+    ExitCodes,
     /// Print a page of the documentation about the command line
     #[command(hide = true)]
     Reference(reference::Args),
@@ -137,7 +142,7 @@ struct DoctorArgs {
 /// Runs the process: what `main` returns.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&help::command().get_matches()).unwrap_or_else(|error| error.exit());
     // Before there are threads: it restricts this process, and becomes the command.
     if let Some(Command::McpServer(mcp_server::Server::ShellLaunch(launch))) = cli.command {
         return gavel_mcp_shell::launch(launch);
@@ -151,8 +156,11 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command.unwrap_or(Command::Serve) {
         // These need no configuration, or report its errors.
         Command::McpServer(server) => mcp_server::run(server),
+        Command::Completion(args) => completion::run(&args),
+        Command::Man(args) => completion::man(&args),
+        Command::ExitCodes => output::line(&exit::table()).map(|()| Exit::Done),
         Command::Config(args) => config::run(args, &cli.flags),
-        Command::Reference(args) => reference::run(&args, Cli::command()),
+        Command::Reference(args) => reference::run(&args),
         // These query the MCP servers; the other commands of `agents` only read files.
         Command::Agents(agents::Command::List(args)) => {
             with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
@@ -252,35 +260,6 @@ fn with_runtime(
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_command_line_contradicts_itself_nowhere() {
-        Cli::command().debug_assert();
-    }
-
-    /// Prose is one line, which the terminal's width wraps; examples fit into the help's width.
-    #[test]
-    fn the_words_under_a_help_are_broken_once() {
-        fn look(command: &clap::Command) {
-            for text in [command.get_after_help(), command.get_after_long_help()]
-                .into_iter()
-                .flatten()
-            {
-                let text = text.to_string();
-                let lines: Vec<_> = text.lines().collect();
-                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
-                for pair in lines.windows(2) {
-                    let is_broken = is_prose(pair[0]) && is_prose(pair[1]) && !pair[0].ends_with(':');
-                    assert!(!is_broken, "{}: {}", command.get_name(), pair[0]);
-                }
-                for line in lines.iter().filter(|line| line.starts_with(' ')) {
-                    assert!(line.chars().count() <= 120, "{}: {line}", command.get_name());
-                }
-            }
-            command.get_subcommands().for_each(look);
-        }
-        look(&Cli::command());
-    }
-
     /// Doc comments become texts for users, who do not know the requirements.
     #[test]
     fn neither_a_help_nor_the_api_description_names_a_requirement_or_a_design_section() {
@@ -289,7 +268,7 @@ mod tests {
             command.get_subcommands_mut().for_each(|inner| helps(inner, into));
         }
         let mut texts = Vec::new();
-        let mut command = Cli::command();
+        let mut command = help::complete();
         command.build();
         helps(&mut command, &mut texts);
         let openapi = crate::http::document().to_pretty_json().expect("it prints as JSON");

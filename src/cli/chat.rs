@@ -19,13 +19,13 @@ use crate::domain::ids::{TenantId, UserId};
 
 /// Options of `gavel chat`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Args {
     /// The message; without it, a conversation begins (or one message per line is read from a pipe)
     #[arg(value_name = "MESSAGE", num_args = 0..)]
     message: Vec<String>,
     /// The user on whose behalf to act
-    #[arg(long, default_value = "me", value_parser = gavel::user, value_name = "NAME")]
+    #[arg(long, default_value = "local", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
     /// The user's time zone, for "today" and "tomorrow" [default: this machine's]
     #[arg(long, value_name = "IANA NAME")]

@@ -7,9 +7,9 @@ use crate::config::{Config, Effective, Flags, reference};
 
 /// Options of `gavel config`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = EXAMPLES)]
 pub(super) struct Args {
-    /// As JSON: a list of {key, environment, value, origin}
+    /// Print the settings as JSON, one per line: {key, environment, value, origin}
     #[arg(long, conflicts_with = "reference")]
     json: bool,
     /// All settings, as a Markdown table
@@ -22,7 +22,7 @@ pub(super) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   gavel config                                        the effective settings and their origins
-  gavel config --json | jq '.[] | select(.origin != \"default\")'
+  gavel config --json | jq 'select(.origin != \"default\")'
   gavel config new-key --name shop --role analyst     a key for a service";
 
 #[derive(Debug, clap::Subcommand)]
@@ -44,7 +44,7 @@ pub(super) fn run(args: Args, flags: &Flags) -> anyhow::Result<Exit> {
         output::note(&format!("warning: {warning}"));
     }
     if args.json {
-        output::json(&resolved.origins)?;
+        output::json_lines(&resolved.origins)?;
     } else {
         let rows: Vec<_> = resolved.origins.iter().map(row).collect();
         output::line(&table::table(&["setting", "value", "from"], &rows))?;

@@ -25,7 +25,7 @@ use crate::evaluation::{self, Case, Exit, Gate, Kind, Options, Report, render};
 
 /// Options of `gavel eval`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct Args {
     /// Directory of cases, or one file
     #[arg(default_value = "evaluation", value_name = "DIR")]

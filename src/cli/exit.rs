@@ -8,33 +8,83 @@ use crate::adapters::store::StoreError;
 use crate::config::{ConfigErrors, FileError};
 use crate::ports::records::QueryError;
 
-/// The exit status; `gavel --help` lists them.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// 0
     Done,
-    /// 1: the error was reported.
+    /// The error was reported.
     Failed,
-    /// 2: the given input is invalid, and each error was reported.
+    /// Each error of the given input was reported.
     Invalid,
-    /// 3: the followed run of an agent, or planning session, failed.
     RunFailed,
-    /// 4: the run or session was cancelled.
     RunCancelled,
-    /// 5: the run is paused, and can be resumed.
+    /// It can be resumed.
     RunPaused,
-    /// 6: the run waits for an approval.
-    RunWaits,
-    /// 7: the deadline of the planning session passed.
-    DeadlineExceeded,
-    /// 3: `gavel policy check` reports that approval is required.
+    /// A run or a session waits for a person; `gavel policy check`: a call would.
     NeedsApproval,
-    /// 3: `gavel audit verify` has findings.
-    NotWhole,
-    /// 4: `gavel policy check` reports that the call is denied.
+    DeadlineExceeded,
+    /// `gavel policy check`: a call would be denied.
     Denied,
-    /// 130, the shells' status for SIGINT.
+    /// `gavel audit verify` has findings.
+    NotIntact,
     Interrupted,
+}
+
+/// Every way to end, with its exit status and what that means: the same for each command.
+pub(super) const STATUSES: [(Exit, u8, &str); 11] = [
+    (Exit::Done, 0, "done"),
+    (
+        Exit::Failed,
+        1,
+        "the command failed, or a check found something; the error says what to do",
+    ),
+    (
+        Exit::Invalid,
+        2,
+        "the command line, the configuration or a file that you gave is invalid",
+    ),
+    (
+        Exit::RunFailed,
+        3,
+        "the run or session that the command followed failed",
+    ),
+    (Exit::RunCancelled, 4, "the run or session was cancelled"),
+    (Exit::RunPaused, 5, "the run is paused; a note shows how to resume it"),
+    (
+        Exit::NeedsApproval,
+        6,
+        "the run or session waits for a person, or the checked call requires approval",
+    ),
+    (Exit::DeadlineExceeded, 7, "the deadline of the session passed"),
+    (Exit::Denied, 8, "the policy denies the checked call"),
+    (
+        Exit::NotIntact,
+        9,
+        "the audit log is not intact; each finding is reported",
+    ),
+    (
+        Exit::Interrupted,
+        130,
+        "interrupted by Ctrl-C; what the command followed continues, unless a note says otherwise",
+    ),
+];
+
+impl Exit {
+    fn status(self) -> u8 {
+        let status = STATUSES.iter().find(|(exit, ..)| *exit == self);
+        status.map_or(1, |(_, status, _)| *status)
+    }
+}
+
+/// What `gavel help exit-codes` prints.
+pub(super) fn table() -> String {
+    let rows = STATUSES
+        .iter()
+        .map(|(_, status, meaning)| format!("{status:>5}  {meaning}\n"));
+    format!(
+        "Exit statuses; each has one meaning, whatever the command:\n\n{}",
+        rows.collect::<String>()
+    )
 }
 
 /// The request itself is invalid, whatever the state of the system.
@@ -45,15 +95,7 @@ pub(super) struct Usage(pub(super) String);
 /// Prints an error on standard error, with its causes on the same line.
 pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     match ended {
-        Ok(Exit::Done) => ExitCode::SUCCESS,
-        Ok(Exit::Failed) => ExitCode::FAILURE,
-        Ok(Exit::Invalid) => ExitCode::from(2),
-        Ok(Exit::RunFailed | Exit::NeedsApproval | Exit::NotWhole) => ExitCode::from(3),
-        Ok(Exit::RunCancelled | Exit::Denied) => ExitCode::from(4),
-        Ok(Exit::RunPaused) => ExitCode::from(5),
-        Ok(Exit::RunWaits) => ExitCode::from(6),
-        Ok(Exit::DeadlineExceeded) => ExitCode::from(7),
-        Ok(Exit::Interrupted) => ExitCode::from(130),
+        Ok(exit) => ExitCode::from(exit.status()),
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {
             super::output::note(&format!("error: {error:#}"));
@@ -74,4 +116,32 @@ fn is_the_askers(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref(), Some(StoreError::Url(_)))
         || Refused::in_error(error).is_some_and(Refused::is_invalid_request)
         || matches!(error.downcast_ref(), Some(QueryError::Invalid { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_means_one_thing() {
+        let mut statuses: Vec<_> = STATUSES.iter().map(|(_, status, _)| *status).collect();
+        statuses.dedup();
+        assert_eq!(statuses.len(), STATUSES.len());
+        assert!(statuses.is_sorted());
+        // Those that scripts rely on, from the specifications.
+        for (exit, status) in [
+            (Exit::Done, 0),
+            (Exit::Invalid, 2),
+            (Exit::RunFailed, 3),
+            (Exit::RunCancelled, 4),
+            (Exit::RunPaused, 5),
+            (Exit::NeedsApproval, 6),
+            (Exit::DeadlineExceeded, 7),
+            (Exit::Denied, 8),
+            (Exit::NotIntact, 9),
+            (Exit::Interrupted, 130),
+        ] {
+            assert_eq!(exit.status(), status, "{exit:?}");
+        }
+    }
 }

@@ -18,9 +18,7 @@ pub(super) struct Where {
     /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of this configuration
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
-    /// The user whose runs, plans, threads and approval requests are used, and for whom runs begin. Without it: every
-    /// user's here (a new run is for `local`); with --server, those of the key's user, or of `local` if the server requires no
-    /// key
+    /// The user to act for [default: local, or with --server the key's user]. Without it, lists here show every user's
     #[arg(long, value_parser = user, value_name = "NAME")]
     user: Option<UserId>,
     /// The tenant, without --server

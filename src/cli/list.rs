@@ -55,9 +55,7 @@ impl Paging {
         text: impl FnOnce(&[Answer<T>]) -> String,
     ) -> anyhow::Result<()> {
         if self.json {
-            for item in &page.items {
-                output::line(&item.json.to_string())?;
-            }
+            output::json_lines(page.items.iter().map(|item| &item.json))?;
         } else if !page.items.is_empty() {
             output::line(&text(&page.items))?;
         } else if !none.is_empty() {

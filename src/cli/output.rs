@@ -56,6 +56,16 @@ pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(value)?)
 }
 
+/// Writes the objects of a list as JSON, one per line.
+///
+/// # Errors
+/// As [`line`].
+pub(super) fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> anyhow::Result<()> {
+    items
+        .into_iter()
+        .try_for_each(|item| line(&serde_json::to_string(&item)?))
+}
+
 /// Writes a note to the user on standard error. A failure is ignored: there is no other place to report it.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));

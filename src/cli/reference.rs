@@ -7,15 +7,24 @@ use std::fmt::Write as _;
 use clap::{Arg, Command};
 
 use self::text::{about, is_own, is_setting, name, notes, row, table, wrapped};
-use super::exit::Exit;
-use super::output;
+use super::exit::{Exit, STATUSES};
+use super::{help, output};
 
 /// Each page: its name in docs/reference, its title, and the commands that it describes, with all commands below them.
 const PAGES: [(&str, &str, &[&str]); 10] = [
     (
         "cli",
         "Command line",
-        &["serve", "chat", "config", "doctor", "migrate", "eval"],
+        &[
+            "serve",
+            "chat",
+            "config",
+            "doctor",
+            "migrate",
+            "eval",
+            "completion",
+            "man",
+        ],
     ),
     ("cli-agents", "Command line: agents", &["agents"]),
     ("cli-runs", "Command line: runs and threads", &["runs", "threads"]),
@@ -53,8 +62,8 @@ pub(super) struct Args {
     page: String,
 }
 
-pub(super) fn run(args: &Args, command: Command) -> anyhow::Result<Exit> {
-    let Some(page) = page(&args.page, command) else {
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let Some(page) = page(&args.page) else {
         anyhow::bail!("there is no page {:?}", args.page);
     };
     output::line(page.trim_end())?;
@@ -62,7 +71,8 @@ pub(super) fn run(args: &Args, command: Command) -> anyhow::Result<Exit> {
 }
 
 /// A page as Markdown, if there is one of this name.
-fn page(name: &str, mut gavel: Command) -> Option<String> {
+fn page(name: &str) -> Option<String> {
+    let mut gavel = help::complete();
     gavel.build();
     let (_, title, commands) = PAGES.iter().find(|(page, ..)| *page == name)?;
     let mut text = format!("# {title}\n\n");
@@ -115,31 +125,42 @@ fn shared<'a>(commands: &[&'a Command]) -> Vec<&'a Arg> {
 
 fn overview(gavel: &Command, text: &mut String) {
     text.push_str("`gavel reference` generates these pages from the help of the commands; a test compares both.\n");
-    text.push_str("Each command prints its help, with examples, for `--help`.\n\n");
+    text.push_str("Each command prints its help for `-h`, and with examples for `--help`.\n\n");
     text.push_str("| command | what it does |\n| --- | --- |\n");
-    for command in gavel.get_subcommands().filter(|command| !command.is_hide_set()) {
-        let name = command.get_name();
-        let is_of = |path: &str| path.split(' ').next() == Some(name);
-        let Some((page, _, paths)) = PAGES.iter().find(|(_, _, paths)| paths.iter().any(|path| is_of(path))) else {
-            continue;
-        };
-        let file = if *page == PAGES[0].0 {
-            String::new()
-        } else {
-            format!("{page}.md")
-        };
-        let anchor = if paths.contains(&name) {
-            format!("{file}#gavel-{name}")
-        } else {
-            file
-        };
-        let _ = writeln!(text, "| [`gavel {name}`]({anchor}) | {} |", about(command));
+    for (group, names) in help::GROUPS {
+        let _ = writeln!(text, "| **{group}** | |");
+        for name in names {
+            let about = gavel.find_subcommand(name).map(about).unwrap_or_default();
+            let _ = writeln!(text, "| [`gavel {name}`]({}) | {about} |", place(name));
+        }
     }
     text.push_str("\n## Settings\n\n");
     text.push_str("Every command accepts these. [Configuration](configuration.md) has the other settings.\n\n");
     table(gavel.get_arguments().filter(|arg| is_setting(arg)), "setting", text);
-    text.push_str("\n## Exit status\n\n");
-    notes(gavel, text);
+    text.push_str("\n## Exit status\n\nEach status has one meaning, whatever the command.\n\n");
+    text.push_str("| exit status | meaning |\n| --- | --- |\n");
+    for (_, status, meaning) in STATUSES {
+        let _ = writeln!(text, "| {status} | {meaning} |");
+    }
+}
+
+/// Where a command of the top level is described, seen from the first page.
+fn place(name: &str) -> String {
+    let is_of = |path: &str| path.split(' ').next() == Some(name);
+    let Some((page, _, paths)) = PAGES.iter().find(|(_, _, paths)| paths.iter().any(|path| is_of(path))) else {
+        return String::new();
+    };
+    let file = if *page == PAGES[0].0 {
+        String::new()
+    } else {
+        format!("{page}.md")
+    };
+    // The commands of some have several pages.
+    if paths.contains(&name) {
+        format!("{file}#gavel-{name}")
+    } else {
+        file
+    }
 }
 
 /// A command and the commands below it.
@@ -179,10 +200,7 @@ fn describe(command: &Command, shared: &[&Arg], text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::cli::Cli;
 
     /// The documentation of the command line equals what its definitions say.
     #[test]
@@ -190,7 +208,7 @@ mod tests {
         for (name, ..) in PAGES {
             let file = format!("{}/docs/reference/{name}.md", env!("CARGO_MANIFEST_DIR"));
             let found = std::fs::read_to_string(&file).unwrap_or_default();
-            let generated = page(name, Cli::command()).unwrap();
+            let generated = page(name).unwrap();
             assert_eq!(
                 found, generated,
                 "put the output of `gavel reference {name}` into docs/reference/{name}.md"
@@ -215,6 +233,6 @@ mod tests {
                 check(inner, format!("{path} {}", inner.get_name()).trim());
             }
         }
-        check(&Cli::command(), "");
+        check(&help::complete(), "");
     }
 }

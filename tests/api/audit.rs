@@ -258,7 +258,7 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         let shorter = app.directory.path().join("cut.ndjson").display().to_string();
         std::fs::write(&shorter, cut.join("\n")).unwrap();
         let verified = audit(url, &["verify", "--export", &shorter, "--head", &joint]).await;
-        assert_eq!(verified.status.code(), Some(3), "{}", reported(&verified));
+        assert_eq!(verified.status.code(), Some(9), "{}", reported(&verified));
         assert!(
             reported(&verified).contains("missing: row 2"),
             "{}",
@@ -266,7 +266,7 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         );
         let other = format!("1:{}", "0".repeat(64));
         let verified = audit(url, &["verify", "--export", &part, "--head", &other]).await;
-        assert_eq!(verified.status.code(), Some(3), "{}", reported(&verified));
+        assert_eq!(verified.status.code(), Some(9), "{}", reported(&verified));
         let nowhere = app.directory.path().join("none.ndjson");
         let none = audit(
             url,
@@ -285,7 +285,7 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         rows(url, guard).await;
         rows(url, "UPDATE audit SET actor = 'mallory' WHERE number = 2").await;
         let broken = audit(url, &["verify", "--head", &head]).await;
-        assert_eq!(broken.status.code(), Some(3), "{}", reported(&broken));
+        assert_eq!(broken.status.code(), Some(9), "{}", reported(&broken));
         assert!(
             reported(&broken).contains("✗ changed: row 2 is not what was written"),
             "{}",
@@ -360,7 +360,7 @@ async fn among_thousands_of_kept_heads_the_mismatch_is_named() {
             let mut heads = right.clone();
             heads[at] = format!("{number}:{other}");
             let invalid = verified(&heads, &["--json"]).await;
-            assert_eq!(invalid.status.code(), Some(3), "{}", reported(&invalid));
+            assert_eq!(invalid.status.code(), Some(9), "{}", reported(&invalid));
             let report: Value = serde_json::from_slice(&invalid.stdout).unwrap();
             let named = json!([{
                 "finding": "rewritten", "kept": {"number": number, "hash": other}, "hash": hashes[number - 1],
@@ -432,7 +432,7 @@ async fn an_export_can_be_verified_with_the_key_only() {
     let rows: Vec<_> = lines.lines().collect();
     std::fs::write(&export, [&rows[..2], &rows].concat().join("\n")).unwrap();
     let twice = verify(KEY).await;
-    assert_eq!(twice.status.code(), Some(3), "{}", reported(&twice));
+    assert_eq!(twice.status.code(), Some(9), "{}", reported(&twice));
     let words = reported(&twice);
     assert!(words.contains("out of order: row 1 follows row 2"), "{words}");
     assert!(!words.contains("missing"), "{words}");

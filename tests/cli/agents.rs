@@ -281,10 +281,9 @@ fn agents_list_shows_which_agents_cannot_run_and_why() {
         ),
     ]);
     // If the demo model replaces all models, no provider is missing.
-    let demo = place.run(&["agents", "list", "--json"]).json();
+    let demo = place.run(&["agents", "list", "--json"]).rows();
     let cloud = |json: &Value| {
-        json["agents"]
-            .as_array()
+        json.as_array()
             .unwrap()
             .iter()
             .find(|one| one["name"] == "cloud")
@@ -329,8 +328,8 @@ fn agents_list_shows_which_agents_cannot_run_and_why() {
             "{doctor}"
         );
     }
-    let json = place.run(&["agents", "list", "--json"]).json();
-    let top = json["agents"]
+    let json = place.run(&["agents", "list", "--json"]).rows();
+    let top = json
         .as_array()
         .unwrap()
         .iter()
@@ -346,20 +345,20 @@ fn agents_list_shows_which_agents_cannot_run_and_why() {
         "{top}"
     );
     assert_eq!(top["hash"].as_str().unwrap().len(), 64);
-    let offline = place.run(&["agents", "list", "--offline", "--json"]).json();
-    assert_eq!(offline["agents"][0]["available"], Value::Null);
+    let offline = place.run(&["agents", "list", "--offline", "--json"]).rows();
+    assert_eq!(offline[0]["available"], Value::Null);
 }
 
 /// DESIGN.md section 10: the binary contains its agents; a directory that exists or is configured replaces them.
 #[test]
 fn agents_come_from_the_directory_or_are_built_in() {
-    let built_in = Place::new().run(&["agents", "list", "--offline", "--json"]).json();
-    assert_eq!(built_in["place"], "built in");
-    assert_eq!(built_in["agents"][0]["name"], "codebase_investigator");
+    let built_in = Place::new().run(&["agents", "list", "--offline", "--json"]).rows();
+    assert_eq!(built_in[0]["file"], "codebase_investigator.md (built in)");
+    assert_eq!(built_in[0]["name"], "codebase_investigator");
     let place = agents(&[("helper.md", HELPER)]);
     fs::create_dir(place.path().join("other")).unwrap();
     assert_eq!(
-        place.run(&["agents", "list", "--offline", "--json"]).json()["agents"][0]["name"],
+        place.run(&["agents", "list", "--offline", "--json"]).rows()[0]["name"],
         "helper"
     );
     let named = place.run_with(&["agents", "list", "--offline"], &[("GAVEL_AGENTS", "other")]);
@@ -473,7 +472,7 @@ fn agents_convert_round_trips_through_every_format() {
             &["agents", "list", "--offline", "--json"],
             &[("GAVEL_AGENTS", &directory)],
         );
-        list.json()["agents"][0]["hash"].clone()
+        list.rows()[0]["hash"].clone()
     };
     let before = hash("agents/helper.md");
     let mut from = "agents/helper.md".to_owned();

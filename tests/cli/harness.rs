@@ -97,6 +97,15 @@ impl Ran {
     pub(crate) fn json(self) -> Value {
         serde_json::from_str(&self.ended(0)).unwrap()
     }
+
+    /// The objects of a list, one per line, as an array.
+    #[track_caller]
+    pub(crate) fn rows(self) -> Value {
+        let rows = self.ended(0);
+        rows.lines()
+            .map(|row| serde_json::from_str::<Value>(row).unwrap())
+            .collect()
+    }
 }
 
 /// A process that runs until it is stopped.

@@ -11,14 +11,14 @@ use super::harness::Place;
 /// A server in the JSON of `gavel mcp list`.
 #[track_caller]
 fn server<'a>(listed: &'a Value, name: &str) -> &'a Value {
-    let mut servers = listed["servers"].as_array().unwrap().iter();
+    let mut servers = listed.as_array().unwrap().iter();
     servers.find(|server| server["status"]["name"] == name).unwrap()
 }
 
 #[test]
 fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     let place = Place::new();
-    let listed = place.run(&["mcp", "list", "--json"]).json();
+    let listed = place.run(&["mcp", "list", "--json"]).rows();
     // A bundled server without its setting is off, which is not a failure.
     let [files, google, tasks] = ["files", "google", "tasks"].map(|name| server(&listed, name));
     assert_eq!(
@@ -44,7 +44,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
         (&"tasks".into(), &"up".into())
     );
     assert_eq!(tasks["tools"].as_array().unwrap().len(), 5);
-    let seen = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
+    let seen = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).rows();
     assert_eq!(seen[0]["input_schema"]["type"], "object");
     assert_eq!(seen[0]["shown_to_model"]["type"], "object");
     assert!(
@@ -126,8 +126,8 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     // The accepted definition differs from the server's.
     let (digest, before) = (seen["tasks"]["add_task"].as_str().unwrap(), "0".repeat(64));
     fs::write(path("gavel-pins.json"), seen.to_string().replacen(digest, &before, 1)).unwrap();
-    let listed = place.run(&["mcp", "list", "--json"]).json();
-    let left = &listed["servers"][0]["left_out"][0];
+    let listed = place.run(&["mcp", "list", "--json"]).rows();
+    let left = &listed[0]["left_out"][0];
     assert_eq!(left["name"], "add_task", "{listed}");
     assert!(
         left["reason"]
@@ -136,10 +136,10 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
             .contains("`gavel mcp accept tasks add_task`"),
         "{listed}"
     );
-    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 4);
+    assert_eq!(listed[0]["tools"].as_array().unwrap().len(), 4);
 
     // It can be inspected, and only the inspected definition can be accepted.
-    let seen_now = place.run(&["mcp", "inspect", "tasks", "add_task", "--json"]).json();
+    let seen_now = place.run(&["mcp", "inspect", "tasks", "add_task", "--json"]).rows();
     assert_eq!(seen_now.as_array().unwrap().len(), 1, "{seen_now}");
     assert_eq!(seen_now[0]["digest"], digest);
     assert!(
@@ -153,7 +153,7 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
         shown.contains(&format!("digest {digest}")) && shown.contains("held back: "),
         "{shown}"
     );
-    let offered = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
+    let offered = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).rows();
     assert_eq!(offered[0]["held_back"], Value::Null);
     let unchanged = || fs::read_to_string(path("gavel-pins.json")).unwrap().contains(&before);
     let other = place.run(&[&ACCEPT[..], &["--digest", &before]].concat());
@@ -175,8 +175,8 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
         assert!(accepted.contains(shown), "{shown}: {accepted}");
     }
     assert_eq!(pins(), seen);
-    let listed = place.run(&["mcp", "list", "--json"]).json();
-    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 5);
+    let listed = place.run(&["mcp", "list", "--json"]).rows();
+    assert_eq!(listed[0]["tools"].as_array().unwrap().len(), 5);
 
     let again = place.run(&[&ACCEPT[..], &["--json"]].concat()).json();
     assert_eq!(
@@ -224,7 +224,7 @@ fn the_bundled_google_server_is_available_once_it_has_credentials() {
         ("GOOGLE_CLIENT_SECRET", "canary-secret"),
         ("GOOGLE_TOKEN_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
     ];
-    let listed = place.run_with(&["mcp", "list", "--json"], &all).json();
+    let listed = place.run_with(&["mcp", "list", "--json"], &all).rows();
     let google = server(&listed, "google");
     assert_eq!(google["status"]["state"], "up", "{google}");
     let tools = google["tools"].as_array().unwrap();
@@ -286,7 +286,7 @@ fn the_bundled_github_server_is_available_once_it_has_a_token() {
     let place = Place::new();
     fs::write(place.path().join("token"), format!("{TOKEN}\n")).unwrap();
     let tools = |environment: &[(&str, &str)]| {
-        let listed = place.run_with(&["mcp", "list", "--json"], environment).json();
+        let listed = place.run_with(&["mcp", "list", "--json"], environment).rows();
         assert!(!listed.to_string().contains(TOKEN), "{listed}");
         let github = server(&listed, "github");
         assert_eq!(github["status"]["state"], "up", "{github}");

@@ -48,7 +48,7 @@ fn check_prints_the_decision_its_source_and_every_check() {
         place.run(&args)
     };
     let milk = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy milk"}"#]);
-    let reported = milk.ended(4);
+    let reported = milk.ended(8);
     assert!(
         reported.starts_with("deny, decided by rule no-milk\n  denied by the policy: milk is not ordered here"),
         "{reported}"
@@ -74,7 +74,7 @@ fn check_prints_the_decision_its_source_and_every_check() {
             "workspace does not grant tasks__add_task",
         ),
     ] {
-        let reported = check(more).ended(4);
+        let reported = check(more).ended(8);
         assert!(reported.contains(says), "{reported}");
     }
     let default = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy bread"}"#]);
@@ -90,7 +90,7 @@ fn check_prints_the_decision_its_source_and_every_check() {
         "{}",
         delete.err
     );
-    delete.ended(3);
+    delete.ended(6);
 
     // A definition without `approval` requires it for side effects, and the rule for ann lifts that.
     fs::create_dir(place.path().join("agents")).unwrap();
@@ -120,7 +120,7 @@ fn check_prints_the_decision_its_source_and_every_check() {
         (&json!("allow"), &json!([{"rule": "own-list"}]))
     );
 
-    let invalid = check(&["--tool", "add_task", "--arguments", r#"{"description": 7}"#]).ended(4);
+    let invalid = check(&["--tool", "add_task", "--arguments", r#"{"description": 7}"#]).ended(8);
     assert!(
         invalid.starts_with("invalid_arguments, without an approval request: /description"),
         "{invalid}"
@@ -173,7 +173,7 @@ fn check_shows_the_recipients_of_a_call_and_look_alike_addresses() {
             "--arguments",
             &arguments,
         ])
-        .ended(3);
+        .ended(6);
     assert!(reported.contains("reaches ann@xn--pypal-4ve.com"), "{reported}");
     assert!(reported.contains("mixes letters of Latin and Cyrillic"), "{reported}");
 }
@@ -199,7 +199,7 @@ fn check_applies_grants() {
         gavel(&[&args[..], &["--arguments", &arguments]].concat())
     };
     let before = check("ann", "bea@example.org");
-    assert_eq!(before.status, 3, "{}", before.err);
+    assert_eq!(before.status, 6, "{}", before.err);
     assert!(
         before.err.contains("grants are ignored"),
         "no database yet: {}",
@@ -219,8 +219,8 @@ fn check_applies_grants() {
     gavel(&["approvals", "approve", id, "--always"]).ended(0);
     for (user, address, status) in [
         ("ann", "Bea <bea@example.org>", 0),
-        ("ann", "eve@example.org", 3),
-        ("bob", "bea@example.org", 3),
+        ("ann", "eve@example.org", 6),
+        ("bob", "bea@example.org", 6),
     ] {
         let checked = check(user, address);
         assert_eq!(

@@ -1,7 +1,6 @@
 //! `gavel threads`, and in-doubt calls in `gavel approvals list` (R-1, R-2; promise 3).
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -179,11 +178,8 @@ async fn in_doubt_calls_are_listed_and_settled() {
     let question = waiting["actions"][0]["approvalId"].as_str().unwrap();
     let action = run["actions"][0]["actionId"].as_str().unwrap();
 
-    let here = format!("gavel approvals settle {action} 'happened|did_not_happen'");
-    let there = format!(
-        "gavel approvals settle --server {} --user ann {action} 'happened|did_not_happen'",
-        lost.server
-    );
+    let here = format!("gavel approvals settle {action} ");
+    let there = format!("gavel approvals settle --server {} --user ann {action} ", lost.server);
     for (listed, command) in [
         (lost.place.run(&["approvals", "list"]), &here),
         (lost.there(&["approvals", "list", "--user", "ann"]), &there),
@@ -195,14 +191,9 @@ async fn in_doubt_calls_are_listed_and_settled() {
             in_doubt.starts_with("act for ann, by the agent worker\n  n             1\n  begun         20"),
             "{listed}"
         );
-        assert!(in_doubt.contains(command.as_str()), "{listed}");
-        // The hint is not valid as printed, so no user settles a call by pasting it.
-        let pasted = Command::new("sh")
-            .arg("-c")
-            .arg(command.replacen("gavel", env!("CARGO_BIN_EXE_gavel"), 1))
-            .current_dir(lost.place.path())
-            .output();
-        assert_eq!(pasted.unwrap().status.code(), Some(2));
+        for outcome in ["happened", "did_not_happen"] {
+            assert!(in_doubt.contains(&format!("{command}{outcome}\n")), "{listed}");
+        }
     }
     let bob = lost.there(&["approvals", "list", "--user", "bob"]);
     assert_eq!(
@@ -218,8 +209,9 @@ async fn in_doubt_calls_are_listed_and_settled() {
         assert_eq!(listed.json()["actionId"], action);
     }
 
-    lost.there(&["approvals", "settle", "--user", "ann", action, "did_not_happen"])
-        .ended(0);
+    let pasted = format!("{there}did_not_happen");
+    let pasted: Vec<_> = pasted.split(' ').skip(1).collect();
+    lost.place.run(&pasted).ended(0);
     let listed = lost.place.run(&["approvals", "list"]).ended(0);
     assert!(listed.contains(question) && !listed.contains("in doubt"), "{listed}");
     assert_eq!(lost.calls.count("tools/call"), 1);

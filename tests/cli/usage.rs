@@ -38,6 +38,40 @@ fn the_help_has_examples() {
     }
 }
 
+#[test]
+fn shells_and_manuals_know_every_command() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.run(&["completion", shell]).ended(0);
+        for word in ["approvals", "settle", "--in-doubt"] {
+            let word = if shell == "fish" {
+                word.trim_start_matches("--")
+            } else {
+                word
+            };
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let script = place.path().join("gavel.bash");
+    fs::write(&script, place.run(&["completion", "bash"]).ended(0)).unwrap();
+    let completes =
+        "source gavel.bash; COMP_WORDS=(gavel app); COMP_CWORD=1; _gavel gavel app gavel; echo ${COMPREPLY[@]}";
+    let completed = Command::new("bash")
+        .args(["-c", completes])
+        .current_dir(place.path())
+        .output();
+    assert_eq!(String::from_utf8(completed.unwrap().stdout).unwrap(), "approvals\n");
+
+    place.run(&["man", "pages"]).ended(0);
+    let page = fs::read_to_string(place.path().join("pages/gavel-plan-start.1")).unwrap();
+    assert!(
+        page.contains("deadline") && page.contains("Examples:") && !page.contains("mcp-pins"),
+        "{page}"
+    );
+    assert!(place.run(&["man"]).ended(0).contains("mcp\\-pins"));
+    assert!(place.run(&["help", "exit-codes"]).ended(0).contains("    6  "));
+}
+
 /// The servers are also separate programs; here they are started under another name.
 #[test]
 fn the_help_of_a_server_names_the_command_that_was_typed() {
@@ -211,7 +245,7 @@ fn config_shows_every_value_with_its_origin_and_no_secret() {
     ] {
         assert!(shown(row), "{row}\n{table}");
     }
-    let json = place.run_with(&["config", "--json"], &environment).json();
+    let json = place.run_with(&["config", "--json"], &environment).rows();
     let listen = json
         .as_array()
         .unwrap()
@@ -287,7 +321,7 @@ fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
         format!("[auth]\nmode = \"api_key\"\n{entry}"),
     )
     .unwrap();
-    let json = place.run(&["config", "--json"]).json();
+    let json = place.run(&["config", "--json"]).rows();
     let keys = json
         .as_array()
         .unwrap()
@@ -306,11 +340,10 @@ fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
         .current_dir(elsewhere.path())
         .output()
         .unwrap();
-    let json: Value = serde_json::from_slice(&by_shell.stdout).unwrap();
-    let keys = json
-        .as_array()
-        .unwrap()
-        .iter()
+    let rows = String::from_utf8(by_shell.stdout).unwrap();
+    let keys = rows
+        .lines()
+        .map(|row| serde_json::from_str::<Value>(row).unwrap())
         .find(|one| one["key"] == "auth.keys")
         .unwrap();
     assert_eq!(keys["origin"], "environment GAVEL_AUTH_KEYS");

@@ -8,6 +8,7 @@ use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
+use tracing::Level;
 
 use super::config::TransportConfig;
 use super::group::EndsWithLeader;
@@ -123,9 +124,36 @@ async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: La
         if text.is_empty() {
             continue;
         }
-        log::line!(source.log, info, "stderr", target: "gavel::mcp::stderr", "{text}");
+        let (level, words) = unwrapped(text);
+        match level {
+            Level::ERROR => log::line!(source.log, error, "stderr", target: "gavel::mcp::stderr", "{words}"),
+            Level::WARN => log::line!(source.log, warn, "stderr", target: "gavel::mcp::stderr", "{words}"),
+            Level::DEBUG => log::line!(source.log, debug, "stderr", target: "gavel::mcp::stderr", "{words}"),
+            Level::TRACE => log::line!(source.log, trace, "stderr", target: "gavel::mcp::stderr", "{words}"),
+            _ => log::line!(source.log, info, "stderr", target: "gavel::mcp::stderr", "{words}"),
+        }
         last_words.add(capped(text, 512).into_owned());
     }
+}
+
+/// The level and the words of a line that a logger has written: gavel's own line has a time and a level already. A line
+/// without a level is one of level INFO.
+fn unwrapped(line: &str) -> (Level, &str) {
+    let rest = match line.split_once(' ') {
+        Some((time, rest)) if chrono::DateTime::parse_from_rfc3339(time).is_ok() => rest.trim_start(),
+        _ => line,
+    };
+    let end = rest.find([' ', ':']).unwrap_or(rest.len());
+    let level = match &rest[..end] {
+        "ERROR" => Level::ERROR,
+        "WARN" | "WARNING" => Level::WARN,
+        "INFO" => Level::INFO,
+        "DEBUG" => Level::DEBUG,
+        "TRACE" => Level::TRACE,
+        _ => return (Level::INFO, line),
+    };
+    let words = rest[end..].trim_start_matches([' ', ':']);
+    (level, if words.is_empty() { line } else { words })
 }
 
 /// Removes the end of a piece, in which a secret or a character may begin that continues in the next piece.
@@ -167,6 +195,30 @@ mod tests {
         let text = format!("{}\nkey=canary-0123456789\n\n", "x".repeat(100_000));
         log(source("canary-0123456789"), text.as_bytes(), words.clone()).await;
         assert_eq!(words.get().await.as_deref(), Some("key=***"));
+    }
+
+    #[test]
+    fn a_line_of_a_logger_loses_its_time_and_keeps_its_level() {
+        for (line, level, words) in [
+            (
+                "2026-11-26T21:11:40.597791Z  INFO gavel_mcp_base::stdio: serving",
+                Level::INFO,
+                "gavel_mcp_base::stdio: serving",
+            ),
+            ("2026-11-26T21:11:40Z  WARN x: slow", Level::WARN, "x: slow"),
+            ("WARNING:root:slow", Level::WARN, "root:slow"),
+            ("ERROR no disk", Level::ERROR, "no disk"),
+            ("DEBUG: a step", Level::DEBUG, "a step"),
+            ("Errors are rare", Level::INFO, "Errors are rare"),
+            (
+                "2026-11-26T21:11:40Z listening",
+                Level::INFO,
+                "2026-11-26T21:11:40Z listening",
+            ),
+            ("ERROR", Level::ERROR, "ERROR"),
+        ] {
+            assert_eq!(unwrapped(line), (level, words), "{line}");
+        }
     }
 
     /// C-FR-010: no part of a secret is logged, wherever it occurs in an endless line.

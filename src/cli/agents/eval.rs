@@ -26,7 +26,7 @@ use crate::evaluation::agents::{AgentCases, judge, load};
 
 /// Options of `gavel agents eval`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only these agents
     // Not `agents`: that is the name of the global flag for the directory of definitions.

@@ -18,12 +18,12 @@ use crate::surfaces::definitions;
 
 /// Options of `gavel agents list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Do not query the MCP servers for the tools
     #[arg(long)]
     offline: bool,
-    /// As JSON: {place, agents, errors}
+    /// Print the agents as JSON, one per line
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   gavel agents list                  the directory agents, or the one that GAVEL_AGENTS names, or the built-in agents
   gavel agents list --offline        without starting the MCP servers
-  gavel agents list --json | jq '.agents[] | select(.available == false) | .name'
+  gavel agents list --json | jq -r 'select(.available == false).name'
 
 An agent is unavailable if no server offers a tool of its grant, the provider of its \
 model is not configured, or an agent that it calls is unavailable. \
@@ -54,16 +54,13 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
         Some(unavailable(agents, &catalog, &resolved.config))
     };
     if args.json {
-        let agents: Vec<_> = agents
-            .iter()
-            .map(|(name, agent)| document(name, agent, agents, unavailable.as_ref()))
-            .collect();
-        output::json(&json!({ "place": loaded.place, "agents": agents, "errors": loaded.checked.errors }))?;
+        let document = |(name, agent): (&String, _)| document(name, agent, agents, unavailable.as_ref());
+        output::json_lines(agents.iter().map(document))?;
     } else {
         output::line(&text(&loaded.place, agents, unavailable.as_ref()))?;
-        for error in &loaded.checked.errors {
-            output::note(&render_error(error));
-        }
+    }
+    for error in &loaded.checked.errors {
+        output::note(&render_error(error));
     }
     Ok(if loaded.checked.errors.is_empty() {
         Exit::Done

@@ -21,7 +21,7 @@ use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
 
 /// Options of `gavel agents run`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
     /// The agent
     name: String,

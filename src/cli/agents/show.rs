@@ -10,7 +10,7 @@ use crate::domain::definition::{Agent, Definition, Form};
 
 /// Options of `gavel agents show`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The agent
     name: String,

@@ -18,7 +18,7 @@ use crate::ports::tools::Catalog;
 
 /// Options of `gavel agents validate`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Directories and files; without any, the agents of this configuration
     ///

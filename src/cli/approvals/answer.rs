@@ -1,5 +1,6 @@
 //! `gavel approvals approve` and `reject`.
 
+use super::question::settles;
 use super::{NO_ACTION, approval, not_found};
 use crate::app::{Work, is_in_use};
 use crate::cli::client::{Action, Client, Resolution, ThreadRun};
@@ -13,7 +14,7 @@ use crate::domain::ids::ApprovalId;
 
 /// Options of `gavel approvals approve`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = APPROVE)]
+#[command(after_long_help = APPROVE)]
 pub(in crate::cli) struct Approve {
     /// The approval request
     #[arg(value_parser = approval)]
@@ -29,7 +30,7 @@ pub(in crate::cli) struct Approve {
 
 /// Options of `gavel approvals reject`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = REJECT)]
+#[command(after_long_help = REJECT)]
 pub(in crate::cli) struct Reject {
     /// The approval request
     #[arg(value_parser = approval)]
@@ -145,11 +146,9 @@ async fn resolve(
         output::line(&run_message(&run))?;
         for action in in_doubt(&run) {
             output::note(&format!(
-                "{}: find out at the receiving end whether it happened, then run `gavel approvals settle {} \
-                 happened|did_not_happen{}`",
+                "{}: the outcome is unknown. Look at the receiving end, then run one of these:\n{}",
                 output::printable(&action.tool),
-                action.action_id,
-                place.repeated()
+                settles(&action.action_id, &place.repeated()).trim_end()
             ));
         }
     }

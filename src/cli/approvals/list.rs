@@ -10,7 +10,7 @@ use crate::cli::output;
 
 /// Options of `gavel approvals list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only in-doubt actions
     #[arg(long)]

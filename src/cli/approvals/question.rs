@@ -90,13 +90,21 @@ pub(in crate::cli) fn answers(one: &Action, place: &Where) -> String {
     )
 }
 
-/// The commands that settle an in-doubt action.
+/// The two commands of which one settles an in-doubt action, each on a line.
+pub(in crate::cli) fn settles(action_id: &str, place: &str) -> String {
+    format!(
+        "  if it happened:          gavel approvals settle{place} {action_id} happened\n  \
+         if it did not happen:    gavel approvals settle{place} {action_id} did_not_happen\n"
+    )
+}
+
+/// How to settle an in-doubt action.
 pub(super) fn settling(one: &Action, place: &Where) -> String {
     let id = &one.action_id;
     let place = place.for_call_of(one.user_id.as_deref()).repeated();
-    // The pasted command fails as printed, since it has both answers in quotes: the user must choose one.
     let mut text = format!(
-        "  find out, and keep either happened or did_not_happen:\n  to settle:     gavel approvals settle{place} {id} 'happened|did_not_happen'\n"
+        "  look at the receiving end, then run one of these:\n{}",
+        settles(id, &place)
     );
     if one.thread_id.is_none() {
         text.push_str(&format!(

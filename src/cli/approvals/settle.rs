@@ -11,7 +11,7 @@ use crate::domain::ids::ActionId;
 
 /// Options of `gavel approvals settle`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The in-doubt action
     #[arg(value_parser = action)]

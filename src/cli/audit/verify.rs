@@ -39,7 +39,7 @@ Reads every row of the chain and every side effect in the tool-call log; a servi
 the keys that rows were hashed with: audit.key, audit.old_keys, the file next to a SQLite database, or the \
 database's own. An export is verified with the same keys; on another machine give them in audit.key and audit.old_keys.
 
-Exit status: 0 intact, 3 not intact (each finding is reported), 1 it could not be verified, for example because a key \
+Exit status: 0 intact, 9 not intact (each finding is reported), 1 it could not be verified, for example because a key \
 is missing, or because a part of the chain was given without the head before it, 2 invalid usage.
 
 Examples:
@@ -148,6 +148,6 @@ fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
         0 if verified.joins() => Exit::Done,
         0 => Exit::Failed,
         _ if verified.lacks_keys_alone() => Exit::Failed,
-        _ => Exit::NotWhole,
+        _ => Exit::NotIntact,
     })
 }

@@ -10,7 +10,7 @@ use crate::domain::ids::TenantId;
 
 /// Options of `gavel decisions list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = super::FILTERS, after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only matching decisions, such as 'outcome_category = "ERROR:*"'
     #[arg(long, value_name = "FILTER")]

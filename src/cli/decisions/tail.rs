@@ -16,7 +16,7 @@ use crate::domain::ids::TenantId;
 
 /// Options of `gavel decisions tail`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = super::FILTERS)]
+#[command(after_long_help = super::FILTERS)]
 pub(in crate::cli) struct Args {
     /// Only matching decisions, such as 'decision_type = "REFUSE"'
     #[arg(long, value_name = "FILTER")]
@@ -130,7 +130,7 @@ fn closed(args: &Args, from: Option<DateTime<Utc>>) -> String {
 
 fn print(args: &Args, rows: &[Answer<Decision>], with_heads: bool) -> anyhow::Result<()> {
     if args.json {
-        return rows.iter().try_for_each(|row| output::line(&row.json.to_string()));
+        return output::json_lines(rows.iter().map(|row| &row.json));
     }
     if rows.is_empty() && !with_heads {
         return Ok(());

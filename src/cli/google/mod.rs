@@ -29,7 +29,7 @@ pub(super) enum Command {
 /// Options of `gavel google list`.
 #[derive(Debug, clap::Args)]
 pub(super) struct List {
-    /// As JSON
+    /// Print the accounts as JSON, one per line
     #[arg(long)]
     json: bool,
 }
@@ -62,17 +62,13 @@ const TICKED: &str = "Actions that need a missing scope do not work; to allow th
 async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
     let accounts = connector.connected().await?;
     if args.json {
-        let accounts: Vec<_> = accounts
-            .iter()
-            .map(|account| {
-                json!({
-                    "user": account.user, "account": account.address, "scopes": account.scopes,
-                    "missing": account.missing,
-                    "connected_at": account.connected_at.text(), "reconnect_required": account.reconnect_required,
-                })
+        let document = |account: &Account| {
+            json!({
+                "user": account.user, "account": account.address, "scopes": account.scopes, "missing": account.missing,
+                "connected_at": account.connected_at.text(), "reconnect_required": account.reconnect_required,
             })
-            .collect();
-        output::json(&json!({ "accounts": accounts }))?;
+        };
+        output::json_lines(accounts.iter().map(document))?;
         return Ok(Exit::Done);
     }
     if accounts.is_empty() {

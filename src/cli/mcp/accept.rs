@@ -11,7 +11,7 @@ use crate::cli::output;
 
 /// Options of `gavel mcp accept`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The server, by its name in mcp.json
     server: String,

@@ -18,7 +18,7 @@ use crate::ports::tools::{CallReply, CallRequest, Tools};
 
 /// Options of `gavel mcp call`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The server, by its name in mcp.json
     server: String,
@@ -28,7 +28,7 @@ pub(in crate::cli) struct Args {
     #[arg(default_value = "{}", value_parser = given, value_name = "ARGUMENTS")]
     arguments: Given,
     /// The user name to send to the server
-    #[arg(long, default_value = "me", value_parser = gavel::user, value_name = "NAME")]
+    #[arg(long, default_value = "local", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
     /// Sent as the idempotency key, so that a repeated command has one effect if the tool supports it [default: a new
     /// one]

@@ -17,13 +17,13 @@ use crate::ports::tools::{Catalog, LeftOut, Tools};
 
 /// Options of `gavel mcp inspect`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only this server's tools
     server: Option<String>,
     /// Only this tool
     tool: Option<String>,
-    /// As JSON: a list of tools, each with both schemas and the warnings
+    /// Print the tools as JSON, one per line: each with both schemas and the warnings
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +35,7 @@ Between the two schemas, | marks lines that differ; < and > mark lines that only
 
 Examples:
   gavel mcp inspect tasks
-  gavel mcp inspect tasks add_task --json | jq '.[0].shown_to_model'";
+  gavel mcp inspect tasks add_task --json | jq .shown_to_model";
 
 pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let catalog = with_held_back(&mcp.catalog(), mcp.held_back());
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         let left = left_out
             .iter()
             .map(|left| json!({ "server": left.server, "name": left.tool, "left_out": left.reason }));
-        output::json(&shown.into_iter().chain(left).collect::<Vec<_>>())?;
+        output::json_lines(shown.into_iter().chain(left))?;
     } else {
         for tool in &tools {
             output::line(&text(&catalog, tool)?)?;

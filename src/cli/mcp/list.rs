@@ -12,9 +12,9 @@ use crate::ports::tools::{Catalog, Tools};
 
 /// Options of `gavel mcp list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status 1 if a server is neither connected nor off.")]
+#[command(after_long_help = "Exit status 1 if a server is neither connected nor off.")]
 pub(in crate::cli) struct Args {
-    /// As JSON: servers with their tools, and the tools left out
+    /// Print the servers as JSON, one per line: each with its tools, and the tools left out
     #[arg(long)]
     json: bool,
 }
@@ -22,7 +22,7 @@ pub(in crate::cli) struct Args {
 pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let (servers, catalog) = (mcp.status(), mcp.catalog());
     if args.json {
-        output::json(&document(&servers, &catalog))?;
+        output::json_lines(documents(&servers, &catalog))?;
     } else {
         output::line(&text(&servers, &catalog))?;
     }
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     Ok(if all_up { Exit::Done } else { Exit::Failed })
 }
 
-fn document(servers: &[ServerStatus], catalog: &Catalog) -> serde_json::Value {
+fn documents(servers: &[ServerStatus], catalog: &Catalog) -> Vec<serde_json::Value> {
     let tools = |server: &ServerStatus| -> Vec<_> {
         let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
         own.map(|tool| json!({ "name": tool.name, "description": tool.description, "side_effect": tool.side_effect }))
@@ -43,11 +43,10 @@ fn document(servers: &[ServerStatus], catalog: &Catalog) -> serde_json::Value {
         own.map(|left| json!({ "name": left.tool, "reason": left.reason }))
             .collect()
     };
-    let servers: Vec<_> = servers
+    servers
         .iter()
         .map(|server| json!({ "status": server, "tools": tools(server), "left_out": left_out(server) }))
-        .collect();
-    json!({ "servers": servers })
+        .collect()
 }
 
 fn text(servers: &[ServerStatus], catalog: &Catalog) -> String {

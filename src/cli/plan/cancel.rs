@@ -12,7 +12,7 @@ use crate::domain::planning_session::SessionStatus;
 
 /// Options of `gavel plan cancel`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]

@@ -166,7 +166,7 @@ async fn answer(
         }
         Typed::Refinement(words) => match refined(client, place, id, words, showing).await? {
             Followed::Left => Ok(Then::End(Exit::Interrupted)),
-            Followed::Waits => Ok(Then::End(Exit::RunWaits)),
+            Followed::Waits => Ok(Then::End(Exit::NeedsApproval)),
             Followed::Reached(planned) => {
                 if failed_refinement(&planned).is_none() {
                     changes(client, id, session, &planned).await?;

@@ -16,7 +16,7 @@ use crate::domain::ids::PlanningSessionId;
 
 /// Options of `gavel plan diff`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]

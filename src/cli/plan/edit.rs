@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// Options of `gavel plan edit`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]

@@ -15,7 +15,7 @@ use crate::domain::planning_session::TASK_WORKER;
 
 /// Options of `gavel plan execute`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]
@@ -108,7 +108,7 @@ pub(super) async fn executed(
                 "session {id} waits for a person, and continues after the answer: gavel plan watch{} {id}",
                 place.repeated()
             ));
-            Ok(Exit::RunWaits)
+            Ok(Exit::NeedsApproval)
         }
         Followed::Reached(ended) => tell(&ended, place, showing),
     }

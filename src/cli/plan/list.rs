@@ -11,7 +11,7 @@ use crate::domain::planning_session::SessionStatus;
 
 /// Options of `gavel plan list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only sessions with this status
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(SessionStatus::ALL.iter().map(|status| status.as_str())), ignore_case = true)]

@@ -12,7 +12,7 @@ use crate::domain::planning_session::PLANNER;
 
 /// Options of `gavel plan refine`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]
@@ -54,7 +54,7 @@ impl Talk for Args {
         }
         let planned = match refined(gavel, &self.place, self.id, &words, self.showing).await? {
             Followed::Reached(planned) => planned,
-            Followed::Waits => return Ok(Exit::RunWaits),
+            Followed::Waits => return Ok(Exit::NeedsApproval),
             Followed::Left => return Ok(Exit::Interrupted),
         };
         let exit = tell(&planned, &self.place, self.showing)?;

@@ -14,7 +14,7 @@ use crate::domain::plan::TaskId;
 
 /// Options of `gavel plan show`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]

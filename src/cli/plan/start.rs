@@ -17,7 +17,7 @@ use crate::domain::planning_session::PLANNER;
 
 /// Options of `gavel plan start`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
     /// The goal, in your own words
     #[arg(value_name = "GOAL", required = true, num_args = 1..)]
@@ -76,7 +76,7 @@ impl Talk for Args {
         }
         match follow(gavel, &self.place, begun, self.showing, How::BEGUN).await? {
             Followed::Left => Ok(Exit::Interrupted),
-            Followed::Waits => Ok(Exit::RunWaits),
+            Followed::Waits => Ok(Exit::NeedsApproval),
             Followed::Reached(session) if session.is_open() && self.showing.is_conversation() => {
                 conversation::hold(gavel, &self.place, *session, self.showing).await
             }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use crate::cli::approvals::{answers, question};
+use crate::cli::approvals::{answers, question, settles};
 use crate::cli::client::{Client, Session, Wait};
 use crate::cli::gavel::Where;
 use crate::cli::output;
@@ -68,13 +68,20 @@ pub(super) fn in_doubt(session: &Session, place: &Where) -> Vec<String> {
     let waits = session.waiting_for.iter().flatten();
     waits
         .filter(|wait| wait.kind == "in_doubt")
-        .map(|Wait { tool, action_id, task_id, .. }| {
-            let of = task_id.as_ref().map_or_else(String::new, |task| format!(" of {task}"));
-            output::printable(&format!(
-                "in doubt: {tool}{of} may have been done. Find out, and keep either happened or did_not_happen:\n  gavel \
-                 approvals settle{place} {action_id} 'happened|did_not_happen'"
-            ))
-        })
+        .map(
+            |Wait {
+                 tool,
+                 action_id,
+                 task_id,
+                 ..
+             }| {
+                let of = task_id.as_ref().map_or_else(String::new, |task| format!(" of {task}"));
+                output::printable(&format!(
+                    "in doubt: {tool}{of} may have been done. Look at the receiving end, then run one of these:\n{}",
+                    settles(action_id, &place).trim_end()
+                ))
+            },
+        )
         .collect()
 }
 
@@ -103,8 +110,9 @@ mod tests {
         assert_eq!(
             in_doubt(&session, &place),
             [
-                "in doubt: create\\u001bIssue of t2 may have been done. Find out, and keep either happened or did_not_happen:\n  \
-              gavel approvals settle --tenant acme 0198 'happened|did_not_happen'"
+                "in doubt: create\\u001bIssue of t2 may have been done. Look at the receiving end, then run one of these:\n  \
+                 if it happened:          gavel approvals settle --tenant acme 0198 happened\n  \
+                 if it did not happen:    gavel approvals settle --tenant acme 0198 did_not_happen"
             ]
         );
     }

@@ -11,7 +11,7 @@ use crate::domain::ids::PlanningSessionId;
 
 /// Options of `gavel plan watch`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
     /// The session
     #[arg(value_parser = id)]
@@ -56,7 +56,7 @@ impl Talk for Args {
         };
         match follow(gavel, &self.place, session, self.showing, how).await? {
             Followed::Left => Ok(Exit::Interrupted),
-            Followed::Waits => Ok(Exit::RunWaits),
+            Followed::Waits => Ok(Exit::NeedsApproval),
             Followed::Reached(session) => tell(&session, &self.place, self.showing),
         }
     }

@@ -29,7 +29,7 @@ use crate::ports::tools::{Catalog, Tools};
 
 /// Options of `gavel policy check`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The tool: its name, or server__tool if several servers have it
     #[arg(long, value_name = "NAME")]
@@ -38,7 +38,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, default_value = "{}", value_name = "JSON")]
     arguments: String,
     /// The acting user
-    #[arg(long, default_value = "me", value_parser = gavel::user, value_name = "NAME")]
+    #[arg(long, default_value = "local", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
     /// The tenant whose grants apply
     #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
@@ -64,7 +64,7 @@ Examples:
   gavel policy check --policy policy.yaml --tool gmail_send --arguments @mail.json --surface thread --user ann
   gavel policy check --tool delete_task --json | jq .checks
 
-Exit status 0 allowed, 3 approval required, 4 denied or rejected, 1 failed, 2 invalid usage or configuration.";
+Exit status: 0 allowed, 6 approval required, 8 denied or rejected, 1 failed, 2 invalid usage or configuration.";
 
 pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let arguments = arguments(&args.arguments)?;

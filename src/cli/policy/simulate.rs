@@ -29,7 +29,7 @@ use crate::engine::gate::{Attempt, Facts, decide};
 
 /// Options of `gavel policy simulate`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The start: a date, a time (RFC 3339), or an age such as 12h or 30d
     #[arg(long, default_value = "30d", value_parser = Since::parse, value_name = "WHEN")]

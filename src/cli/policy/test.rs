@@ -14,9 +14,9 @@ use crate::surfaces;
 
 /// Options of `gavel policy test`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// As JSON: [{name, line, expect, found, passed}]
+    /// Print the tests as JSON, one per line: {name, line, expect, found, passed}
     #[arg(long)]
     json: bool,
 }
@@ -24,7 +24,7 @@ pub(in crate::cli) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   gavel policy test --policy policy.yaml
-  gavel policy test --json | jq '.[] | select(.passed | not)'
+  gavel policy test --json | jq 'select(.passed | not)'
 
 Exit status 0 if all pass, 1 if one fails, 2 if the file is invalid. `gavel serve` runs them too, and \
 does not start if one fails.";
@@ -35,16 +35,12 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let results = results(&policy, surfaces::floor);
     let failed = results.iter().filter(|result| !result.passed).count();
     if args.json {
-        let rows: Vec<_> = results
-            .iter()
-            .map(|result| {
-                json!({
-                    "name": &*result.case.name, "line": result.case.line, "expect": result.case.expect,
-                    "rule": result.case.rule.as_deref(), "found": result.found, "passed": result.passed,
-                })
+        output::json_lines(results.iter().map(|result| {
+            json!({
+                "name": &*result.case.name, "line": result.case.line, "expect": result.case.expect,
+                "rule": result.case.rule.as_deref(), "found": result.found, "passed": result.passed,
             })
-            .collect();
-        output::json(&rows)?;
+        }))?;
     } else {
         for result in &results {
             let (mark, name) = (if result.passed { "ok    " } else { "FAILED" }, &result.case.name);

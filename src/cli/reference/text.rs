@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use clap::builder::PossibleValue;
 use clap::{Arg, Command};
 
+use crate::cli::help::END;
+
 /// The most characters of a line of prose.
 const WIDTH: usize = 118;
 
@@ -80,11 +82,11 @@ fn meaning(arg: &Arg) -> String {
     text
 }
 
-/// What stays below a help apart from its examples.
+/// What is below a help apart from its examples and the last words.
 pub(super) fn notes(command: &Command, text: &mut String) {
     let after = command.get_after_long_help().or_else(|| command.get_after_help());
     let after = after.map(ToString::to_string).unwrap_or_default();
-    let is_note = |line: &&str| !line.starts_with(' ') && !line.is_empty() && !line.ends_with(':');
+    let is_note = |line: &&str| !line.starts_with(' ') && !line.is_empty() && !line.ends_with(':') && *line != END;
     let paragraph = |line: &str| match line.strip_prefix("Exit status: ") {
         Some(statuses) => exit_statuses(statuses),
         None => wrapped(&cell(line)),

@@ -11,7 +11,7 @@ use crate::domain::ids::RunId;
 
 /// Options of `gavel runs cancel`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The run
     #[arg(value_parser = id)]

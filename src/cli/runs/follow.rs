@@ -2,7 +2,7 @@
 
 use super::persons::{self, Said};
 use super::progress::{self, Progress};
-use crate::cli::approvals::{answers, question};
+use crate::cli::approvals::{answers, question, settles};
 use crate::cli::client::{Action, Answer, Client, Received, Refused, Run};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn follow(
             output::note(&format!(
                 "run {run} waits for an approval, and continues after the answer"
             ));
-            Ok(Exit::RunWaits)
+            Ok(Exit::NeedsApproval)
         }
         Ok(Followed::Left) => {
             let what = match is_cancelled {
@@ -254,14 +254,29 @@ pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
     for call in &run.in_doubt {
         let action = output::printable(&call.action_id);
         lines.push(format!(
-            "in doubt: {} {} may have been done. Find out, and keep either happened or did_not_happen for {action}",
+            "in doubt: {} {} may have been done (action {action}). Look at the receiving end",
             output::printable(&call.tool),
             output::printable(&call.parameters.to_string()),
         ));
-        // The pasted command fails as printed, since it has both answers in quotes: the user must choose one.
-        command.push_str(&format!(" --settled '{action}=happened|did_not_happen'"));
     }
-    lines.push(format!("to resume it: {command}"));
+    match run.in_doubt.as_slice() {
+        [] => lines.push(format!("to resume it: {command}")),
+        [call] => {
+            let settled = format!("{command} --settled {}", output::printable(&call.action_id));
+            lines.push(format!("if it happened, resume it with:        {settled}=happened"));
+            lines.push(format!(
+                "if it did not happen, resume it with:  {settled}=did_not_happen"
+            ));
+        }
+        several => {
+            for call in several {
+                let action = output::printable(&call.action_id);
+                // The pasted command fails as printed: the user chooses for each.
+                command.push_str(&format!(" --settled '{action}=happened|did_not_happen'"));
+            }
+            lines.push(format!("to resume it, keep one of the two for each: {command}"));
+        }
+    }
     lines
 }
 
@@ -277,8 +292,8 @@ pub(super) fn action(run: &Run, action: &Action, place: &Where) -> String {
     let has_ended = status.is_some_and(|status| status.has_ended() && status != RunStatus::Paused);
     match state == ActionStatus::InDoubt.as_str() && has_ended {
         true => format!(
-            "{head}  it may have been done: find out, then run  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
-            place.for_call_of(action.user_id.as_deref()).repeated()
+            "{head}  it may have been done: look at the receiving end, then run one of these:\n{}",
+            settles(&id, &place.for_call_of(action.user_id.as_deref()).repeated())
         ),
         false => head,
     }
@@ -321,9 +336,11 @@ mod tests {
             };
             action(&run, &in_doubt, &place)
         };
-        let command = "gavel approvals settle --tenant acme 0198 'happened|did_not_happen'";
         for over in ["failed", "cancelled", "completed"] {
-            assert!(reported(over).contains(command), "{}", reported(over));
+            for outcome in ["happened", "did_not_happen"] {
+                let command = format!("gavel approvals settle --tenant acme 0198 {outcome}\n");
+                assert!(reported(over).contains(&command), "{}", reported(over));
+            }
         }
         for open in ["running", "awaiting_confirmation", "paused"] {
             assert_eq!(reported(open), "action 0198  gmail_send  in_doubt\n");

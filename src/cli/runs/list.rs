@@ -12,7 +12,7 @@ use crate::domain::ids::{DEFAULT_PROJECT, IdError, ProjectId};
 
 /// Options of `gavel runs list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Only this agent's runs
     #[arg(long, value_name = "NAME", value_parser = agent)]

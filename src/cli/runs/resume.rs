@@ -15,7 +15,7 @@ use crate::domain::ids::{ActionId, RunId};
 
 /// Options of `gavel runs resume`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
     /// The paused run
     #[arg(value_parser = id)]

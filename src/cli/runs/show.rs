@@ -13,7 +13,7 @@ use crate::domain::ids::RunId;
 
 /// Options of `gavel runs show`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The run
     #[arg(value_parser = id)]

@@ -112,8 +112,8 @@ fn try_it(auth: &Auth, address: SocketAddr) -> String {
 /// A header, and the body field that names the user if no token does.
 fn credentials(auth: &Auth) -> (&'static str, &'static str) {
     match auth {
-        Auth::None => ("", r#","user_id":"me""#),
-        Auth::ApiKeys(_) => (" -H \"authorization: Bearer $GAVEL_API_KEY\"", r#","user_id":"me""#),
+        Auth::None => ("", r#","user_id":"local""#),
+        Auth::ApiKeys(_) => (" -H \"authorization: Bearer $GAVEL_API_KEY\"", r#","user_id":"local""#),
         Auth::Jwt(_) => (" -H \"authorization: Bearer $TOKEN\"", ""),
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         assert!(greeting.contains("demo, since no credentials are set"));
         assert!(greeting.contains("\n  console   http://localhost:8080/console\n"));
         assert!(greeting.contains(
-            r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"me"}'"#
+            r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"local"}'"#
         ));
     }
 

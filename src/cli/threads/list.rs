@@ -9,7 +9,7 @@ use crate::cli::table::clipped;
 
 /// Options of `gavel threads list`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     paging: Paging,

@@ -14,7 +14,7 @@ use crate::domain::thread::{MessageKind, MessageRole};
 
 /// Options of `gavel threads show`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The thread
     #[arg(value_parser = id)]
