@@ -7,6 +7,9 @@
 
 #[path = "container/canary.rs"]
 mod canary;
+#[allow(dead_code)]
+#[path = "telemetry/collector.rs"]
+mod collector;
 #[path = "container/cut.rs"]
 mod cut;
 #[allow(dead_code)]
@@ -25,6 +28,10 @@ mod git;
 mod github;
 #[path = "container/hostile.rs"]
 mod hostile;
+#[path = "injections/mod.rs"]
+mod injections;
+#[path = "container/lost.rs"]
+mod lost;
 #[path = "container/model.rs"]
 mod model;
 #[allow(dead_code)]
@@ -32,6 +39,8 @@ mod model;
 mod plan;
 #[path = "postgres/mod.rs"]
 mod postgres;
+#[path = "container/process.rs"]
+mod process;
 #[path = "container/service.rs"]
 mod service;
 #[path = "container/tutorial.rs"]

@@ -126,6 +126,7 @@ contract! {
     ended::no_operation_changes_a_run_that_has_ended,
     ended::a_run_cancelled_before_its_start_never_starts,
     planning::a_session_begins_in_one_commit_with_its_run,
+    planning::starts_at_once_do_not_exceed_the_limits,
     planning::every_version_of_a_plan_is_kept_whole,
     planning::of_two_refinements_at_once_one_begins,
     planning::a_refinement_begins_only_in_time_and_for_the_current_version,

@@ -11,6 +11,7 @@ use super::bundled;
 use crate::config::Config;
 use crate::ports::BoxFuture;
 use crate::ports::conditions::{Condition, Conditions, Fitness, Subject};
+use crate::ports::tools::Catalog;
 
 /// How long a container engine may take to describe itself.
 const ENGINE_LIMIT: Duration = Duration::from_secs(10);
@@ -35,6 +36,13 @@ impl Conditions for BundledConditions {
 #[must_use]
 pub fn shell_launcher() -> gavel_mcp_shell::Launcher {
     gavel_mcp_shell::Launcher::this_program(["mcp-server", "shell-launch"])
+}
+
+/// The level of the sandbox in which a connected server runs commands. It is read from what the server lists, so nothing
+/// is asked.
+pub(super) fn sandbox_of(server: &str, catalog: &Catalog) -> Option<Level> {
+    let mut tools = catalog.tools.iter().filter(|tool| *tool.server == *server);
+    tools.find_map(|tool| gavel_mcp_shell::level_of(&tool.name, &tool.description))
 }
 
 fn good(of: Subject, detail: String) -> Condition {

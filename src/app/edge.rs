@@ -10,6 +10,7 @@ use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
+use super::conditions::sandbox_of;
 use super::google::AtCallback;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
@@ -18,6 +19,7 @@ use crate::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
 use crate::http::google::Callback;
 use crate::http::health::{McpServer, McpState, Surroundings};
 use crate::http::{Edge, EdgeLimits};
+use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, Identity, KeySource};
 
 /// Interval between two upkeep runs of the metrics recorder.
@@ -172,7 +174,9 @@ struct Around {
 
 impl Surroundings for Around {
     fn servers(&self) -> Vec<McpServer> {
-        self.mcp.status().into_iter().map(server).collect()
+        let catalog = self.mcp.catalog();
+        let all = self.mcp.status().into_iter();
+        all.map(|status| server(status, &catalog)).collect()
     }
 
     fn stopping(&self) -> bool {
@@ -184,7 +188,11 @@ impl Surroundings for Around {
     }
 }
 
-fn server(status: ServerStatus) -> McpServer {
+fn server(status: ServerStatus, catalog: &Catalog) -> McpServer {
+    let sandbox = match status.state {
+        ServerState::Up => sandbox_of(&status.name, catalog),
+        ServerState::Connecting | ServerState::Down | ServerState::Off => None,
+    };
     McpServer {
         server: status.name.to_string(),
         state: match status.state {
@@ -194,6 +202,6 @@ fn server(status: ServerStatus) -> McpServer {
             ServerState::Down => McpState::Down,
             ServerState::Off => McpState::Off,
         },
-        detail: status.reason,
+        detail: status.reason.or_else(|| Some(format!("sandbox {}", sandbox?))),
     }
 }

@@ -59,14 +59,13 @@ pub(super) fn complete() -> Command {
         .get_subcommands()
         .map(|one| one.get_name().to_owned())
         .collect();
-    let command = names.into_iter().fold(Cli::command(), |command, name| {
+    names.into_iter().fold(Cli::command(), |command, name| {
         command.mut_subcommand(&name, |one| match name.as_str() {
             SERVE => one,
             EXIT_CODES => one.about(exit::table()).help_template("{about}").args(settings.clone()),
             _ => with_end(one).args(settings.clone()),
         })
-    });
-    command
+    })
 }
 
 /// The settings as options that every command accepts, and whose help only the top level shows.

@@ -10,6 +10,7 @@ mod dry_run;
 mod edit;
 mod editor;
 mod execute;
+mod facts;
 mod fields;
 mod follow;
 mod history;

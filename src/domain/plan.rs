@@ -5,6 +5,7 @@
 //! draft keeps keep their ids, and an id is never used again. While a confirmed plan is worked through, reflections
 //! change it ([`TaskChange`], P-304).
 
+mod basis;
 mod change;
 mod difference;
 mod draft;
@@ -14,6 +15,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::basis::Basis;
 pub use self::change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
 pub use self::difference::{Change, difference};
 pub use self::draft::{Draft, DraftTask, PlanError, schema};

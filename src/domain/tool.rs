@@ -44,6 +44,8 @@ pub struct Tool {
     pub server: Arc<str>,
     /// The name on that server.
     pub name: Arc<str>,
+    /// The server's title for people, if it gives one; at most 120 bytes.
+    pub title: Option<Arc<str>>,
     /// The server's description.
     pub description: String,
     /// The schema for checking arguments, including the identity argument.
@@ -97,6 +99,7 @@ impl Tool {
         Self {
             server: Arc::from(server),
             name: Arc::from(name),
+            title: None,
             description: String::new(),
             input: JsonSchema::compile(raw("true")).unwrap_or_else(|error| unreachable!("it is a schema: {error}")),
             model_schema: raw(r#"{"type":"object"}"#),

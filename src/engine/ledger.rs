@@ -114,9 +114,11 @@ impl<'a> Ledger<'a> {
         self.calls.iter().filter(move |call| !ends(call))
     }
 
-    /// The calls of each turn that has some, in order.
+    /// The calls of each turn that has some, in order. What code called is of no turn: the model must not get a response to
+    /// it.
     pub fn turns(&self) -> impl Iterator<Item = &[Call<'a>]> {
-        self.calls.chunk_by(|a, b| a.turn == b.turn)
+        let all = self.calls.chunk_by(|a, b| a.turn == b.turn);
+        all.filter(|calls| calls.iter().all(|call| call.step.is_none()))
     }
 
     /// The last step of a flow, with its number and round.

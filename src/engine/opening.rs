@@ -15,7 +15,7 @@ use super::next::{self, Ending, Next};
 use super::toolset::Toolset;
 use crate::domain::canonical;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Entry, FunctionCall, Proposed, Target};
+use crate::domain::journal::{CallResult, Entry, FunctionCall, Proposed, Target};
 use crate::domain::templates::Template;
 use crate::domain::text;
 
@@ -103,6 +103,14 @@ pub fn unread(journal: &[Entry], opening: &Opening) -> Option<Unread> {
     let ledger = Ledger::of(journal);
     let mut reads = opening.reads.iter().enumerate().filter(|(_, read)| read.is_required);
     reads.find_map(|(at, read)| found(read_call(&ledger, at)?, read).err())
+}
+
+/// The reads that have a result, in order, each with it.
+pub(super) fn results<'a>(opening: &'a Opening, journal: &'a [Entry]) -> Vec<(&'a Read, &'a CallResult)> {
+    let ledger = Ledger::of(journal);
+    let reads = opening.reads.iter().enumerate();
+    let with_result = reads.filter_map(|(at, read)| Some((read, read_call(&ledger, at)?.result()?)));
+    with_result.collect()
 }
 
 /// The journal entry of a read.

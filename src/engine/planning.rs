@@ -1,18 +1,21 @@
 //! What a run does for a planning session, and what its end leads to there.
 
+mod read;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::read::{AGENT_MD, AGENTS_MD, REPOSITORY, TREE};
 use super::next::Ending;
 use super::opening::{self, Opening, Unread};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::{Completion, Entry, FaultKind, Verdict};
-use crate::domain::plan::{Draft, Plan, PlanError, Task, difference};
+use crate::domain::plan::{Basis, Plan, PlanError, Task, difference};
 use crate::domain::planning_session::SessionReason;
 use crate::ports::commit::Planned;
-use crate::ports::planning::{MadePlan, PlanNotes};
+use crate::ports::planning::{MadePlan, PlanNotes, RepositoryRead};
 
 /// What a run that plans is given. Stored with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +49,7 @@ impl PlanningWork {
             Ending::Verdict(Verdict::Complete {
                 output: Completion::Output(draft),
                 ..
-            }) => match self.made(session, draft) {
+            }) => match self.made(session, draft, opening.map(|opening| read::read(opening, journal))) {
                 Ok(made) => return Planned::Made(Box::new(made)),
                 Err(errors) => (SessionReason::PlanInvalid, errors),
             },
@@ -89,22 +92,36 @@ impl PlanningWork {
         Planned::None(reason, detail)
     }
 
-    /// The plan of a draft that fits its schema.
-    fn made(&self, session: PlanningSessionId, draft: &str) -> Result<MadePlan, Arc<str>> {
-        let mut draft: Draft = serde_json::from_str(draft).map_err(|error| Arc::from(error.to_string()))?;
-        draft.forget_repeated_ids();
-        let current = self.current.as_ref().map(|tasks| Plan {
-            tasks: tasks.clone(),
-            last: self.last,
-        });
+    /// What the drafts of the run are checked against.
+    #[must_use]
+    pub fn basis(&self, session: PlanningSessionId) -> Basis {
+        Basis {
+            session,
+            tools: self.tools.clone(),
+            current: self.current.as_ref().map(|tasks| Plan {
+                tasks: tasks.clone(),
+                last: self.last,
+            }),
+        }
+    }
+
+    /// The plan of a draft that fits its schema. `read` is what it was made from.
+    fn made(
+        &self,
+        session: PlanningSessionId,
+        draft: &str,
+        read: Option<RepositoryRead>,
+    ) -> Result<MadePlan, Arc<str>> {
+        let basis = self.basis(session);
+        let (draft, plan) = basis.plan(draft).map_err(|errors| words(&errors))?;
         let notes = PlanNotes {
-            summary: draft.summary.clone(),
-            assumptions: draft.assumptions.clone(),
-            risks: draft.risks.clone(),
+            summary: draft.summary,
+            assumptions: draft.assumptions,
+            risks: draft.risks,
+            read,
         };
-        let plan = Plan::of(draft, session, current.as_ref(), &self.tools).map_err(|errors| words(&errors))?;
         Ok(MadePlan {
-            changes: difference(current.as_ref(), &plan),
+            changes: difference(basis.current.as_ref(), &plan),
             plan,
             notes,
             by: Arc::clone(&self.by),

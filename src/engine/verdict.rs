@@ -13,6 +13,7 @@ use crate::domain::journal::{Completion, Verdict};
 use crate::domain::malformed;
 use crate::domain::model_schema::translate;
 use crate::domain::nesting;
+use crate::domain::plan::{Basis, PlanError};
 use crate::domain::reflection::{REFLECT, Reflection};
 use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::text::capped;
@@ -31,6 +32,8 @@ pub enum VerdictFunction {
     Refuse,
     /// `complete_task {<outputName>: …}`.
     CompleteTask(Arc<OutputContract>),
+    /// The same for the agent that plans: the plan is checked as a whole too, which no schema can say.
+    CompletePlan(Arc<OutputContract>, Arc<Basis>),
     /// `exit_loop {<outputName>: …}`, or without an output schema `exit_loop {result}`.
     ExitLoop(Option<Arc<OutputContract>>),
     /// `reflect {…}`: what a step of a task has shown. A task may name these tools.
@@ -163,7 +166,7 @@ impl VerdictFunction {
         match self {
             Self::RequestClarification => "request_clarification",
             Self::Refuse => "refuse",
-            Self::CompleteTask(_) => COMPLETE_TASK,
+            Self::CompleteTask(_) | Self::CompletePlan(..) => COMPLETE_TASK,
             Self::ExitLoop(_) => EXIT_LOOP,
             Self::Reflect(_) => REFLECT,
         }
@@ -173,7 +176,7 @@ impl VerdictFunction {
     #[must_use]
     pub fn declaration(&self) -> Declaration {
         match self {
-            Self::CompleteTask(contract) => Declaration {
+            Self::CompleteTask(contract) | Self::CompletePlan(contract, _) => Declaration {
                 name: self.name().to_owned(),
                 description: "Hand in your output; this ends the task. Call it alone, never together with another \
                               function. Text outside of it is not read."
@@ -242,6 +245,17 @@ impl VerdictFunction {
                 output: Completion::Output(contract.read(args, effort)?),
                 exits_loop: false,
             }),
+            Self::CompletePlan(contract, basis) => {
+                let draft = contract.read(args, effort)?;
+                basis.plan(&draft).map_err(|errors| {
+                    let place = |error: &PlanError| format!("/{}{}: {}", contract.name, error.pointer, error.detail);
+                    Unread::Invalid(errors.iter().map(place).collect::<Vec<_>>().join("; "))
+                })?;
+                Ok(Verdict::Complete {
+                    output: Completion::Output(draft),
+                    exits_loop: false,
+                })
+            }
             Self::ExitLoop(Some(contract)) => Ok(Verdict::Complete {
                 output: Completion::Output(contract.read(args, effort)?),
                 exits_loop: true,

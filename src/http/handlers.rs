@@ -101,10 +101,10 @@ handlers! {
         ConsoleLogOut => console::login::log_out;
         ConsoleZone => console::zone::show;
         ConsoleChooseZone => console::zone::choose;
-        ConsoleNews => console::news::look;
         ConsoleApprovals => console::approvals::list;
         ConsoleApproval => console::approvals::one;
         ConsoleResolve => console::approvals::resolve;
+        ConsoleAction => console::approvals::action;
         ConsoleSettle => console::approvals::settle;
         ConsoleThreads => console::threads::list;
         ConsoleThread => console::threads::thread;

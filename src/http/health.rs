@@ -46,7 +46,8 @@ pub struct McpServer {
     pub server: String,
     /// Whether its tools can be called.
     pub state: McpState,
-    /// The failure, for operators; only shown to authenticated callers.
+    /// The failure, or the sandbox in which a connected server runs commands (`bwrap`, `landlock`; `host` is none), for
+    /// operators; only shown to authenticated callers.
     #[schema(required = true)]
     pub detail: Option<String>,
 }

@@ -132,10 +132,10 @@ routes! {
         ConsoleLogOut: Post "/console/logout";
         ConsoleZone: Get "/console/zone";
         ConsoleChooseZone: Post "/console/zone";
-        ConsoleNews: Get "/console/news";
         ConsoleApprovals: Get "/console/approvals";
         ConsoleApproval: Get "/console/approvals/{id}";
         ConsoleResolve: Post "/console/approvals/{id}";
+        ConsoleAction: Get "/console/actions/{id}";
         ConsoleSettle: Post "/console/actions/{id}";
         ConsoleThreads: Get "/console/threads";
         ConsoleThread: Get "/console/threads/{id}";

@@ -43,9 +43,6 @@ pub trait PlanningSessions: Send + Sync {
         most: u32,
     ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>>;
 
-    /// How many sessions of a user, and of all users, are not over.
-    fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>>;
-
     /// What an open session's run, and the runs that it called, wait for now, in the order of the calls: approvals, and
     /// settlements of in-doubt actions.
     fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>>;
@@ -60,15 +57,6 @@ pub trait PlanningSessions: Send + Sync {
     /// it was given up, or cancelled before a process took it. A run that waits for a settlement continues once the
     /// deadline has passed. Handles at most `most` and returns how many.
     fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
-}
-
-/// The sessions that are not over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenSessions {
-    /// Of the user.
-    pub of_user: u32,
-    /// Of all users of all tenants.
-    pub of_all: u32,
 }
 
 /// Something that a session waits for.
@@ -122,6 +110,8 @@ pub struct StoredSession {
     pub refinement_failed: Option<(SessionReason, Arc<str>)>,
     /// The tokens of all its runs.
     pub usage: Usage,
+    /// The model calls of all its runs.
+    pub model_calls: u64,
     /// When it was created.
     pub created_us: i64,
     /// When it was last changed.
@@ -146,7 +136,45 @@ pub struct Cleanup {
     pub left: Vec<String>,
 }
 
-/// What the author of a plan says about it.
+/// What code read of a repository before a plan was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schema(as = PlanningRead)]
+pub struct RepositoryRead {
+    /// The default branch.
+    #[schema(required = true)]
+    pub default_branch: Option<String>,
+    /// The id of its latest commit; `null` for an empty repository.
+    #[schema(required = true)]
+    pub commit: Option<String>,
+    /// The files that were listed.
+    #[schema(required = true)]
+    pub files: u64,
+    /// Did the planner see only a part of the tree?
+    #[schema(required = true)]
+    pub tree_truncated: bool,
+    /// The repository's instructions for agents, if it has some.
+    #[schema(required = true)]
+    pub agent_file: Option<FileRead>,
+    /// The calls of tools that this took.
+    #[schema(required = true)]
+    pub calls: u32,
+    /// Their time, in milliseconds.
+    #[schema(required = true)]
+    pub duration_ms: u64,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[schema(as = PlanningFileRead)]
+pub struct FileRead {
+    /// Its path.
+    pub path: String,
+    /// Its size, in bytes.
+    pub bytes: u64,
+}
+
+/// What the author of a plan says about it, and what the author had read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct PlanNotes {
@@ -156,6 +184,10 @@ pub struct PlanNotes {
     pub assumptions: Vec<String>,
     /// What may go wrong.
     pub risks: Vec<String>,
+    /// What was read before; a version that a person edited has that of the version before. `None`: an older gavel did
+    /// not store it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<RepositoryRead>,
 }
 
 /// One version of a session's plan.

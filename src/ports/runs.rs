@@ -293,6 +293,8 @@ pub enum SessionWork {
         repo_url: Arc<str>,
         /// Microseconds since the epoch.
         deadline_us: i64,
+        /// With this session, no more than these may be open.
+        most: SessionLimits,
     },
     /// It makes the version after this one, if the session waits for confirmation with it.
     Refine {
@@ -307,6 +309,24 @@ pub enum SessionWork {
         /// The person's name.
         by: Arc<str>,
     },
+}
+
+/// The most planning sessions that have not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Of one user of a tenant.
+    pub of_user: u32,
+    /// Of all users of all tenants.
+    pub of_all: u32,
+}
+
+/// One of [`SessionLimits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionLimit {
+    /// That of the user: this many.
+    OfUser(u32),
+    /// That of all users: this many.
+    OfAll(u32),
 }
 
 /// The parent of a run.
@@ -349,6 +369,8 @@ pub enum Created {
     /// The planning session does not wait for confirmation with this version; its status and version now. A deadline
     /// that has passed counts at once.
     SessionMoved(SessionStatus, u32),
+    /// The planning session would exceed this limit.
+    TooManySessions(SessionLimit),
 }
 
 /// The right to work on a run and its child runs.

@@ -1,11 +1,12 @@
 //! A scripted stand-in for Gemini that speaks the real wire format (WIRE.md): unary and SSE.
 //!
-//! A script is a list of answers. The stand-in stores every request unchanged.
+//! A script is a list of answers. The stand-in stores every request unchanged, and reads it only if that is needed: long
+//! ones take most of the time of a test.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -124,7 +125,22 @@ impl Mouth {
 /// The stand-in. It lives until the test's runtime ends.
 pub struct Gemini {
     pub url: String,
-    requests: Arc<Mutex<Vec<Value>>>,
+    requests: Seen,
+}
+
+type Seen = Arc<Mutex<Vec<Arc<Asked>>>>;
+
+/// The body of a request.
+struct Asked {
+    bytes: Bytes,
+    read: OnceLock<Value>,
+}
+
+impl Asked {
+    fn body(&self) -> &Value {
+        self.read
+            .get_or_init(|| serde_json::from_slice(&self.bytes).expect("a request is JSON"))
+    }
 }
 
 impl Gemini {
@@ -154,14 +170,21 @@ impl Gemini {
 
     /// Every request body so far.
     pub fn requests(&self) -> Vec<Value> {
-        self.requests.lock().unwrap().clone()
+        let requests = self.requests.lock().unwrap();
+        requests.iter().map(|asked| asked.body().clone()).collect()
+    }
+
+    /// The number of bytes of every request body so far.
+    pub fn sizes(&self) -> Vec<usize> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().map(|asked| asked.bytes.len()).collect()
     }
 }
 
 async fn answer(
     request: Request<Incoming>,
     script: Arc<Vec<Reply>>,
-    seen: Arc<Mutex<Vec<Value>>>,
+    seen: Seen,
 ) -> Result<Response<BoxBody<Bytes, io::Error>>, io::Error> {
     let stream = request.uri().path().ends_with(":streamGenerateContent");
     let body = request
@@ -170,16 +193,19 @@ async fn answer(
         .await
         .map_err(io::Error::other)?
         .to_bytes();
-    let body: Value = serde_json::from_slice(&body).map_err(io::Error::other)?;
+    let asked = Arc::new(Asked {
+        bytes: body,
+        read: OnceLock::new(),
+    });
     let n = {
         let mut seen = seen.lock().unwrap();
-        seen.push(body.clone());
+        seen.push(Arc::clone(&asked));
         seen.len()
     };
     let mut reply = script[(n - 1).min(script.len() - 1)].clone();
     loop {
         reply = match reply {
-            Reply::From(make) => make(&body),
+            Reply::From(make) => make(asked.body()),
             Reply::After(time, later) => {
                 tokio::time::sleep(time).await;
                 *later

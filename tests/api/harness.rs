@@ -7,7 +7,7 @@ use std::time::Duration;
 use gavel::app::{App as Service, Serving};
 use gavel::config::{Config, Sources};
 use serde_json::{Value, json};
-use sqlx::{Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::gemini::{Gemini, Reply};
@@ -199,6 +199,18 @@ pub async fn tasks_in(url: &str) -> Vec<Task> {
     };
     let task = |(id, description, done)| Task { id, description, done };
     rows.into_iter().map(task).collect()
+}
+
+/// The number that this query returns, from gavel's own database.
+pub async fn rows(url: &str, count: &str) -> i64 {
+    let count = AssertSqlSafe(count.to_owned());
+    if url.starts_with("postgres") {
+        let mut database = PgConnection::connect(url).await.unwrap();
+        sqlx::query_scalar(count).fetch_one(&mut database).await.unwrap()
+    } else {
+        let mut database = SqliteConnection::connect(url).await.unwrap();
+        sqlx::query_scalar(count).fetch_one(&mut database).await.unwrap()
+    }
 }
 
 /// URL of a new database with the tasks server's tables on PostgreSQL.

@@ -3,8 +3,11 @@
 
 mod asked;
 mod execute;
+mod limits;
 mod read;
+mod refused;
 mod rules;
+mod shared;
 mod studio;
 mod unavailable;
 mod work;
@@ -14,17 +17,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::studio::{AGENT_MD, Studio, on_both, path, titles};
 pub use self::studio::{HOUR, act, ahead, beside, done, github, plan, reason, task};
-use self::studio::{Studio, both, path, titles};
 use crate::gemini::Reply;
-use crate::github::Fault;
+use crate::github::{Fault, State};
 use crate::harness::{Answer, Setup, binary, until};
 
 /// P-201 to P-203: the goal and the repository's state make a plan, and nothing is changed meanwhile, whatever the model
 /// calls.
 #[tokio::test]
 async fn a_session_reads_the_repository_and_proposes_a_plan() {
-    for setup in both() {
+    on_both(async |setup| {
         let requests = Arc::new(Mutex::new(Vec::<Value>::new()));
         let seen = Arc::clone(&requests);
         let first = Reply::from(move |request| {
@@ -55,6 +58,13 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
             (&json!(1), &json!("In short."))
         );
         assert!(session["timeLeftMs"].as_u64().unwrap() > 3_500_000);
+        let mut read = session["read"].clone();
+        assert!(read["durationMs"].take().is_u64(), "{session}");
+        let expected = json!({
+            "defaultBranch": "main", "commit": State::COMMIT, "files": 3, "treeTruncated": false,
+            "agentFile": {"path": "AGENT.md", "bytes": AGENT_MD.len()}, "calls": 5, "durationMs": null,
+        });
+        assert_eq!(read, expected);
         assert_eq!(studio.read(&session).await["plan"], session["plan"]);
         let raw = studio.get(&format!("{}?view=raw", path(&session))).await;
         let parsed: Value = serde_json::from_str(raw["rawPlan"].as_str().unwrap()).unwrap();
@@ -69,6 +79,19 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
         ] {
             assert!(request.contains(text), "{text} is not in {request}");
         }
+        let answered = studio.app.gemini.requests()[1]["contents"].clone();
+        let answered = answered.as_array().unwrap().last().unwrap()["parts"].clone();
+        let names: Vec<_> = answered
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| &part["functionResponse"]["name"])
+            .collect();
+        assert_eq!(
+            names,
+            ["createPullRequest", "getFileContents", "getFileContents"],
+            "the model gets the results of its own calls, not of the reads before: {answered}"
+        );
         let declared = requests.lock().unwrap()[0]["tools"][0]["functionDeclarations"].clone();
         let mut names = declared
             .as_array()
@@ -86,7 +109,8 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
             "{paths:?}"
         );
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }
 
 /// Outside a session nothing binds these two agents to one repository, so they do not run there.
@@ -181,7 +205,7 @@ async fn the_command_line_makes_changes_and_shows_plans() {
 /// P-204: each refinement returns the revised plan, and the history says who asked for it, when and why.
 #[tokio::test]
 async fn a_plan_is_refined_and_edited_and_its_history_is_kept() {
-    for setup in both() {
+    on_both(async |setup| {
         let keeps =
             json!({"id": "t2", "title": "Parse ISO weeks", "goal": "g", "doneWhen": "d", "tools": ["createIssue"]});
         let script = vec![
@@ -261,13 +285,14 @@ async fn a_plan_is_refined_and_edited_and_its_history_is_kept() {
         let version = studio.get(&format!("{}/history/1", path(&first))).await;
         assert_eq!(version["plan"], first["plan"]);
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }
 
 /// A refinement that fails leaves the plan as it was, and confirms nothing.
 #[tokio::test]
 async fn a_refinement_that_fails_leaves_the_plan_as_it_was() {
-    for setup in both() {
+    on_both(async |setup| {
         let blocked = Reply::Raw(200, json!({"promptFeedback": {"blockReason": "SAFETY"}}).to_string());
         let studio = Studio::new(setup, vec![plan(vec![task("Clone")]), blocked]).await;
         let first = studio.start().await;
@@ -279,7 +304,8 @@ async fn a_refinement_that_fails_leaves_the_plan_as_it_was() {
             (&json!("failed"), &json!("model_blocked"))
         );
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }
 
 /// What prevents a plan is the reason of the session, and the session has ended.
@@ -357,10 +383,11 @@ async fn a_request_that_is_repeated_under_its_key_makes_one_session() {
     studio.stop_having_only_read().await;
 }
 
-/// P-306: the deadline also passes while the plan waits for its confirmation, and a session can be cancelled.
+/// P-306, PLANNING 11: the deadline also passes while the plan waits for its confirmation, after which nothing changes or
+/// confirms it; and a session can be cancelled.
 #[tokio::test]
 async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
-    for setup in both() {
+    on_both(async |setup| {
         let hangs = Reply::Hang;
         let studio = Studio::new(setup, vec![plan(vec![task("Clone")]), hangs]).await;
         let soon = json!({"prompt": "p", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(Duration::from_secs(12))});
@@ -372,7 +399,6 @@ async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
             .await
             .expect(202);
         assert_eq!(plans["status"], "PLANNING", "{plans}");
-        studio.refine(&plans, "more").await.problem(409, "plan_in_progress");
         let cancel = format!("{}/cancel", path(&plans));
         let cancelled = studio
             .send("POST", &cancel, &[], json!({"reason": "not needed"}))
@@ -396,7 +422,11 @@ async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
             studio.read(&waits).await["status"] == "DEADLINE_EXCEEDED"
         })
         .await;
-        studio.refine(&waits, "more").await.problem(409, "deadline_passed");
+        for answer in studio.changes(&waits, 1).await {
+            answer.problem(409, "deadline_passed");
+        }
+        assert_eq!(studio.read(&waits).await["startedAt"], Value::Null);
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }

@@ -2,8 +2,9 @@
 //! at every replica, after every reconnection and after a restart.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -346,7 +347,7 @@ async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
 /// one step.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_request_whose_answer_dies_with_the_process_is_opened_once() {
-    for database in [None, Some(postgres::database().await)] {
+    let walks = [None, Some(postgres::database().await)].map(|database| async {
         let pull = json!({"title": "ISO weeks", "head": "gavel/weeks", "base": "main"});
         let script = vec![
             plan(vec![task("Open a pull request")]),
@@ -382,13 +383,14 @@ async fn a_pull_request_whose_answer_dies_with_the_process_is_opened_once() {
         assert_eq!(place.gemini.requests().len(), 4);
         kill(process);
         place.github.finish();
-    }
+    });
+    join_all(walks).await;
 }
 
 /// P-205, PLANNING.md 13.3: a client that leaves its request and a killed process confirm no plan.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_waits_is_confirmed_by_no_dropped_connection_and_no_restart() {
-    for database in [None, Some(postgres::database().await)] {
+    let walks = [None, Some(postgres::database().await)].map(|database| async {
         let place = Place::with(database, Duration::from_millis(200)).await;
         let process = place.start().await;
         let path = start(&process, HOUR).await;
@@ -410,7 +412,56 @@ async fn a_plan_that_waits_is_confirmed_by_no_dropped_connection_and_no_restart(
         assert!(place.github.seen("POST").is_empty());
         kill(process);
         place.github.finish();
-    }
+    });
+    join_all(walks).await;
+}
+
+/// PLANNING.md 7, 13.9: the deadline also passes while gavel is off: at the next start the sessions end within 5 s, with the
+/// approval that one of them waited for, and nothing is sent any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_passes_while_gavel_is_off_ends_the_sessions_at_the_next_start() {
+    let walks = [None, Some(postgres::database().await)].map(|database| async {
+        let place = Place::on(database).await;
+        let process = place.start().await;
+        let time = Duration::from_secs(13);
+        let asks = start(&process, time).await;
+        let waits = start(&process, time).await;
+        let passed = Instant::now() + time;
+        let confirm = json!({"askFor": ["getFileContents"]});
+        send(&process, "POST", &format!("{asks}/execute"), &[], &confirm)
+            .await
+            .expect(202);
+        until("an approval to be open", || async {
+            !session(&process, &asks).await["waitingFor"][0].is_null()
+        })
+        .await;
+        let approval = session(&process, &asks).await["waitingFor"][0]["approvalId"].clone();
+        kill(process);
+        let asked = place.gemini.requests().len();
+        assert!(Instant::now() < passed, "the deadline passes only now");
+        tokio::time::sleep_until(passed.into()).await;
+        let process = place.start().await;
+        let began = Instant::now();
+        for path in [&asks, &waits] {
+            until("the session to end", || async {
+                session(&process, path).await["status"] == "DEADLINE_EXCEEDED"
+            })
+            .await;
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        let approve = json!({"approvalId": approval, "decision": "approve_once"});
+        let late = send(&process, "POST", "/api/agent/approvals/resolve", &[], &approve).await;
+        assert_eq!(late.problem(409, "already_resolved")["outcome"]["state"], "expired");
+        let pending = session(&process, "/api/agent/approvals/pending").await;
+        assert_eq!(pending["approvals"], json!([]));
+        let ended = session(&process, &asks).await;
+        assert_eq!(ended["waitingFor"], json!([]), "{ended}");
+        assert_eq!(ended["statusReason"]["code"], "deadline", "{ended}");
+        assert_eq!(place.gemini.requests().len(), asked, "no model is asked");
+        kill(process);
+        place.github.finish();
+    });
+    join_all(walks).await;
 }
 
 /// P-205, P-306: while the plan waits for its confirmation the stream stays open, and readers come and leave without an

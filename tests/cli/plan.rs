@@ -61,7 +61,23 @@ impl Studio {
 
     /// A session with a plan; its id.
     fn start(&self, server: &str) -> String {
-        let started = self.run(server, &[&START[1..], &["--json"]].concat()).json();
+        self.start_until(server, "2h")
+    }
+
+    fn start_until(&self, server: &str, deadline: &str) -> String {
+        let args = [
+            "start",
+            "--repo",
+            REPOSITORY,
+            "--deadline",
+            deadline,
+            "--json",
+            "Accept ISO weeks",
+        ];
+        let started = self.run(server, &args);
+        let read = "Read acme/dates: main at 3f1c9ab, 1 file, no AGENT.md (5 calls, ";
+        assert!(started.err.contains(read), "{}", started.err);
+        let started = started.json();
         assert_eq!(started["status"], "AWAITING_CONFIRMATION", "{started}");
         started["sessionId"].as_str().unwrap().to_owned()
     }
@@ -72,22 +88,26 @@ impl Studio {
     }
 }
 
+const REPOSITORY: &str = "https://github.com/acme/dates";
+
 const START: [&str; 7] = [
     "plan",
     "start",
     "--repo",
-    "https://github.com/acme/dates",
+    REPOSITORY,
     "--deadline",
     "2h",
     "Accept ISO weeks",
 ];
 
-/// P-205, P-302, P-303: the confirmation of another version begins nothing; then each step has its lines, without colours
-/// or cursor movements, and standard output has the result alone.
+/// P-205, P-302, P-303, PLANNING 9: the confirmation of another version begins nothing; then each step has its lines,
+/// without colours or cursor movements, and standard output has the result alone. The exit status says how a session
+/// ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmed_plan_is_worked_through_line_by_line() {
     let studio = Studio::new(vec![model()]).await;
     let (serving, server) = studio.serve();
+    let unconfirmed = studio.start_until(&server, "14s");
     let id = studio.start(&server);
     let dry = studio.run(&server, &["execute", "--dry-run", &id]).ended(0);
     assert!(
@@ -104,7 +124,7 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
 
     let ran = studio.run(&server, &["execute", "--plan-version", "1", &id]);
     for line in [
-        "plan 1 is confirmed: it may act on https://github.com/acme/dates with 2 tools: createIssue, getFileContents",
+        "Plan 1 confirmed by ann: may act on acme/dates, branches gavel/*, with 2 tools.\n",
         "step 1 of at most 25",
         "  reason   I look first.",
         "  act      getFileContents \"README.md\"",
@@ -120,7 +140,7 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
     assert!(!ran.err.contains('\u{1b}') && !ran.err.contains('\r'), "{}", ran.err);
     let end = ran.ended(0);
     assert!(
-        end.starts_with("COMPLETED in ") && end.ends_with("· 2 tasks, 2 steps\n"),
+        end.starts_with("COMPLETED in ") && end.ends_with("· 2 tasks, 2 steps, 8 model calls\n"),
         "{end}"
     );
     assert_eq!(studio.issues(), 1);
@@ -153,6 +173,15 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
     }
     let task = studio.run(&server, &["show", "--json", &id, "t1"]).json();
     assert_eq!(task["reactHistory"][0]["action"]["tool"], "getFileContents");
+
+    // A session that fails, and one whose deadline passes, have an exit status of their own.
+    let odd = ["start", "--repo", REPOSITORY, "--deadline", "1h", "something odd"];
+    let failed = studio.run(&server, &odd);
+    assert!(failed.err.contains("FAILED: model_blocked: "), "{}", failed.err);
+    assert_eq!(failed.status, 3);
+    let passed = studio.run(&server, &["watch", "--to-end", &unconfirmed]);
+    assert!(passed.err.contains("DEADLINE_EXCEEDED: deadline: "), "{}", passed.err);
+    assert_eq!(passed.status, 7);
     assert_eq!(serving.stop(), Some(0));
 }
 
@@ -169,6 +198,11 @@ async fn a_call_that_asks_ends_the_command_and_not_the_session() {
         .find(|line| line.contains("gavel approvals approve"))
         .unwrap()
         .to_owned();
+    assert!(
+        ran.err.contains("with 2 tools. Asks before createIssue.\n"),
+        "{}",
+        ran.err
+    );
     assert!(ran.err.contains("waits for an approval of createIssue"), "{}", ran.err);
     assert!(
         ran.err.contains("waits for a person, and continues after the answer"),
@@ -193,11 +227,12 @@ async fn a_call_that_asks_ends_the_command_and_not_the_session() {
 async fn the_word_execute_confirms_the_plan_that_was_shown() {
     let studio = Studio::new(vec![model()]).await;
     let mut terminal = Terminal::start(&studio.place, &START, &studio.environment());
+    terminal.shows("Read acme/dates: main at 3f1c9ab, 1 file, no AGENT.md (5 calls, ");
     terminal.shows("Plan 1 · 2 tasks");
     terminal.shows("Say what to change, or: execute");
     terminal.shows("> ");
     terminal.types("execute\n");
-    terminal.shows("plan 1 is confirmed");
+    terminal.shows("Plan 1 confirmed by ");
     terminal.shows("complete: step 1 shows \"# Dates\"");
     terminal.shows("COMPLETED in ");
     assert_eq!(terminal.ends(), Some(0));

@@ -11,6 +11,7 @@ assert.equal(new URL(page.url()).pathname, '/console/login');
 await logsIn(page, told);
 
 // It takes two steps, and the second one explains the effect.
+await page.getByRole('link', { name: 'Gmail send' }).click();
 const mail = page.getByRole('article', { name: 'Gmail send' });
 const always = mail.getByRole('button', { name: 'Approve and always allow' });
 assert.equal(await always.isVisible(), false, 'one click creates no grant');
@@ -18,13 +19,16 @@ await mail.getByText('Always for these recipients…').click();
 const words = await mail.innerText();
 assert.ok(words.includes('gmail_send for ann needs no approval') && words.includes('ann@example.org'), words);
 await always.click();
-await page.getByRole('status').filter({ hasText: 'and always allowed for these recipients, and done.' }).waitFor();
+await page.getByRole('status').filter({ hasText: 'and always allowed for these recipients.' }).waitFor();
 await page.getByText('No action waits for approval.').waitFor();
 
 await page.getByRole('link', { name: 'Always allowed' }).click();
 const leave = page.getByRole('article', { name: 'Gmail send' });
 const shown = await leave.innerText();
 assert.ok(shown.includes('ann@example.org') && shown.includes('0 times'), shown);
-assert.equal(await leave.getByRole('button', { name: 'Revoke' }).count(), 1);
+const revokes = leave.getByRole('button', { name: 'Revoke', exact: true });
+assert.equal(await revokes.isVisible(), false, 'one click revokes nothing');
+await leave.getByText('Revoke…').click();
+assert.equal(await revokes.isVisible(), true);
 assert.deepEqual(problems, []);
 await browser.close();

@@ -20,6 +20,12 @@ await logsIn(page, told);
 assert.match(await page.title(), /^\(2\) Approvals/);
 assert.equal(await page.evaluate(() => document.cookie), '', 'no script sees the cookie');
 
+// The list has a line for each request; a line leads to its page.
+await shot('approvals');
+const list = `${told.url}/console/approvals`;
+const opensRequest = async name => { await page.goto(list); await page.getByRole('link', { name }).click(); };
+await opensRequest('Gmail send');
+
 // The e-mail, as a user reads it.
 const mail = page.getByRole('article', { name: 'Gmail send' });
 const text = await mail.innerText();
@@ -32,16 +38,17 @@ assert.ok(!text.includes('"subject"'), 'the raw arguments are folded away');
 await mail.getByText('Exactly what is sent').click();
 assert.ok((await mail.innerText()).includes('"subject": "I am late"'));
 await mail.getByText('Exactly what is sent').click();
+await mail.getByText('Always for these recipients…').click();
+await shot('request');
+await opensRequest('Calendar event create');
 const meeting = page.getByRole('article', { name: 'Calendar event create' });
 const event = await meeting.innerText();
 for (const seen of ['Monday, 24 November 2031, 10:00', 'Europe/Berlin', 'Room 4', 'May stay away']) {
   assert.ok(event.includes(seen), `${seen} is not in ${event}`);
 }
-await shot('approvals');
-await mail.getByText('Always for these recipients…').click();
 await meeting.getByText('Reject…').click();
 await shot('answers');
-await page.goto(`${told.url}/console/approvals`);
+await page.goto(list);
 
 // By keyboard: past the header, to the content.
 await page.keyboard.press('Tab');
@@ -60,7 +67,7 @@ for (const host of ['127.0.0.1', 'localhost']) {
   assert.ok(!(await frame.content()).includes('Approvals'), 'the console is in a frame');
   await other.getByRole('button', { name: 'Win a prize' }).click();
   await other.waitForURL(`${told.url}/**`);
-  assert.ok(!(await other.content()).includes('and done'));
+  assert.ok(!(await other.content()).includes('Approved by'));
   // A link reaches its target, although the browser does not send a strict cookie at first.
   await other.goto(`http://${host}:${evil.address().port}/`);
   await other.getByText('A link in a mail').click();
@@ -72,8 +79,10 @@ await page.reload();
 assert.match(await page.title(), /^\(2\) Approvals/, 'nothing was approved from elsewhere');
 
 // One approval, one rejection with its reason.
+await opensRequest('Gmail send');
 await mail.getByRole('button', { name: 'Approve once' }).click();
-await page.getByRole('status').filter({ hasText: /Gmail send to .*: Approved by/ }).filter({ hasText: 'and done.' }).waitFor();
+await page.getByRole('status').filter({ hasText: /Gmail send to .*: Sent\. Approved by you\./ }).waitFor();
+await opensRequest('Calendar event create');
 await meeting.getByText('Reject…').click();
 await meeting.getByLabel('Reason').fill('Not on a Monday.');
 await meeting.getByRole('button', { name: 'Reject', exact: true }).click();
@@ -81,7 +90,7 @@ await page.getByRole('status').filter({ hasText: 'Not on a Monday.' }).waitFor()
 await page.getByText('No action waits for approval.').waitFor();
 await shot('answered');
 await page.goto(`${told.url}/console/approvals/${told.approval}`);
-await page.getByText('and done.').waitFor();
+await page.getByText('Sent. Approved by you.').waitFor();
 await page.getByRole('link', { name: 'Read the thread' }).click();
 await page.getByText('That is all.').waitFor();
 await shot('thread');

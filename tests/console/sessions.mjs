@@ -38,7 +38,7 @@ const approve = page.getByRole('button', { name: 'Approve once' });
 await shows(approve);
 await shot('waits');
 await approve.click();
-await page.getByRole('status').filter({ hasText: 'Create issue' }).waitFor();
+await page.getByRole('status').filter({ hasText: 'Open an issue' }).waitFor();
 await shows(page.getByText('4 of 4 done'));
 assert.equal(await page.locator('iframe').count(), 0, 'a session that has ended changes no more');
 

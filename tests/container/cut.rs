@@ -1,15 +1,20 @@
-//! A script under way when gavel is killed (PLANNING 13.5), and when the deadline passes (13.9).
+//! A script under way when gavel is killed (PLANNING 13.5), and when its session is cancelled or the deadline passes, also
+//! while gavel is off (13.9).
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::engine::IMAGE;
 use crate::model::{Task, call, model, script};
 use crate::postgres;
 use crate::service::{Gavel, World, started};
 use crate::whole::FILES;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// How soon a script is dead, and its session has ended.
+const SOON: Duration = Duration::from_secs(5);
 
 const TOOLS: [&str; 2] = ["createContainer", "executeScript"];
 
@@ -26,7 +31,7 @@ fn task(text: &str, quote: &'static str) -> Vec<Task> {
 }
 
 /// Waits until the script has written its own counter; returns the container.
-async fn under_way(world: &World, session: &str) -> String {
+pub async fn under_way(world: &World, session: &str) -> String {
     let began = Instant::now();
     loop {
         // One that is only created cannot be looked into.
@@ -45,18 +50,32 @@ async fn under_way(world: &World, session: &str) -> String {
     }
 }
 
+/// A script that writes its own counter, and ends once the file `end` is there.
+const COUNTS: &str = "echo once >>/work/counter; until [ -e /work/end ]; do sleep 0.1; done
+echo \"ran $(wc -l </work/counter) times\"";
+
 async fn killed(database: Option<String>) {
+    const TIME: Duration = Duration::from_secs(15);
     let Some(engine) = started().await else { return };
-    let counts = "echo once >>/work/counter; sleep 8; echo \"ran $(wc -l </work/counter) times\"";
-    let world = World::new(engine, database, &FILES, |_| model(task(counts, "ran 1 times"))).await;
+    let world = World::new(engine, database, &FILES, |_| model(task(COUNTS, "ran 1 times"))).await;
     let mut gavel = world.start().await;
-    let session = world.plan(&gavel, Duration::from_secs(3600)).await;
+    let session = world.plan(&gavel, HOUR).await;
     world.execute(&gavel, &session).await;
-    under_way(&world, &session).await;
-    for _ in 0..2 {
-        gavel.kill();
-        gavel = world.start().await;
-    }
+    let container = under_way(&world, &session).await;
+    // The deadline of another session passes while gavel is off.
+    let deadline = Instant::now() + TIME;
+    let late = world.plan(&gavel, TIME).await;
+    world.execute(&gavel, &late).await;
+    under_way(&world, &late).await;
+    gavel.kill();
+    assert!(Instant::now() < deadline, "the deadline has not passed yet");
+    // The deadline of the session was set some milliseconds after this one's clock was read.
+    tokio::time::sleep_until((deadline + Duration::from_millis(500)).into()).await;
+    gavel = world.start().await;
+    is_cut(&world, &gavel, &late, Instant::now(), "DEADLINE_EXCEEDED").await;
+    gavel.kill();
+    gavel = world.start().await;
+    engine.podman(["exec", &container, "touch", "/work/end"]);
     let ended = world.ended(&gavel, &session).await;
     assert_eq!(ended["status"], "COMPLETED", "{ended}");
     let observations = world.observations(&gavel, &session, "t1").await;
@@ -67,61 +86,15 @@ async fn killed(database: Option<String>) {
     world.verify_audit();
 }
 
-/// PLANNING 13.5, P-305
-#[tokio::test(flavor = "multi_thread")]
-async fn a_script_runs_once_although_gavel_is_killed_meanwhile_on_sqlite() {
-    killed(None).await;
-}
-
-/// PLANNING 13.5, P-305
-#[tokio::test(flavor = "multi_thread")]
-async fn a_script_runs_once_although_gavel_is_killed_meanwhile_on_postgres() {
-    killed(Some(postgres::database().await)).await;
-}
-
-/// Whether a process with this argument runs. The containers' processes are processes of the machine.
-fn runs(argument: &str) -> bool {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter_map(|process| fs::read(process.path().join("cmdline")).ok())
-        .any(|line| line.split(|byte| *byte == 0).any(|given| given == argument.as_bytes()))
-}
-
-async fn wait(what: &str, until: Instant, holds: impl AsyncFn() -> bool) {
-    while !holds().await {
-        assert!(Instant::now() < until, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-async fn passes(database: Option<String>, number: u32) {
-    const TIME: Duration = Duration::from_secs(25);
-    let Some(engine) = started().await else { return };
-    // Processes of other tests are processes of this machine too.
-    let argument = &format!("31415.{}{number}", std::process::id());
-    // One process that ignores the request to end, and one in a session of its own.
-    let script =
-        format!("trap '' TERM; setsid sleep {argument} & echo 1 >/work/counter; sleep {argument}; sleep {argument}");
-    let world = World::new(engine, database, &FILES, |_| model(task(&script, "never"))).await;
-    let gavel: Gavel = world.start().await;
-    let deadline = Instant::now() + TIME;
-    let session = world.plan(&gavel, TIME).await;
-    world.execute(&gavel, &session).await;
-    under_way(&world, &session).await;
-    assert!(
-        runs(argument) && Instant::now() < deadline,
-        "the script runs before the deadline"
-    );
-    tokio::time::sleep_until(deadline.into()).await;
-    let asked = world.gemini.requests().len();
-    // The deadline of the session was set some milliseconds after this one's clock was read.
-    let in_time = deadline + Duration::from_millis(5500);
-    wait("the script is dead", in_time, async || !runs(argument)).await;
-    let status = async || world.get(&gavel, &session).await["status"] == "DEADLINE_EXCEEDED";
-    wait("the session has ended", in_time, status).await;
-    let cleaned = async || world.containers(&session).is_empty();
-    wait("the containers are gone", deadline + Duration::from_secs(30), cleaned).await;
-    let log = world.get(&gavel, &format!("{session}/log")).await;
+/// A session whose script was cut at this time: it has ended 5 s later, and its containers are gone 30 s later.
+async fn is_cut(world: &World, gavel: &Gavel, session: &str, at: Instant, status: &str) {
+    let has_status = async || world.get(gavel, session).await["status"] == status;
+    wait("the session has ended", at + SOON, has_status).await;
+    let cleaned = async || world.containers(session).is_empty();
+    wait("the containers are gone", at + Duration::from_secs(30), cleaned).await;
+    let noted = |session: &Value| !session["result"]["cleanup"]["removed"][0].is_null();
+    world.once(gavel, session, "the cleanup is noted", noted).await;
+    let log = world.get(gavel, &format!("{session}/log")).await;
     let actions = log["actions"].as_array().unwrap();
     let said = actions
         .iter()
@@ -132,6 +105,66 @@ async fn passes(database: Option<String>, number: u32) {
         json!(["cleanupGroupContainers", "completed", null]),
     ];
     assert_eq!(said.map(|action| json!(action)).collect::<Vec<_>>(), expected, "{log}");
+}
+
+/// PLANNING 13.5 and 13.9, P-305
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_runs_once_although_gavel_is_killed_meanwhile_on_sqlite() {
+    killed(None).await;
+}
+
+/// PLANNING 13.5 and 13.9, P-305
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_runs_once_although_gavel_is_killed_meanwhile_on_postgres() {
+    killed(Some(postgres::database().await)).await;
+}
+
+/// Whether a process with this argument runs in a container. Its processes are processes of the machine.
+fn runs(argument: &str, container: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut of_container = processes.filter(|process| {
+        let groups = fs::read_to_string(process.path().join("cgroup"));
+        groups.is_ok_and(|groups| groups.contains(container))
+    });
+    of_container.any(|process| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|given| given == argument.as_bytes())
+    })
+}
+
+async fn wait(what: &str, until: Instant, holds: impl AsyncFn() -> bool) {
+    while !holds().await {
+        assert!(Instant::now() < until, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn passes(database: Option<String>) {
+    const TIME: Duration = Duration::from_secs(25);
+    const ARGUMENT: &str = "31415.9";
+    let Some(engine) = started().await else { return };
+    // One process that ignores the request to end, and one in a session of its own.
+    let script =
+        format!("trap '' TERM; setsid sleep {ARGUMENT} & echo 1 >/work/counter; sleep {ARGUMENT}; sleep {ARGUMENT}");
+    let world = World::new(engine, database, &FILES, |_| model(task(&script, "never"))).await;
+    let gavel: Gavel = world.start().await;
+    let cancelled = world.plan(&gavel, HOUR).await;
+    world.execute(&gavel, &cancelled).await;
+    let deadline = Instant::now() + TIME;
+    let session = world.plan(&gavel, TIME).await;
+    world.execute(&gavel, &session).await;
+    let container = under_way(&world, &session).await;
+    cancel(&world, &gavel, &cancelled, ARGUMENT).await;
+    assert!(
+        runs(ARGUMENT, &container) && Instant::now() < deadline,
+        "the script runs before the deadline"
+    );
+    tokio::time::sleep_until(deadline.into()).await;
+    let asked = world.gemini.requests().len();
+    // The deadline of the session was set some milliseconds after this one's clock was read.
+    let at = deadline + Duration::from_millis(500);
+    wait("the script is dead", at + SOON, async || !runs(ARGUMENT, &container)).await;
+    is_cut(&world, &gavel, &session, at, "DEADLINE_EXCEEDED").await;
     let done = world.watched.done().into_iter();
     let late: Vec<_> = done.filter(|(at, _)| *at > deadline).map(|(_, what)| what).collect();
     assert_eq!(
@@ -149,14 +182,32 @@ async fn passes(database: Option<String>, number: u32) {
     world.verify_audit();
 }
 
-/// PLANNING 13.9, P-302
-#[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_ends_a_script_and_its_container_on_sqlite() {
-    passes(None, 1).await;
+/// Cancels a session in mid-script.
+async fn cancel(world: &World, gavel: &Gavel, session: &str, argument: &str) {
+    let container = under_way(world, session).await;
+    assert!(runs(argument, &container), "the script runs");
+    let at = Instant::now();
+    let why = json!({"reason": "another way was found"});
+    let (status, body) = world.post(gavel, &format!("{session}/cancel"), why).await;
+    assert!([200, 202].contains(&status), "{body}");
+    wait("the script is dead", at + SOON, async || !runs(argument, &container)).await;
+    is_cut(world, gavel, session, at, "CANCELLED").await;
+    let reason = world.get(gavel, session).await["statusReason"].clone();
+    assert_eq!(reason["code"], "cancelled");
+    let detail = reason["detail"].as_str().unwrap();
+    for part in ["ann", "another way was found"] {
+        assert!(detail.contains(part), "{part} is not in {detail}");
+    }
 }
 
 /// PLANNING 13.9, P-302
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_ends_a_script_and_its_container_on_postgres() {
-    passes(Some(postgres::database().await), 2).await;
+async fn a_cancellation_and_the_deadline_end_a_script_and_its_container_on_sqlite() {
+    passes(None).await;
+}
+
+/// PLANNING 13.9, P-302
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_and_the_deadline_end_a_script_and_its_container_on_postgres() {
+    passes(Some(postgres::database().await)).await;
 }

@@ -1,7 +1,6 @@
 //! A git server: `git http-backend` behind HTTP. Every request needs Basic credentials with the right token, as those
 //! of a private repository at GitHub do.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -10,13 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response};
-use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::process::Command;
+
+use crate::github::serve;
 
 /// The server, with one repository: acme/dates.
 pub struct GitServer {
@@ -47,20 +46,9 @@ impl GitServer {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let pushes = Arc::<Mutex<u32>>::default();
         let at = (root.path().to_owned(), pushes.clone());
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let at = at.clone();
-                let service = service_fn(move |request| {
-                    let (root, pushes) = at.clone();
-                    async move { Ok::<_, Infallible>(answer(request, &root, token, &pushes).await) }
-                });
-                tokio::spawn(async move {
-                    // A connection that its client cuts ends in an error.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
+        serve(listener, move |request| {
+            let (root, pushes) = at.clone();
+            async move { Some(answer(request, &root, token, &pushes).await) }
         });
         Self {
             url,

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,13 @@ use chrono::{SecondsFormat, Utc};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::collector::Collector;
 use crate::engine::{Engine, IMAGE, engine};
 use crate::gemini::{Gemini, Reply};
 use crate::git::GitServer;
 use crate::github::{GitHub, TOKEN};
 use crate::postgres;
+pub use crate::process::Gavel;
 use crate::watched::Watched;
 
 /// The longest that a session of these tests takes.
@@ -27,62 +29,14 @@ pub struct World {
     pub git: GitServer,
     pub github: GitHub,
     pub gemini: Gemini,
+    pub collector: Collector,
     pub database: String,
     pub directory: TempDir,
+    /// Further settings of gavel.
+    pub further: Vec<(&'static str, String)>,
     /// Everything that gavel has answered.
     answers: Mutex<String>,
     client: reqwest::Client,
-}
-
-/// A running gavel. It ends with this.
-pub struct Gavel {
-    child: Child,
-    pub url: String,
-}
-
-impl Drop for Gavel {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Gavel {
-    /// As a crash would, together with its servers.
-    pub fn kill(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-            return;
-        }
-        let mut processes = children(self.child.id());
-        processes.insert(0, self.child.id());
-        for process in processes {
-            // One that has ended meanwhile is no error.
-            let _ = Command::new("kill").args(["-KILL", &process.to_string()]).output();
-        }
-        let _ = self.child.wait();
-    }
-
-    /// As an operator would stop it.
-    pub fn stop(mut self) {
-        let stopped = Command::new("kill")
-            .args(["-TERM", &self.child.id().to_string()])
-            .status();
-        assert!(stopped.unwrap().success());
-        self.child.wait().unwrap();
-    }
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-    let every = fs::read_dir(format!("/proc/{process}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let of_threads = every.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let all: Vec<String> = of_threads.chain(text.ok()).collect();
-    all.iter()
-        .flat_map(|text| text.split_whitespace())
-        .filter_map(|id| id.parse().ok())
-        .collect()
 }
 
 /// The engine of this test program; `None` without root.
@@ -122,8 +76,10 @@ impl World {
             gemini: Gemini::scripted(vec![model(&git.url)]).await,
             git,
             github,
+            collector: Collector::start().await,
             database: database.unwrap_or(sqlite),
             directory,
+            further: Vec::new(),
             answers: Mutex::default(),
             client,
         }
@@ -154,10 +110,12 @@ impl World {
             .env("DOCKER_HOST", &self.watched.host)
             .env("DOCKER_IMAGES", IMAGE)
             .env("DOCKER_NETWORK", "host")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &self.collector.url)
             .env("GAVEL_RUNS_LEASE_SECONDS", "2")
             .env("GAVEL_RATE_LIMIT_PER_MINUTE", "100000")
             .env("GAVEL_RATE_LIMIT_BURST", "10000")
             .env("RUST_LOG", "debug")
+            .envs(self.further.iter().cloned())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -295,12 +253,13 @@ impl World {
         );
     }
 
-    /// Everything that gavel has answered and logged and kept on its disk, and what the model was sent.
+    /// Everything that gavel has answered, logged, traced and kept on its disk, and what the model was sent.
     pub fn everything_said(&self) -> Vec<(&'static str, String)> {
         let requests: Vec<_> = self.gemini.requests().iter().map(Value::to_string).collect();
         vec![
             ("an answer", self.answers.lock().unwrap().clone()),
             ("a request to the model", requests.concat()),
+            ("a trace", String::from_utf8_lossy(&self.collector.bytes()).into_owned()),
             ("a file of gavel's", files(self.directory.path())),
         ]
     }

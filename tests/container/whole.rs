@@ -188,6 +188,16 @@ async fn works_through(database: Option<String>) {
     assert!(looked.contains("/acme/dates.git (push)"), "{looked}");
     gavel.stop();
     world.verify_audit();
+    let spans = world.collector.spans();
+    for traced in [
+        "execute_tool configureGitClientInContainer",
+        "execute_tool executeScript",
+    ] {
+        assert!(
+            spans.iter().any(|span| span.name == traced),
+            "{traced} is not among {spans:?}"
+        );
+    }
     let mut said = world.everything_said();
     said.push(("what a container shows", seen.lock().unwrap().clone()));
     for (what, text) in said {

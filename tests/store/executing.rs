@@ -379,6 +379,7 @@ pub(crate) async fn a_session_that_was_ended_meanwhile_keeps_its_end(db: TestDb)
             version: 2,
             cleanup: Some(cleanup()),
             usage: after.usage,
+            model_calls: after.model_calls,
             ..ended
         };
         assert_eq!(after, expected);
@@ -489,8 +490,15 @@ pub(crate) async fn a_confirmed_plan_never_waits_for_its_confirmation_again(db: 
         let before = shown(&store, work.session).await;
         finish(&store, work.session, &work.run, work.lease, planned).await;
         let after = shown(&store, work.session).await;
-        let usage = after.usage;
-        assert_eq!(after, StoredSession { usage, ..before });
+        let (usage, model_calls) = (after.usage, after.model_calls);
+        assert_eq!(
+            after,
+            StoredSession {
+                usage,
+                model_calls,
+                ..before
+            }
+        );
         assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 1);
         assert_eq!(shown(&store, work.session).await.status, SessionStatus::Failed);
     }

@@ -12,17 +12,22 @@ use gavel::domain::plan::{Draft, DraftTask, Plan, difference};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, Planned, Recorder};
 use gavel::ports::planning::{
-    MadePlan, Moved, OpenSessions, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, SessionCancel, StoredSession,
+    MadePlan, Moved, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, RepositoryRead, SessionCancel, StoredSession,
     VersionKind,
 };
 use gavel::ports::records::{ListQuery, QueryError};
-use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionWork};
+use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionLimit, SessionLimits, SessionWork};
 
 use crate::commits::{finished, key};
 use crate::support::{T0, TestDb, begin, called_run, eventually, new_run, open_decision, queued_run, tenant};
 
 /// The deadline of every session: an hour after its start.
 pub(crate) const DEADLINE: i64 = T0 + 3_600_000_000;
+/// Limits that no other test reaches.
+const MANY: SessionLimits = SessionLimits {
+    of_user: 1000,
+    of_all: 1000,
+};
 /// The end of every run of a session.
 pub(crate) const END: i64 = T0 + 1_234_567;
 
@@ -44,6 +49,7 @@ pub(crate) fn starts(session: PlanningSessionId) -> NewRun {
         prompt: "accept ISO weeks".into(),
         repo_url: "https://github.com/acme/dates".into(),
         deadline_us: DEADLINE,
+        most: MANY,
     };
     works(session, work)
 }
@@ -78,6 +84,10 @@ pub(crate) fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &
             summary: "In short.".to_owned(),
             assumptions: vec!["there are tests".to_owned()],
             risks: Vec::new(),
+            read: Some(RepositoryRead {
+                commit: Some("3f1c9ab".to_owned()),
+                ..RepositoryRead::default()
+            }),
         },
         by: "user ann".into(),
         why: titles.join(" and ").into(),
@@ -145,8 +155,9 @@ pub(crate) async fn cancelled(store: &Store, cancel: SessionCancel) -> Moved {
     PlanningSessions::cancel(store, cancel).await.unwrap()
 }
 
-async fn open(store: &Store) -> OpenSessions {
-    PlanningSessions::open(store, &tenant(), &ann()).await.unwrap()
+async fn open(db: &TestDb) -> i64 {
+    db.count("SELECT COUNT(*) FROM planning_session WHERE completed_at IS NULL")
+        .await
 }
 
 pub(crate) async fn run_status(store: &Store, run: RunId) -> RunStatus {
@@ -178,6 +189,7 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
         run: run.id,
         refinement_failed: None,
         usage: Usage::default(),
+        model_calls: 0,
         created_us: T0,
         updated_us: T0,
         started_us: None,
@@ -209,6 +221,68 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
     assert!(store.session(&tenant(), Some(&ann()), session).await.unwrap().is_some());
 }
 
+/// A run that starts a session of this user within these limits, with a key of its own.
+fn starts_within(user: &str, of_user: u32, of_all: u32) -> NewRun {
+    let session = PlanningSessionId::new();
+    let mut run = starts(session);
+    run.decision.user = UserId::parse(user).unwrap();
+    run.claim = Some(key(&session.to_string(), "body"));
+    if let Origin::Session(place) = &mut run.origin
+        && let SessionWork::Start { most, .. } = &mut place.work
+    {
+        *most = SessionLimits { of_user, of_all };
+    }
+    run
+}
+
+/// PLANNING 14: starts at once, in two processes, begin as many sessions as the limits allow and no more. Nothing of the
+/// others is kept, and their keys can be used again. A start whose acknowledgement was lost has its place.
+pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let at_once = async |runs: &[NewRun]| {
+        let creates = runs.iter().zip(stores.iter().cycle());
+        let creates = join_all(creates.map(|(run, store)| store.create(run.clone()))).await;
+        let mut refused = Vec::new();
+        for (run, created) in runs.iter().zip(creates) {
+            match created.unwrap() {
+                Created::New(Some(_)) => {}
+                Created::TooManySessions(limit) => refused.push((run, limit)),
+                other => panic!("{other:?}"),
+            }
+        }
+        for (run, _) in &refused {
+            assert!(stores[0].run_state(run.id).await.unwrap().is_none());
+            let decision = format!("SELECT COUNT(*) FROM decision_log WHERE id = '{}'", run.id);
+            assert_eq!(db.count(&decision).await, 0);
+            assert_eq!(stores[0].claimed(run.claim.as_ref().unwrap()).await.unwrap(), None);
+        }
+        refused.into_iter().map(|(_, limit)| limit).collect::<Vec<_>>()
+    };
+    let of_ann: Vec<_> = (0..10).map(|_| starts_within("ann", 3, 5)).collect();
+    assert_eq!(at_once(&of_ann).await, [SessionLimit::OfUser(3); 7]);
+    assert_eq!(open(&db).await, 3);
+    let of_others: Vec<_> = (0..10).map(|n| starts_within(&format!("user-{n}"), 3, 5)).collect();
+    assert_eq!(at_once(&of_others).await, [SessionLimit::OfAll(5); 8]);
+    assert_eq!(open(&db).await, 5);
+    // A start that is repeated needs no second place, and one of the others has the place of a session that ended.
+    let mut begun = None;
+    for run in &of_ann {
+        if stores[0].run_state(run.id).await.unwrap().is_some() {
+            begin(&stores[1], run).await;
+            begun = run.origin.session().map(|place| place.session);
+        }
+    }
+    assert_eq!(open(&db).await, 5);
+    assert_eq!(cancelled(&stores[0], cancel(begun.unwrap())).await, Moved::Yes);
+    // Two have begun before, and one begins now.
+    let mut refused = 0;
+    for run in &of_others {
+        let created = stores[0].create(run.clone()).await.unwrap();
+        refused += usize::from(created == Created::TooManySessions(SessionLimit::OfAll(5)));
+    }
+    assert_eq!((refused, open(&db).await), (7, 5));
+}
+
 /// P-103, P-202: each version is kept whole, with who asked for it, how it came about, why, and what changed. The
 /// tokens of all runs are counted.
 pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
@@ -232,7 +306,10 @@ pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     assert_eq!((now.updated_us, now.completed_us), (END + 5, None));
     assert_eq!((now.plan.last, &now.notes), (3, &third.notes));
     assert_eq!(now.plan.to_json(), third.plan.to_json());
-    assert_eq!((now.usage.input_tokens, now.usage.cached_tokens), (22, 2));
+    assert_eq!(
+        (now.usage.input_tokens, now.usage.cached_tokens, now.model_calls),
+        (22, 2, 2)
+    );
     let history = versions(&store, session).await;
     let kinds = [
         (VersionKind::Proposed, Some(proposal), END),
@@ -378,6 +455,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(
         StoredSession {
             usage: ended.usage,
+            model_calls: ended.model_calls,
             ..after
         },
         ended
@@ -398,6 +476,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(
         StoredSession {
             usage: ended.usage,
+            model_calls: ended.model_calls,
             ..shown(&store, session).await
         },
         ended
@@ -445,7 +524,7 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
     };
     store.create(run.clone()).await.unwrap();
     Runs::cancel(&*store, run.id, "grace").await.unwrap();
-    assert_eq!(open(&store).await, OpenSessions { of_user: 5, of_all: 5 });
+    assert_eq!(open(&db).await, 5);
 
     // Before the deadline only those whose runs have ended; no more than asked for.
     assert_eq!(store.sweep(DEADLINE - 1, 2).await.unwrap(), 2);
@@ -467,7 +546,7 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
     let after = shown(&store, stopped).await;
     assert_eq!(after.status, SessionStatus::Cancelled);
     assert_eq!(after.reason.unwrap().0, SessionReason::Cancelled);
-    assert_eq!(open(&store).await.of_all, 3);
+    assert_eq!(open(&db).await, 3);
 
     assert_eq!(store.sweep(DEADLINE, 2).await.unwrap(), 2);
     assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 1);
@@ -477,7 +556,7 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
         assert_eq!(after.completed_us, Some(DEADLINE));
         assert_eq!(after.reason.unwrap().0, SessionReason::Deadline);
     }
-    assert_eq!(open(&store).await, OpenSessions::default());
+    assert_eq!(open(&db).await, 0);
 }
 
 /// P-203: an edit is checked against the version that the person saw, and the same request edits once.
@@ -598,6 +677,7 @@ pub(crate) async fn sessions_are_listed_by_their_fields(db: TestDb) {
             prompt: "p".into(),
             repo_url: format!("https://github.com/acme/{}", if n < 4 { "dates" } else { "times" }).into(),
             deadline_us: DEADLINE + n,
+            most: MANY,
         };
         let mut run = works(session, work);
         run.decision.created_at = T0 + n;
@@ -651,8 +731,6 @@ pub(crate) async fn sessions_are_listed_by_their_fields(db: TestDb) {
     };
     let fields = "status, user_id, repo_url, created_at, deadline";
     assert!(detail.contains(fields), "{detail}");
-    // Those of one user, and of all.
-    assert_eq!(open(&store).await, OpenSessions { of_user: 3, of_all: 6 });
 }
 
 /// P-103: with `runs_kept`, a session that ended that long ago is deleted with its versions and then its runs. One that

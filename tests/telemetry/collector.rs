@@ -14,8 +14,6 @@ use opentelemetry_proto::tonic::trace::v1;
 use prost::Message;
 use serde_json::{Value, json};
 
-use crate::harness::until;
-
 /// A span as it arrived.
 #[derive(Clone, Debug)]
 pub struct Span {
@@ -26,7 +24,7 @@ pub struct Span {
     pub parent: String,
     pub attributes: BTreeMap<String, Value>,
     pub failed: bool,
-    start: u64,
+    pub start: u64,
 }
 
 impl Span {
@@ -134,30 +132,6 @@ impl Collector {
         names.dedup();
         names
     }
-
-    /// Waits for `count` spans of this name and returns them in order of their starts.
-    pub async fn named(&self, name: &str, count: usize) -> Vec<Span> {
-        let found = || {
-            let mut spans = self.spans();
-            spans.retain(|span| span.name == name);
-            spans.sort_by_key(|span| span.start);
-            spans
-        };
-        until(&format!("{count} spans {name}"), || async { found().len() >= count }).await;
-        assert_eq!(found().len(), count, "spans {name}");
-        found()
-    }
-
-    /// The traces of `count` requests whose span has this name. That span ends last.
-    pub async fn requests(&self, name: &str, count: usize) -> Vec<Tree> {
-        let roots = self.named(name, count).await;
-        roots.into_iter().map(|root| Tree::of(root, self.spans())).collect()
-    }
-
-    /// The trace of the one request whose span has this name.
-    pub async fn request(&self, name: &str) -> Tree {
-        self.requests(name, 1).await.remove(0)
-    }
 }
 
 async fn take(request: Request<Incoming>, kept: Arc<Mutex<Vec<Bytes>>>) -> Result<Response<Full<Bytes>>, hyper::Error> {
@@ -166,44 +140,4 @@ async fn take(request: Request<Incoming>, kept: Arc<Mutex<Vec<Bytes>>>) -> Resul
     let body = request.into_body().collect().await?.to_bytes();
     kept.lock().unwrap().push(body);
     Ok(Response::new(Full::default()))
-}
-
-/// One trace.
-pub struct Tree {
-    pub root: Span,
-    spans: Vec<Span>,
-}
-
-impl Tree {
-    fn of(root: Span, mut spans: Vec<Span>) -> Self {
-        spans.retain(|span| span.trace == root.trace);
-        spans.sort_by_key(|span| span.start);
-        Self { root, spans }
-    }
-
-    /// One line per span, in order of their starts, indented by depth. A `!` marks a failure.
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        self.tell(&self.root, 0, &mut lines);
-        assert_eq!(
-            lines.len(),
-            self.spans.len(),
-            "spans beside the tree: {:#?}",
-            self.spans
-        );
-        lines
-    }
-
-    fn tell(&self, span: &Span, depth: usize, lines: &mut Vec<String>) {
-        let mark = if span.failed { " !" } else { "" };
-        lines.push(format!("{}{}{mark}", "  ".repeat(depth), span.name));
-        for child in self.spans.iter().filter(|child| child.parent == span.id) {
-            self.tell(child, depth + 1, lines);
-        }
-    }
-
-    /// The spans of this name, in order of their starts.
-    pub fn named(&self, name: &str) -> Vec<&Span> {
-        self.spans.iter().filter(|span| span.name == name).collect()
-    }
 }

@@ -16,3 +16,4 @@ mod process;
 #[allow(dead_code, reason = "shared with tests/mcp, which uses all of it")]
 mod raw;
 mod requests;
+mod trace;

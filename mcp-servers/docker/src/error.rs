@@ -3,6 +3,8 @@
 
 use gavel_mcp_base::{Code as Common, ToolError};
 
+use crate::engine::EngineFault;
+
 /// The closed set of this server's own error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -28,7 +30,7 @@ pub(crate) enum Code {
     TooLarge,
     /// A file that is not text.
     NotText,
-    /// The container's disk is full.
+    /// The disk of the container, or of the engine, is full.
     DiskFull,
     /// The caller's time has ended.
     DeadlinePassed,
@@ -98,11 +100,29 @@ pub(crate) fn not_running() -> ToolError {
     )
 }
 
+/// What an engine's fault means for a call that did nothing yet.
+pub(crate) fn engine_error(fault: &EngineFault) -> ToolError {
+    match fault {
+        EngineFault::Missing => container_not_found(),
+        EngineFault::Conflict => not_running(),
+        EngineFault::Full => engine_disk_full(),
+        EngineFault::Unavailable | EngineFault::Failed => engine_unavailable(),
+    }
+}
+
 pub(crate) fn disk_full() -> ToolError {
     ToolError::new(
         Code::DiskFull,
-        "The script was not started: the container's disk is full, or its user cannot write to it. Free space in it, \
-         or create another container.",
+        "The script was not started: the container's disk is full, or its user cannot write to it. Destroy it and \
+         create another one.",
+    )
+}
+
+pub(crate) fn engine_disk_full() -> ToolError {
+    ToolError::new(
+        Code::DiskFull,
+        "Nothing was done: the disk of the container engine is full. Destroy containers that are no longer needed, or \
+         tell the user.",
     )
 }
 

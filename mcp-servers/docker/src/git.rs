@@ -111,7 +111,7 @@ fn fault(fault: EngineFault) -> GitFault {
     match fault {
         EngineFault::Missing => GitFault::NotFound,
         EngineFault::Conflict => GitFault::NotRunning,
-        EngineFault::Unavailable | EngineFault::Failed => GitFault::Unavailable,
+        EngineFault::Unavailable | EngineFault::Failed | EngineFault::Full => GitFault::Unavailable,
     }
 }
 

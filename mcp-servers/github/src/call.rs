@@ -1,9 +1,10 @@
 //! One call: its time, and whether it is a further attempt.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gavel_mcp_base::{Moment, ToolError, key_reused};
+use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::error::Fault;
@@ -21,6 +22,8 @@ pub(crate) struct Call {
     pub(crate) session: Option<String>,
     /// Owner and name of the repository that the session is limited to.
     pub(crate) repository: Option<(String, String)>,
+    /// Keeps other attempts with the same key waiting until this one has ended.
+    pub(crate) alone: Option<OwnedMutexGuard<()>>,
 }
 
 impl Call {
@@ -69,23 +72,48 @@ struct Remembered {
 struct Seen {
     digest: String,
     at: Moment,
+    lock: Arc<Lock<()>>,
+}
+
+/// What is known of an attempt when it arrives.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// When the call was first sent, if this is a further attempt.
+    pub(crate) first: Option<Moment>,
+    lock: Arc<Lock<()>>,
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Attempt {
+    /// Waits until no other attempt with this key is under way: the first one does not look, so a further one that
+    /// overtook it would have its effect a second time. `None` if there is no time left for that.
+    pub(crate) async fn alone(self, deadline: Instant) -> Option<OwnedMutexGuard<()>> {
+        match self.held {
+            Some(held) => Some(held),
+            None => tokio::time::timeout_at(deadline, self.lock.lock_owned()).await.ok(),
+        }
+    }
 }
 
 impl Attempts {
-    /// When the call with this key was first sent, if it was. A key belongs to one call with the same arguments.
-    pub(crate) fn first(
+    /// An attempt that arrives now. A key belongs to one call with the same arguments.
+    pub(crate) fn arrives(
         &self,
         key: &str,
         digest: String,
         named: Option<Moment>,
         now: Moment,
-    ) -> Result<Option<Moment>, ToolError> {
+    ) -> Result<Attempt, ToolError> {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = remembered.seen.get(key) {
             if seen.digest != digest {
                 return Err(key_reused());
             }
-            return Ok(Some(named.map_or(seen.at, |named| named.min(seen.at))));
+            return Ok(Attempt {
+                first: Some(named.map_or(seen.at, |named| named.min(seen.at))),
+                lock: Arc::clone(&seen.lock),
+                held: None,
+            });
         }
         if remembered.order.len() == REMEMBERED
             && let Some(oldest) = remembered.order.pop_front()
@@ -94,8 +122,20 @@ impl Attempts {
         }
         remembered.order.push_back(key.to_owned());
         let at = named.unwrap_or(now);
-        remembered.seen.insert(key.to_owned(), Seen { digest, at });
-        Ok(named)
+        let lock = Arc::new(Lock::new(()));
+        // No other attempt has it yet.
+        let held = Arc::clone(&lock).try_lock_owned().ok();
+        let seen = Seen {
+            digest,
+            at,
+            lock: Arc::clone(&lock),
+        };
+        remembered.seen.insert(key.to_owned(), seen);
+        Ok(Attempt {
+            first: named,
+            lock,
+            held,
+        })
     }
 }
 
@@ -106,17 +146,53 @@ mod tests {
     #[test]
     fn a_key_that_was_seen_makes_a_further_attempt() {
         let attempts = Attempts::default();
-        let first = |digest: &str, named, now| attempts.first("k", digest.to_owned(), named, Moment(now));
+        let first = |digest: &str, named, now| {
+            let attempt = attempts.arrives("k", digest.to_owned(), named, Moment(now));
+            attempt.map(|attempt| attempt.first)
+        };
         assert_eq!(first("a", None, 5).expect("new"), None);
         assert_eq!(first("a", None, 9).expect("seen"), Some(Moment(5)));
         assert_eq!(first("a", Some(Moment(3)), 9).expect("seen"), Some(Moment(3)));
         assert!(first("b", None, 9).is_err());
     }
 
+    /// Whichever task runs first: the attempt that arrived first is alone, and a further one waits until it has ended.
+    #[tokio::test]
+    async fn a_further_attempt_waits_until_the_first_one_has_ended() {
+        let attempts = Attempts::default();
+        let arrives = || {
+            attempts
+                .arrives("k", String::new(), None, Moment(5))
+                .expect("the same call")
+        };
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(60);
+        let (first, second, third) = (arrives(), arrives(), arrives());
+        assert!(second.alone(now).await.is_none(), "it overtakes the first attempt");
+        let first = first.alone(now).await.expect("no other attempt");
+        let mut waits = std::pin::pin!(third.alone(later));
+        tokio::select! {
+            biased;
+            _ = &mut waits => panic!("it overtakes the first attempt"),
+            () = tokio::task::yield_now() => {}
+        }
+        drop(first);
+        let third = waits.await;
+        assert!(third.is_some());
+        assert!(arrives().alone(now).await.is_none(), "the third attempt is under way");
+        let other = attempts
+            .arrives("other", String::new(), None, Moment(5))
+            .expect("a new call");
+        assert!(other.alone(now).await.is_some());
+    }
+
     #[test]
     fn the_oldest_key_is_forgotten_first() {
         let attempts = Attempts::default();
-        let first = |key: usize| attempts.first(&key.to_string(), String::new(), None, Moment(7));
+        let first = |key: usize| {
+            let attempt = attempts.arrives(&key.to_string(), String::new(), None, Moment(7));
+            attempt.map(|attempt| attempt.first)
+        };
         for key in 0..=REMEMBERED {
             assert_eq!(first(key).expect("new"), None);
         }

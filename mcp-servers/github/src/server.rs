@@ -39,7 +39,7 @@ impl GitHubTools {
         })
     }
 
-    fn call(&self, params: &CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, ToolError> {
+    async fn call(&self, params: &CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, Fault> {
         let deadline = Instant::now() + self.timeout;
         let first_attempt = meta::first_attempt(given)?;
         let session = meta::session_id(given)?;
@@ -47,7 +47,7 @@ impl GitHubTools {
         let Some(key) = meta::idempotency_key(given)? else {
             if first_attempt.is_some() {
                 let words = "A further attempt of a call needs its idempotency key in `_meta`.";
-                return Err(ToolError::new(Common::InvalidMeta, words));
+                return Err(ToolError::new(Common::InvalidMeta, words).into());
             }
             return Ok(Call {
                 deadline,
@@ -55,18 +55,25 @@ impl GitHubTools {
                 first_attempt: None,
                 session,
                 repository,
+                alone: None,
             });
         };
         let scoped = format!("{} {key}", params.name);
         let digest = digest(params.arguments.as_ref());
-        let first_attempt = self.attempts.first(&scoped, digest, first_attempt, Moment::now())?;
-        Ok(Call {
+        let attempt = self.attempts.arrives(&scoped, digest, first_attempt, Moment::now())?;
+        let mut call = Call {
             deadline,
             marker: Some(Marker::of(&key)),
-            first_attempt,
+            first_attempt: attempt.first,
             session,
             repository,
-        })
+            alone: None,
+        };
+        call.alone = attempt.alone(deadline).await;
+        match call.alone {
+            Some(_) => Ok(call),
+            None => Err(call.unsettled("another attempt with the same idempotency key is under way")),
+        }
     }
 }
 
@@ -86,11 +93,11 @@ impl Tools for GitHubTools {
 
     /// A call that is dropped while GitHub executes it has an unknown outcome; its next attempt looks first.
     async fn answer(&self, params: CallToolRequestParams, given: &RequestMetaObject) -> Result<Answer, ErrorData> {
-        let call = match self.call(&params, given) {
-            Ok(call) => call,
-            Err(error) => return Ok(error.into()),
-        };
-        let done = tools::carry_out(&params.name, params.arguments, &self.github, &call).await;
+        let done = async {
+            let call = self.call(&params, given).await?;
+            tools::carry_out(&params.name, params.arguments, &self.github, &call).await
+        }
+        .await;
         let mut answer = match done {
             Ok(answer) => answer,
             Err(Fault::Refused(error)) => error.into(),

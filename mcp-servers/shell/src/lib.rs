@@ -46,6 +46,12 @@ use gavel_mcp_base::server::Server;
 use gavel_mcp_base::stdio;
 
 use crate::server::ShellTools;
+use crate::tools::run_shell_command;
+
+/// The level of a running server, which its tool's description names; `None` for another tool.
+pub fn level_of(tool: &str, description: &str) -> Option<Level> {
+    (tool == run_shell_command::NAME).then(|| run_shell_command::level_of(description))?
+}
 
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT. Fails if a setting is invalid, or if
 /// commands cannot run at the level of the settings.

@@ -161,6 +161,7 @@ fn tool(
     Ok(Arc::new(Tool {
         server: server.name.clone(),
         name: Arc::from(name),
+        title: title(definition).map(|title| Arc::from(capped(&visible(title), MAX_TITLE))),
         description: capped(&visible(description(definition)), MAX_DESCRIPTION).into_owned(),
         input,
         model_schema: raw(&shown),
@@ -201,6 +202,19 @@ fn side_effect(settings: &ToolSettings, hints: &Hints) -> bool {
 
 /// Where a server declares that its tool supports gavel's idempotency key.
 const KEYED: &str = "/_meta/gavel~1idempotency";
+
+/// Most bytes of a title.
+const MAX_TITLE: usize = 120;
+
+/// The tool's title for people: its own, or that of its annotations (MCP 2025-11-25, Tools).
+fn title(definition: &Value) -> Option<&str> {
+    let titles = ["/title", "/annotations/title"].map(|path| definition.pointer(path).and_then(Value::as_str));
+    titles
+        .into_iter()
+        .flatten()
+        .map(str::trim)
+        .find(|title| !title.is_empty())
+}
 
 /// The tool's description, or its title if there is none.
 fn description(definition: &Value) -> &str {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answers::{Answer, Page};
 use super::events::Events;
 use super::routes::{AT_ONCE, LOCAL, Query};
-use super::work::{DryRun, ExecutePlan, LogAction, Step};
+use super::work::{DryRun, ExecutePlan, LogAction, Read, Scope, Step, Usage};
 use super::{ACTING_USER, Client};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
@@ -47,6 +47,11 @@ pub(in crate::cli) struct Session {
     pub(in crate::cli) risks: Vec<String>,
     /// Why the last refinement made no new version.
     pub(in crate::cli) refinement: Option<Reason>,
+    /// What was read before the plan was made.
+    pub(in crate::cli) read: Option<Read>,
+    /// What the confirmation of the plan allows; absent in a list, and when there is nothing to confirm or to work on.
+    pub(in crate::cli) scope: Option<Scope>,
+    pub(in crate::cli) usage: Usage,
     /// The run that works for it, or worked last.
     pub(in crate::cli) run_id: String,
     /// What it waits for; absent in a list.

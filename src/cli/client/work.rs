@@ -15,6 +15,56 @@ pub(in crate::cli) struct ExecutePlan {
     pub(in crate::cli) ask_for: Vec<String>,
 }
 
+/// What was read of a repository before a plan was made.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct Read {
+    pub(in crate::cli) default_branch: Option<String>,
+    /// Absent for an empty repository.
+    pub(in crate::cli) commit: Option<String>,
+    pub(in crate::cli) files: u64,
+    pub(in crate::cli) tree_truncated: bool,
+    pub(in crate::cli) agent_file: Option<FileRead>,
+    pub(in crate::cli) calls: u64,
+    pub(in crate::cli) duration_ms: u64,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct FileRead {
+    pub(in crate::cli) path: String,
+    pub(in crate::cli) bytes: u64,
+}
+
+/// What the confirmation of a plan allows.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct Scope {
+    pub(in crate::cli) repository: String,
+    /// A pattern, such as `gavel/*`.
+    pub(in crate::cli) branches: String,
+    pub(in crate::cli) tools: Vec<String>,
+    /// The tools that ask a person all the same.
+    pub(in crate::cli) ask_first: Vec<String>,
+    pub(in crate::cli) confirmed: Option<Confirmed>,
+}
+
+/// The confirmation of a plan.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct Confirmed {
+    pub(in crate::cli) by: String,
+    pub(in crate::cli) version: u32,
+}
+
+/// What all runs of a session used.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::cli) struct Usage {
+    pub(in crate::cli) model_calls: u64,
+}
+
 /// One step of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -1,5 +1,6 @@
 //! `gavel plan execute`: confirms a plan, and watches the work on it.
 
+use super::facts::confirmation;
 use super::follow::{Followed, How, Showing, follow, missing, session};
 use super::outcome::tell;
 use super::{STATUSES, connect_servers, dry_run, id};
@@ -8,8 +9,7 @@ use crate::cli::client::{Answer, Client, ExecutePlan, Session};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
-use crate::cli::output::{self, count};
-use crate::cli::table::single_line;
+use crate::cli::output;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::TASK_WORKER;
 
@@ -95,8 +95,8 @@ pub(super) async fn executed(
     let Some(begun) = confirmed(client, place, id, execute).await? else {
         return Ok(Exit::Interrupted);
     };
-    if !showing.quiet && !showing.events {
-        output::note(&confirmation(&begun, execute));
+    if let Some(confirmation) = confirmation(&begun).filter(|_| !showing.quiet && !showing.events) {
+        output::note(&confirmation);
     }
     match follow(client, place, begun, showing, How::BEGUN).await? {
         Followed::Left => Ok(Exit::Interrupted),
@@ -129,52 +129,4 @@ async fn confirmed(
         return Ok(None);
     };
     begun.map(Some).map_err(|error| missing(error, place, id))
-}
-
-/// What was confirmed: where the work may act, and with which tools.
-fn confirmation(session: &Session, execute: &ExecutePlan) -> String {
-    let mut tools: Vec<&str> = session
-        .plan
-        .iter()
-        .flat_map(|task| &task.tools)
-        .map(String::as_str)
-        .collect();
-    tools.sort_unstable();
-    tools.dedup();
-    let number = count(tools.len() as u64, "tool");
-    let mut text = format!(
-        "plan {} is confirmed: it may act on {} with {number}: {}",
-        session.plan_version,
-        single_line(&session.repo_url),
-        single_line(&tools.join(", "))
-    );
-    if !execute.ask_for.is_empty() {
-        text.push_str(&format!("; asks before {}", single_line(&execute.ask_for.join(", "))));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// P-205: the user sees where the plan may act, and with which tools.
-    #[test]
-    fn a_confirmation_names_the_repository_and_each_tool_once() {
-        let session = json!({
-            "planVersion": 2, "repoUrl": "https://github.com/acme/dates",
-            "plan": [{"tools": ["executeScript", "createPullRequest"]}, {"tools": ["executeScript"]}],
-        });
-        let session: Session = serde_json::from_value(session).unwrap();
-        let execute = |ask_for: &[&str]| ExecutePlan {
-            plan_version: None,
-            ask_for: ask_for.iter().map(|tool| (*tool).to_owned()).collect(),
-        };
-        let without = "plan 2 is confirmed: it may act on https://github.com/acme/dates with 2 tools: createPullRequest, executeScript";
-        assert_eq!(confirmation(&session, &execute(&[])), without);
-        let with = format!("{without}; asks before createPullRequest");
-        assert_eq!(confirmation(&session, &execute(&["createPullRequest"])), with);
-    }
 }

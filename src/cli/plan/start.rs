@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 use super::deadline::Deadline;
 use super::follow::{Followed, How, Showing, follow};
 use super::outcome::tell;
-use super::{STATUSES, connect_servers, conversation};
+use super::{STATUSES, connect_servers, conversation, facts};
 use crate::app::Work;
 use crate::cli::client::{Answer, NewSession, Session};
 use crate::cli::exit::{Exit, Usage};
@@ -74,7 +74,13 @@ impl Talk for Args {
             }
             return Ok(Exit::Done);
         }
-        match follow(gavel, &self.place, begun, self.showing, How::BEGUN).await? {
+        let followed = follow(gavel, &self.place, begun, self.showing, How::BEGUN).await?;
+        if let Followed::Reached(session) = &followed
+            && let Some(read) = facts::read(session).filter(|_| !self.showing.quiet && !self.showing.events)
+        {
+            output::note(&read);
+        }
+        match followed {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::NeedsApproval),
             Followed::Reached(session) if session.is_open() && self.showing.is_conversation() => {

@@ -4,7 +4,7 @@
 use chrono::DateTime;
 
 use super::fields::given;
-use super::steps;
+use super::{facts, steps};
 use crate::cli::client::{Change, Session, Task};
 use crate::cli::output::count;
 use crate::cli::table::single_line;
@@ -55,7 +55,7 @@ fn task_line(task: &Task) -> String {
     )
 }
 
-/// `COMPLETED in 14 min · 3 tasks, 19 steps · https://github.com/acme/dates/pull/7`.
+/// `COMPLETED in 14 min · 3 tasks, 19 steps, 57 model calls · https://github.com/acme/dates/pull/7`.
 pub(super) fn end(session: &Session) -> String {
     let mut head = single_line(&session.status);
     if let Some(time) = worked_for(session) {
@@ -63,7 +63,8 @@ pub(super) fn end(session: &Session) -> String {
     }
     let steps: u64 = session.plan.iter().map(|task| task.steps).sum();
     let tasks = count(session.plan.len() as u64, "task");
-    let mut parts = vec![head, format!("{tasks}, {}", count(steps, "step"))];
+    let (steps, calls) = (count(steps, "step"), count(session.usage.model_calls, "model call"));
+    let mut parts = vec![head, format!("{tasks}, {steps}, {calls}")];
     let pull_requests = session.pull_requests.iter().flatten();
     parts.extend(pull_requests.map(|pull_request| single_line(&pull_request.url)));
     parts.join(" · ")
@@ -107,9 +108,11 @@ pub(super) fn session(session: &Session) -> String {
     let refinement = session.refinement.as_ref();
     let refinement =
         refinement.map(|reason| format!("the last one changed nothing: {}: {}", reason.code, reason.detail));
+    let read = facts::read(session);
     let fields = [
         ("goal", Some(&session.prompt)),
         ("repository", Some(&session.repo_url)),
+        ("read", read.as_ref()),
         ("deadline", Some(&session.deadline)),
         ("status", Some(&session.status)),
         ("reason", reason.as_ref()),

@@ -199,7 +199,8 @@ impl Children {
             | Created::ThreadBusy(_)
             | Created::NoThread
             | Created::NoSession
-            | Created::SessionMoved(..) => {
+            | Created::SessionMoved(..)
+            | Created::TooManySessions(_) => {
                 let message = "the run of the agent could not be created";
                 return Ok(CallResult::not_sent(FailureCode::Unavailable, message));
             }
@@ -255,7 +256,8 @@ impl Children {
             let progress = Progress::of(&record.journal, execution);
             let step = Ledger::of(&record.journal).call(call.id).and_then(|call| call.step);
             let task = TaskId::of(step.map_or(0, |(number, _)| number));
-            let work = progress.work(task, execution, left.tokens);
+            let (_, spent) = flow::spent(&record.journal, &CutStep::default());
+            let work = progress.work(task, execution, spent);
             return (
                 Arc::clone(arguments),
                 self.settings.called(called, None, left).on_task(work),

@@ -92,7 +92,12 @@ pub(super) async fn parts(
     if settings.in_loop && !strategy.has_steps() {
         verdicts.push(VerdictFunction::ExitLoop(contract.clone()));
     }
-    verdicts.extend(contract.map(VerdictFunction::CompleteTask));
+    let basis = settings.planning.as_ref().zip(stored.origin.session());
+    let basis = basis.map(|(work, session)| Arc::new(work.basis(*session)));
+    verdicts.extend(contract.map(|contract| match basis {
+        Some(basis) => VerdictFunction::CompletePlan(contract, basis),
+        None => VerdictFunction::CompleteTask(contract),
+    }));
     if let Strategy::React(work) = &strategy {
         verdicts.push(VerdictFunction::Reflect(work.tools.as_slice().into()));
     }

@@ -110,12 +110,24 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
             Effect::RequireApproval,
             match question.plan {
                 Some(InPlan::Outside(why)) => {
-                    format!("{tool:?} has side effects, and the confirmed plan does not allow it: {why}")
+                    format!(
+                        "{tool:?} {}, and the confirmed plan does not allow it: {why}",
+                        effect(question)
+                    )
                 }
-                _ => format!("{tool:?} has side effects and requires approval"),
+                _ => format!("{tool:?} {}", effect(question)),
             },
         ),
         Approval::SideEffects | Approval::Never => {}
+    }
+}
+
+/// What a call does that has side effects, as far as gavel knows.
+fn effect(question: &Question<'_>) -> &'static str {
+    let recipients = question.facts.recipients;
+    match recipients.is_some_and(|recipients| !recipients.all().is_empty()) {
+        true => "sends something to people outside gavel",
+        false => "changes something outside gavel",
     }
 }
 

@@ -75,6 +75,7 @@ fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
             tools: names.into(),
             branch_prefix: "gavel/".to_owned(),
             ask_for: BTreeSet::new(),
+            confirmed: None,
         })),
         ..facts()
     };
@@ -162,6 +163,7 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
             tools: names(&["createPullRequest", "createIssue", "closeIssue", "tasks__updateIssue"]),
             branch_prefix: "gavel/".to_owned(),
             ask_for: names(&["createIssue"]),
+            confirmed: None,
         })),
         ..facts()
     };

@@ -134,6 +134,18 @@ pub struct Scope {
     /// Tools whose every call asks a person, as the confirmation says.
     #[serde(default)]
     pub ask_for: BTreeSet<String>,
+    /// The confirmation; `None` before it, or if an older gavel did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<Confirmed>,
+}
+
+/// The confirmation of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// Who gave it.
+    pub by: String,
+    /// The version that it is about.
+    pub version: u32,
 }
 
 /// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use sha2::{Digest, Sha256};
 use tracing::Instrument;
 
 use super::super::State;
@@ -13,8 +13,8 @@ use super::super::error::Error;
 use super::super::exchange::Exchange;
 use super::super::routes::Route;
 use super::form::{self, Form};
-use super::session::{Visitor, visitor};
-use super::view::action::{Card, Place, card, in_doubt_card};
+use super::session::{Visitor, onlooker, visitor};
+use super::view::action::{Card, Place, card, row};
 use super::view::approvals::{Filter, Listed, listed};
 use super::{Turned, page, respond, see, view};
 use crate::domain::action::{Action, ActionStatus, Resolution};
@@ -24,7 +24,7 @@ use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON}
 use crate::surfaces::decisions::ListQuery;
 
 /// Approval requests per page.
-pub(super) const PAGE_SIZE: u32 = 20;
+const ROWS: u32 = 50;
 /// How long a decision waits for the run that it resumes, so that the next page can show the outcome.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -35,7 +35,14 @@ pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> H
 
 pub(in crate::http) async fn one(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApproval));
-    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
+    let shown = shown(&state, &request, Which::Approval).await;
+    exchange.finish(Ok(respond(&state, &request, shown).await))
+}
+
+pub(in crate::http) async fn action(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleAction));
+    let shown = shown(&state, &request, Which::Action).await;
+    exchange.finish(Ok(respond(&state, &request, shown).await))
 }
 
 pub(in crate::http) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -70,7 +77,7 @@ fn identifier(tool: &str) -> String {
 }
 
 /// The filter of a list, or of its news frame.
-pub(super) fn filter(request: &HttpRequest) -> Filter {
+fn filter(request: &HttpRequest) -> Filter {
     Filter {
         user: parameter(request, "user"),
         tool: parameter(request, "tool"),
@@ -78,21 +85,34 @@ pub(super) fn filter(request: &HttpRequest) -> Filter {
 }
 
 /// The query for a page of actions in a state.
-pub(super) fn actions(status: ActionStatus, filter: &Filter, page_token: Option<String>) -> ActionQuery {
+fn actions(status: ActionStatus, filter: &Filter, page_token: Option<String>) -> ActionQuery {
     ActionQuery {
         status,
         tool: filter.tool.as_deref().map(identifier),
         of_user: filter.user.clone(),
         list: ListQuery {
-            page_size: PAGE_SIZE,
+            page_size: ROWS,
             page_token,
             ..ListQuery::default()
         },
     }
 }
 
+/// How the address of a page names its action.
+#[derive(Clone, Copy)]
+enum Which {
+    /// By its approval.
+    Approval,
+    /// By itself: it may have needed no approval.
+    Action,
+}
+
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let visitor = visitor(state, request).await?;
+    // A page that refreshes itself does not keep its visitor logged in.
+    let visitor = match parameter(request, "auto") {
+        Some(_) => onlooker(state, request).await?,
+        None => visitor(state, request).await?,
+    };
     let filter = filter(request);
     let approvals = &state.edge.approvals;
     let list = async |status, token| {
@@ -107,41 +127,42 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
     };
     let flash = flash(state, &visitor, request).await?;
     let now = state.edge.runs.now_us();
-    let body = listed(&Listed {
+    let rows = |actions: &[Action]| {
+        let rows = actions.iter().map(|action| row(&of(state, &visitor, action, now)));
+        rows.collect::<Vec<_>>()
+    };
+    let waits: Vec<_> = pending.items.into_iter().filter(|action| action.waits(now)).collect();
+    let list = Listed {
         visitor: &visitor,
         filter: &filter,
         flash,
-        cards: pending
-            .items
-            .iter()
-            .filter(|action| action.waits(now))
-            .map(|action| card(&of(state, &visitor, action, now), Place::List))
-            .collect(),
-        seen: &seen(&pending.items),
+        rows: rows(&waits),
         page: token.as_deref(),
+        is_paused: parameter(request, "still").is_some(),
         next: pending.next_page_token.as_deref(),
-        in_doubt: in_doubt
-            .iter()
-            .flat_map(|page| &page.items)
-            .map(|action| in_doubt_card(&of(state, &visitor, action, now), Place::List))
-            .collect(),
+        in_doubt: in_doubt.as_ref().map(|page| rows(&page.items)).unwrap_or_default(),
         more_in_doubt: in_doubt.as_ref().is_some_and(|page| page.next_page_token.is_some()),
-    });
-    let count = pending.items.len();
-    let more = if pending.next_page_token.is_some() { "+" } else { "" };
-    let title = match count {
-        0 => "Approvals".to_owned(),
-        _ => format!("({count}{more}) Approvals"),
     };
-    Ok(page(StatusCode::OK, Some(&visitor), &title, &body))
+    let more = if pending.next_page_token.is_some() { "+" } else { "" };
+    let title = match waits.len() {
+        0 => "Approvals".to_owned(),
+        count => format!("({count}{more}) Approvals"),
+    };
+    let mut response = page(StatusCode::OK, Some(&visitor), &title, &listed(&list));
+    if let Some(refresh) = list.refresh().and_then(|value| HeaderValue::from_str(&value).ok()) {
+        response.headers_mut().insert(header::REFRESH, refresh);
+    }
+    Ok(response)
 }
 
-async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+/// The page of an approval request, or of an action.
+async fn shown(state: &State, request: &HttpRequest, which: Which) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
-    let approvals = &state.edge.approvals;
-    let action = approvals
-        .question(&visitor.caller, visitor.user.clone(), approval(request)?)
-        .await?;
+    let (approvals, user) = (&state.edge.approvals, visitor.user.clone());
+    let action = match which {
+        Which::Approval => approvals.question(&visitor.caller, user, approval(request)?).await?,
+        Which::Action => approvals.action(&visitor.caller, user, action_id(request)?).await?,
+    };
     let flash = flash(state, &visitor, request).await?;
     let card = card(&of(state, &visitor, &action, state.edge.runs.now_us()), Place::Own);
     let body = view::approvals::one(flash, &card);
@@ -186,7 +207,8 @@ pub(super) async fn flash(
     match found {
         Ok(action) => {
             let late = parameter(request, "late").is_some();
-            Ok(Some(view::action::flash(&action, visitor, late)))
+            let tool = approvals.tool(&action);
+            Ok(Some(view::action::flash(&action, tool.as_deref(), visitor, late)))
         }
         Err(ApprovalError::Store(StoreFailure::NotFound)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -218,11 +240,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
         Err(ApprovalError::Resolved(..)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
-    let place = match form.get("back") {
-        Some("own") => format!("{}/{approval}", Route::ConsoleApprovals.path()),
-        _ => list_or_session(&form),
-    };
-    Ok(see(&format!("{place}?about={approval}{late}")))
+    Ok(see(&format!("{}?about={approval}{late}", list_or_session(&form))))
 }
 
 /// Waits briefly for the resumed run. The decision is valid even if the run cannot be read now.
@@ -236,8 +254,7 @@ async fn rests(state: &State, visitor: &Visitor, run: RunId) {
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
     let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
-    let id = request.match_info().get("id").and_then(ActionId::parse);
-    let id = id.ok_or(Error::NotFound)?;
+    let id = action_id(request)?;
     let happened = match form.get("happened") {
         Some("yes") => true,
         Some("no") => false,
@@ -270,13 +287,9 @@ fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {
     id.ok_or(Error::NotFound)
 }
 
-/// A hash that identifies the shown approval requests.
-pub(super) fn seen(actions: &[Action]) -> String {
-    let mut hash = Sha256::new();
-    for action in actions {
-        hash.update(action.id.to_string());
-    }
-    hex::encode(&hash.finalize()[..8])
+fn action_id(request: &HttpRequest) -> Result<ActionId, Error> {
+    let id = request.match_info().get("id").and_then(ActionId::parse);
+    id.ok_or(Error::NotFound)
 }
 
 #[cfg(test)]

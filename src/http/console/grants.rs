@@ -8,7 +8,7 @@ use super::super::State;
 use super::super::error::Error;
 use super::super::exchange::Exchange;
 use super::super::routes::Route;
-use super::approvals::{PAGE_SIZE, parameter};
+use super::approvals::parameter;
 use super::form::Form;
 use super::session::visitor;
 use super::view::grants::grants;
@@ -31,7 +31,7 @@ pub(in crate::http) async fn revoke(state: Data<State>, request: HttpRequest, pa
 async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
     let query = ListQuery {
-        page_size: PAGE_SIZE,
+        page_size: super::PAGE_SIZE,
         page_token: parameter(request, "page_token"),
         ..ListQuery::default()
     };

@@ -7,7 +7,6 @@
 pub(super) mod approvals;
 pub(super) mod grants;
 pub(super) mod login;
-pub(super) mod news;
 pub(super) mod planning;
 pub(super) mod threads;
 pub(super) mod zone;
@@ -62,6 +61,9 @@ const SECURITY: [(HeaderName, HeaderValue); 7] = [
         HeaderValue::from_static("text/html; charset=utf-8"),
     ),
 ];
+
+/// Rows per page of a list.
+const PAGE_SIZE: u32 = 20;
 
 const STYLE: &str = include_str!("view/style.css");
 
@@ -155,6 +157,14 @@ fn secured(status: StatusCode) -> HttpResponseBuilder {
     }
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
     response
+}
+
+/// A page that gavel's own pages may frame.
+fn framed(page: Markup) -> HttpResponse {
+    let mut response = secured(StatusCode::OK);
+    response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(FRAMED)));
+    response.insert_header((header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN")));
+    response.body(page.into_string())
 }
 
 /// The response for an unknown path below `/console`.

@@ -12,7 +12,7 @@ use super::super::error::Error;
 use super::super::exchange::Exchange;
 use super::super::query;
 use super::super::routes::Route;
-use super::approvals::{PAGE_SIZE, parameter};
+use super::approvals::parameter;
 use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
 use super::{Turned, page, respond};
@@ -35,7 +35,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tu
     let visitor = visitor(state, request).await?;
     reads_threads(&visitor)?;
     let query = ListQuery {
-        page_size: PAGE_SIZE,
+        page_size: super::PAGE_SIZE,
         page_token: parameter(request, "page_token"),
         ..ListQuery::default()
     };

@@ -1,17 +1,12 @@
 //! The problems of planning sessions.
 
-use actix_web::http::header;
-
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::time::rfc3339;
+use crate::http::State;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::runs::session_moved;
-use crate::http::{State, headers};
 use crate::surfaces::planning::PlanningError;
 use crate::surfaces::runs::RunError;
-
-/// Seconds after which another session may have ended.
-const RETRY_AFTER: u32 = 60;
 
 impl From<PlanningError> for Error {
     fn from(error: PlanningError) -> Self {
@@ -28,14 +23,6 @@ impl From<PlanningError> for Error {
                      to add it to planning.repositories."
                 ),
             ),
-            PlanningError::TooManySessions { whose, most, setting } => ProblemParts::new(
-                Code::TooManySessions,
-                format!(
-                    "As many planning sessions as allowed have not ended: {whose} {most} ({setting}). Cancel one, or \
-                     send the request again after one has ended."
-                ),
-            )
-            .headers([(header::RETRY_AFTER, headers::seconds(RETRY_AFTER))]),
             PlanningError::Moved(status, version) => session_moved(status, version),
             PlanningError::DeadlinePassed(at_us) => ProblemParts::new(
                 Code::DeadlinePassed,
@@ -68,8 +55,12 @@ pub(super) fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error
 
 #[cfg(test)]
 mod tests {
+    use actix_web::http::header;
+
     use super::*;
     use crate::domain::planning_session::SessionStatus;
+    use crate::http::headers;
+    use crate::surfaces::runs::SessionLimit;
 
     fn problem(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
         let Error::Problem(parts) = Error::from(error) else {
@@ -129,22 +120,19 @@ mod tests {
     /// A session lasts minutes or days, so a client must not try again at once.
     #[test]
     fn too_many_sessions_can_be_tried_again_later() {
-        let error = PlanningError::TooManySessions {
-            whose: "the user has",
-            most: 3,
-            setting: "planning.sessions_per_user",
-        };
-        let Error::Problem(parts) = Error::from(error) else {
-            panic!("it is a problem of its own");
-        };
-        assert_eq!((parts.code.status(), parts.code.as_str()), (429, "too_many_sessions"));
-        assert_eq!(parts.headers, [(header::RETRY_AFTER, headers::seconds(60))]);
-        assert!(
-            parts
-                .detail
-                .contains("the user has 3 (planning.sessions_per_user). Cancel one"),
-            "{}",
-            parts.detail
-        );
+        for (limit, named) in [
+            (
+                SessionLimit::OfUser(3),
+                "the user has 3 (planning.sessions_per_user). Cancel one",
+            ),
+            (SessionLimit::OfAll(20), "there are 20 (planning.sessions). Cancel one"),
+        ] {
+            let Error::Problem(parts) = Error::from(PlanningError::Run(RunError::TooManySessions(limit))) else {
+                panic!("it is a problem of its own");
+            };
+            assert_eq!((parts.code.status(), parts.code.as_str()), (429, "too_many_sessions"));
+            assert_eq!(parts.headers, [(header::RETRY_AFTER, headers::seconds(60))]);
+            assert!(parts.detail.contains(named), "{}", parts.detail);
+        }
     }
 }

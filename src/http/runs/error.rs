@@ -8,7 +8,10 @@ use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers;
 use crate::surfaces::request::FieldError;
-use crate::surfaces::runs::RunError;
+use crate::surfaces::runs::{RunError, SessionLimit};
+
+/// Seconds after which another planning session may have ended.
+const NEXT_SESSION: u32 = 60;
 
 impl From<RunError> for Error {
     fn from(error: RunError) -> Self {
@@ -39,6 +42,7 @@ impl From<RunError> for Error {
             )
             .about(run),
             RunError::SessionMoved(status, version) => session_moved(status, version),
+            RunError::TooManySessions(limit) => too_many_sessions(limit),
             RunError::NotPaused(status) => ProblemParts::new(
                 Code::NotPaused,
                 format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
@@ -68,6 +72,20 @@ impl From<RunError> for Error {
         };
         parts.into()
     }
+}
+
+/// As many planning sessions as this limit allows have not ended.
+fn too_many_sessions(limit: SessionLimit) -> ProblemParts {
+    let open = match limit {
+        SessionLimit::OfUser(most) => format!("the user has {most} (planning.sessions_per_user)"),
+        SessionLimit::OfAll(most) => format!("there are {most} (planning.sessions)"),
+    };
+    let detail = format!(
+        "As many planning sessions as allowed have not ended: {open}. Cancel one, or send the request again after one \
+         has ended."
+    );
+    let retry = (header::RETRY_AFTER, headers::seconds(NEXT_SESSION));
+    ProblemParts::new(Code::TooManySessions, detail).headers([retry])
 }
 
 /// A planning session does not accept a request in this status, with this current version of its plan.

@@ -14,7 +14,7 @@ use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;
 use crate::engine::planning::PlanningWork;
 use crate::ports::planning::{StoredSession, VersionKind};
-use crate::ports::runs::{InSession, SessionWork};
+use crate::ports::runs::{InSession, SessionLimits, SessionWork};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
@@ -58,7 +58,6 @@ impl Planning {
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
             return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
         }
-        self.has_room(caller, &user).await?;
         let tools = self.worker_tools(caller).await?;
         let session = PlanningSessionId::new();
         let goal: Arc<str> = start.prompt.as_str().into();
@@ -77,6 +76,10 @@ impl Planning {
                     prompt: goal,
                     repo_url: repo_url.into(),
                     deadline_us,
+                    most: SessionLimits {
+                        of_user: self.settings.sessions_per_user,
+                        of_all: self.settings.sessions,
+                    },
                 },
             },
             opening: opening(&repository, &self.settings.templates.plan, values),

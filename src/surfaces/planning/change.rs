@@ -29,6 +29,7 @@ impl Planning {
             summary: edit.draft.summary.clone(),
             assumptions: edit.draft.assumptions.clone(),
             risks: edit.draft.risks.clone(),
+            read: stored.notes.read.clone(),
         };
         let plan = Plan::of(edit.draft, stored.id, Some(&stored.plan), &tools).map_err(|errors| {
             let errors = errors
@@ -72,7 +73,7 @@ impl Planning {
     ) -> Result<Session, PlanningError> {
         let before = self.stored(caller, user, session).await?;
         if before.status.has_ended() {
-            return Ok(self.shown(before).await?);
+            return Ok(self.shown(caller, before).await?);
         }
         let cancel = SessionCancel {
             session,

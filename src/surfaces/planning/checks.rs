@@ -57,23 +57,6 @@ impl Planning {
         }
     }
 
-    pub(super) async fn has_room(&self, caller: &Caller, user: &UserId) -> Result<(), PlanningError> {
-        let open = self.sessions.open(&caller.tenant, user).await?;
-        let limits = [
-            (
-                open.of_user,
-                self.settings.sessions_per_user,
-                "the user has",
-                "planning.sessions_per_user",
-            ),
-            (open.of_all, self.settings.sessions, "there are", "planning.sessions"),
-        ];
-        match limits.into_iter().find(|(open, most, ..)| open >= most) {
-            Some((_, most, whose, setting)) => Err(PlanningError::TooManySessions { whose, most, setting }),
-            None => Ok(()),
-        }
-    }
-
     /// A session of the user, as it is stored.
     pub(super) async fn stored(
         &self,

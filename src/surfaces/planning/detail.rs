@@ -25,7 +25,7 @@ impl Planning {
         session: PlanningSessionId,
     ) -> Result<Session, StoreFailure> {
         let stored = self.stored(caller, user, session).await?;
-        self.shown(stored).await
+        self.shown(caller, stored).await
     }
 
     /// At most `most` actions of a session after number `after`, in order.
@@ -47,7 +47,7 @@ impl Planning {
     }
 
     /// The session with all its details.
-    pub(super) async fn shown(&self, stored: StoredSession) -> Result<Session, StoreFailure> {
+    pub(super) async fn shown(&self, caller: &Caller, stored: StoredSession) -> Result<Session, StoreFailure> {
         let (waiting_for, pull_requests, result);
         if stored.status.has_ended() {
             let (ended, opened) = self.result(&stored).await?;
@@ -61,7 +61,9 @@ impl Planning {
             };
             result = None;
         }
+        let scope = self.scope(caller, &stored).await?;
         Ok(Session {
+            scope,
             waiting_for: Some(waiting_for),
             pull_requests: Some(pull_requests),
             result,

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use self::check::{Check, SessionValues};
 use super::checks::project;
+use super::execute::Confirmable;
 use super::run::bound;
 use super::{ExecutePlan, FLOOR, Planning, PlanningError};
 use crate::domain::ids::UserId;
@@ -23,9 +24,11 @@ use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::policy::PLANNING;
 use crate::engine::gate::Facts;
 use crate::ports::conditions::{Condition, Fitness, Subject};
+use crate::ports::planning::StoredSession;
 use crate::ports::tools::Catalog;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::definitions::Project;
 
 /// What would happen if the plan were confirmed now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -159,11 +162,36 @@ impl Planning {
         let confirmation = self.confirmation(caller, &stored, execute, &granted)?;
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let catalog = self.directory.catalog();
-        let worker = project.agents.get(TASK_WORKER).ok_or(StoreFailure::NotFound)?;
+        let check = self.check(caller, &stored, confirmation, (&project, &catalog));
+        let check = check.ok_or(StoreFailure::NotFound)?;
+        let tasks = stored.plan.tasks.into_iter().map(|task| DryRunTask {
+            task_id: task.id,
+            title: task.title,
+            tools: task.tools.iter().map(|name| check.tool(name)).collect(),
+        });
+        Ok(DryRun {
+            plan_version: stored.version,
+            tasks: tasks.collect(),
+            servers: servers(&catalog),
+            conditions: self.conditions.look().await.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+impl Planning {
+    /// Asks the gate what a confirmation allows; `None` if no agent works on tasks.
+    pub(super) fn check<'a>(
+        &self,
+        caller: &Caller,
+        stored: &StoredSession,
+        confirmation: Confirmable,
+        (project, catalog): (&'a Project, &'a Catalog),
+    ) -> Option<Check<'a>> {
+        let worker = &project.agents.get(TASK_WORKER)?.definition;
         let values = SessionValues::of(&confirmation);
         let facts = Facts {
             agent: Some(TASK_WORKER.into()),
-            approval: worker.definition.approval,
+            approval: worker.approval,
             floor: FLOOR,
             bound: Some(Arc::new(bound(stored.id, &confirmation.repository))),
             scope: Some(Arc::new(confirmation.scope)),
@@ -175,25 +203,13 @@ impl Planning {
                 Arc::clone(self.runs.policy()),
             )
         };
-        // What is missing is an answer.
-        let granted = worker.definition.server_tools(|name| project.agents.contains_key(name));
-        let check = Check {
-            catalog: &catalog,
-            worker: &worker.definition,
-            granted: &granted,
+        Some(Check {
+            catalog,
+            worker,
+            // A tool that is missing is an answer.
+            granted: worker.server_tools(|name| project.agents.contains_key(name)),
             facts,
             values,
-        };
-        let tasks = stored.plan.tasks.into_iter().map(|task| DryRunTask {
-            task_id: task.id,
-            title: task.title,
-            tools: task.tools.iter().map(|name| check.tool(name)).collect(),
-        });
-        Ok(DryRun {
-            plan_version: stored.version,
-            tasks: tasks.collect(),
-            servers: servers(&catalog),
-            conditions: self.conditions.look().await.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -18,16 +18,6 @@ pub enum PlanningError {
     /// `planning.repositories` does not have this repository.
     #[error("the repository {0} is not among those that planning may use (planning.repositories)")]
     RepositoryNotAllowed(String),
-    /// Too many sessions are not over: of whom, how many there may be, and the setting.
-    #[error("{whose} {most} planning sessions that are not over; no more are allowed ({setting})")]
-    TooManySessions {
-        /// `the user has` or `there are`.
-        whose: &'static str,
-        /// The limit.
-        most: u32,
-        /// Its name in the configuration.
-        setting: &'static str,
-    },
     /// The session is not in a state for this request: its status, and the current version of its plan.
     #[error("the session is {}, with version {} of its plan", .0.as_str(), .1)]
     Moved(SessionStatus, u32),

@@ -13,7 +13,7 @@ use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
-use crate::engine::strategy::plan::{Execution as PlanWork, Scope};
+use crate::engine::strategy::plan::{Confirmed, Execution as PlanWork, Scope};
 use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How often to look.
 const LOOKS: u32 = 40;
 
-/// What a confirmation allows, checked.
-pub(super) struct Confirmation {
+/// A plan that can be confirmed: what its confirmation allows, and where.
+pub(super) struct Confirmable {
     pub(super) repository: Repository,
     pub(super) scope: Scope,
 }
@@ -74,7 +74,7 @@ impl Planning {
         stored: &StoredSession,
         execute: &ExecutePlan,
         tools: &[String],
-    ) -> Result<Confirmation, PlanningError> {
+    ) -> Result<Confirmable, PlanningError> {
         self.waits_for_confirmation(stored)?;
         if execute.plan_version.is_some_and(|version| version != stored.version) {
             return Err(PlanningError::Moved(stored.status, stored.version));
@@ -87,12 +87,10 @@ impl Planning {
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
             return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
         }
-        let scope = Scope {
-            tools: stored.plan.tasks.iter().flat_map(|task| task.tools.clone()).collect(),
-            branch_prefix: self.settings.branch_prefix.clone(),
-            ask_for: BTreeSet::from_iter(execute.ask_for.iter().cloned()),
-        };
-        Ok(Confirmation { repository, scope })
+        Ok(Confirmable {
+            repository,
+            scope: self.scope_of(stored, &execute.ask_for),
+        })
     }
 
     /// Begins the run that works through the plan.
@@ -102,7 +100,7 @@ impl Planning {
         user: Option<&UserId>,
         stored: StoredSession,
         execute: ExecutePlan,
-        confirmation: Confirmation,
+        confirmation: Confirmable,
     ) -> Result<BegunPlanning, PlanningError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let tools = self.worker_tools(caller).await?;
@@ -111,6 +109,14 @@ impl Planning {
             .snapshot(TASK_WORKER)
             .zip(project.agents.get(TASK_WORKER))
             .ok_or(StoreFailure::NotFound)?;
+        let by = caller.person(user);
+        let scope = Scope {
+            confirmed: Some(Confirmed {
+                by: by.clone(),
+                version: stored.version,
+            }),
+            ..confirmation.scope
+        };
         let task = stored.prompt.to_string();
         let work = PlanWork {
             session: stored.id,
@@ -124,7 +130,7 @@ impl Planning {
             until_us: Some(stored.deadline_us),
             floor: Some(FLOOR),
             bound: Some(Arc::new(bound(work.session, &confirmation.repository))),
-            scope: Some(Arc::new(confirmation.scope)),
+            scope: Some(Arc::new(scope)),
             execution: Some(Arc::new(work)),
             ..unlimited(&worker.definition, execute.meta.traceparent.clone())
         };
@@ -134,7 +140,7 @@ impl Planning {
                 session: stored.id,
                 work: SessionWork::Execute {
                     version: stored.version,
-                    by: caller.person(user).into(),
+                    by: by.into(),
                 },
             },
             snapshot,

@@ -98,6 +98,11 @@ impl Planning {
         Ok(work)
     }
 
+    /// The in-doubt actions of the run that works through a plan that a person settled: did they happen?
+    pub(super) async fn settled(&self, run: RunId) -> Result<HashMap<ActionId, bool>, StoreFailure> {
+        Ok(self.work_of(run).await?.settled)
+    }
+
     /// At most `most` actions of the log after number `after`, and all pull requests of the journals that were read for
     /// them: those of the whole session, if the page holds all actions.
     pub(super) async fn log_of(

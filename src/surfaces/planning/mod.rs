@@ -14,7 +14,7 @@
 //! Only a person's confirmation leads further (`execute`; `dry_run` shows before what would happen). The run that it
 //! begins works through the plan, task by task ([`crate::engine::strategy::plan`]), each by a run of its own. What those
 //! runs did is read from their journals: the steps of a task (`task`), all actions in order (`log`), and what a single
-//! session shows besides its row (`detail`).
+//! session shows besides its row (`detail`; what its confirmation allows: `scope`).
 
 mod begin;
 mod change;
@@ -28,6 +28,7 @@ mod links;
 mod log;
 mod opening;
 mod run;
+mod scope;
 mod session;
 mod task;
 mod templates;
@@ -41,7 +42,9 @@ pub use self::dry_run::{DryRun, DryRunAnswer, DryRunServer, DryRunTask, DryRunTo
 pub use self::error::PlanningError;
 pub use self::events::{EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitingCall, Watched};
 pub use self::log::{LoggedAction, PullRequest};
-pub use self::session::{Reason, Refinement, Session, SessionResult, Tokens, WaitingFor, WaitingKind};
+pub use self::session::{
+    Confirmation, Reason, Refinement, Session, SessionResult, SessionScope, SessionUsage, WaitingFor, WaitingKind,
+};
 pub use self::task::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
 pub use self::templates::{PlanningTemplates, TemplateFile};
 pub use self::version::Version;

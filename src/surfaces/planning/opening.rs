@@ -6,19 +6,20 @@ use serde_json::{Map, Value};
 
 use crate::domain::repository::Repository;
 use crate::engine::opening::{Opening, Read, Shown};
+use crate::engine::planning::{AGENT_MD, AGENTS_MD, REPOSITORY, TREE};
 
 /// The most paths of the tree, those in the fewest directories first (PLANNING.md section 3).
 const PATHS: usize = 2000;
 /// The most bytes of AGENT.md.
-const AGENT_MD: usize = 32 * 1024;
+const AGENTS_FILE: usize = 32 * 1024;
 /// The most bytes of README.md.
 const README: usize = 16 * 1024;
 
-const REPOSITORY: &str = "retrieveRepository";
-const TREE: &str = "getRepositoryTree";
+const RETRIEVE: &str = "retrieveRepository";
+const LIST: &str = "getRepositoryTree";
 const FILE: &str = "getFileContents";
 /// The tools without which no plan can be made.
-pub(super) const READS: [&str; 3] = [REPOSITORY, TREE, FILE];
+pub(super) const READS: [&str; 3] = [RETRIEVE, LIST, FILE];
 
 /// The reads of a repository, and the message that is made of them.
 pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<String, String>) -> Opening {
@@ -42,14 +43,14 @@ pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<S
         reads: vec![
             Read {
                 is_required: true,
-                ..read("repository", REPOSITORY, "/repository", Shown::Json)
+                ..read(REPOSITORY, RETRIEVE, "/repository", Shown::Json)
             },
             Read {
                 is_required: true,
-                ..read("tree", TREE, "/entries", Shown::Paths(PATHS))
+                ..read(TREE, LIST, "/entries", Shown::Paths(PATHS))
             },
-            file("agent_md", "AGENT.md", AGENT_MD),
-            file("agents_md", "AGENTS.md", AGENT_MD),
+            file(AGENT_MD, "AGENT.md", AGENTS_FILE),
+            file(AGENTS_MD, "AGENTS.md", AGENTS_FILE),
             file("readme", "README.md", README),
         ],
         message: message.to_owned(),

@@ -10,7 +10,8 @@ use crate::domain::names::names;
 use crate::domain::plan::{Task, TaskId, TaskStatus};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::time::rfc3339;
-use crate::ports::planning::{Cleanup, StoredSession};
+use crate::engine::strategy::plan::Confirmed;
+use crate::ports::planning::{Cleanup, RepositoryRead, StoredSession};
 
 /// A planning session.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -52,6 +53,13 @@ pub struct Session {
     /// Why the last refinement made no new version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refinement: Option<Refinement>,
+    /// What code read of the repository before the plan was made; `null` while there is no plan.
+    #[schema(required = true)]
+    pub read: Option<RepositoryRead>,
+    /// What the confirmation of the plan allows, or would allow now; `null` while a plan is being made, after the end,
+    /// and in a list.
+    #[schema(required = true)]
+    pub scope: Option<SessionScope>,
     /// The task at work.
     #[schema(value_type = Option<String>, example = "t1", required = true)]
     pub current_task_id: Option<TaskId>,
@@ -64,8 +72,8 @@ pub struct Session {
     /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// The tokens of all its runs.
-    pub usage: Tokens,
+    /// The model calls and tokens of all its runs.
+    pub usage: SessionUsage,
     /// When it was created, RFC 3339.
     #[schema(format = "date-time")]
     pub created_at: String,
@@ -81,6 +89,43 @@ pub struct Session {
     /// Its result; `null` until it has ended, and in a list.
     #[schema(required = true)]
     pub result: Option<SessionResult>,
+}
+
+/// What the confirmation of a plan allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanningScope)]
+pub struct SessionScope {
+    /// The repository in which the work may act.
+    #[schema(example = "acme/dates")]
+    pub repository: String,
+    /// The branches that it may write; `*` is any text.
+    #[schema(example = "gavel/*")]
+    pub branches: String,
+    /// The tools of the plan: those that it may use.
+    pub tools: Vec<String>,
+    /// Those of them that ask a person before each call all the same, and those of `askFor`. A rule that looks at the
+    /// arguments of a call can make others ask.
+    pub ask_first: Vec<String>,
+    /// The confirmation; `null` before it.
+    #[schema(required = true)]
+    pub confirmed: Option<Confirmation>,
+}
+
+/// The confirmation of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = PlanConfirmation)]
+pub struct Confirmation {
+    /// The name of the person or the service that confirmed it.
+    pub by: String,
+    /// The version that was confirmed. Later ones are changes during the work, which allow nothing more.
+    pub version: u32,
+}
+
+impl From<Confirmed> for Confirmation {
+    fn from(Confirmed { by, version }: Confirmed) -> Self {
+        Self { by, version }
+    }
 }
 
 /// The result of a session.
@@ -151,11 +196,13 @@ pub struct Refinement {
     pub detail: String,
 }
 
-/// Tokens, summed over the model calls of all runs of a session.
+/// Model calls and their tokens, summed over all runs of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = PlanningUsage)]
-pub struct Tokens {
+pub struct SessionUsage {
+    /// Model calls.
+    pub model_calls: u64,
     /// Prompt tokens, including cached ones.
     pub input_tokens: u64,
     /// Tokens of the answers, without thoughts.
@@ -166,8 +213,8 @@ pub struct Tokens {
     pub cached_tokens: u64,
 }
 
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
+impl SessionUsage {
+    fn of(model_calls: u64, usage: Usage) -> Self {
         let Usage {
             input_tokens,
             output_tokens,
@@ -175,6 +222,7 @@ impl From<Usage> for Tokens {
             cached_tokens,
         } = usage;
         Self {
+            model_calls,
             input_tokens,
             output_tokens,
             thought_tokens,
@@ -206,6 +254,8 @@ impl Session {
             plan_version: stored.version,
             raw_plan: None,
             current_task_id: at_work(&stored.plan.tasks),
+            read: stored.notes.read,
+            scope: None,
             waiting_for: None,
             pull_requests: None,
             result: None,
@@ -219,7 +269,7 @@ impl Session {
                 detail: detail.to_string(),
             }),
             run_id: stored.run,
-            usage: stored.usage.into(),
+            usage: SessionUsage::of(stored.model_calls, stored.usage),
             created_at: rfc3339(stored.created_us),
             updated_at: rfc3339(stored.updated_us),
             started_at: stored.started_us.map(rfc3339),

@@ -1,5 +1,6 @@
 //! A task of a session with its history: the steps, as the journal of its run has them (REQUIREMENTS P-305).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -122,10 +123,17 @@ impl Planning {
     ) -> Result<TaskDetail, StoreFailure> {
         let stored = self.stored(caller, user, session).await?;
         let task = stored.plan.task(task).cloned().ok_or(StoreFailure::NotFound)?;
-        let react_history = match task.run_id {
+        let mut react_history = match task.run_id {
             Some(run) => self.history(run, after).await?,
             None => Vec::new(),
         };
+        let is_in_doubt = |step: &&mut Step| step.state == Some(ActionStatus::InDoubt);
+        let mut in_doubt = react_history.iter_mut().filter(is_in_doubt).peekable();
+        if in_doubt.peek().is_some() {
+            // A settlement is in the journal of the run that works through the plan.
+            let settled = self.settled(stored.run).await?;
+            in_doubt.for_each(|step| step.settle(&settled));
+        }
         Ok(TaskDetail {
             task,
             react_history,
@@ -148,6 +156,17 @@ impl TaskDetail {
         let text = serde_json::to_string(&self.react_history);
         self.raw_react_history = Some(text.unwrap_or_else(|error| unreachable!("steps print as JSON: {error}")));
         self
+    }
+}
+
+impl Step {
+    /// A person may have settled its call, whose outcome was unknown.
+    fn settle(&mut self, settled: &HashMap<ActionId, bool>) {
+        match self.action_id.and_then(|action| settled.get(&action)) {
+            Some(true) => self.state = Some(ActionStatus::Completed),
+            Some(false) => self.state = Some(ActionStatus::Failed),
+            None => {}
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::domain::ids::RunId;
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::quota::QuotaState;
 use crate::ports::records::QueryError;
+use crate::ports::runs::SessionLimit;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::request::FieldError;
 
@@ -29,6 +30,9 @@ pub enum RunError {
     /// The planning session does not wait for confirmation with the given version of its plan; its status and version.
     #[error("the session is {status} with version {version} of its plan", status = .0.as_str(), version = .1)]
     SessionMoved(SessionStatus, u32),
+    /// As many planning sessions as this limit allows have not ended.
+    #[error("too many planning sessions have not ended")]
+    TooManySessions(SessionLimit),
     /// Only a paused run can be resumed; this run's status.
     #[error("the run is {}", .0.as_str())]
     NotPaused(RunStatus),

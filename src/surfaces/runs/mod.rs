@@ -34,7 +34,7 @@ pub use crate::domain::event::{Event, RunEvent};
 use crate::domain::ids::ConversationId;
 use crate::engine::agent::Agents;
 use crate::ports::quota::Quota;
-pub use crate::ports::runs::{InThread, Origin};
+pub use crate::ports::runs::{InThread, Origin, SessionLimit};
 
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
 const LOOKS: usize = 2;

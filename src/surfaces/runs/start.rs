@@ -161,6 +161,7 @@ impl Runs {
                 Created::Mismatch => Err(StoreFailure::KeyReused.into()),
                 Created::NoThread | Created::NoSession => Err(StoreFailure::NotFound.into()),
                 Created::SessionMoved(status, version) => Err(RunError::SessionMoved(status, version)),
+                Created::TooManySessions(limit) => Err(RunError::TooManySessions(limit)),
                 Created::ThreadBusy(run) => {
                     let detail = Some(format!("run {run} of the thread is active").into());
                     self.record(start.decision, DecisionType::Refuse, Outcome::Overloaded, detail)

@@ -15,10 +15,31 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
     for (_office, app) in offices(vec![("gmail_send", mail()), ("calendar_event_create", meeting())]).await {
         let run = app.says("ann").await;
         let ann = Browser::of(&app, "desk", "ann").await;
-        let page = ann.get("/console/approvals").await.is(200);
+        let list = ann.get("/console/approvals").await.is(200);
         for shown in [
             "<title>(2) Approvals · gavel</title>",
-            "<b>Why it requires approval: </b>",
+            "for <bdi>ann</bdi> · to <bdi class=\"address\">ann@example.org</bdi> and 2 more · <span",
+            "I am late · Dear Ann, I am late, by about ten minutes. Best Jo",
+            "expires in 24 hours",
+            "Room 4",
+        ] {
+            assert!(list.contains(shown), "{shown} is not in {list}");
+        }
+        assert!(
+            list.matches("<span class=\"badge\">").count() == 1 && !list.contains("Approve once"),
+            "{list}"
+        );
+        let page = async |n| {
+            let own = format!("/console/approvals/{}", approval(&run, n));
+            ann.get(&own).await.is(200)
+        };
+        let (page, meeting) = (page(0).await, page(1).await);
+        assert!(page.contains("<title>Gmail send · gavel</title>"), "{page}");
+        for shown in ["Monday, 24 November 2031, 10:00", "May stay away"] {
+            assert!(meeting.contains(shown), "{shown} is not in {meeting}");
+        }
+        for shown in [
+            "<b>Why it requires approval: </b>&quot;gmail_send&quot; sends something to people outside gavel",
             "<dt>To</dt>",
             "<dt>Cc</dt>",
             "<dt>Bcc</dt>",
@@ -28,10 +49,7 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
             "bob@xn--bcher-kva.example",
             "Check carefully",
             "Dear Ann,\n\nI am late, by about ten minutes.\n\nBest\nJo",
-            "Goes to 3 recipients:",
-            "Cc: <bdi class=\"address\">",
-            "Monday, 24 November 2031, 10:00",
-            "May stay away",
+            "Goes to 3 recipients",
             "Exactly what is sent",
             "in 24 hours",
             "UTC</time>",
@@ -47,14 +65,15 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
         ];
         let places: Vec<_> = order.iter().map(|label| page.find(label).unwrap()).collect();
         assert!(places.is_sorted(), "{places:?}");
-        let own = ann
-            .get(&format!("/console/approvals/{}", approval(&run, 0)))
-            .await
-            .is(200);
-        assert!(
-            own.contains("<title>Gmail send · gavel</title>") && own.contains("I am late"),
-            "{own}"
-        );
+        // The warnings are the last thing before the buttons, and their number is repeated there.
+        let order = [
+            "Exactly what is sent",
+            "Check carefully",
+            "Approve once",
+            "above</span>",
+        ];
+        let places: Vec<_> = order.iter().map(|part| page.find(part).unwrap()).collect();
+        assert!(places.is_sorted(), "{places:?}");
         let filtered = ann.get("/console/approvals?tool=gmail_send").await.is(200);
         assert!(
             filtered.contains("I am late") && !filtered.contains("Room 4"),
@@ -122,7 +141,7 @@ async fn the_page_of_a_large_call_is_bounded_and_names_what_is_omitted() {
             let page = ann.get(path).await.is(200);
             assert!(page.len() < MOST_PAGE, "{path}: {}", page.len());
         }
-        let page = ann.get("/console/approvals").await.is(200);
+        let page = ann.get(&own).await.is(200);
         for reported in [
             "Not all of the arguments are shown here",
             "more characters",
@@ -143,7 +162,7 @@ async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");
     std::fs::write(&policy, "max_recipients: 10000\n").unwrap();
-    for (many, on_list, on_own) in [(10, true, true), (2000, false, true), (9000, false, false)] {
+    for (many, offered) in [(10, true), (2000, true), (9000, false)] {
         let to: Vec<_> = (0..many).map(|n| format!("a{n}@example.org")).collect();
         let call = json!({"to": to, "subject": "Late", "body": "b"});
         let with = |setup: crate::harness::Setup| setup.env("GAVEL_POLICY", policy.to_str().unwrap());
@@ -151,16 +170,20 @@ async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
             let run = app.says("ann").await;
             let ann = Browser::of(&app, "desk", "ann").await;
             let own = format!("/console/approvals/{}", approval(&run, 0));
-            for (path, offered) in [("/console/approvals", on_list), (&own, on_own)] {
-                let page = ann.get(path).await.is(200);
-                assert_eq!(page.contains("Approve once"), offered, "{many} {path}");
-                assert_eq!(page.contains("It cannot be approved here"), !offered, "{many} {path}");
-                assert!(
-                    page.contains("Reject…") && page.contains(&format!("Goes to {many} recipients")),
-                    "{many} {path}"
-                );
-                assert!(page.len() < MOST_PAGE, "{many} {path}: {}", page.len());
-            }
+            let page = ann.get(&own).await.is(200);
+            assert_eq!(page.contains("Approve once"), offered, "{many}");
+            assert_eq!(page.contains("It cannot be approved here"), !offered, "{many}");
+            assert!(
+                page.contains("Reject…") && page.contains(&format!("Goes to {many} recipients")),
+                "{many}"
+            );
+            assert!(page.len() < MOST_PAGE, "{many}: {}", page.len());
+            let list = ann.get("/console/approvals").await.is(200);
+            assert!(
+                list.contains(" more") && list.len() < MOST_PAGE / 100,
+                "{many}: {}",
+                list.len()
+            );
         }
     }
 }
@@ -248,17 +271,15 @@ async fn users_see_and_answer_only_their_own_approval_requests() {
         let landed = boss.answers(&question, "approve_once", "").await;
         landed.leads_to(&format!("/console/approvals?about={question}"));
         let reported = boss.get(landed.location()).await.is(200);
-        assert!(
-            reported.contains("Approved by <b><bdi>service:chief for user:boss</bdi></b>, and done."),
-            "{reported}"
-        );
+        assert!(reported.contains("Sent. Approved by <b>you</b>."), "{reported}");
         assert_eq!(office.names(), ["gmail_send"]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let late = ann.answers(&question, "reject", "").await;
         late.leads_to(&format!("/console/approvals?about={question}&late=1"));
         let reported = ann.get(late.location()).await.is(200);
         assert!(
-            reported.contains("your decision came too late.") && reported.contains("service:chief"),
+            reported.contains("your decision came too late.")
+                && reported.contains("<bdi title=\"service:chief for user:boss\">boss</bdi>"),
             "{reported}"
         );
         let read = ann.get(&thread).await.is(200);
@@ -266,7 +287,7 @@ async fn users_see_and_answer_only_their_own_approval_requests() {
             "E-mail Ann that I am late.",
             "May I call gmail_send (",
             "That is all.",
-            "and done.",
+            "Done. Approved by",
         ] {
             assert!(read.contains(said), "{said}: {read}");
         }
@@ -386,7 +407,8 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
         assert!(reported.contains("Not\\ntoday"), "{reported}");
 
         let second = app.says("ann").await;
-        let page = ann.get("/console/approvals").await.is(200);
+        let own = format!("/console/approvals/{}", approval(&second, 0));
+        let page = ann.get(&own).await.is(200);
         assert!(page.contains("Always for these recipients…"), "{page}");
         ann.answers(&approval(&second, 0), "approve_and_always_allow_recipient", "")
             .await;
@@ -396,7 +418,7 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
         // A call that required no approval is shown in its thread all the same.
         let thread = format!("/console/threads/{}", allowed["threadId"].as_str().unwrap());
         let page = ann.get(&thread).await.is(200);
-        assert!(page.contains("<b>Gmail send</b>: Always allowed, and done."), "{page}");
+        assert!(page.contains("<b>Gmail send</b>: Done. Always allowed."), "{page}");
         // An approval request can be found by its heading, too.
         app.says("eve").await;
         let eve = Browser::of(&app, "desk", "eve").await;
@@ -440,7 +462,8 @@ async fn a_call_without_recipients_cannot_be_always_allowed() {
     for (office, app) in offices(vec![("calendar_event_create", alone)]).await {
         let run = app.says("ann").await;
         let ann = Browser::of(&app, "desk", "ann").await;
-        let page = ann.get("/console/approvals").await.is(200);
+        let own = format!("/console/approvals/{}", approval(&run, 0));
+        let page = ann.get(&own).await.is(200);
         assert!(
             page.contains("Approve once") && !page.contains("Always for these recipients"),
             "{page}"
@@ -469,11 +492,14 @@ async fn an_in_doubt_action_is_explained_and_settled_by_a_user() {
                 page.contains("Outcome unknown") && page.contains("its outcome is unknown"),
                 "{page}"
             );
-            assert!(
-                page.contains("It happened…") && page.contains("It did not happen…"),
-                "{page}"
-            );
             let path = format!("/console/actions/{}", run["actions"][0]["actionId"].as_str().unwrap());
+            let own = ann.get(&path).await.is(200);
+            assert!(
+                own.contains("It happened…") && own.contains("It did not happen…"),
+                "{own}"
+            );
+            // Neither answer is suggested by its color.
+            assert!(!own.contains("class=\"yes\"") && !own.contains("class=\"no\""), "{own}");
             ann.post(&path, &[("form_token", &token), ("happened", "maybe")])
                 .await
                 .is(400);
@@ -625,7 +651,7 @@ async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
     }
 }
 
-/// Many approval requests come in pages of twenty, and none is lost between two pages.
+/// Many approval requests come in pages of fifty, and none is lost between two pages.
 #[tokio::test]
 async fn many_approval_requests_are_paged() {
     let office = Office::start().await;
@@ -638,12 +664,12 @@ async fn many_approval_requests_are_paged() {
             .env("GAVEL_AUTH_KEYS", keys(&ALL)),
     )
     .await;
-    for n in 0..23 {
+    for n in 0..53 {
         app.says(&format!("user-{n}")).await;
     }
     let boss = Browser::of(&app, "chief", "").await;
     let first = boss.get("/console/approvals").await.is(200);
-    assert!(first.contains("<title>(20+) Approvals · gavel</title>"), "{first}");
+    assert!(first.contains("<title>(50+) Approvals · gavel</title>"), "{first}");
     let next = first
         .split_once("<p class=\"next\"><a href=\"")
         .unwrap()
@@ -653,8 +679,8 @@ async fn many_approval_requests_are_paged() {
         .unwrap();
     let second = boss.get(&next.replace("&amp;", "&")).await.is(200);
     assert!(second.contains("<title>(3) Approvals · gavel</title>"), "{second}");
-    for n in 0..23 {
-        let user = format!("<dd><bdi>user-{n}</bdi></dd>");
+    for n in 0..53 {
+        let user = format!("for <bdi>user-{n}</bdi>");
         assert_eq!(
             first.matches(&user).count() + second.matches(&user).count(),
             1,

@@ -1,80 +1,35 @@
-//! What a page does without scripts: a list reports that it has changed, and times are shown in a chosen time zone.
+//! What a page does without scripts: a list refreshes itself, and times are shown in a chosen time zone.
 
 use serde_json::json;
 
-use super::rig::{Browser, Page, approval, mail, meeting, offices};
+use super::rig::{Browser, Page, approval, mail, meeting, offices, offices_with};
 
-fn frame(page: &str) -> String {
-    let (_, rest) = page
-        .split_once("<iframe class=\"news\" src=\"")
-        .unwrap_or_else(|| panic!("{page}"));
-    rest.split('"').next().unwrap().replace("&amp;", "&")
+fn refresh(page: &Page) -> Option<&str> {
+    page.headers.get("refresh").map(|value| value.to_str().unwrap())
 }
 
-fn refreshes(page: &Page) -> bool {
-    page.text.contains("http-equiv=\"refresh\" content=\"15\"")
-}
-
-/// R-5: an open list reports what arrived or was resolved since, and the approver loses no text that they are writing
-/// in it.
+/// R-5: an open list shows what arrived or was resolved since, with the same filter, until the approver pauses it.
 #[tokio::test]
-async fn a_list_reports_changes_and_keeps_the_text_being_written() {
+async fn a_list_refreshes_itself_until_it_is_paused() {
     for (_office, app) in offices(vec![("gmail_send", mail())]).await {
         let ann = Browser::of(&app, "desk", "ann").await;
-        let list = ann.get("/console/approvals?tool=gmail_send").await.is(200);
-        assert!(!list.contains("http-equiv=\"refresh\""), "{list}");
-        let frame_of_empty = frame(&list);
-        let quiet = ann.get(&frame_of_empty).await;
-        assert!(refreshes(&quiet) && !quiet.text.contains("<a "), "{}", quiet.text);
-
-        let run = app.says("ann").await;
-        let news = ann.get(&frame_of_empty).await;
-        assert!(news.text.contains("This list has changed"), "{}", news.text);
+        let list = ann.get("/console/approvals?tool=gmail_send").await;
+        let next = refresh(&list).and_then(|value| value.strip_prefix("30; url=")).unwrap();
+        assert_eq!(next, "/console/approvals?tool=gmail_send&auto=1");
+        app.says("ann").await;
+        let again = ann.get(next).await;
+        assert!(again.text.contains("I am late"), "{}", again.text);
+        assert_eq!(refresh(&again), refresh(&list), "it continues");
+        let pause = "href=\"/console/approvals?tool=gmail_send&amp;still=1\">Pause";
+        assert!(again.text.contains(pause), "{}", again.text);
+        let paused = ann.get("/console/approvals?tool=gmail_send&still=1").await;
+        assert_eq!(refresh(&paused), None);
         assert!(
-            news.text
-                .contains("href=\"/console/approvals?tool=gmail_send\" target=\"_top\""),
+            paused
+                .text
+                .contains("href=\"/console/approvals?tool=gmail_send\">Refresh it"),
             "{}",
-            news.text
-        );
-        assert!(
-            !refreshes(&news),
-            "it has reported the change and stops refreshing: {}",
-            news.text
-        );
-
-        let frame_of_one = frame(&ann.get("/console/approvals").await.text);
-        assert!(refreshes(&ann.get(&frame_of_one).await));
-        app.says("jo").await;
-        assert!(
-            refreshes(&ann.get(&frame_of_one).await),
-            "another user's news is not shown"
-        );
-        ann.answers(&approval(&run, 0), "reject", "").await;
-        let news = ann.get(&frame_of_one).await;
-        assert!(news.text.contains("This list has changed"), "{}", news.text);
-
-        let stranger = Browser::at(&app).get(&frame_of_one).await;
-        assert!(stranger.text.contains("You are logged out"), "{}", stranger.text);
-        assert!(!refreshes(&stranger), "{}", stranger.text);
-    }
-}
-
-/// Only gavel's own pages may embed the frame, and it neither runs nor posts anything.
-#[tokio::test]
-async fn only_pages_of_gavel_show_the_frame() {
-    for (_office, app) in offices(Vec::new()).await {
-        let ann = Browser::of(&app, "desk", "ann").await;
-        let news = ann.get("/console/news").await;
-        let header = |name: &str| news.headers.get(name).map_or("", |value| value.to_str().unwrap());
-        assert_eq!(
-            header("content-security-policy"),
-            "default-src 'none'; style-src 'self'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'"
-        );
-        assert_eq!(header("x-frame-options"), "SAMEORIGIN");
-        assert!(
-            !news.text.contains("<script") && !news.text.contains("<form"),
-            "{}",
-            news.text
+            paused.text
         );
     }
 }
@@ -83,16 +38,16 @@ async fn only_pages_of_gavel_show_the_frame() {
 #[tokio::test]
 async fn a_page_that_refreshes_itself_does_not_extend_a_login() {
     let with = |setup: crate::harness::Setup| setup.env("GAVEL_CONSOLE_IDLE_HOURS", "0.001");
-    for (_office, app) in super::rig::offices_with(Vec::new(), with).await {
+    for (_office, app) in offices_with(Vec::new(), with).await {
         let ann = Browser::of(&app, "desk", "ann").await;
-        let frame = frame(&ann.get("/console/approvals").await.text);
         let mut looks = 0;
-        while refreshes(&ann.get(&frame).await) {
+        while ann.get("/console/approvals?auto=1").await.status == 200 {
             looks += 1;
             assert!(looks < 200, "it never ends");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
-        assert!(ann.get(&frame).await.text.contains("You are logged out"));
+        let turned = ann.get("/console/approvals?auto=1").await;
+        assert!(turned.location().starts_with("/console/login"), "{}", turned.location());
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn model(hostile: &str) -> Reply {
                     "tasks": [
                         task(&format!("Read {EVIL}").chars().take(100).collect::<String>(), "getFileContents"),
                         task("Open a pull request", "createPullRequest"),
-                        task("Document", "getRepositoryTree"),
+                        task("Document", "closeIssue"),
                     ],
                     "assumptions": [format!("Assumed {EVIL}")],
                     "risks": [hostile],
@@ -194,6 +194,10 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
             &[
                 "<a href=\"https://github.com/acme/dates\" rel=\"noreferrer noopener\">",
                 "name=\"version\" value=\"1\"",
+                "<dt>Repository</dt><dd><bdi>acme/dates</bdi></dd>",
+                "<dt>Branches</dt><dd><code><bdi>gavel/*</bdi></code></dd>",
+                "<dt>3 tools</dt>",
+                "<dt>Asks before</dt><dd><code><bdi>closeIssue</bdi></code></dd>",
                 "Confirm and begin",
                 "Assumed &lt;script&gt;",
                 "Open a pull request",
@@ -224,7 +228,7 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
             &page,
             &[
                 "Waits for a person",
-                "Create issue",
+                "Open an issue",
                 "Approve once",
                 &format!("name=\"back\" value=\"{id}\""),
                 "2 of 4 done",
@@ -282,7 +286,7 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
     has(
         &page,
         &[
-            "<b>Create issue</b>: Approved by <b><bdi>service:desk for user:ann</bdi></b>",
+            "<b>Open an issue</b>: Done. Approved by <b>you</b>.",
             "<b>Completed</b>",
             "4 of 4 done",
             "Reflection",

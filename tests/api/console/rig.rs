@@ -305,8 +305,8 @@ impl Browser {
 
     /// Presses a button of an approval request, with the form's token.
     pub(crate) async fn answers(&self, approval: &str, decision: &str, reason: &str) -> Page {
-        let token = self.get("/console/approvals").await.form_token();
         let path = format!("/console/approvals/{approval}");
+        let token = self.get(&path).await.form_token();
         let fields = [
             ("form_token", token.as_str()),
             ("decision", decision),

@@ -218,11 +218,11 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
             ("user", PROMPT),
             (
                 "approval_request",
-                "May I call gmail_send from ann@gmail.example? \"gmail_send\" has side effects and requires approval.",
+                "May I call gmail_send from ann@gmail.example? \"gmail_send\" sends something to people outside gavel.",
             ),
             (
                 "approval_request",
-                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" has side effects and requires approval.",
+                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" sends something to people outside gavel.",
             ),
         ];
         let expected: Vec<_> = asked

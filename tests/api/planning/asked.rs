@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::studio::{Studio, both, continues, done, path, plan, reason, step, task_with};
+use super::studio::{Studio, continues, done, on_both, path, plan, reason, step, task_with};
 use crate::gemini::Reply;
 use crate::harness::Setup;
 
@@ -24,11 +24,12 @@ async fn ended(studio: &Studio, session: &Value) -> Value {
         .await
 }
 
-/// PLANNING.md 13.10: a new repository is made only if a person approves it, once; a person's reason for a rejection is
+/// PLANNING.md 9, 13.10: a session says before and after its confirmation which tools ask. A new repository is made only
+/// if a person approves it, once; a person's reason for a rejection is
 /// what the model observes.
 #[tokio::test]
 async fn a_repository_is_created_once_and_only_if_a_person_approves() {
-    for setup in both() {
+    on_both(async |setup| {
         let script = vec![
             plan(vec![task_with("One", &["createRepository"])]),
             reason("A place for it."),
@@ -40,7 +41,15 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
         ];
         let studio = Studio::new(setup, script).await;
         let session = studio.start().await;
-        studio.execute(&session, json!({})).await.expect(202);
+        let scope = |confirmed: Value| {
+            json!({
+                "repository": "acme/dates", "branches": "gavel/*", "tools": ["createRepository"],
+                "askFirst": ["createRepository"], "confirmed": confirmed,
+            })
+        };
+        assert_eq!(session["scope"], scope(Value::Null));
+        let confirmed = studio.execute(&session, json!({})).await.expect(202);
+        assert_eq!(confirmed["scope"], scope(json!({"by": "ann", "version": 1})));
         studio
             .once(&session, "it waits", |session| !session["waitingFor"][0].is_null())
             .await;
@@ -64,14 +73,19 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
         let reject = json!({"decision": "reject", "reason": "one is enough"});
         answer(&studio, &session, "createRepository", reject).await;
         let ended = ended(&studio, &session).await;
-        assert_eq!(ended["status"], "COMPLETED", "{ended}");
+        assert_eq!(
+            (&ended["status"], &ended["scope"]),
+            (&json!("COMPLETED"), &Value::Null),
+            "{ended}"
+        );
         assert_eq!(studio.github.seen("POST").len(), 1);
         let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
         let rejected = task["reactHistory"][1]["observation"]["error"].to_string();
         assert!(rejected.contains("one is enough"), "{task}");
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
 /// PLANNING.md 6: `askFor` asks before every call of a tool, also of one that only reads.

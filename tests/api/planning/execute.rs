@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::studio::{Studio, act, both, continues, done, path, plan, reason, step, task, task_with};
+use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task, task_with};
 use crate::gemini::Reply;
-use crate::harness::{Answer, Setup};
+use crate::harness::{Answer, Setup, binary};
 
 /// What opens an issue and a pull request, task by task.
 pub fn two_tasks() -> Vec<Reply> {
@@ -37,7 +37,7 @@ async fn executions(studio: &Studio) -> usize {
 /// P-301 to P-307: both tasks in order, each until a result shows that it is done; the result holds a log of all actions.
 #[tokio::test]
 async fn a_confirmed_plan_is_worked_through_to_its_end() {
-    for setup in both() {
+    on_both(async |setup| {
         let studio = Studio::new(setup, two_tasks()).await;
         let session = studio.start().await;
         let ended = studio.execute_to_the_end(&session).await;
@@ -63,6 +63,11 @@ async fn a_confirmed_plan_is_worked_through_to_its_end() {
         assert!(
             pull["number"].is_u64() && pull["url"].as_str().unwrap().contains("/acme/dates/pull/"),
             "{pull}"
+        );
+        assert_eq!(
+            ended["usage"]["modelCalls"],
+            studio.app.gemini.requests().len(),
+            "{ended}"
         );
         let log = ended["result"]["log"].as_array().unwrap();
         let actions: Vec<_> = log
@@ -94,7 +99,8 @@ async fn a_confirmed_plan_is_worked_through_to_its_end() {
         assert_eq!(executions(&studio).await, 1);
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
 /// P-205: a confirmation is for the version that the person has seen. Otherwise nothing begins.
@@ -129,7 +135,7 @@ async fn a_confirmation_of_an_older_version_begins_nothing() {
 /// One execution, however often and from wherever it is asked for; and the plan is locked from then on.
 #[tokio::test]
 async fn a_plan_is_executed_once_and_locked_from_then_on() {
-    for setup in both() {
+    on_both(async |setup| {
         let mut script = vec![plan(vec![task("Open a pull request")]), reason("I wait."), Reply::Hang];
         script.extend(vec![Reply::Hang; 4]);
         let studio = Studio::new(setup, script).await;
@@ -167,7 +173,8 @@ async fn a_plan_is_executed_once_and_locked_from_then_on() {
         assert_eq!(over["status"], "CANCELLED");
         assert_eq!(executions(&studio).await, 1);
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }
 
 /// A session that ended without its plan being confirmed cannot be executed any more; nor can that of others.
@@ -192,7 +199,7 @@ async fn what_has_ended_or_belongs_to_others_is_not_executed() {
 }
 
 /// What the plan would lead to is known before it is confirmed, and knowing it begins nothing. PLANNING 8: so is why a
-/// server is not connected.
+/// server is not connected. PLANNING 10: the level of the shell's sandbox is in `/readyz`.
 #[tokio::test]
 async fn a_dry_run_says_what_each_tool_would_need() {
     let tasks = vec![task_with(
@@ -205,7 +212,14 @@ async fn a_dry_run_says_what_each_tool_would_need() {
     std::fs::write(file.path(), policy).unwrap();
     let setup = Setup::stdio_sqlite().env("GAVEL_POLICY", file.path().display().to_string());
     let off = json!({"command": "notes", "gavel": {"requiredEnv": [["NOTES_URL"]]}});
-    let studio = Studio::with(setup, vec![plan(tasks)], |setup| setup.beside("notes", off)).await;
+    let root = tempfile::tempdir().unwrap();
+    let built_in: Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let mut shell = built_in["mcpServers"]["shell"].clone();
+    shell["command"] = json!(binary());
+    // The only level that works on every machine.
+    shell["env"] = json!({"SHELL_SANDBOX": "host", "SHELL_ROOT": root.path().join("shell")});
+    let more = |setup: Setup| setup.beside("notes", off).beside("sandboxed", shell);
+    let studio = Studio::with(setup, vec![plan(tasks)], more).await;
     let session = studio.start().await;
     let asked = json!({"dryRun": true, "planVersion": 1, "askFor": ["createPullRequest"]});
     let dry = studio.execute(&session, asked).await.expect(200);
@@ -238,6 +252,7 @@ async fn a_dry_run_says_what_each_tool_would_need() {
         json!([
             {"server": "github", "state": "connected", "reason": null},
             {"server": "notes", "state": "unavailable", "reason": "needs NOTES_URL, which is not set"},
+            {"server": "sandboxed", "state": "connected", "reason": null},
         ])
     );
     let github = &dry["conditions"][0];
@@ -251,11 +266,21 @@ async fn a_dry_run_says_what_each_tool_would_need() {
         assert!(detail.contains(said), "{detail}");
     }
     assert!(!detail.contains(crate::github::TOKEN), "{detail}");
+    // This process is not the program, so it cannot try the sandbox itself: what is connected names its level.
     assert_eq!(
-        dry["conditions"].as_array().unwrap().len(),
-        1,
+        (&dry["conditions"][1]["of"], dry["conditions"].as_array().unwrap().len()),
+        (&json!("shell"), 2),
         "the other servers are off: {dry}"
     );
+    let (_, ready) = studio.app.get("/readyz").await;
+    let servers = ready["mcp"].as_array().unwrap();
+    let detail = |name: &str| {
+        let found = servers.iter().find(|server| server["server"] == name).unwrap();
+        (&found["state"], &found["detail"])
+    };
+    let up = json!("up");
+    assert_eq!(detail("github"), (&up, &Value::Null), "{ready}");
+    assert_eq!(detail("sandboxed"), (&up, &json!("sandbox host")), "{ready}");
     assert_eq!(
         (&dry["planVersion"], &dry["tasks"][0]["taskId"]),
         (&json!(1), &json!("t1"))
@@ -272,7 +297,7 @@ async fn a_dry_run_says_what_each_tool_would_need() {
 /// PLANNING.md section 6: closing an issue asks by default, whatever the plan names. The session waits, and says for what.
 #[tokio::test]
 async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
-    for setup in both() {
+    on_both(async |setup| {
         let mut script = vec![plan(vec![task_with("Close the issue", &["createIssue", "closeIssue"])])];
         script.extend(step("createIssue", json!({"title": "Weeks"}), continues()));
         script.extend([
@@ -317,5 +342,6 @@ async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
         assert_eq!(studio.github.seen("PATCH").len(), 1);
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }

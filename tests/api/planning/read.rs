@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::execute::two_tasks;
-use super::studio::{Studio, act, both, path, plan, reason, step, task, task_with};
+use super::studio::{Studio, act, on_both, path, plan, reason, step, task, task_with};
 use crate::gemini::Reply;
 use crate::harness::{Answer, Setup};
 
 /// P-303, P-305: each step with its reason, its action as JSON, the observation and the reflection; raw is the same text.
 #[tokio::test]
 async fn the_history_of_a_task_has_every_step_whole() {
-    for setup in both() {
+    on_both(async |setup| {
         let studio = Studio::new(setup, two_tasks()).await;
         let session = studio.start().await;
         studio.execute_to_the_end(&session).await;
@@ -45,7 +45,8 @@ async fn the_history_of_a_task_has_every_step_whole() {
         assert!(later.get("rawReactHistory").is_none());
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
 /// P-307: the log is paged like every list, in the order of the work.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::studio::{HOUR, Studio, ahead, both, continues, done, path, plan, reason, step, task_with};
+use super::studio::{HOUR, Studio, ahead, continues, done, on_both, path, plan, reason, step, task_with};
 use crate::gemini::Reply;
 use crate::harness::Setup;
 
@@ -15,7 +15,7 @@ fn unavailable() -> Reply {
 /// PLANNING.md 4 and 11: the work pauses while the model is unavailable, and continues where it was.
 #[tokio::test]
 async fn the_work_continues_when_the_model_is_back() {
-    let walks = both().map(|setup| async {
+    on_both(async |setup| {
         let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
         script.extend(vec![unavailable(); 5]);
         script.extend(step(
@@ -29,8 +29,8 @@ async fn the_work_continues_when_the_model_is_back() {
         let task = studio.get(&format!("{}/tasks/t1", path(&ended))).await;
         assert_eq!(task["reactHistory"].as_array().unwrap().len(), 1, "{task}");
         studio.stop_having_only_read().await;
-    });
-    futures_util::future::join_all(walks).await;
+    })
+    .await;
 }
 
 /// PLANNING.md 4: the patience has an end, which leaves the plan, its history and all steps as they were.
@@ -74,8 +74,8 @@ async fn the_deadline_ends_a_pause() {
         unavailable(),
     ];
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
-    // The pauses are 5, 10 and 20 seconds: the third would end long after it.
-    let deadline = Duration::from_secs(22);
+    // The pauses are 5 and 10 seconds: the second would end long after it.
+    let deadline = Duration::from_secs(12);
     let session = studio.start_until(deadline).await;
     let began = Instant::now();
     studio.execute(&session, json!({})).await.expect(202);
@@ -113,6 +113,33 @@ async fn a_model_that_makes_no_plan_fails_the_session() {
         "{failed}"
     );
     assert!((2..=5).contains(&studio.app.gemini.requests().len()));
+    studio.stop_having_only_read().await;
+}
+
+/// PLANNING.md 2, 3: a plan that fits its schema but is too long goes back to the model too, which can hand in a shorter
+/// one.
+#[tokio::test]
+async fn a_plan_that_is_too_long_goes_back_to_the_model() {
+    let long = (0..30).map(|n| {
+        let mut task = task_with(&format!("Task {n}"), &["getFileContents"]);
+        (task["goal"], task["doneWhen"]) = (json!("g".repeat(2000)), json!("d".repeat(500)));
+        task
+    });
+    let short = plan(vec![task_with("One", &["getFileContents"])]);
+    let studio = Studio::new(Setup::stdio_sqlite(), vec![plan(long.collect()), short]).await;
+    let session = studio.start().await;
+    assert_eq!(
+        (&session["status"], &session["plan"][0]["title"]),
+        (&json!("AWAITING_CONFIRMATION"), &json!("One")),
+        "{session}"
+    );
+    let requests = studio.app.gemini.requests();
+    let answered = requests[1]["contents"].as_array().unwrap().last().unwrap().to_string();
+    assert!(
+        answered.contains("/plan/tasks: the plan has ") && answered.contains("at most 65536 are allowed"),
+        "{answered}"
+    );
+    assert_eq!(requests.len(), 2);
     studio.stop_having_only_read().await;
 }
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::studio::{Studio, act, both, continues, done, path, plan, reason, step, task_with};
+use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task_with};
+use crate::console::rig::{Browser, form_token};
 use crate::gemini::Reply;
 use crate::harness::Setup;
 use crate::server::{Era, HttpServer};
@@ -86,7 +87,7 @@ fn tasks(session: &Value) -> Vec<(&str, &str, &str)> {
 /// both versions.
 #[tokio::test]
 async fn a_plan_changes_while_it_is_worked_through() {
-    for setup in both() {
+    on_both(async |setup| {
         let tools = &["getFileContents"][..];
         let first = plan(vec![task_with("One", tools), task_with("Two", tools)]);
         let changes = json!([add("Three", json!({})), {"op": "obsolete", "task": "t2", "why": "One did it"}]);
@@ -118,7 +119,8 @@ async fn a_plan_changes_while_it_is_worked_through() {
         assert_eq!(versions[1]["why"], "it is missing; One did it");
         assert_eq!(versions[0]["plan"].as_array().unwrap().len(), 2);
         studio.stop_having_only_read().await;
-    }
+    })
+    .await;
 }
 
 /// PLANNING.md 13.8: a failed task fails the session, unless another one takes its place.
@@ -175,7 +177,7 @@ async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_tas
 /// rejection the person's reason is the observation. Nothing is sent before.
 #[tokio::test]
 async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
-    for setup in both() {
+    on_both(async |setup| {
         let pull = |head: &str| act("createPullRequest", json!({"title": "x", "head": head, "base": "main"}));
         let mut script = vec![plan(vec![task_with("One", &["createPullRequest"])])];
         script.extend(step("createIssue", json!({"title": "asked for"}), continues()));
@@ -226,14 +228,15 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
         assert_eq!(ended["pullRequests"].as_array().unwrap().len(), 1, "{ended}");
         studio.github.finish();
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
-/// PLANNING.md 5, 13.7: a session with a call in doubt is complete only once a person has settled it. Servers learn which
-/// session a call is made for.
+/// PLANNING.md 5, 9, 13.7: a session with a call in doubt is complete only once a person has settled it, by the API or on
+/// its page. Its history then says what became of the call. Servers learn which session a call is made for.
 #[tokio::test]
 async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
-    for setup in both() {
+    let walk = async |setup: Setup, happened: bool| {
         let server = HttpServer::start(Era::Stateless).await;
         let mut script = vec![plan(vec![task_with("One", &["slow", "echo"])])];
         script.extend([reason("I begin."), Reply::call("slow", json!({})), continues()]);
@@ -258,23 +261,56 @@ async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(studio.read(&session).await["status"], "EXECUTING");
         let action = waits["waitingFor"][0]["actionId"].as_str().unwrap();
-        let settle = format!("/api/agent/actions/{action}/settle");
-        studio
-            .send("POST", &settle, &[], json!({"happened": true}))
-            .await
-            .expect(200);
+        match happened {
+            true => {
+                let settle = format!("/api/agent/actions/{action}/settle");
+                let answer = json!({"happened": true});
+                studio.send("POST", &settle, &[], answer).await.expect(200);
+            }
+            false => did_not_happen(&studio, &session, action).await,
+        }
         let ended = studio
             .once(&session, "it ends", |session| !session["completedAt"].is_null())
             .await;
         assert_eq!(ended["status"], "COMPLETED", "{ended}");
+        let became = if happened { "completed" } else { "failed" };
+        let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
+        let states: Vec<_> = task["reactHistory"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| &step["state"])
+            .collect();
+        assert_eq!(states, [became, "completed"], "{task}");
+        let log = studio.get(&format!("{}/log", path(&session))).await;
+        assert_eq!(log["actions"][0]["status"], became, "{log}");
         studio.app.stop().await;
+    };
+    tokio::join!(walk(Setup::stdio_sqlite(), true), walk(Setup::stdio_postgres(), false));
+}
+
+/// Settles an action on the page of its session.
+async fn did_not_happen(studio: &Studio, session: &Value, action: &str) {
+    let browser = Browser::at(&studio.app);
+    let id = session["sessionId"].as_str().unwrap();
+    let page = format!("/console/sessions/{id}");
+    let shown = browser.get(&page).await.is(200);
+    for text in ["its outcome is unknown", "It happened…", "It did not happen…"] {
+        assert!(shown.contains(text), "{text}: {shown}");
     }
+    let (form, token) = (format!("/console/actions/{action}"), form_token(&shown));
+    assert!(shown.contains(&format!("action=\"{form}\"")), "{shown}");
+    let fields = [("form_token", token.as_str()), ("happened", "no"), ("back", id)];
+    let landed = browser.post(&form, &fields).await;
+    landed.leads_to(&format!("{page}?settled={action}"));
+    let after = browser.get(landed.location()).await.is(200);
+    assert!(!after.contains("It did not happen…"), "{after}");
 }
 
 /// PLANNING.md 7, 13.9: nothing begins after the deadline, and what is under way is cut at its server.
 #[tokio::test]
 async fn the_deadline_cuts_the_call_under_way_and_ends_the_session() {
-    let walks = both().map(|setup| async {
+    on_both(async |setup| {
         let mut server = HttpServer::start(Era::Stateless).await;
         let script = vec![
             plan(vec![task_with("One", &["slow"]), task_with("Two", &["slow"])]),
@@ -306,14 +342,14 @@ async fn the_deadline_cuts_the_call_under_way_and_ends_the_session() {
         );
         assert_eq!(studio.app.gemini.requests().len(), 3);
         studio.app.stop().await;
-    });
-    futures_util::future::join_all(walks).await;
+    })
+    .await;
 }
 
 /// PLANNING.md 7, 13.9: cancelling does the same, and says who did it.
 #[tokio::test]
 async fn a_cancelled_session_ends_its_call_and_names_who_cancelled_it() {
-    for setup in both() {
+    on_both(async |setup| {
         let mut server = HttpServer::start(Era::Stateless).await;
         let script = vec![
             plan(vec![task_with("One", &["slow"])]),
@@ -337,7 +373,8 @@ async fn a_cancelled_session_ends_its_call_and_names_who_cancelled_it() {
         assert!(detail.contains("ann") && detail.contains("not today"), "{detail}");
         assert_eq!(tasks(&ended), [("One", "FAILED", "cancelled")]);
         studio.app.stop().await;
-    }
+    })
+    .await;
 }
 
 /// PLANNING.md 13.14: sixty steps with 100 KiB each. Every request stays within the budget, and the journal has all.
@@ -366,11 +403,10 @@ async fn a_long_task_stays_within_the_budget_and_loses_nothing() {
     let session = studio.start().await;
     let ended = studio.execute_to_the_end(&session).await;
     assert_eq!(ended["status"], "COMPLETED", "{}", ended["statusReason"]);
-    let requests = studio.app.gemini.requests();
-    assert_eq!(requests.len(), 1 + 3 * STEPS);
-    for (request, n) in requests.iter().zip(1..) {
-        let tokens = request.to_string().len() / 4;
-        assert!(tokens <= 200_000, "request {n} has {tokens} tokens");
+    let sizes = studio.app.gemini.sizes();
+    assert_eq!(sizes.len(), 1 + 3 * STEPS);
+    for (bytes, n) in sizes.into_iter().zip(1..) {
+        assert!(bytes / 4 <= 200_000, "request {n} has {} tokens", bytes / 4);
     }
     let task = studio.get(&format!("{}/tasks/t1", path(&session))).await;
     let history = task["reactHistory"].as_array().unwrap();

@@ -13,6 +13,8 @@ pub(crate) enum EngineFault {
     Conflict,
     /// The engine refused the request, or failed at it.
     Failed,
+    /// The engine failed because its disk is full. Nothing was done.
+    Full,
 }
 
 impl From<Error> for EngineFault {
@@ -25,6 +27,10 @@ impl From<Error> for EngineFault {
                 status_code: 500,
                 message,
             } if message.contains("state improper") || message.contains("already in use") => Self::Conflict,
+            // The words of the operating system, which both engines pass on.
+            Error::DockerResponseServerError { message, .. } if message.contains("no space left on device") => {
+                Self::Full
+            }
             Error::DockerResponseServerError { status_code, message } => {
                 // What the engine says may name paths of the host: it is for the log.
                 tracing::warn!(status_code, message, "the container engine refused a request");
@@ -35,5 +41,19 @@ impl From<Error> for EngineFault {
                 Self::Unavailable
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Podman answers a request to create a container.
+    #[test]
+    fn a_full_disk_of_the_engine_is_recognized() {
+        let message = "container create: write /var/tmp/270707900: no space left on device".to_owned();
+        let status_code = 500;
+        let error = Error::DockerResponseServerError { status_code, message };
+        assert!(matches!(EngineFault::from(error), EngineFault::Full));
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Frame {
     pub(crate) err: Vec<u8>,
     /// Whether the streams had more.
     pub(crate) is_truncated: bool,
+    /// Whether a part of the streams is lost because the disk was full.
+    pub(crate) is_disk_full: bool,
     /// The lines of the credential file.
     pub(crate) secrets: Vec<String>,
 }
@@ -68,6 +70,7 @@ pub(super) fn parse(written: &Written, key: &str) -> Option<Printed> {
             .and_then(|bytes| bytes.parse::<u64>().ok())
             .is_some_and(|bytes| bytes > KEPT as u64)
     };
+    let is_disk_full = value("full").is_some_and(|full| !full.is_empty());
     let seconds = |name| value(name).and_then(|text| text.parse::<f64>().ok());
     let duration = seconds("began")
         .zip(seconds("ended"))
@@ -82,7 +85,8 @@ pub(super) fn parse(written: &Written, key: &str) -> Option<Printed> {
             .map(|ms| ms.round() as u64),
         out: out.get(end + 2..)?.to_vec(),
         err: err.to_vec(),
-        is_truncated: is_longer("out") || is_longer("err"),
+        is_truncated: is_longer("out") || is_longer("err") || is_disk_full,
+        is_disk_full,
         secrets: lines
             .iter()
             .filter(|(name, _)| *name == "secret")
@@ -104,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_whole_result_is_read_and_a_part_of_one_is_not() {
-        let out = "state end\ncode 3\nended 12.50\ndigest d\nbegan 10.00\nstop \nrestart \nout 1073741830\nerr 1\n\
+        let out = "state end\ncode 3\nended 12.50\ndigest d\nbegan 10.00\nstop \nrestart \nfull \nout 1073741830\nerr 1\n\
                    secret a b\n\nhi\n\n\ngavel end k\n";
         let err = "e\ngavel end k\n";
         let Some(Printed::Frame(frame)) = parse(&written(out, err), "k") else {
@@ -116,7 +120,7 @@ mod tests {
             (frame.out.as_slice(), frame.err.as_slice()),
             (&b"hi\n\n"[..], &b"e"[..])
         );
-        assert!(frame.is_truncated && !frame.has_restarted);
+        assert!(frame.is_truncated && !frame.has_restarted && !frame.is_disk_full);
         assert_eq!(frame.secrets, ["a b"]);
         for length in 0..out.len() {
             assert!(parse(&written(&out[..length], err), "k").is_none(), "{length}");

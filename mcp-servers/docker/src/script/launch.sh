@@ -29,9 +29,15 @@ mkdir -p "$calls" && [ -w "$calls" ] || fault storage
 prepare() {
   mkdir "$new" && head -c "$2" >"$new/script" || return 1
   [ "$(($(wc -c <"$new/script")))" -eq "$2" ] || fault input
-  # Room for the last word, which is written over it even if the disk is full by then.
-  printf '%s' "$1" >"$new/digest" && printf '%64s' '' >"$new/end" || return 1
-  : >"$new/out" && : >"$new/err" && mkfifo "$new/1" "$new/2"
+  printf '%s' "$1" >"$new/digest" || return 1
+  # Room for what is noted later: it is written over this, so that a full disk does not prevent it.
+  for note in super began pid stop restart full end; do
+    printf '%64s' '' >"$new/$note" || return 1
+  done
+  : >"$new/out" && : >"$new/err" && mkfifo "$new/1" "$new/2" || return 1
+  # Room for what a script writes about a full disk, where the image and the file system can reserve it.
+  for name in out err; do fallocate -n -l 16384 "$new/$name"; done
+  return 0
 }
 
 if [ ! -d "$dir" ]; then
@@ -49,13 +55,19 @@ if [ ! -d "$dir" ]; then
   rm -rf "$new"
 fi
 
+# Sets `value` to what was noted; false if nothing was.
+noted() {
+  value=
+  read -r value <"$dir/$1"
+  [ -n "$value" ]
+}
+
 # Whether the supervisor's process is still that of this call. What separates variables is lost in reading.
 is_alive() {
-  supervisor=
-  read -r supervisor <"$dir/super"
+  noted super || return 1
   while read -r line || [ -n "$line" ]; do
     case $line in *GAVEL_SUPERVISOR="$1"*) return 0 ;; esac
-  done <"/proc/$supervisor/environ"
+  done <"/proc/$value/environ"
   return 1
 }
 
@@ -66,23 +78,22 @@ await_end() {
     state=
     read -r state code ended outs errs <"$dir/end"
     case $state in end | never) return ;; esac
-    if [ -s "$dir/super" ]; then
+    if noted super; then
       if [ $((round % 10)) -eq 5 ] && ! is_alive "$1"; then
         read -r state code ended outs errs <"$dir/end"
         [ "$state" = end ] || state=lost
         return
       fi
     elif [ "$round" -ge 100 ] && mkdir "$dir/go"; then
-      printf 'never' >"$dir/end"
+      printf 'never\n' 1<>"$dir/end"
     fi
     if [ "$round" -lt 5 ]; then pause 0.02; elif [ "$round" -lt 60 ]; then pause 0.1; else pause 0.3; fi
     round=$((round + 1))
   done
 }
 
-print_file() {
-  value=
-  read -r value <"$dir/$1"
+print_note() {
+  noted "$1"
   printf '%s %s\n' "$1" "$value"
 }
 
@@ -96,7 +107,7 @@ print_stream() {
 
 await_end "$1"
 printf 'state %s\ncode %s\nended %s\n' "$state" "$code" "$ended"
-for name in digest began stop restart; do print_file "$name"; done
+for name in digest began stop restart full; do print_note "$name"; done
 for name in out err; do
   bytes=$(($(wc -c <"$dir/$name")))
   [ -e "$dir/$name.cut" ] && bytes=$((bytes + 1073741824))

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::exec::{Command, Written};
 use crate::engine::{Engine, EngineFault};
-use crate::error::{Code, Fault, container_not_found, disk_full, engine_unavailable, internal, not_running, unsettled};
+use crate::error::{Code, Fault, disk_full, engine_error, internal, unsettled};
 use frame::Printed;
 pub(crate) use frame::{Ending, Frame};
 use gavel_mcp_base::{ToolError, key_reused};
@@ -120,10 +120,9 @@ async fn result(engine: &Engine, script: &Script) -> Result<Frame, Fault> {
                     return done(script, printed);
                 }
             }
-            Err(EngineFault::Missing) => return Err(container_not_found().into()),
-            Err(EngineFault::Conflict) => return Err(not_running().into()),
-            Err(_) if !has_started && !script.is_repeated => return Err(engine_unavailable().into()),
-            Err(EngineFault::Unavailable | EngineFault::Failed) => {}
+            Err(fault @ (EngineFault::Missing | EngineFault::Conflict)) => return Err(engine_error(&fault).into()),
+            Err(fault) if !has_started && !script.is_repeated => return Err(engine_error(&fault).into()),
+            Err(EngineFault::Unavailable | EngineFault::Failed | EngineFault::Full) => {}
         }
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));

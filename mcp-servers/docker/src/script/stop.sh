@@ -17,15 +17,22 @@ if [ "$state" = end ]; then
   echo ended
   exit 0
 fi
-[ -z "$4" ] || printf '%s\n' "$4" >"$dir/restart"
-[ -e "$dir/stop" ] || printf '%s\n' "$3" >"$dir/stop"
+# Sets `value` to what was noted; false if nothing was.
+noted() {
+  value=
+  read -r value <"$dir/$1"
+  [ -n "$value" ]
+}
+
+# Over the room that is there: the disk may be full.
+[ -z "$4" ] || printf '%s\n' "$4" 1<>"$dir/restart"
+noted stop || printf '%s\n' "$3" 1<>"$dir/stop"
 round=0
-while [ ! -s "$dir/pid" ] && [ "$round" -lt 20 ]; do
+while ! noted pid && [ "$round" -lt 20 ]; do
   pause 0.1
   round=$((round + 1))
 done
-pid=
-read -r pid <"$dir/pid"
+pid=$value
 # Sets `mark` to whose a process is: gavel's own, this call's, another call's, or empty. Starts no process, and does not
 # need what separates the variables, which is lost in reading.
 mark_of() {

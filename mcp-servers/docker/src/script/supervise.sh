@@ -6,21 +6,31 @@
 key=$1
 dir=$2
 keep=$7
-printf '%s\n' $$ >"$dir/super"
+printf '%s\n' $$ 1<>"$dir/super"
 # An attempt that gave up waiting takes this first.
 mkdir "$dir/go" || exit 0
 read -r began rest </proc/uptime
-printf '%s\n' "$began" >"$dir/began"
+printf '%s\n' "$began" 1<>"$dir/began"
 
 pause() {
   sleep "$1" || sleep 1
 }
 
-# Appends what it reads, and cuts the file to its end whenever it has grown. Reads to the end even if the disk is full,
-# so that the script is not blocked.
+# Appends what it reads, and cuts the file to its end whenever it has grown. If the disk is full, it notes that and reads
+# to the end without keeping anything, so that the script is not blocked.
 collect() {
   size=0
-  while [ ! -e "$dir/done" ] && dd bs=65536 count=64 >>"$dir/$1"; do
+  while [ ! -e "$dir/done" ]; do
+    dd bs=65536 count=64 >>"$dir/$1"
+    case $? in
+      0) ;;
+      # It could not write. When it is killed, it has another status.
+      1)
+        printf 'full\n' 1<>"$dir/full"
+        break
+        ;;
+      *) break ;;
+    esac
     now=$(($(wc -c <"$dir/$1")))
     [ "$now" -gt "$size" ] || break
     size=$now
@@ -45,7 +55,7 @@ collect err <"$dir/2" &
   exec setsid /bin/sh "$dir/script"
 ) &
 pid=$!
-printf '%s\n' "$pid" >"$dir/pid"
+printf '%s\n' "$pid" 1<>"$dir/pid"
 
 # For the case that the server is gone at the script's limit. The server itself acts earlier.
 setsid /bin/sh -c 'sleep "$1" && exec /bin/sh -c "$2" gavel "$3" "$4" timeout' \
@@ -71,5 +81,5 @@ done
 : >"$dir/done"
 kill -KILL -"$watchdog"
 read -r now rest </proc/uptime
-# Over the room that is there, in one write.
+# In one write.
 printf 'end %s %s %s %s\n' "$code" "$now" "$(($(wc -c <"$dir/out")))" "$(($(wc -c <"$dir/err")))" 1<>"$dir/end"

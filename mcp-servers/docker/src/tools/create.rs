@@ -12,7 +12,7 @@ use crate::engine::EngineFault;
 use crate::engine::containers::Listed;
 use crate::engine::create::Plan;
 use crate::engine::labels::Labels;
-use crate::error::{Code, Fault, unsettled};
+use crate::error::{Code, Fault, engine_disk_full, unsettled};
 
 pub(super) const NAME: &str = "createContainer";
 
@@ -167,6 +167,7 @@ async fn create(docker: &Docker, call: &Call, plan: &Plan) -> Result<String, Fau
             found.ok_or_else(|| unsettled("the container engine reports a conflict"))
         }
         Err(EngineFault::Failed) => Err(unusable().into()),
+        Err(EngineFault::Full) => Err(engine_disk_full().into()),
         Err(EngineFault::Unavailable) => Err(unsettled("the container engine did not confirm it")),
     }
 }
@@ -190,10 +191,15 @@ async fn start(docker: &Docker, call: &Call, id: &str) -> Result<(), Fault> {
     match docker.engine.start(id).await {
         Ok(()) => Ok(()),
         Err(EngineFault::Unavailable) => Err(unsettled("the container engine did not confirm it")),
-        Err(EngineFault::Missing | EngineFault::Conflict | EngineFault::Failed) => {
+        Err(fault) => {
             let removed = docker.engine.remove(id).await;
             removed.map_err(|_| unsettled("a container that does not start could not be removed"))?;
-            Err(unusable().into())
+            match fault {
+                EngineFault::Full => Err(engine_disk_full().into()),
+                EngineFault::Missing | EngineFault::Conflict | EngineFault::Failed | EngineFault::Unavailable => {
+                    Err(unusable().into())
+                }
+            }
         }
     }
 }

@@ -25,7 +25,8 @@ const MOST: u32 = 600;
 const ABOUT: &str = "\
 Run a script with /bin/sh in the working directory of a container, without standard input. A status other than 0 is a \
 result, not an error. What it starts in the background ends one second after it, unless it is in a session of its own \
-(setsid). Of each stream the last 128 KiB are returned. If timedOut or interrupted is true, the script was cut short; \
+(setsid). Of each stream the last 128 KiB are returned; diskFull says that output is lost, because the container's \
+disk was full. If timedOut or interrupted is true, the script was cut short; \
 it is not run again by itself.";
 
 pub(super) fn tool() -> Tool {
@@ -70,6 +71,10 @@ pub(super) fn tool() -> Tool {
             (
                 "truncated",
                 schema::boolean("Whether a stream had more than what is returned."),
+            ),
+            (
+                "diskFull",
+                schema::boolean("Whether the disk was full while it ran, so that a part of its output is lost."),
             ),
             (
                 "restarted",
@@ -132,6 +137,7 @@ fn body(frame: &Frame, redactor: &Redactor) -> Value {
         "timedOut": timed_out,
         "interrupted": !timed_out && (code.is_none() || !frame.stop.is_empty()),
         "truncated": frame.is_truncated,
+        "diskFull": frame.is_disk_full,
         "restarted": frame.has_restarted,
         "durationMs": frame.duration_ms
     })

@@ -6,10 +6,9 @@ use gavel_mcp_base::{Arguments, ToolError, missing};
 
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::engine::EngineFault;
 use crate::engine::containers::Container;
 use crate::engine::exec::{Command, Written};
-use crate::error::{Fault, container_not_found, engine_unavailable, not_running};
+use crate::error::{Fault, engine_error, engine_unavailable, not_running};
 
 /// How long reading in a container may take.
 const READ: Duration = Duration::from_secs(30);
@@ -33,9 +32,8 @@ pub(super) async fn read(docker: &Docker, container: &Container, command: &Comma
     let read = tokio::time::timeout(READ, docker.engine.exec(&container.id, command)).await;
     match read {
         Ok(Ok(written)) => Ok(written),
-        Ok(Err(EngineFault::Missing)) => Err(container_not_found()),
-        Ok(Err(EngineFault::Conflict)) => Err(not_running()),
-        Ok(Err(EngineFault::Unavailable | EngineFault::Failed)) | Err(_) => Err(engine_unavailable()),
+        Ok(Err(fault)) => Err(engine_error(&fault)),
+        Err(_) => Err(engine_unavailable()),
     }
 }
 

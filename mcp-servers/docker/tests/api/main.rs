@@ -15,6 +15,7 @@ mod crashes;
 mod credentials;
 mod endings;
 mod files;
+mod full_disk;
 mod reaper;
 mod refusals;
 mod scripts;

@@ -17,6 +17,12 @@ use std::time::{Duration, Instant};
 /// The image that every engine has.
 pub(crate) const IMAGE: &str = "localhost/gavel-test/base:1";
 
+/// An image whose containers have their working directory, and what the server keeps of scripts, at `/disk`.
+pub(crate) const SMALL_IMAGE: &str = "localhost/gavel-test/small:1";
+
+/// Of a small disk, in MiB.
+const SMALL: u32 = 16;
+
 const CONF: &str = r#"
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -104,6 +110,19 @@ impl Engine {
     /// Runs a command of podman itself, as an operator would.
     pub(crate) fn podman<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
         text(podman(&self.directory).args(arguments))
+    }
+
+    /// Makes [`SMALL_IMAGE`], and a disk of [`SMALL`] MiB for its containers. Returns the value of `DOCKER_MOUNTS`.
+    pub(crate) fn small_disk(&self) -> String {
+        let name = "gavel-test-small";
+        let links = "mkdir /disk && ln -s /disk /work && ln -s /disk /var/lib/gavel";
+        self.podman(["run", "--name", name, IMAGE, "sh", "-c", links]);
+        self.podman(["commit", "--quiet", name, SMALL_IMAGE]);
+        let disk = self.directory.join("disk");
+        fs::create_dir(&disk).expect("a directory");
+        let mount = ["-t", "tmpfs", "-o", &format!("size={SMALL}m"), "gavel-test"];
+        text(Command::new("mount").args(mount).arg(&disk));
+        format!("{}:/disk:rw", disk.display())
     }
 
     /// Starts a service again on the same socket.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gavel_mcp_base::{Answer, Arguments, ToolError};
 use rmcp::model::{JsonObject, Tool};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use url::Url;
@@ -28,7 +29,8 @@ const WHAT: &str = "The repository, or this branch, tag, commit or directory in 
 const ABOUT: &str = "\
 List the files and directories of a repository, or of one directory in it with everything below it. Paths are relative to the \
 repository's root. The entries nearest to the root come first, at most 5000; truncated says that there are more: ask \
-for a directory by path. An empty repository has no entries.";
+for a directory by path. commit is the commit that was listed. An empty repository \
+has none, and no entries.";
 
 pub(super) fn tool() -> Tool {
     let arguments = schema::of_repository(json!({
@@ -48,12 +50,17 @@ pub(super) fn tool() -> Tool {
     let entries = json!({ "type": "array", "items": entry });
     let sha =
         json!({ "type": ["string", "null"], "description": "The id of the tree; null when the repository is empty." });
+    let commit = json!({
+        "type": ["string", "null"],
+        "description": "The id of the commit; null when the repository is empty."
+    });
     let tree = object(json!({
+        "commit": commit,
         "sha": sha,
         "entries": entries,
         "truncated": schema::truncated("Whether there are more entries than these.")
     }));
-    let results: Vec<_> = ["sha", "entries", "truncated"]
+    let results: Vec<_> = ["commit", "sha", "entries", "truncated"]
         .into_iter()
         .map(|name| (name, tree["properties"][name].clone()))
         .collect();
@@ -65,6 +72,11 @@ pub(super) fn tool() -> Tool {
         (arguments, &["owner", "repo"]),
         &results,
     )
+}
+
+#[derive(Debug, Deserialize)]
+struct WireCommit {
+    sha: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -99,9 +111,12 @@ pub(super) async fn carry_out(
 ) -> Result<Answer, ToolError> {
     let arguments = Arguments::new(arguments, &["owner", "repo", "ref", "path"])?;
     let repo = Repo::parse(&arguments)?;
-    let start = reference(&arguments, "ref")?.unwrap_or_else(|| "HEAD".to_owned());
+    let start = reference(&arguments, "ref")?;
     let directory = path(&arguments)?.unwrap_or_default();
-    let mut sha = start;
+    let Some(commit) = commit(github, call, &repo, start.as_deref()).await? else {
+        return Ok(empty());
+    };
+    let mut sha = commit.clone();
     for segment in &directory {
         let Some(tree) = tree(github, call, &address(github, &repo, &sha, false)).await? else {
             return Err(not_found(WHAT));
@@ -113,7 +128,7 @@ pub(super) async fn carry_out(
         sha = inside.ok_or_else(|| not_found(WHAT))?.sha;
     }
     let Some(whole) = tree(github, call, &address(github, &repo, &sha, true)).await? else {
-        return Ok(Answer::of(&json!({ "sha": null, "entries": [], "truncated": false })));
+        return Ok(empty());
     };
     let mut entries: BTreeMap<String, WireEntry> = by_path(whole.tree);
     if whole.truncated {
@@ -139,8 +154,12 @@ pub(super) async fn carry_out(
     let entries: Vec<_> = fits.collect();
     let truncated = truncated || entries.len() < count;
     Ok(Answer::of(
-        &json!({ "sha": whole.sha, "entries": entries, "truncated": truncated }),
+        &json!({ "commit": commit, "sha": whole.sha, "entries": entries, "truncated": truncated }),
     ))
+}
+
+fn empty() -> Answer {
+    Answer::of(&json!({ "commit": null, "sha": null, "entries": [], "truncated": false }))
 }
 
 fn by_path(entries: Vec<WireEntry>) -> BTreeMap<String, WireEntry> {
@@ -169,8 +188,31 @@ fn address(github: &GitHub, repo: &Repo, sha: &str, recursive: bool) -> Url {
     url
 }
 
-/// `None` for an empty repository, which GitHub reports as a conflict.
+/// The commit that a reference names, so that all further requests are about the same one. `None` for an empty
+/// repository. A list of one, because a single commit comes with the changes that it made.
+async fn commit(
+    github: &GitHub,
+    call: &Call,
+    repo: &Repo,
+    reference: Option<&str>,
+) -> Result<Option<String>, ToolError> {
+    let mut url = repo.url(github, &["commits"]);
+    let parameters = reference.map(|reference| ("sha", reference));
+    url.query_pairs_mut()
+        .append_pair("per_page", "1")
+        .extend_pairs(parameters);
+    let commits: Option<Vec<WireCommit>> = read(github, call, &url).await?;
+    Ok(commits
+        .and_then(|commits| commits.into_iter().next())
+        .map(|commit| commit.sha))
+}
+
 async fn tree(github: &GitHub, call: &Call, url: &Url) -> Result<Option<WireTree>, ToolError> {
+    read(github, call, url).await
+}
+
+/// `None` for an empty repository, which GitHub reports as a conflict.
+async fn read<T: DeserializeOwned>(github: &GitHub, call: &Call, url: &Url) -> Result<Option<T>, ToolError> {
     let reply = github.read(url, call.deadline).await?;
     match reply.status.as_u16() {
         409 => Ok(None),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::engine::{IMAGE, engine};
 use crate::harness::World;
 use crate::published::call_every_tool;
 
@@ -9,7 +10,21 @@ use crate::published::call_every_tool;
 #[tokio::test]
 #[ignore = "requires published clients: scripts/mcp-conformance clients"]
 async fn published_clients_call_every_tool() {
-    let world = World::new().await;
+    // Without an engine the tool for git in a container is not offered.
+    let Some(engine) = tokio::task::spawn_blocking(engine).await.expect("an engine") else {
+        return;
+    };
+    let managed = [
+        "run",
+        "--detach",
+        "--label",
+        "gavel.managed=true",
+        "--tmpfs",
+        "/run/gavel",
+    ];
+    let container = engine.podman(managed.iter().chain(&[IMAGE, "sleep", "600"]));
+    let git = json!({ "containerId": container.trim(), "username": "robot" });
+    let world = World::new().await.with_engine(&engine.host());
     world.github.state(|state| {
         let repository = state.add("acme", "dates");
         repository.files.insert("README.md".to_owned(), b"# Dates".to_vec());
@@ -38,6 +53,7 @@ async fn published_clients_call_every_tool() {
         { "tool": "readIssue", "arguments": dates(json!({ "issueNumber": "$issue" })) },
         { "tool": "updateIssue", "arguments": dates(json!({ "issueNumber": "$issue", "updates": updates })) },
         { "tool": "closeIssue", "arguments": dates(json!({ "issueNumber": "$issue" })) },
+        { "tool": "configureGitClientInContainer", "arguments": git },
     ]);
     call_every_tool(&world.program(), calls).await;
     world.github.finish();

@@ -11,7 +11,7 @@ const NAME: &str = "configureGitClientInContainer";
 const CONTAINER: &str = "0123456789ab";
 
 impl World {
-    fn with_engine(mut self, host: &str) -> Self {
+    pub(crate) fn with_engine(mut self, host: &str) -> Self {
         self.environment.insert("DOCKER_HOST", host.to_owned());
         self
     }

@@ -4,6 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "a test waits for what it spawns")]
 
 mod description;
+#[allow(dead_code, reason = "shared with the docker server, which uses all of it")]
+#[path = "../../../docker/tests/engine/mod.rs"]
+mod engine;
 mod github;
 mod harness;
 #[path = "../../../base/tests/published/mod.rs"]

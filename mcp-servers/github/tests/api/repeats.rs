@@ -1,6 +1,11 @@
 //! An effect happens at most once per idempotency key, whatever happens to its answer.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::github::Fault;
 use crate::harness::{Server, World, unsettled};
@@ -101,6 +106,32 @@ async fn the_same_key_in_one_process_is_one_call_even_if_the_client_does_not_say
         assert_eq!(reused.code(), "idempotency_key_reused");
         world.github.finish();
     }
+}
+
+/// A further attempt waits for the first one, even if it arrives while GitHub still answers that one.
+#[tokio::test]
+async fn a_further_attempt_waits_for_the_answer_to_the_first_one() {
+    let world = with_repository().await;
+    let answered = Arc::new(Notify::new());
+    world
+        .github
+        .fail("POST", "/issues", [Fault::HeldAfter(Arc::clone(&answered))]);
+    let server = world.server().await;
+    let call = || server.first("key-1", "createIssue", arguments("createIssue"));
+    let second = async {
+        while made(&world, "createIssue") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut second = pin!(call());
+        let waits = tokio::time::timeout(Duration::from_millis(100), second.as_mut()).await;
+        assert!(waits.is_err(), "{waits:?}");
+        answered.notify_one();
+        second.await
+    };
+    let (one, two) = tokio::join!(call(), second);
+    assert_eq!(one.expect("an answer").ok(), two.expect("an answer").ok());
+    assert_eq!(world.github.seen("POST").len(), 1);
+    world.github.finish();
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The tool: its description for models, how its arguments become a command, and its answers.
 
-mod run_shell_command;
+pub(crate) mod run_shell_command;
 
 use gavel_mcp_base::{Answer, ToolError};
 use rmcp::model::{JsonObject, Tool};

@@ -11,7 +11,7 @@ use crate::job::Sandbox;
 use crate::level::Level;
 use crate::settings::Settings;
 
-pub(super) const NAME: &str = "run_shell_command";
+pub(crate) const NAME: &str = "run_shell_command";
 
 /// The longest command, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -56,12 +56,23 @@ pub(super) fn tool(settings: &Settings, sandbox: &Sandbox) -> Tool {
     tool
 }
 
-fn description(settings: &Settings, sandbox: &Sandbox) -> String {
-    let level = match sandbox.level {
+/// What the description says of a level.
+const fn about(level: Level) -> &'static str {
+    match level {
         Level::Bwrap => BWRAP,
         Level::Landlock => LANDLOCK,
         Level::Host => HOST,
-    };
+    }
+}
+
+/// The level of the server that describes its tool so.
+pub(crate) fn level_of(description: &str) -> Option<Level> {
+    let levels = [Level::Bwrap, Level::Landlock, Level::Host];
+    levels.into_iter().find(|level| description.contains(about(*level)))
+}
+
+fn description(settings: &Settings, sandbox: &Sandbox) -> String {
+    let level = about(sandbox.level);
     let network = match (sandbox.level, sandbox.network) {
         (Level::Host, _) => "",
         (_, true) => " The network is available.",
@@ -146,4 +157,19 @@ pub(super) fn request(arguments: Option<JsonObject>, call: Call, settings: &Sett
         key: call.key,
         digest: call.digest,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The level of a running server is read from what it lists.
+    #[test]
+    fn each_level_is_known_by_its_description() {
+        for level in [Level::Bwrap, Level::Landlock, Level::Host] {
+            let description = format!("{COMMON}\n\n{} There is no network.", about(level));
+            assert_eq!(level_of(&description), Some(level));
+        }
+        assert_eq!(level_of(COMMON), None);
+    }
 }

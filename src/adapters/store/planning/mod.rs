@@ -22,7 +22,7 @@ use super::runs::{RunDone, RunOp, answer};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::planning::{
-    Moved, OpenSessions, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, SessionWait, StoredSession,
+    Moved, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, SessionWait, StoredSession,
 };
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
@@ -55,10 +55,6 @@ impl PlanningSessions for Store {
         most: u32,
     ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>> {
         Box::pin(self.versions_of(session, after, most))
-    }
-
-    fn open<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, Result<OpenSessions, QueryError>> {
-        Box::pin(self.open_sessions(tenant, user))
     }
 
     fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>> {

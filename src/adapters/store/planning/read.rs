@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use super::super::Store;
 use super::super::db::{Dialect, Row, Value};
 use super::super::parsed::{opt_parsed, parsed};
-use super::row::{SESSION, VERSION, WAIT, number, session, version, wait};
+use super::row::{SESSION, VERSION, WAIT, session, version, wait};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
-use crate::ports::planning::{OpenSessions, PlanVersion, SessionWait, StoredSession};
+use crate::ports::planning::{PlanVersion, SessionWait, StoredSession};
 use crate::ports::records::{QueryError, RecordError};
 
 /// time, number of rows → open sessions whose deadline has passed, earliest first.
@@ -34,10 +34,6 @@ fn waits(dialect: Dialect) -> String {
         dialect.now()
     )
 }
-
-/// tenant, user → the user's open sessions, and those of all users.
-const OPEN: &str = "SELECT (SELECT COUNT(*) FROM planning_session WHERE tenant = $1 AND user_id = $2 \
-     AND completed_at IS NULL), (SELECT COUNT(*) FROM planning_session WHERE completed_at IS NULL)";
 
 impl Store {
     pub(super) async fn one_session(
@@ -96,17 +92,6 @@ impl Store {
         let values = vec![Value::text(&session.to_string())];
         self.working.rows(sql.into(), values, each).await?;
         Ok(found)
-    }
-
-    pub(super) async fn open_sessions(&self, tenant: &TenantId, user: &UserId) -> Result<OpenSessions, QueryError> {
-        let values = vec![Value::text(tenant.as_str()), Value::text(user.as_str())];
-        let mut open = OpenSessions::default();
-        let each = &mut |row: Row| {
-            (open.of_user, open.of_all) = (number(&row, 0)?, number(&row, 1)?);
-            Ok(ControlFlow::Break(()))
-        };
-        self.working.rows(OPEN.into(), values, each).await?;
-        Ok(open)
     }
 
     /// Sessions that a sweep at this time ends or moves on.
@@ -168,11 +153,13 @@ mod tests {
                 waits(Dialect::Sqlite).into(),
                 &["autoindex_planning_session_1", "agent_action_by_root"],
             ),
-            (OPEN.into(), &["planning_session_open", "planning_session_"]),
+            (texts.start, &["planning_session_open", "planning_session_"]),
+            (texts.open, &["planning_session_open"]),
             (
                 one.into(),
                 &[
                     "autoindex_planning_session_1",
+                    by_session,
                     by_session,
                     by_session,
                     by_session,

@@ -31,6 +31,7 @@ pub(in super::super) const SESSION: &str = concat!(
     of_runs!("output_tokens"),
     of_runs!("thought_tokens"),
     of_runs!("cached_tokens"),
+    of_runs!("steps"),
 );
 
 /// A row of [`SESSION`]. Adds to the bytes read so far.
@@ -53,6 +54,7 @@ pub(in super::super) fn session(row: &Row, bytes: &mut usize) -> Result<StoredSe
         run: parsed(row, 13, RunId::parse)?,
         refinement_failed: reason(row, 14)?,
         usage: usage(row, 20)?,
+        model_calls: row.int(24)?.unsigned_abs(),
         created_us: row.int(0)?,
         updated_us: row.int(16)?,
         started_us: row.opt_int(18)?,

@@ -11,12 +11,18 @@ pub(super) const PRUNED_AT_ONCE: usize = 32;
 
 /// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(in super::super) struct PlanningStatements {
+    /// Lets the starts of sessions wait for each other until the transaction ends, so that none of them counts what
+    /// another one adds too late; only on PostgreSQL.
+    pub(in super::super) lock_starts: Option<Sql>,
     /// session: locks it; only on PostgreSQL.
     pub(in super::super) lock: Option<Sql>,
     /// session → its run.
     pub(in super::super) run_of: Sql,
-    /// session, tenant, user, prompt, address of the repository, deadline, run, time.
+    /// session, tenant, user, prompt, address of the repository, deadline, run, time, most open sessions of the user, and
+    /// of all.
     pub(super) start: Sql,
+    /// tenant, user → the user's open sessions.
+    pub(super) open: Sql,
     /// session, tenant, user, version, run, time: a refinement begins.
     pub(super) refine: Sql,
     /// session, tenant, user, version, run, time → plan: the work on the version begins.
@@ -64,6 +70,13 @@ pub(in super::super) struct PlanningStatements {
     pub(super) prune: Sql,
 }
 
+/// The number of a user's open sessions; `tenant` and `user` are placeholders.
+fn open(tenant: &str, user: &str) -> String {
+    format!(
+        "SELECT COUNT(*) FROM planning_session WHERE tenant = {tenant} AND user_id = {user} AND completed_at IS NULL"
+    )
+}
+
 impl PlanningStatements {
     /// Longer than a screen: a table, with one row for each statement.
     pub(in super::super) fn new(dialect: Dialect) -> Self {
@@ -79,12 +92,19 @@ impl PlanningStatements {
         let new_version = "status = 'AWAITING_CONFIRMATION', version = version + 1, plan = $3, last_task = $4, notes = $5, \
                            status_code = NULL, status_detail = NULL, refinement_code = NULL, refinement_detail = NULL";
         Self {
+            lock_starts: on_postgres("SELECT pg_advisory_xact_lock(hashtextextended('planning_session', 0))"),
             lock: on_postgres("SELECT id FROM planning_session WHERE id = $1 FOR UPDATE"),
             run_of: "SELECT run_id FROM planning_session WHERE id = $1".into(),
-            start: "INSERT INTO planning_session (id, tenant, user_id, status, prompt, repo_url, deadline, run_id, \
-                    created_at, updated_at) VALUES ($1, $2, $3, 'PLANNING', $4, $5, $6, $7, $8, $8) \
-                    ON CONFLICT (id) DO NOTHING"
-                .into(),
+            start: format!(
+                "INSERT INTO planning_session (id, tenant, user_id, status, prompt, repo_url, deadline, run_id, \
+                 created_at, updated_at) SELECT $1, $2, $3, 'PLANNING', $4, $5, $6, $7, $8, $8 \
+                 WHERE ({}) < $9 \
+                 AND (SELECT COUNT(*) FROM planning_session WHERE completed_at IS NULL) < $10 \
+                 ON CONFLICT (id) DO NOTHING",
+                open("$2", "$3")
+            )
+            .into(),
+            open: open("$1", "$2").into(),
             refine: format!(
                 "UPDATE planning_session SET status = 'PLANNING', run_id = $5, refinement_code = NULL, \
                  refinement_detail = NULL, updated_at = $6 WHERE id = $1 AND tenant = $2 AND user_id = $3 \

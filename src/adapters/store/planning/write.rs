@@ -14,7 +14,7 @@ use crate::domain::plan::{Change, Plan};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::ports::commit::Planned;
 use crate::ports::planning::{MadePlan, VersionKind};
-use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
+use crate::ports::runs::{Created, InSession, NewRun, SessionLimit, SessionLimits, SessionWork};
 use sha2::{Digest, Sha256};
 
 impl Batch<'_> {
@@ -43,12 +43,16 @@ impl Batch<'_> {
                 prompt,
                 repo_url,
                 deadline_us,
+                most,
             } => {
                 let goal = [Value::shared(prompt), Value::shared(repo_url), int(*deadline_us)];
                 values.extend(goal);
                 values.extend([id(run.id), int(at)]);
-                conn.execute(&texts.start, values).await?;
-                Ok(None)
+                values.extend([most.of_user, most.of_all].map(|most| int(i64::from(most))));
+                match conn.execute(&texts.start, values).await? {
+                    1 => Ok(None),
+                    _ => self.is_not_started(conn, run, place.session, *most).await,
+                }
             }
             SessionWork::Refine { version } => {
                 values.extend([int(i64::from(*version)), id(run.id), int(at)]);
@@ -71,6 +75,34 @@ impl Batch<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// Which limit a new session would exceed; `None` if it began before.
+    async fn is_not_started(
+        &self,
+        conn: &mut Conn,
+        run: &NewRun,
+        session: PlanningSessionId,
+        most: SessionLimits,
+    ) -> Result<Option<Created>, Fault> {
+        let texts = self.planning_texts();
+        // An earlier commit of the same op, whose acknowledgement was lost, has begun it.
+        if conn
+            .first(&texts.is_there, vec![id(run.id), id(session)])
+            .await?
+            .is_some()
+        {
+            return Ok(None);
+        }
+        let values = [run.decision.tenant.as_str(), run.decision.user.as_str()].map(Value::text);
+        let row = conn.first(&texts.open, values.into()).await?;
+        let of_user = row.map_or(Ok(0), |row| row.int(0))?;
+        Ok(Some(Created::TooManySessions(
+            match of_user >= i64::from(most.of_user) {
+                true => SessionLimit::OfUser(most.of_user),
+                false => SessionLimit::OfAll(most.of_all),
+            },
+        )))
     }
 
     /// Why a run did not enter an existing session; `None` if it entered before.

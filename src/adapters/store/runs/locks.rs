@@ -1,4 +1,5 @@
-//! What a transaction locks before it writes: snapshots first, then planning sessions, then runs, then projects.
+//! What a transaction locks before it writes: snapshots first, then the start of planning sessions, then planning
+//! sessions, then runs, then projects.
 //! Sessions come before runs, since a session's row names the run that a cancellation or a sweep changes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,10 +64,12 @@ impl Batch<'_> {
         };
         let planning = &self.statements.planning;
         let (mut runs, mut sessions, mut projects) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut starts = false;
         let (mut cancelled, mut of_sessions) = (BTreeSet::new(), BTreeSet::<PlanningSessionId>::new());
         for op in ops {
             match op {
                 Op::Run(op) => {
+                    starts |= op.starts_session();
                     op.locks(&mut runs);
                     op.locks_sessions(&mut sessions);
                     projects.extend(op.project());
@@ -86,6 +89,9 @@ impl Batch<'_> {
                 }
                 _ => {}
             }
+        }
+        if let Some(lock) = planning.lock_starts.as_ref().filter(|_| starts) {
+            each(conn, lock, vec![], |_| Ok(())).await?;
         }
         if let Some(lock) = &planning.lock {
             for session in sessions {

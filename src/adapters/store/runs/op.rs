@@ -10,7 +10,7 @@ use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::planning::Moved;
-use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor};
+use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor, SessionWork};
 
 /// One op. As with every op, repeating it does no harm and returns the same answer.
 #[derive(Debug)]
@@ -128,6 +128,15 @@ impl RunOp {
             Self::Planning(op) => op.locks(into),
             _ => {}
         }
+    }
+
+    /// Does it begin a planning session?
+    pub(super) fn starts_session(&self) -> bool {
+        let Self::Create(run) = self else {
+            return false;
+        };
+        let place = run.origin.session();
+        place.is_some_and(|place| matches!(place.work, SessionWork::Start { .. }))
     }
 
     /// The planning sessions whose runs it changes.

@@ -73,6 +73,7 @@ pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, executio
         tools: BTreeSet::from(names),
         branch_prefix: String::new(),
         ask_for: BTreeSet::new(),
+        confirmed: None,
     }));
     act::act(engine, run, std::slice::from_ref(&call)).await?;
     let is_open = Ledger::of(&run.record.journal).call(call.id).is_some_and(Call::is_open);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{CLEANUP_TOOL, Execution, Progress};
 use crate::domain::agent_run::StopReason;
 use crate::domain::journal::{Entry, FaultKind, Target};
-use crate::domain::plan::{Plan, TaskReason};
+use crate::domain::plan::TaskReason;
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::engine::ledger::{Call, Ledger};
 use crate::engine::next::Ending;
@@ -34,7 +34,7 @@ impl Execution {
             ),
             other => {
                 let detail: Arc<str> = message.unwrap_or("the run failed").into();
-                (SessionStatus::Failed, Some((reason(other, &progress.plan), detail)))
+                (SessionStatus::Failed, Some((self.reason(other, &progress), detail)))
             }
         };
         progress.plan.end_with(status);
@@ -48,26 +48,31 @@ impl Execution {
             }),
         }
     }
-}
 
-/// Why a session fails. A task that failed for a reason of the session's own has it too.
-fn reason(ending: &Ending, plan: &Plan) -> SessionReason {
-    let of_task = plan
-        .failed()
-        .and_then(|task| task.status_reason.as_ref())
-        .map(|reason| reason.code);
-    match (ending, of_task) {
-        (Ending::StepFailed(_), Some(TaskReason::ModelUnavailable)) => SessionReason::ModelUnavailable,
-        (Ending::StepFailed(_), Some(TaskReason::ModelBlocked)) => SessionReason::ModelBlocked,
-        (Ending::StepFailed(_), Some(TaskReason::ToolsUnavailable)) => SessionReason::ToolsUnavailable,
-        (Ending::StepFailed(_), Some(TaskReason::TokenLimit)) => SessionReason::TokenLimit,
-        (Ending::StepFailed(_), Some(TaskReason::Internal)) => SessionReason::Internal,
-        (Ending::StepFailed(_), _) => SessionReason::TaskFailed,
-        (Ending::Stopped(StopReason::StepLimit, _) | Ending::LoopLimit, _) => SessionReason::StepLimit,
-        (Ending::Stopped(StopReason::TokenLimit, _), _) => SessionReason::TokenLimit,
-        (Ending::Unable(_) | Ending::Waiting(_), _) => SessionReason::ToolsUnavailable,
-        (Ending::Fault(FaultKind::Blocked), _) => SessionReason::ModelBlocked,
-        _ => SessionReason::Internal,
+    /// Why a session fails. A task that failed for a reason of the session's own has it too.
+    fn reason(&self, ending: &Ending, progress: &Progress) -> SessionReason {
+        let of_task = progress
+            .plan
+            .failed()
+            .and_then(|task| task.status_reason.as_ref())
+            .map(|reason| reason.code);
+        match (ending, of_task) {
+            (Ending::StepFailed(_), Some(TaskReason::ModelUnavailable)) => SessionReason::ModelUnavailable,
+            (Ending::StepFailed(_), Some(TaskReason::ModelBlocked)) => SessionReason::ModelBlocked,
+            (Ending::StepFailed(_), Some(TaskReason::ToolsUnavailable)) => SessionReason::ToolsUnavailable,
+            (Ending::StepFailed(_), Some(TaskReason::TokenLimit)) => SessionReason::TokenLimit,
+            // The task had the last steps of the session, and not of its own limit alone.
+            (Ending::StepFailed(_), Some(TaskReason::StepLimit)) if progress.steps >= self.rules.steps => {
+                SessionReason::StepLimit
+            }
+            (Ending::StepFailed(_), Some(TaskReason::Internal)) => SessionReason::Internal,
+            (Ending::StepFailed(_), _) => SessionReason::TaskFailed,
+            (Ending::Stopped(StopReason::StepLimit, _) | Ending::LoopLimit, _) => SessionReason::StepLimit,
+            (Ending::Stopped(StopReason::TokenLimit, _), _) => SessionReason::TokenLimit,
+            (Ending::Unable(_) | Ending::Waiting(_), _) => SessionReason::ToolsUnavailable,
+            (Ending::Fault(FaultKind::Blocked), _) => SessionReason::ModelBlocked,
+            _ => SessionReason::Internal,
+        }
     }
 }
 

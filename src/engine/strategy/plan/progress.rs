@@ -126,12 +126,12 @@ impl Progress {
         }
     }
 
-    /// What the run of the task `id`, which is in progress, is given.
+    /// What the run of the task `id`, which is in progress, is given. `spent`: the tokens of the tasks before it.
     #[must_use]
-    pub fn work(&self, id: TaskId, execution: &Execution, tokens: Option<u64>) -> TaskWork {
+    pub fn work(&self, id: TaskId, execution: &Execution, spent: u64) -> TaskWork {
         let mut rules = execution.rules.clone();
         rules.steps = rules.steps.saturating_sub(self.steps);
-        rules.tokens = tokens;
+        rules.tokens = rules.tokens.map(|most| most.saturating_sub(spent));
         TaskWork {
             session: execution.session,
             task: id,

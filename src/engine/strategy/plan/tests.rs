@@ -98,7 +98,7 @@ impl Played {
     /// Plays the task that is due, with this change of its outcome.
     fn task(&mut self, change: impl FnOnce(&mut TaskOutcome)) -> TaskId {
         let (task, call) = self.begin();
-        let work = Progress::of(&self.journal, &self.execution).work(task, &self.execution, None);
+        let work = Progress::of(&self.journal, &self.execution).work(task, &self.execution, 0);
         assert_eq!(work.plan.task(task).unwrap().status, TaskStatus::InProgress);
         let mut outcome = TaskOutcome {
             status: TaskStatus::Completed,
@@ -182,7 +182,7 @@ fn a_task_that_an_earlier_one_made_obsolete_never_begins() {
     assert_eq!(work.ended(), (SessionStatus::Completed, None));
     let progress = Progress::of(&work.journal, &work.execution);
     assert_eq!(
-        progress.work(TaskId::of(3), &work.execution, None).changes,
+        progress.work(TaskId::of(3), &work.execution, 0).changes,
         MOST_CHANGES - 1
     );
 }
@@ -243,6 +243,18 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     let mut work = Played::new(3);
     work.task(|outcome| outcome.steps = 10);
     assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::StepLimit)));
+    // A task has what those before it have left.
+    let of_task = Progress::of(&work.journal, &work.execution).work(TaskId::of(2), &work.execution, 400);
+    assert_eq!((of_task.rules.steps, of_task.rules.tokens), (0, Some(600)));
+    // A task that is not done had the last steps of the session, or those of its own limit alone.
+    for (steps, reason) in [(10, SessionReason::StepLimit), (9, SessionReason::TaskFailed)] {
+        let mut work = Played::new(3);
+        work.task(|outcome| {
+            fails(outcome);
+            (outcome.reason, outcome.steps) = (Some(TaskReason::StepLimit), steps);
+        });
+        assert_eq!(work.ended(), (SessionStatus::Failed, Some(reason)));
+    }
     let mut work = Played::new(3);
     work.task(|_| {});
     work.execution.rules.tokens = Some(100);

@@ -16,7 +16,7 @@ use super::super::State;
 use super::super::error::Error;
 use super::super::exchange::Exchange;
 use super::super::routes::Route;
-use super::approvals::{PAGE_SIZE, parameter};
+use super::approvals::parameter;
 use super::session::{Visitor, visitor};
 use super::view::planning::{Filter, Listed, listed};
 use super::{Turned, form, page, respond};
@@ -34,7 +34,7 @@ async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turne
     let visitor = visitor(state, request).await?;
     let filter = filter(&visitor, request)?;
     let query = ListQuery {
-        page_size: PAGE_SIZE,
+        page_size: super::PAGE_SIZE,
         page_token: parameter(request, "page_token"),
         filter: filter.status.map(|status| format!("status = \"{}\"", status.as_str())),
         ..ListQuery::default()

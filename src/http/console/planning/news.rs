@@ -9,10 +9,9 @@ use super::super::super::error::Error;
 use super::super::super::exchange::Exchange;
 use super::super::super::routes::Route;
 use super::super::approvals::parameter;
-use super::super::news::framed;
 use super::super::session::onlooker;
 use super::super::view::planning::progress::{Progress, progress};
-use super::super::{Turned, respond};
+use super::super::{Turned, framed, respond};
 use super::{id, path, seen};
 
 pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> HttpResponse {

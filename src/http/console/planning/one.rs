@@ -12,7 +12,7 @@ use super::super::super::exchange::Exchange;
 use super::super::super::routes::Route;
 use super::super::approvals::{flash, of, parameter};
 use super::super::session::{Visitor, visitor};
-use super::super::view::action::{Place, card, in_doubt_card};
+use super::super::view::action::{Place, card};
 use super::super::view::planning::one::{Shown, one, title};
 use super::super::{Turned, page, respond};
 use super::versions::latest;
@@ -20,7 +20,7 @@ use super::{id, seen};
 use crate::domain::plan::TaskId;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::ApprovalError;
-use crate::surfaces::planning::{Session, Step, WaitingKind};
+use crate::surfaces::planning::{Session, Step};
 
 /// Most steps of all tasks on this page; each task has a page of its own.
 const MOST_STEPS: u32 = 60;
@@ -80,11 +80,7 @@ async fn cards(state: &State, visitor: &Visitor, session: &Session) -> Result<Ve
             Err(ApprovalError::Store(StoreFailure::NotFound)) => continue,
             Err(error) => return Err(error.into()),
         };
-        let shown = of(state, visitor, &action, now);
-        cards.push(match wait.kind {
-            WaitingKind::Approval => card(&shown, place),
-            WaitingKind::InDoubt => in_doubt_card(&shown, place),
-        });
+        cards.push(card(&of(state, visitor, &action, now), place));
     }
     Ok(cards)
 }

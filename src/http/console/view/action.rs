@@ -2,6 +2,7 @@
 
 mod answers;
 mod place;
+mod row;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use serde_json::Value;
 
 use self::answers::{answers, settle};
 pub(in crate::http::console) use self::place::Place;
+pub(in crate::http::console) use self::row::row;
 use super::super::session::Visitor;
 use super::room;
 use super::{arguments, words};
@@ -39,15 +41,16 @@ fn is_tools_own(action: &Action) -> bool {
     action.started_at.is_some() && TOOLS_OWN.iter().any(|own| code == Some(own.as_str()))
 }
 
-/// An approval request, with the decision forms while it is pending.
+/// An action, with the forms that resolve it while it waits, or that settle it while its outcome is unknown.
 pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
     html! {
-        article.card aria-labelledby={ "a-" (action.id) } {
+        article.card.doubt[action.status == ActionStatus::InDoubt] aria-labelledby={ "a-" (action.id) } {
             (heading(card, place))
-            @if action.waits(card.now_us) { (warnings(card, place)) } @else { p.state { (state(action)) } }
+            @if !action.waits(card.now_us) { p.state { (state(action, card.visitor)) } }
             (body(card, place))
             @if let Some(id) = action.approval.filter(|_| action.waits(card.now_us)) {
+                (warnings(card, place))
                 (answers(card, place, &id.to_string()))
             } @else if action.status == ActionStatus::InDoubt {
                 (settle(card, place))
@@ -56,32 +59,12 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     }
 }
 
-/// An in-doubt action.
-pub(in crate::http::console) fn in_doubt_card(card: &Card<'_>, place: Place) -> Markup {
-    html! {
-        article.card.doubt aria-labelledby={ "a-" (card.action.id) } {
-            (heading(card, place))
-            p.state { (state(card.action)) }
-            (body(card, place))
-            (settle(card, place))
-        }
-    }
-}
-
 fn heading(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
-    let title = words::text(&words::name(&action.tool));
-    let own = action
-        .approval
-        .map(|id| format!("{}/{id}", Route::ConsoleApprovals.path()));
     html! {
         div.heading {
-            @if place == Place::Own { h1 id={ "a-" (action.id) } { (title) } }
-            @else {
-                h3 id={ "a-" (action.id) } {
-                    @if let Some(own) = own { a href=(own) { (title) } } @else { (title) }
-                }
-            }
+            @if place == Place::Own { h1 id={ "a-" (action.id) } { (title(card)) } }
+            @else { h3 id={ "a-" (action.id) } { a href=(link(action)) { (title(card)) } } }
             p.tool { (words::code(&action.tool)) " of " (words::code(&action.server)) }
         }
         dl.about {
@@ -101,16 +84,44 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
     }
 }
 
+/// The tool's own title, else its name in words. The name itself is always beside it: a title is only a server's word.
+fn title(card: &Card<'_>) -> Markup {
+    titled(card.action, card.tool.as_deref())
+}
+
+fn titled(action: &Action, tool: Option<&Tool>) -> Markup {
+    match tool.and_then(|tool| tool.title.as_deref()) {
+        Some(title) => words::text(title),
+        None => words::text(&words::name(&action.tool)),
+    }
+}
+
+/// The page of the action.
+fn link(action: &Action) -> String {
+    match action.approval {
+        Some(id) => format!("{}/{id}", Route::ConsoleApprovals.path()),
+        None => format!("/console/actions/{}", action.id),
+    }
+}
+
+/// How many warnings the approver must read.
+fn warning_count(card: &Card<'_>) -> u64 {
+    let own = usize::from(has_changed(card)) + usize::from(card.tool.is_none());
+    (card.action.details.warnings.len() + own) as u64
+}
+
+/// Whether the tool has changed since the request.
+fn has_changed(card: &Card<'_>) -> bool {
+    let tool = card.tool.as_ref();
+    tool.is_some_and(|tool| *tool.digest != *card.action.tool_digest)
+}
+
 /// Shows what could mislead the approver.
 fn warnings(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
     let fits = room::must_see_fits(&action.details, place.room());
-    let changed = card
-        .tool
-        .as_ref()
-        .is_some_and(|tool| *tool.digest != *action.tool_digest);
     html! {
-        @if changed || !fits || card.tool.is_none() || !action.details.warnings.is_empty() {
+        @if !fits || warning_count(card) > 0 {
             div.warnings role="note" {
                 p { b { "Check carefully" } }
                 ul {
@@ -119,7 +130,7 @@ fn warnings(card: &Card<'_>, place: Place) -> Markup {
                     } @else {
                         li { (too_much(card, place)) }
                     }
-                    @if changed {
+                    @if has_changed(card) {
                         li { "The tool has changed since this request: even if approved, the action will not be executed." }
                     }
                     @if card.tool.is_none() {
@@ -161,13 +172,19 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
             p.why { b { "Why it requires approval: " } (words::beginning(&action.details.reason, place.room().must_see())) }
         }
         @if let Some(recipients) = recipients {
-            p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " @if fits { (people(recipients, card.tool.as_deref())) } @else { (first(recipients)) } }
+            p.reach {
+                b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) }
+                // The arguments show each recipient, unless they are cut.
+                @if !fits { ": " (first(recipients)) }
+                @else if !fit.cuts.is_empty() { ": " (people(recipients, card.tool.as_deref())) }
+            }
         }
         (fit.note())
         (arguments::arguments(card.tool.as_deref(), &fit.arguments, fit.cuts.is_empty(), card.visitor.zone))
         details.exactly {
             summary { "Exactly what is sent" }
             (arguments::raw(&fit.arguments))
+            @if let Some(by) = &action.resolved_by { p { "The decision is recorded as one of " (words::code(by)) "." } }
             @if let Some(tool) = card.tool.as_ref().filter(|tool| !tool.description.is_empty()) {
                 p { "The tool's own description: " q { (words::beginning(&tool.description, room::TEXT)) } }
             }
@@ -196,9 +213,10 @@ pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
 }
 
 /// The state of an action, as text.
-pub(super) fn state(action: &Action) -> Markup {
+pub(super) fn state(action: &Action, visitor: &Visitor) -> Markup {
+    let person = |name: &str| words::person(name, &visitor.name);
     let by = html! {
-        @if let Some(by) = &action.resolved_by { " by " b { bdi { (words::text(by)) } } }
+        @if let Some(by) = &action.resolved_by { " by " b { (person(by)) } }
     };
     let always = action.resolution == Some(Resolution::ApproveAndAlwaysAllowRecipient);
     let approval = html! {
@@ -213,15 +231,16 @@ pub(super) fn state(action: &Action) -> Markup {
             ActionStatus::Approved => { (approval) "; not started yet." },
             ActionStatus::Executing => { (approval) ", and still running." },
             ActionStatus::Completed => {
-                (approval)
                 @if let Some(by) = &action.settled_by {
-                    ", and started; its result was lost, and " b { bdi { (words::text(by)) } } " reported that it happened."
-                } @else { ", and done." }
+                    (approval) ", and started; its result was lost, and " b { (person(by)) } " reported that it happened."
+                }
+                @else if action.details.recipients.is_some() { "Sent. " (approval) "." }
+                @else { "Done. " (approval) "." }
             },
             ActionStatus::Failed => {
                 (approval) ", and it failed"
                 @if let Some(code) = &action.error_code { " (" (words::code(code)) ")" }
-                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { bdi { (words::text(action.settled_by.as_deref().unwrap_or("a person"))) } } " reported that it did not happen." }
+                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { (person(action.settled_by.as_deref().unwrap_or("a person"))) } " reported that it did not happen." }
                 @else {
                     // After an error of the tool itself, the effect is unknown.
                     @if is_tools_own(action) {
@@ -245,16 +264,19 @@ pub(super) fn state(action: &Action) -> Markup {
 
 /// The first recipients, and how many more there are.
 pub(super) fn first(recipients: &Recipients) -> Markup {
-    const MOST: usize = 3;
+    of_first(recipients, 3)
+}
+
+fn of_first(recipients: &Recipients, most: usize) -> Markup {
     let all = recipients.all();
     html! {
-        @for (n, one) in all.iter().take(MOST).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
-        @if all.len() > MOST { " and " (all.len() - MOST) " more" }
+        @for (n, one) in all.iter().take(most).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+        @if all.len() > most { " and " (all.len() - most) " more" }
     }
 }
 
 /// The message about the action that the visitor just decided, from the stored action.
-pub(in crate::http::console) fn flash(action: &Action, visitor: &Visitor, late: bool) -> Markup {
+pub(in crate::http::console) fn flash(action: &Action, tool: Option<&Tool>, visitor: &Visitor, late: bool) -> Markup {
     let others = action.resolved_by.as_deref().is_some_and(|by| by != visitor.name);
     let good = matches!(
         action.status,
@@ -267,13 +289,13 @@ pub(in crate::http::console) fn flash(action: &Action, visitor: &Visitor, late: 
     html! {
         div.flash.bad[bad] role="status" {
             p {
-                b { (words::text(&words::name(&action.tool))) }
+                b { (titled(action, tool)) }
                 @if let Some(recipients) = &action.details.recipients { " to " (first(recipients)) }
                 ": "
                 @if late && others { "your decision came too late. " }
                 @else if late { "this was decided before. " }
                 @if action.status == ActionStatus::AwaitingConfirmation { "it still waits for approval." }
-                @else { (state(action)) }
+                @else { (state(action, visitor)) }
                 @if let Some(link) = link { " " a href=(link) { "See it" } }
             }
         }

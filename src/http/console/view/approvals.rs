@@ -1,10 +1,10 @@
 //! The list of pending approval requests, and the page of one request.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
+use super::super::nothing;
 use super::super::session::Visitor;
-use super::super::{STYLE_HASH, nothing};
-use super::{address, head, next, words};
+use super::{address, next, words};
 use crate::http::routes::Route;
 
 /// The filter of the list.
@@ -18,10 +18,11 @@ pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) visitor: &'a Visitor,
     pub(in crate::http::console) filter: &'a Filter,
     pub(in crate::http::console) flash: Option<Markup>,
-    pub(in crate::http::console) cards: Vec<Markup>,
-    /// Hash of the shown requests, and the token of this page: a frame checks whether they changed.
-    pub(in crate::http::console) seen: &'a str,
+    pub(in crate::http::console) rows: Vec<Markup>,
+    /// The token of this page.
     pub(in crate::http::console) page: Option<&'a str>,
+    /// Whether the visitor has paused the refreshing of the list.
+    pub(in crate::http::console) is_paused: bool,
     /// The token of the next page.
     pub(in crate::http::console) next: Option<&'a str>,
     pub(in crate::http::console) in_doubt: Vec<Markup>,
@@ -35,6 +36,7 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
         ("user", listed.filter.user.as_deref()),
         ("tool", listed.filter.tool.as_deref()),
         ("page_token", listed.next),
+        ("still", listed.is_paused.then_some("1")),
     ];
     html! {
         @if let Some(flash) = &listed.flash { (flash) }
@@ -45,25 +47,25 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
             "An approved action is executed once, exactly as shown."
         }
         (filter(listed, filtered))
-        (watch(listed))
+        (refreshing(listed))
         section aria-labelledby="waiting" {
             h2 #waiting {
                 "Waiting for approval"
-                @if !listed.cards.is_empty() {
-                    " " span.count { (listed.cards.len()) @if listed.next.is_some() { "+" } }
+                @if !listed.rows.is_empty() {
+                    " " span.count { (listed.rows.len()) @if listed.next.is_some() { "+" } }
                 }
             }
-            @if listed.cards.is_empty() {
+            @if listed.rows.is_empty() {
                 (nothing(if filtered { "No action that matches the filter waits for approval." } else { "No action waits for approval." }))
             }
-            @for card in &listed.cards { (card) }
+            ul.rows { @for row in &listed.rows { (row) } }
             @if listed.next.is_some() { (next(Route::ConsoleApprovals.path(), &pairs)) }
         }
         @if !listed.in_doubt.is_empty() {
             section aria-labelledby="in-doubt" {
                 h2 #in-doubt { "Outcome unknown " span.count { (listed.in_doubt.len()) @if listed.more_in_doubt { "+" } } }
                 p { "These actions were sent, and gavel received no result. It does not repeat them: check what happened, and settle them." }
-                @for card in &listed.in_doubt { (card) }
+                ul.rows { @for row in &listed.in_doubt { (row) } }
                 @if listed.more_in_doubt { p { "There are more; they appear when these are settled." } }
             }
         }
@@ -102,52 +104,38 @@ pub(in crate::http::console) fn one(flash: Option<Markup>, card: &Markup) -> Mar
     }
 }
 
-/// A frame that checks periodically whether the list changed, without interrupting an approver who is writing.
-fn watch(listed: &Listed<'_>) -> Markup {
-    let path = address(
-        Route::ConsoleNews.path(),
-        &[
-            ("seen", Some(listed.seen)),
-            ("user", listed.filter.user.as_deref()),
-            ("tool", listed.filter.tool.as_deref()),
-            ("page_token", listed.page),
-        ],
-    );
-    html! { iframe.news src=(path) title="Changes of this list" {} }
-}
+/// Seconds after which the list refreshes itself.
+const REFRESH: u32 = 30;
 
-/// Changes since a list was opened.
-pub(in crate::http::console) enum News {
-    None,
-    Changed,
-    LoggedOut,
-    Unknown,
-}
-
-/// Seconds between two checks.
-const LOOK: u32 = 15;
-
-/// Renders the page inside the frame.
-pub(in crate::http::console) fn news(news: &News, filter: &Filter) -> Markup {
-    let list = address(
-        Route::ConsoleApprovals.path(),
-        &[("user", filter.user.as_deref()), ("tool", filter.tool.as_deref())],
-    );
-    let has_ended = matches!(news, News::Changed | News::LoggedOut);
+/// What a list says about its refreshing, with the link that pauses or resumes it.
+fn refreshing(listed: &Listed<'_>) -> Markup {
+    let other = listed.address(!listed.is_paused, None);
     html! {
-        (DOCTYPE)
-        html.news lang="en" {
-            (head("Changes", &STYLE_HASH, (!has_ended).then(|| LOOK.to_string()).as_deref()))
-            body {
-                p role="status" {
-                    @match news {
-                        News::None => {},
-                        News::Changed => { "This list has changed since you opened it. " a href=(list) target="_top" { "Show the current list" } },
-                        News::LoggedOut => { "You are logged out. " a href=(list) target="_top" { "Log in" } },
-                        News::Unknown => { "It is unknown whether this list has changed; gavel checks again in " (LOOK) " seconds." },
-                    }
-                }
-            }
+        p.hint {
+            @if listed.is_paused { "This list does not refresh itself. " a href=(other) { "Refresh it" } }
+            @else { "Refreshes itself every " (REFRESH) " seconds. " a href=(other) { "Pause" } }
         }
+    }
+}
+
+impl Listed<'_> {
+    /// The value of the `Refresh` header, unless the visitor has paused it. The request that it causes does not count as
+    /// use of the session.
+    pub(in crate::http::console) fn refresh(&self) -> Option<String> {
+        let path = self.address(false, Some("1"));
+        (!self.is_paused).then(|| format!("{REFRESH}; url={path}"))
+    }
+
+    fn address(&self, is_paused: bool, auto: Option<&str>) -> String {
+        address(
+            Route::ConsoleApprovals.path(),
+            &[
+                ("user", self.filter.user.as_deref()),
+                ("tool", self.filter.tool.as_deref()),
+                ("page_token", self.page),
+                ("still", is_paused.then_some("1")),
+                ("auto", auto),
+            ],
+        )
     }
 }

@@ -31,7 +31,14 @@ pub(in crate::http::console) fn grants(
         h1 { "Always allowed" }
         p.lead { "Actions that need no approval: each tool, to exactly these recipients." }
         @if grants.is_empty() { (nothing("There are no grants.")) }
-        @for grant in grants { (one(visitor, grant)) }
+        @let (revoked, active): (Vec<_>, Vec<_>) = grants.iter().partition(|grant| grant.revoked_at.is_some());
+        @for grant in active { (one(visitor, grant)) }
+        @if !revoked.is_empty() {
+            section aria-labelledby="revoked" {
+                h2 #revoked { "Revoked" }
+                @for grant in revoked { (one(visitor, grant)) }
+            }
+        }
         @if more.is_some() { (next(Route::ConsoleGrants.path(), &[("page_token", more)])) }
     }
 }
@@ -44,32 +51,31 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 h2 #(title) { (words::text(&words::name(&grant.tool))) }
                 p.tool { (words::code(&grant.tool)) " of " (words::code(&grant.server)) }
             }
-            dl.about {
-                div { dt { "For" } dd { bdi { (words::text(&grant.user_id)) } } }
-                div { dt { "Granted by" } dd { bdi { (words::text(&grant.created_by)) } } }
-                div { dt { "Since" } dd { (words::written(&grant.created_at, visitor.zone)) } }
-                div {
-                    dt { "Used" }
-                    dd {
-                        (words::count(grant.uses, "time"))
-                        @if let Some(last) = &grant.last_used_at { ", last " (words::written(last, visitor.zone)) }
-                    }
-                }
-                @if let Some(at) = &grant.revoked_at { div { dt { "Revoked" } dd { (words::written(at, visitor.zone)) } } }
-            }
             p.reach {
-                b { "Goes to " }
-                @if room::recipients_fit(&grant.recipients_by_argument, IN_LIST) { (people(&grant.recipients_by_argument, None)) }
+                "Agents that act for " b { bdi { (words::text(&grant.user_id)) } }
+                @if grant.revoked_at.is_some() { " could call it without approval" } @else { " may call it without approval" }
+                " if it goes to exactly "
+                @if room::recipients_fit(&grant.recipients_by_argument, IN_LIST) { (people(&grant.recipients_by_argument, None)) "." }
                 @else {
                     (first(&grant.recipients_by_argument)) ". " code { "gavel approvals grants" } " and "
                     code { "GET /api/agent/grants" } " show all of them."
                 }
             }
+            p.hint {
+                "Allowed by " (words::person(&grant.created_by, &visitor.name)) " on " (words::written(&grant.created_at, visitor.zone))
+                ". Used " (words::count(grant.uses, "time"))
+                @if let Some(last) = &grant.last_used_at { ", last " (words::written(last, visitor.zone)) } "."
+                @if let Some(at) = &grant.revoked_at { " Revoked " (words::written(at, visitor.zone)) "." }
+            }
             @if grant.revoked_at.is_none() {
                 div.answers {
-                    form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {
-                        (token(visitor))
-                        button.no type="submit" aria-describedby=(title) { "Revoke" }
+                    details {
+                        summary.button { "Revoke…" }
+                        form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {
+                            (token(visitor))
+                            p { "From now on every call requires approval again." }
+                            button.no type="submit" aria-describedby=(title) { "Revoke" }
+                        }
                     }
                 }
             }

@@ -87,7 +87,7 @@ fn one(visitor: &Visitor, thread: &Thread, line: &Line<'_>) -> Markup {
                 p.state {
                     @if (message.kind, message.role) == (MessageKind::Message, MessageRole::User) { b { (words::text(&words::name(&asked.tool))) } ": " }
                     @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for approval." }
-                    @else { (action::state(asked)) }
+                    @else { (action::state(asked, visitor)) }
                     @if let Some(id) = asked.approval {
                         " " a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "See the approval request" }
                     }

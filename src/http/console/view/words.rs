@@ -106,6 +106,18 @@ fn hidden(c: char) -> &'static str {
     }
 }
 
+/// The person behind a recorded name: `service:chief for user:boss` → `boss`; the visitor is "you". The full name is in
+/// the element's title.
+pub(super) fn person(name: &str, visitor: &str) -> Markup {
+    let shown = match (name.rsplit_once(" for user:"), name.strip_prefix("service:")) {
+        _ if name == visitor => return html! { "you" },
+        (Some((_, user)), _) => user.to_owned(),
+        (None, Some(service)) => format!("the service {service}"),
+        (None, None) => name.to_owned(),
+    };
+    html! { bdi title=(name) { (text(&shown)) } }
+}
+
 /// `gmail_send` → `Gmail send`; `startTime` → `Start time`.
 pub(in crate::http::console) fn name(identifier: &str) -> String {
     let mut words = String::with_capacity(identifier.len() + 4);

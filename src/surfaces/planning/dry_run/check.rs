@@ -15,13 +15,13 @@ use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::engine::gate::{Answer, Attempt, Facts, decide};
 use crate::ports::tools::Catalog;
-use crate::surfaces::planning::execute::Confirmation;
+use crate::surfaces::planning::execute::Confirmable;
 
 /// What the answers are made from.
-pub(super) struct Check<'a> {
+pub(in crate::surfaces::planning) struct Check<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) worker: &'a Definition,
-    pub(super) granted: &'a [String],
+    pub(super) granted: Vec<String>,
     pub(super) facts: Facts,
     pub(super) values: SessionValues,
 }
@@ -33,7 +33,7 @@ pub(super) struct SessionValues {
 }
 
 impl SessionValues {
-    pub(super) fn of(confirmation: &Confirmation) -> Self {
+    pub(super) fn of(confirmation: &Confirmable) -> Self {
         Self {
             repository: confirmation.repository.clone(),
             branch: format!("{}branch", confirmation.scope.branch_prefix),
@@ -56,7 +56,7 @@ impl SessionValues {
 }
 
 impl Check<'_> {
-    pub(super) fn tool(&self, name: &str) -> DryRunTool {
+    pub(in crate::surfaces::planning) fn tool(&self, name: &str) -> DryRunTool {
         let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
         let (server, (answer, reason)) = match (offered.next(), offered.next()) {
             (None, _) => {

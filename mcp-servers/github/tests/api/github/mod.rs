@@ -6,17 +6,19 @@ mod routes;
 mod state;
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use url::form_urlencoded;
 
 use self::body::Bytewise;
@@ -38,6 +40,8 @@ pub(crate) enum Fault {
     FailAfter(u16),
     /// Done, and the answer's bytes never end.
     SlowAfter,
+    /// Done, and answered once the test says so.
+    HeldAfter(Arc<Notify>),
 }
 
 /// A received request.
@@ -72,6 +76,30 @@ struct Inner {
 pub(crate) struct GitHub {
     pub(crate) address: SocketAddr,
     inner: Arc<Mutex<Inner>>,
+}
+
+/// Answers every request that arrives here, until the test ends. `None` cuts the connection.
+pub(crate) fn serve<A, F, B>(listener: TcpListener, answer: A)
+where
+    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Option<Response<B>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = answer.clone();
+            let service = service_fn(move |request| {
+                let answered = answer(request);
+                async move { answered.await.ok_or_else(|| std::io::Error::other("cut")) }
+            });
+            tokio::spawn(async move {
+                // A connection that is cut ends in an error, as intended.
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
 }
 
 /// What a route answers.
@@ -111,20 +139,9 @@ impl GitHub {
         let loaded = tokio::task::spawn_blocking(description::description).await;
         loaded.expect("a description");
         let served = github.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let github = served.clone();
-                let service = service_fn(move |request| {
-                    let github = github.clone();
-                    async move { github.answer(request).await.ok_or_else(|| std::io::Error::other("cut")) }
-                });
-                tokio::spawn(async move {
-                    // A connection that is cut ends in an error, as intended.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
+        serve(listener, move |request| {
+            let github = served.clone();
+            async move { github.answer(request).await }
         });
         github
     }
@@ -187,8 +204,30 @@ impl GitHub {
             status: 0,
         };
         let etag = header("if-none-match").to_owned();
+        let is_odd = header("x-github-api-version") != "2022-11-28" || header("user-agent").is_empty();
+        let (fault, reply) = self.took_place(seen, is_odd, &etag);
+        match &fault {
+            Some(Fault::CutBefore | Fault::CutAfter) => return None,
+            Some(Fault::HeldAfter(released)) => released.notified().await,
+            _ => {}
+        }
+        let mut response = Response::builder().status(reply.status);
+        for (name, value) in &reply.headers {
+            response = response.header(*name, value);
+        }
+        let body = if reply.body.is_null() {
+            Vec::new()
+        } else {
+            reply.body.to_string().into_bytes()
+        };
+        let slow = matches!(fault, Some(Fault::SlowAfter));
+        response.body(Bytewise::new(body, slow)).ok()
+    }
+
+    /// What a request leads to, with its fault.
+    fn took_place(&self, seen: Seen, is_odd: bool, etag: &str) -> (Option<Fault>, Reply) {
         let mut inner = self.inner();
-        if header("x-github-api-version") != "2022-11-28" || header("user-agent").is_empty() {
+        if is_odd {
             inner.invalid.push(format!("{} {}: headers", seen.method, seen.path));
         }
         let fault = inner.planned.iter_mut().find_map(|planned| {
@@ -215,21 +254,7 @@ impl GitHub {
         }
         let status = reply.status;
         inner.seen.push(Seen { status, ..seen });
-        drop(inner);
-        if matches!(fault, Some(Fault::CutBefore | Fault::CutAfter)) {
-            return None;
-        }
-        let mut response = Response::builder().status(status);
-        for (name, value) in &reply.headers {
-            response = response.header(*name, value);
-        }
-        let body = if reply.body.is_null() {
-            Vec::new()
-        } else {
-            reply.body.to_string().into_bytes()
-        };
-        let slow = matches!(fault, Some(Fault::SlowAfter));
-        response.body(Bytewise::new(body, slow)).ok()
+        (fault, reply)
     }
 
     /// The answer of a request, both checked against GitHub's description.

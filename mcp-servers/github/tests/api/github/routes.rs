@@ -143,6 +143,7 @@ fn in_repository(repository: &mut Repository, stale: &mut u32, seen: &Seen, rest
                 .and_then(|number| repository.issues.get_mut(&number));
             changed(issue, true, &given)
         }
+        ("GET", ["commits"]) => commits(repository, seen),
         ("GET", ["git", "trees", name]) => tree(repository, seen, name),
         ("GET", ["contents", path @ ..]) => {
             let path = path.join("/");
@@ -227,6 +228,18 @@ fn changed(found: Option<&mut Value>, change: bool, given: &Value) -> Reply {
         found["updated_at"] = now().into();
     }
     Reply::of(200, found.clone())
+}
+
+/// The latest commit, the only one.
+fn commits(repository: &Repository, seen: &Seen) -> Reply {
+    if repository.files.is_empty() {
+        return Reply::refusal(409, "Git Repository is empty.");
+    }
+    let known = |name: &str| matches!(name, "main" | State::COMMIT);
+    match parameter(seen, "sha").is_none_or(known) {
+        true => Reply::of(200, json!([{ "sha": State::COMMIT }])),
+        false => Reply::refusal(404, "Not Found"),
+    }
 }
 
 fn tree(repository: &Repository, seen: &Seen, name: &str) -> Reply {

@@ -17,6 +17,9 @@ use crate::evaluation::agents::AgentCase;
 /// When everything in it was made; no case depends on it.
 const MADE_US: i64 = 1_767_225_600_000_000;
 
+/// Its only commit. It is the id of no directory: those are the hexadecimal digits of a path.
+const COMMIT: &str = "ffffffffffffffffffffffffffffffffffffffff";
+
 /// A repository. By default it is empty.
 #[derive(Default)]
 pub(in crate::cli::agents::eval) struct Repository {
@@ -70,6 +73,7 @@ impl Repository {
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
         match (method, rest) {
             ("GET", []) => (200, self.shown()),
+            ("GET", ["commits"]) => (200, json!([{"sha": COMMIT}])),
             ("GET", ["git", "trees", name]) => self.tree(name, query.contains_key("recursive")),
             ("GET", ["contents", path @ ..]) => self.contents(&path.join("/")),
             ("GET", [kind @ ("issues" | "pulls")]) => {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::super::room;
 use super::super::{token, words};
-use super::{Card, Place, people};
+use super::{Card, Place, people, warning_count};
 use crate::domain::action::Resolution;
 use crate::http::routes::Route;
 
@@ -34,6 +34,8 @@ pub(super) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
             @if fits {
                 (form(Resolution::ApproveOnce, html! {
                     button.yes type="submit" aria-describedby=(what) { "Approve once" }
+                    @let warnings = warning_count(card);
+                    @if warnings > 0 { " " span.beside { (words::count(warnings, "warning")) " above" } }
                 }))
             }
             @if let Some(recipients) = grantable.filter(|_| fits) {
@@ -87,14 +89,14 @@ pub(super) fn settle(card: &Card<'_>, place: Place) -> Markup {
                 summary.button { "It happened…" }
                 (form("yes", html! {
                     p { "You have checked that the action had its effect. It will count as done." }
-                    button.yes type="submit" { "Yes, it happened" }
+                    button type="submit" { "Yes, it happened" }
                 }))
             }
             details {
                 summary.button { "It did not happen…" }
                 (form("no", html! {
                     p { "You have checked that nothing was done. The action will count as failed and is not sent again." }
-                    button.no type="submit" { "No, it did not happen" }
+                    button type="submit" { "No, it did not happen" }
                 }))
             }
         }

@@ -6,8 +6,6 @@ use crate::domain::ids::PlanningSessionId;
 /// Where a card is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http::console) enum Place {
-    /// In a list.
-    List,
     /// On a page of its own.
     Own,
     /// On the page of this planning session.
@@ -18,7 +16,7 @@ impl Place {
     /// How much of a call there is room for.
     pub(super) fn room(self) -> Room {
         match self {
-            Self::List | Self::Session(_) => IN_LIST,
+            Self::Session(_) => IN_LIST,
             Self::Own => ALONE,
         }
     }
@@ -26,8 +24,7 @@ impl Place {
     /// What a form says about where to return.
     pub(super) fn back(self) -> String {
         match self {
-            Self::List => "list".to_owned(),
-            Self::Own => "own".to_owned(),
+            Self::Own => "list".to_owned(),
             Self::Session(session) => session.to_string(),
         }
     }

@@ -16,7 +16,7 @@ use super::{done, in_words, left, texts};
 use crate::domain::plan::TaskId;
 use crate::domain::planning_session::SessionStatus;
 use crate::http::routes::Route;
-use crate::surfaces::planning::{LoggedAction, Session, Step, Version};
+use crate::surfaces::planning::{LoggedAction, Session, SessionScope, Step, Version};
 
 /// Most rendered bytes of a goal.
 const GOAL: usize = 64 * 1024;
@@ -101,8 +101,17 @@ fn about(shown: &Shown<'_>) -> Markup {
             }
             @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
             div { dt { "Created" } dd { (words::written(&session.created_at, zone)) } }
-            @if let Some(at) = &session.started_at { div { dt { "Confirmed" } dd { (words::written(at, zone)) } } }
+            @if let Some(at) = &session.started_at {
+                div {
+                    dt { "Confirmed" }
+                    dd {
+                        (words::written(at, zone))
+                        @if let Some(by) = confirmed_by(session) { " by " bdi { (words::text(by)) } }
+                    }
+                }
+            }
             @if let Some(at) = &session.completed_at { div { dt { "Ended" } dd { (words::written(at, zone)) } } }
+            div { dt { "Model calls" } dd { (usage.model_calls) } }
             div { dt { "Tokens" } dd { (usage.input_tokens) " in, " (usage.output_tokens + usage.thought_tokens) " out" } }
         }
         @if let Some(reason) = &session.status_reason {
@@ -123,6 +132,11 @@ fn about(shown: &Shown<'_>) -> Markup {
             }
         }
     }
+}
+
+fn confirmed_by(session: &Session) -> Option<&str> {
+    let confirmed = session.scope.as_ref()?.confirmed.as_ref()?;
+    Some(&confirmed.by)
 }
 
 /// External text, as a link if its address is on the configured host.
@@ -184,36 +198,55 @@ fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
     }
 }
 
-/// The form names the version that this page shows: another one is not confirmed by it.
+/// What the confirmation allows, and the form. It names the version that this page shows: another one is not confirmed
+/// by it.
 fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
     let session = shown.session;
-    let mut tools: Vec<&str> = session
-        .plan
-        .iter()
-        .flat_map(|task| &task.tools)
-        .map(String::as_str)
-        .collect();
-    tools.sort_unstable();
-    tools.dedup();
     html! {
         section.card.confirm aria-labelledby="confirm" {
             h2 #confirm { "Confirm version " (session.plan_version) }
-            p {
-                "gavel then works through these tasks by itself until "
-                (words::written(&session.deadline, shown.visitor.zone))
-                ". It may use these tools, in this repository alone:"
-            }
-            p { @for (n, tool) in tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } }
-            p { "Any other action with side effects waits for an approval. The plan can no longer be changed by hand." }
-            div.answers {
-                form method="post" action={ (path) "/confirm" } {
-                    (token(shown.visitor))
-                    input type="hidden" name="version" value=(session.plan_version);
-                    button.yes type="submit" aria-describedby="confirm" { "Confirm and begin" }
+            @if let Some(scope) = &session.scope {
+                p {
+                    "gavel then works through these tasks by itself until "
+                    (words::written(&session.deadline, shown.visitor.zone))
+                    ". The confirmation allows:"
+                }
+                (allowed(scope))
+                p { "Any other action with side effects waits for an approval. The plan can no longer be changed by hand." }
+                div.answers {
+                    form method="post" action={ (path) "/confirm" } {
+                        (token(shown.visitor))
+                        input type="hidden" name="version" value=(session.plan_version);
+                        button.yes type="submit" aria-describedby="confirm allowed" { "Confirm and begin" }
+                    }
+                }
+            } @else {
+                p {
+                    "This plan cannot be confirmed now: the agent that works on tasks is unavailable, or its repository is on "
+                    "another host than gavel's. Ask the operator."
                 }
             }
         }
     }
+}
+
+/// Where the work may act, with which tools, and which of them ask anyway.
+fn allowed(scope: &SessionScope) -> Markup {
+    html! {
+        dl.about #allowed {
+            div { dt { "Repository" } dd { bdi { (words::text(&scope.repository)) } } }
+            div { dt { "Branches" } dd { (words::code(&scope.branches)) } }
+            div { dt { (words::count(scope.tools.len() as u64, "tool")) } dd { (names(&scope.tools)) } }
+            div {
+                dt { "Asks before" }
+                dd { @if scope.ask_first.is_empty() { "none of these tools, unless a rule of the policy asks" } @else { (names(&scope.ask_first)) } }
+            }
+        }
+    }
+}
+
+fn names(tools: &[String]) -> Markup {
+    html! { @for (n, tool) in tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } }
 }
 
 fn pull_requests(shown: &Shown<'_>) -> Markup {

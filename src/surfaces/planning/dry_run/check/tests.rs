@@ -48,7 +48,7 @@ fn worker() -> Definition {
 
 /// What the gate would answer about a tool, under these rules and with these tools that always ask.
 fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
-    let confirmation = Confirmation {
+    let confirmation = Confirmable {
         repository: Repository {
             owner: "acme".to_owned(),
             name: "dates".to_owned(),
@@ -57,15 +57,16 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
             tools: GRANTED.iter().map(ToString::to_string).collect(),
             branch_prefix: "gavel/".to_owned(),
             ask_for: ask_for.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
+            confirmed: None,
         },
     };
     let policy = Policy::read(rules, "policy.yaml").unwrap();
     let worker = worker();
-    let (catalog, granted) = (catalog(), GRANTED.map(str::to_owned));
+    let (catalog, granted) = (catalog(), GRANTED.map(str::to_owned).into());
     let check = Check {
         catalog: &catalog,
         worker: &worker,
-        granted: &granted,
+        granted,
         values: SessionValues::of(&confirmation),
         facts: Facts {
             agent: Some(TASK_WORKER.into()),
