@@ -3,8 +3,8 @@
 #   docker build -t gavel .
 #   docker run --rm gavel --help
 #
-# docs/operations.md says how to run it, and how to name the bases by digest. BUILD_IMAGE needs cargo, a C compiler and CA
-# certificates; RUNTIME_IMAGE needs glibc of at least the same version as BUILD_IMAGE.
+# docs/how-to/run-in-a-container.md says how to run it, and how to name the bases by digest. BUILD_IMAGE needs cargo,
+# a C compiler and CA certificates; RUNTIME_IMAGE needs glibc of at least the same version as BUILD_IMAGE.
 ARG BUILD_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 

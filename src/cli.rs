@@ -27,6 +27,7 @@ mod new_key;
 mod output;
 mod plan;
 mod policy;
+mod reference;
 mod runs;
 mod serve;
 mod since;
@@ -125,6 +126,9 @@ enum Command {
     /// A page of the help: what each exit status means
     #[command(hide = true)]
     ExitCodes,
+    /// Print a page of the documentation about the command line
+    #[command(hide = true)]
+    Reference(reference::Args),
 }
 
 /// Options of `doctor`.
@@ -156,6 +160,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Man(args) => completion::man(&args),
         Command::ExitCodes => output::line(&exit::table()).map(|()| Exit::Done),
         Command::Config(args) => config::run(args, &cli.flags),
+        Command::Reference(args) => reference::run(&args),
         // These query the MCP servers; the other commands of `agents` only read files.
         Command::Agents(agents::Command::List(args)) => {
             with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {

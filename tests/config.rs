@@ -772,23 +772,26 @@ fn the_reference_names_every_setting() {
 /// The table in the documentation equals the output of `gavel config --reference`.
 #[test]
 fn the_documentation_has_the_reference_as_it_is() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/configuration.md")).unwrap();
     assert!(
         page.contains(&gavel::config::reference()),
-        "docs/configuration.md: put in `gavel config --reference`"
+        "docs/reference/configuration.md: put in `gavel config --reference`"
     );
 }
 
 /// Every example in the documentation is valid in every key and value.
 #[test]
 fn the_examples_in_the_documentation_are_accepted() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
-    let examples: Vec<_> = page
+    let pages = ["authenticate", "github-and-containers"].map(|page| format!("docs/how-to/{page}.md"));
+    let read = |page| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let text = pages.map(read).concat();
+    let examples: Vec<_> = text
         .split("```toml\n")
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert!(examples.len() >= 2);
+    assert!(examples.len() >= 4);
     for example in examples {
         let example = example.replace("sha256 = \"…\"", &format!("sha256 = {:?}", "ab".repeat(32)));
         assert_eq!(toml(&example).resolved().warnings, [""; 0], "{example}");

@@ -63,7 +63,7 @@ fn texts() -> Vec<PathBuf> {
         found.extend(rust_files(&root().join("mcp-servers").join(server)));
         found.push(root().join("mcp-servers").join(server).join("README.md"));
     }
-    found.extend(files_of(&root().join("docs"), "md"));
+    found.extend(documentation());
     found.extend(files_of(&root().join("templates"), "toml"));
     found.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md"].map(|name| root().join(name)));
     found.retain(|path| path.exists() && !path.ends_with("tests/words.rs"));
@@ -75,6 +75,13 @@ fn files_of(directory: &Path, extension: &str) -> Vec<PathBuf> {
     entries
         .filter(|path| path.extension().is_some_and(|found| found == extension))
         .collect()
+}
+
+/// The pages for users, in all directories of `docs`.
+fn documentation() -> Vec<PathBuf> {
+    let docs = root().join("docs");
+    let parts = ["", "tutorials", "how-to", "reference", "explanation"];
+    parts.iter().flat_map(|part| files_of(&docs.join(part), "md")).collect()
 }
 
 fn relative(path: &Path) -> String {
@@ -212,7 +219,7 @@ fn every_file_that_the_architecture_page_names_exists() {
 #[test]
 fn every_environment_variable_that_a_page_names_is_read() {
     let name = Regex::new(r"\bGAVEL_[A-Z_]+[A-Z]\b").unwrap();
-    let mut pages = files_of(&root().join("docs"), "md");
+    let mut pages = documentation();
     pages.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md", "bench/README.md"].map(|page| root().join(page)));
     let mut readers = rust_files(&root().join("src"));
     readers.extend(["scripts/test", "bench/run"].map(|script| root().join(script)));
@@ -296,7 +303,6 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
             .unwrap();
     let mut texts: Vec<(String, String)> = Vec::new();
     let folders = [
-        "docs",
         "agents",
         "templates",
         "evaluation",
@@ -315,6 +321,9 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
         {
             texts.push((relative(&path), fs::read_to_string(&path).unwrap()));
         }
+    }
+    for path in documentation() {
+        texts.push((relative(&path), fs::read_to_string(&path).unwrap()));
     }
     for name in [
         "README.md",

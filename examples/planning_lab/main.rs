@@ -1,5 +1,5 @@
 //! Everything around gavel that a planning session needs, on this machine and without an account: stand-ins for GitHub's
-//! API and for Gemini, and a git server, with the repository acme/dates. docs/tutorial-planning.md walks through it:
+//! API and for Gemini, and a git server, with the repository acme/dates. docs/tutorials/first-plan.md walks through it:
 //!
 //! ```sh
 //! cargo run --example planning_lab

@@ -94,7 +94,7 @@ async fn engine(config: &Config) -> Vec<Condition> {
         Err(instead) => return instead,
     };
     let next = "start the engine, or set DOCKER_HOST to its socket (unix:///run/user/1000/podman/podman.sock); gavel's user \
-                must be allowed to use it (docs/docker-server.md)";
+                must be allowed to use it (docs/reference/docker-server.md)";
     let host = args.host.unwrap_or_default();
     let seconds = ENGINE_LIMIT.as_secs();
     vec![
@@ -105,7 +105,7 @@ async fn engine(config: &Config) -> Vec<Condition> {
                 of,
                 format!(
                     "{}, rootful without user namespaces: what escapes from a container is root of this machine; use a \
-                     rootless engine, or userns-remap of Docker (docs/docker-server.md)",
+                     rootless engine, or userns-remap of Docker (docs/reference/docker-server.md)",
                     version(&info)
                 ),
             ),
@@ -125,7 +125,7 @@ async fn github(config: &Config) -> Vec<Condition> {
         Err(instead) => return instead,
     };
     let next = "check GITHUB_TOKEN (or GITHUB_APP_ID, its key and its installation), GITHUB_URL and GITHUB_API_URL, and the \
-                network (docs/github-server.md)";
+                network (docs/reference/github-server.md)";
     match gavel_mcp_github::probe(args).await {
         Ok(info) => credentials(&info),
         Err(cause) => vec![error(of, format!("{cause:#}"), next)],
@@ -213,10 +213,13 @@ async fn shell(config: &Config) -> Vec<Condition> {
         Ok(args) => args,
         Err(instead) => return instead,
     };
-    let next =
-        "install bubblewrap and allow user namespaces, or use Linux 6.7 or later with Landlock (docs/shell-server.md)";
+    let next = "install bubblewrap and allow user namespaces, or use Linux 6.7 or later with Landlock (docs/reference/shell-server.md)";
     vec![match gavel_mcp_shell::probe(args, shell_launcher()).await {
-        Err(cause) => error(of, format!("{cause:#}"), "correct the setting (docs/shell-server.md)"),
+        Err(cause) => error(
+            of,
+            format!("{cause:#}"),
+            "correct the setting (docs/reference/shell-server.md)",
+        ),
         Ok(probe) => match probe.level {
             None => error(
                 of,
@@ -265,7 +268,7 @@ fn web(config: &Config) -> Vec<Condition> {
             return vec![error(
                 of,
                 format!("{cause:#}"),
-                "correct the setting (docs/web-server.md)",
+                "correct the setting (docs/reference/web-server.md)",
             )];
         }
     };
@@ -278,7 +281,7 @@ fn web(config: &Config) -> Vec<Condition> {
         None => warning(
             of,
             format!(
-                "{pages}, but no search; set GEMINI_API_KEY, Vertex AI, or GOOGLE_CSE_KEY and GOOGLE_CSE_ID (docs/web-server.md)"
+                "{pages}, but no search; set GEMINI_API_KEY, Vertex AI, or GOOGLE_CSE_KEY and GOOGLE_CSE_ID (docs/reference/web-server.md)"
             ),
         ),
     }]

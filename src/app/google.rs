@@ -43,7 +43,9 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
                 found.map(|(_, value)| value.expose_secret().to_owned())
             })
         }
-        Some((_, Some(off))) => bail!("the google server is off: {off} (docs/google.md describes its configuration)"),
+        Some((_, Some(off))) => {
+            bail!("the google server is off: {off} (docs/how-to/google.md describes its configuration)")
+        }
         _ => Args::from_variables(&|name| config.dotenv.variable(name)),
     };
     Settings::try_from(args).context("the settings of the google server are invalid")

@@ -171,7 +171,7 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
             &format!("database: {shown}: {error}"),
             match error {
                 StoreError::Unavailable(_) => "check DATABASE_URL, and that the database runs",
-                _ => "docs/operations.md describes which binaries fit which databases",
+                _ => "docs/how-to/upgrade.md describes which binaries fit which databases",
             },
         ),
     }

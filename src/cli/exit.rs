@@ -31,7 +31,7 @@ pub(super) enum Exit {
 }
 
 /// Every way to end, with its exit status and what that means: the same for each command.
-const STATUSES: [(Exit, u8, &str); 11] = [
+pub(super) const STATUSES: [(Exit, u8, &str); 11] = [
     (Exit::Done, 0, "done"),
     (
         Exit::Failed,

@@ -6,7 +6,7 @@ use super::{Cli, exit};
 use crate::config::Flags;
 
 /// The commands by purpose. Every command that the help shows is in one group.
-const GROUPS: [(&str, &[&str]); 4] = [
+pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Run", &["serve", "chat", "agents", "plan"]),
     ("Approve", &["approvals", "policy"]),
     ("Inspect", &["runs", "threads", "decisions", "audit"]),
@@ -32,7 +32,9 @@ const EXIT_CODES: &str = "exit-codes";
 /// The command whose options the settings are in the first place.
 const SERVE: &str = "serve";
 
-const END: &str = "Settings, such as --config and --database: gavel --help. Exit statuses: gavel help exit-codes.";
+/// The last words of a long help.
+pub(super) const END: &str =
+    "Settings, such as --config and --database: gavel --help. Exit statuses: gavel help exit-codes.";
 
 /// The command line, for the parser: the help of the top level shows the commands in their groups.
 pub(super) fn command() -> Command {

@@ -210,7 +210,7 @@ pub struct ToolResult {
 /// Why a tool call failed, in a form that is safe to show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ToolFailure {
-    /// A code from a closed list; docs/outcomes.md explains it.
+    /// A code from a closed list; docs/reference/outcomes.md explains it.
     #[schema(value_type = super::tool::FailureCode)]
     pub code: &'static str,
     /// Text for people.

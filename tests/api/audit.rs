@@ -485,7 +485,7 @@ async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
     }
 }
 
-/// docs/audit.md, The key: if a key is given, a file beside the database is an older one. If it is emptied or
+/// docs/reference/audit.md, The key: if a key is given, a file beside the database is an older one. If it is emptied or
 /// truncated, it stops neither gavel nor the verification, and nothing is hashed with it.
 #[tokio::test]
 async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {

@@ -2,14 +2,15 @@
 //! the last, every `curl` command of the other pages against a gavel without configuration, and every SQL statement on
 //! both databases.
 
+mod codes;
+mod layout;
 mod planning;
 mod settings;
+mod tutorials;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use gavel::domain::decision::Outcome;
-use gavel::domain::tool::FailureCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -20,18 +21,35 @@ use crate::harness::{Ended, Setup, binary, client, free_port, ready, spawn_app};
 
 const KEY: &str = "a-key-of-the-docs";
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
 /// Everything in `docs/`.
 fn pages() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let directory = std::fs::read_dir(root.join("docs")).unwrap();
-    let mut paths: Vec<PathBuf> = directory.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    fn collect(directory: &Path, into: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                into.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    collect(&root().join("docs"), &mut paths);
     paths.sort();
-    let page = |path: PathBuf| {
-        let name = path.strip_prefix(root).unwrap().display().to_string();
-        (name, std::fs::read_to_string(&path).unwrap())
+    let named = |path: PathBuf| {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let text = page(&name);
+        (name, text)
     };
-    paths.into_iter().map(page).collect()
+    paths.into_iter().map(named).collect()
 }
 
 /// The code blocks of a page: between fences, or indented.
@@ -82,18 +100,16 @@ impl Served {
         Self::start_in(tempfile::tempdir().unwrap(), environment).await
     }
 
-    /// Started as a page describes: with the agent that it writes.
-    async fn with_agent(page: &str) -> Self {
+    /// Started as the first tutorial describes: with the agent that it writes.
+    async fn with_agent() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let blocks = blocks(page);
+        let blocks = blocks(&page("docs/tutorials/first-approval.md"));
         let block = blocks
             .iter()
             .find(|block| block.contains("GAVEL_RUNS_AGENT=todo gavel"));
         let written = block.unwrap().split("GAVEL_RUNS_AGENT").next().unwrap();
-        let written = written.lines().map(|line| format!("{}\n", line.trim_start()));
         let ran = Command::new("sh")
-            .arg("-c")
-            .arg(written.collect::<String>())
+            .args(["-c", written])
             .current_dir(directory.path())
             .status();
         assert!(ran.unwrap().success());
@@ -302,10 +318,10 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
                 .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone());
             let kinds: Vec<_> = kinds.map(|kind| kind.as_str().unwrap().to_owned()).collect();
             assert_eq!(kinds.last().map(String::as_str), Some("end"), "{reported}");
-            // The page of threads links to that of agents for them.
-            for kind in kinds.iter().filter(|_| one.starts_with("/api/runs/")) {
+            let described = self::page("docs/reference/events.md");
+            for kind in kinds.iter() {
                 assert!(
-                    page.contains(&format!("`{kind}`")),
+                    described.contains(&format!("`{kind}`")),
                     "{kind} is not documented: {reported}"
                 );
             }
@@ -348,13 +364,14 @@ async fn every_curl_of_the_pages_works_when_pasted() {
         let commands = curls(&page);
         let written = page.lines().filter(|line| line.trim_start().starts_with("curl "));
         assert_eq!(commands.len(), written.count(), "{name} has a curl that was not found");
-        // Those of planning need a GitHub, and have a test of their own.
-        if commands.is_empty() || name == "docs/planning.md" {
+        // Those of planning need a GitHub, and those of the first agent its file: both have tests of their own.
+        let has_own_test = ["docs/how-to/use-planning-sessions.md", "docs/tutorials/first-agent.md"];
+        if commands.is_empty() || has_own_test.contains(&name.as_str()) {
             continue;
         }
-        let open = match name.as_str() {
-            "docs/threads.md" => Served::with_agent(&page).await,
-            _ => Served::start(&[]).await,
+        let open = match () {
+            () if page.contains("localhost:8080/api/agent/run ") => Served::with_agent().await,
+            () => Served::start(&[]).await,
         };
         for command in commands {
             if command.contains("$GAVEL_API_KEY") {
@@ -386,11 +403,16 @@ async fn every_curl_of_the_pages_works_when_pasted() {
     assert_eq!(
         tried,
         [
-            "docs/agents.md",
-            "docs/api.md",
-            "docs/operations.md",
-            "docs/records.md",
-            "docs/threads.md"
+            "docs/how-to/authenticate.md",
+            "docs/how-to/resolve-unknown-outcomes.md",
+            "docs/reference/errors.md",
+            "docs/reference/http-agents.md",
+            "docs/reference/http-api.md",
+            "docs/reference/http-chat.md",
+            "docs/reference/http-threads.md",
+            "docs/reference/processes.md",
+            "docs/reference/records.md",
+            "docs/tutorials/first-approval.md"
         ]
     );
 }
@@ -433,7 +455,7 @@ impl Shell {
 /// A new user pastes the quick start, block after block: serve, ask, approve, see the evidence.
 #[tokio::test]
 async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_to_its_last() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let readme = page("README.md");
     assert!(readme.lines().count() <= 120, "it is read in half a minute");
     let start = readme.split("\n## Quick start").nth(1).unwrap();
     let start = start.split("\n## ").next().unwrap();
@@ -495,35 +517,7 @@ pub async fn execute(url: &str, statements: &str) {
     }
 }
 
-/// docs/threads.md names every code that an action or a run can have, in its class.
-#[test]
-fn every_code_of_a_call_and_of_a_failed_run_is_in_the_list() {
-    let pages = pages();
-    let (_, threads) = pages.iter().find(|(name, _)| name == "docs/threads.md").unwrap();
-    let rows: Vec<Vec<&str>> = threads
-        .lines()
-        .filter(|line| line.starts_with("| ") && line.matches('|').count() == 5)
-        .map(|line| line.split('|').map(str::trim).collect())
-        .collect();
-    let named = |column: usize, code: &str| {
-        let code = format!("`{code}`");
-        rows.iter().filter(|row| row[column].contains(&code)).count()
-    };
-    for code in FailureCode::ALL {
-        assert_eq!(named(2, code.as_str()), 1, "{code:?} of an action");
-    }
-    // Refusals, limits and rejections at the edge make no failed run.
-    for outcome in Outcome::ALL {
-        let of_a_run = match outcome {
-            Outcome::TaskCompleted | Outcome::ResponseGiven | Outcome::UnclearIntent | Outcome::MultipleMatches => 0,
-            Outcome::OutOfScope | Outcome::RateLimited | Outcome::Overloaded | Outcome::UserInput => 0,
-            _ => 1,
-        };
-        assert_eq!(named(3, &outcome.code()), of_a_run, "{outcome:?} of a run");
-    }
-}
-
-/// docs/operations.md, What is kept: the documented statements delete only old data, while gavel runs.
+/// docs/how-to/back-up-and-restore.md: the documented statements delete only old data, while gavel runs.
 #[tokio::test]
 async fn the_documented_sql_deletes_only_old_data_on_both_databases() {
     const LIMIT: i64 = 1_767_225_600_000_000;

@@ -194,7 +194,7 @@ async fn a_client_cut_off_within_a_turn_can_read_the_rest() {
     }
 }
 
-/// R, Routes, docs/threads.md: during a pause the stream sends heartbeats, and then the rest of the run.
+/// R, Routes, docs/reference/http-threads.md: during a pause the stream sends heartbeats, and then the rest of the run.
 #[tokio::test]
 async fn a_stream_sends_heartbeats_while_the_model_is_silent() {
     for setup in both() {

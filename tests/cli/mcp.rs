@@ -214,7 +214,7 @@ fn the_bundled_google_server_is_available_once_it_has_credentials() {
         let refused = place.run_with(verb, &half);
         assert_eq!(refused.status, 1);
         assert!(
-            refused.err.contains("needs GOOGLE_TOKEN_KEY") && refused.err.contains("docs/google.md"),
+            refused.err.contains("needs GOOGLE_TOKEN_KEY") && refused.err.contains("docs/how-to/google.md"),
             "{}",
             refused.err
         );
@@ -319,5 +319,8 @@ fn the_bundled_github_server_is_available_once_it_has_a_token() {
     let mut lines = refused
         .lines()
         .skip_while(|line| !line.starts_with("✗ MCP server github"));
-    assert!(lines.nth(1).unwrap().contains("docs/github-server.md"), "{refused}");
+    assert!(
+        lines.nth(1).unwrap().contains("docs/reference/github-server.md"),
+        "{refused}"
+    );
 }

@@ -9,8 +9,8 @@ use super::harness::{Place, Running};
 
 /// DESIGN.md section 9, `/metrics`: an alert on an increase sees the first event only if the line existed before it.
 #[test]
-fn each_metric_of_the_operations_page_has_a_line_from_the_start() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+fn each_metric_of_the_page_has_a_line_from_the_start() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md")).unwrap();
     let (_, section) = page.split_once("\n## Metrics\n").unwrap();
     let (table, text) = section.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
     let listed: Vec<_> = table

@@ -1,5 +1,5 @@
 // Takes the picture of the console in the README: the page of the latest session, as tall as its first waiting call and its
-// first task. The session of docs/tutorial-planning.md waits if its plan is confirmed with
+// first task. The session of docs/tutorials/first-plan.md waits if its plan is confirmed with
 // `gavel plan execute ID --ask-for createPullRequest`. No login: auth.mode = none.
 //   node tests/console/picture.mjs '{"modules": "DIRECTORY of playwright-core", "chromium": "/usr/bin/chromium",
 //     "script": true, "url": "http://127.0.0.1:8080"}' docs/console.png

@@ -6,7 +6,7 @@ use crate::engine::IMAGE;
 use crate::plan;
 use crate::service::{Gavel, World, started};
 
-const PAGE: &str = include_str!("../../docs/tutorial-planning.md");
+const PAGE: &str = include_str!("../../docs/tutorials/first-plan.md");
 /// The address of `gavel serve` on the page.
 const ADDRESS: &str = "http://127.0.0.1:8080";
 

@@ -139,10 +139,10 @@ fn the_line_for_editors_changes_nothing() {
 /// The documentation's table of fields is generated from the reader's.
 #[test]
 fn the_documentation_has_the_table_of_fields() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/agents.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/agent-fields.md");
     let text = std::fs::read_to_string(path).unwrap();
     assert!(
         text.contains(&reference()),
-        "put the output of `gavel agents schema --reference` into docs/agents.md"
+        "put the output of `gavel agents schema --reference` into docs/reference/agent-fields.md"
     );
 }

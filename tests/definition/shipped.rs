@@ -74,11 +74,12 @@ fn the_schema_of_its_report_requires_locations_that_can_be_opened() {
     }
 }
 
-/// The four formats that docs/agents.md shows side by side are one definition; its other examples are valid too.
+/// The formats that docs/reference/agent-files.md shows side by side are one definition; the examples of flows are valid.
 #[test]
 fn the_examples_of_the_documentation_are_valid() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/agents.md");
-    let text = fs::read_to_string(path).unwrap();
+    let pages = ["docs/reference/agent-files.md", "docs/reference/agent-flows.md"];
+    let read = |page| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let text = pages.map(read).concat();
     let mut hashes = std::collections::BTreeMap::<String, Vec<_>>::new();
     // A fence of four backticks: the Markdown format contains no such fence.
     for block in text.split("\n````").skip(1).step_by(2) {
@@ -89,7 +90,7 @@ fn the_examples_of_the_documentation_are_valid() {
             "json" => Form::Json,
             _ => continue,
         };
-        let definition = Definition::read(format!("{body}\n").as_bytes(), form, "docs/agents.md")
+        let definition = Definition::read(format!("{body}\n").as_bytes(), form, "docs")
             .unwrap_or_else(|errors| panic!("{errors:#?}\n{body}"));
         hashes
             .entry(definition.name.clone())

@@ -414,17 +414,17 @@ fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
         (
             "docker",
             variables::<gavel_mcp_docker::Args>(),
-            include_str!("../../docs/docker-server.md"),
+            include_str!("../../docs/reference/docker-server.md"),
         ),
         (
             "files",
             variables::<gavel_mcp_files::Args>(),
-            include_str!("../../docs/files-server.md"),
+            include_str!("../../docs/reference/files-server.md"),
         ),
         (
             "github",
             variables::<gavel_mcp_github::Args>(),
-            include_str!("../../docs/github-server.md"),
+            include_str!("../../docs/reference/github-server.md"),
         ),
         (
             "google",
@@ -434,7 +434,7 @@ fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
         (
             "shell",
             variables::<gavel_mcp_shell::Args>(),
-            include_str!("../../docs/shell-server.md"),
+            include_str!("../../docs/reference/shell-server.md"),
         ),
         (
             "tasks",
@@ -444,7 +444,7 @@ fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
         (
             "web",
             variables::<gavel_mcp_web::Args>(),
-            include_str!("../../docs/web-server.md"),
+            include_str!("../../docs/reference/web-server.md"),
         ),
     ];
     let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();

@@ -12,7 +12,13 @@ pub(super) async fn bundled(config: &Config, findings: &mut Findings) -> anyhow:
         match condition.state {
             Fitness::Good => findings.good(&what)?,
             Fitness::Warning => findings.warn(&what)?,
-            Fitness::Error => findings.error(&what, condition.next.as_deref().unwrap_or("see docs/operations.md"))?,
+            Fitness::Error => findings.error(
+                &what,
+                condition
+                    .next
+                    .as_deref()
+                    .unwrap_or("see docs/how-to/github-and-containers.md"),
+            )?,
         }
     }
     Ok(())

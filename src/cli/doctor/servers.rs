@@ -76,10 +76,10 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
 /// Where the settings of a built-in server are described.
 fn settings_of(server: &str) -> String {
     match server {
-        "tasks" => "TASKS_DATABASE_URL; docs/configuration.md".to_owned(),
-        "files" => "FILES_ROOT; docs/files-server.md".to_owned(),
-        "google" => "docs/google.md".to_owned(),
-        other => format!("docs/{other}-server.md"),
+        "tasks" => "TASKS_DATABASE_URL; docs/reference/tasks-server.md".to_owned(),
+        "files" => "FILES_ROOT; docs/reference/files-server.md".to_owned(),
+        "google" => "docs/how-to/google.md".to_owned(),
+        other => format!("docs/reference/{other}-server.md"),
     }
 }
 

@@ -157,7 +157,7 @@ tests:
     /// The example on the page for operators is valid.
     #[test]
     fn the_example_of_the_documentation_is_right_and_its_tests_hold() {
-        let page = include_str!("../../../docs/policy.md");
+        let page = include_str!("../../../docs/how-to/write-a-policy.md");
         let (_, rest) = page.split_once("```yaml\n").unwrap();
         let (example, _) = rest.split_once("```").unwrap();
         let policy = Arc::new(Policy::read(example, "policy.yaml").unwrap());

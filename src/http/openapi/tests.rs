@@ -51,7 +51,7 @@ fn the_document_describes_the_route_table_and_nothing_else() {
     let document = text();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1."));
     let described: BTreeSet<_> = operations(&document).into_iter().map(|(name, _)| name).collect();
-    // docs/console.md describes the pages.
+    // docs/reference/console.md describes the pages.
     assert!(Route::PAGES.iter().all(|page| page.path().starts_with("/console")));
     let routes: BTreeSet<_> = Route::ALL
         .into_iter()

@@ -237,7 +237,7 @@ async fn a_reader_that_disconnects_or_does_not_read_blocks_nothing() {
     }
 }
 
-/// A stream without events carries heartbeats, as docs/api.md describes.
+/// A stream without events carries heartbeats, as docs/reference/events.md describes.
 #[tokio::test]
 async fn a_stream_without_events_carries_heartbeats() {
     let [setup, _] = both();

@@ -3,12 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Served, Shell, blocks, curls};
+use super::{Served, Shell, blocks, curls, page};
 use crate::github::{GitHub, TOKEN};
 use crate::harness::{client, until};
 use crate::planning::github;
 
-const PAGE: &str = include_str!("../../../docs/planning.md");
+const PAGE: &str = include_str!("../../../docs/how-to/use-planning-sessions.md");
 
 /// A gavel that plans for acme/dates.
 async fn served() -> (GitHub, Served) {
@@ -65,7 +65,8 @@ fn check(command: &str, status: u16, body: &str, session: &str) {
             });
             let last = kinds.next_back().unwrap();
             assert_eq!(last, "result", "{reported}");
-            assert!(kinds.all(|kind| PAGE.contains(&format!("`{kind}`"))), "{reported}");
+            let events = page("docs/reference/http-planning.md");
+            assert!(kinds.all(|kind| events.contains(&format!("`{kind}`"))), "{reported}");
         }
         "" if route.is_empty() => assert_eq!(json()["sessions"][0]["sessionId"], session, "{reported}"),
         "/execute" | "/cancel" | "" => assert_eq!(json()["status"], "COMPLETED", "{reported}"),

@@ -6,19 +6,19 @@ use regex::Regex;
 const SERVERS: [(&str, &str); 4] = [
     (
         include_str!("../../../mcp-servers/docker/src/args.rs"),
-        include_str!("../../../docs/docker-server.md"),
+        include_str!("../../../docs/reference/docker-server.md"),
     ),
     (
         include_str!("../../../mcp-servers/github/src/args.rs"),
-        include_str!("../../../docs/github-server.md"),
+        include_str!("../../../docs/reference/github-server.md"),
     ),
     (
         include_str!("../../../mcp-servers/shell/src/args.rs"),
-        include_str!("../../../docs/shell-server.md"),
+        include_str!("../../../docs/reference/shell-server.md"),
     ),
     (
         include_str!("../../../mcp-servers/web/src/args.rs"),
-        include_str!("../../../docs/web-server.md"),
+        include_str!("../../../docs/reference/web-server.md"),
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! What a command may try, and what comes of it: the rows of the table in `docs/shell-server.md`. The network is in
+//! What a command may try, and what comes of it: the rows of the table in `docs/reference/shell-server.md`. The network is in
 //! `network.rs`, memory, disk and output are in `resources.rs`.
 
 use std::fs::{self, Permissions};
