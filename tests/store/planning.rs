@@ -284,7 +284,7 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
 }
 
 /// P-103, P-202: each version is kept whole, with who asked for it, how it came about, why, and what changed. The
-/// tokens of all runs are counted.
+/// model calls and tokens of all runs are counted.
 pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     let store = db.open().await;
     let (session, first) = proposed(&store, &["write tests", "parse weeks"]).await;
@@ -308,7 +308,7 @@ pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     assert_eq!(now.plan.to_json(), third.plan.to_json());
     assert_eq!(
         (now.usage.input_tokens, now.usage.cached_tokens, now.model_calls),
-        (22, 2, 2)
+        (22, 2, 4)
     );
     let history = versions(&store, session).await;
     let kinds = [
