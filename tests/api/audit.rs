@@ -302,7 +302,7 @@ async fn every_effect_is_in_the_audit_log_and_tampering_is_detected() {
         let foreign = audit(url, &["verify"]).await;
         assert_eq!(
             foreign.status.code(),
-            Some(3),
+            Some(9),
             "no key was lost there: {}",
             reported(&foreign)
         );
