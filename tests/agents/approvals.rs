@@ -126,7 +126,10 @@ pub(crate) async fn a_call_that_requires_approval_waits_for_it_and_runs_once(db:
         (question.tool.as_str(), question.arguments.get()),
         ("send", r#"{"to":"bob"}"#)
     );
-    assert!(question.details.reason.contains("changes something outside gavel"), "{question:?}");
+    assert!(
+        question.details.reason.contains("changes something outside gavel"),
+        "{question:?}"
+    );
     assert!(question.expires_at > Some(question.created_at));
     assert!(
         rig.store.take(begun.id).await.unwrap().is_none(),
