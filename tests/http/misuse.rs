@@ -189,7 +189,7 @@ async fn an_unknown_console_path_gets_a_page_with_the_navigation() {
         (Method::GET, "/console/logout", "POST"),
         (
             Method::GET,
-            "/console/actions/018f0000-0000-7000-8000-000000000000",
+            "/console/grants/018f0000-0000-7000-8000-000000000000",
             "POST",
         ),
         (Method::PUT, "/console", "GET, HEAD"),
