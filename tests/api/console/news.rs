@@ -34,6 +34,27 @@ async fn a_list_refreshes_itself_until_it_is_paused() {
     }
 }
 
+/// Only gavel's own pages may embed the frame of a session's progress, and it neither runs nor posts anything.
+#[tokio::test]
+async fn only_pages_of_gavel_show_the_frame() {
+    for (_office, app) in offices(Vec::new()).await {
+        let frame = "/console/sessions/0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80/news";
+        let frame = Browser::at(&app).get(frame).await;
+        let header = |name: &str| frame.headers.get(name).map_or("", |value| value.to_str().unwrap());
+        assert_eq!(
+            header("content-security-policy"),
+            "default-src 'none'; style-src 'self'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'"
+        );
+        assert_eq!(header("x-frame-options"), "SAMEORIGIN");
+        assert!(frame.text.contains("You are logged out"), "{}", frame.text);
+        assert!(
+            !frame.text.contains("<script") && !frame.text.contains("<form"),
+            "{}",
+            frame.text
+        );
+    }
+}
+
 /// A login ends an hour after its last use, even if a page that refreshes itself is open.
 #[tokio::test]
 async fn a_page_that_refreshes_itself_does_not_extend_a_login() {
