@@ -31,6 +31,8 @@ pub struct Log {
     pub halt: Halt,
     /// Has this process created the run, so that it knows the row?
     pub(super) is_fresh: bool,
+    /// Does the run clean up after itself? Its cancellation does not prevent that.
+    pub(super) cleans_up: bool,
     /// Is an append in progress that announces calls? Until it is confirmed, these calls may not be sent.
     pub(super) intending: bool,
     /// The number of entries once the commit that is being written is there; 0 if none is. Shared with the one who
@@ -50,6 +52,7 @@ impl Log {
             live: self.live.of(child),
             halt: self.halt.clone(),
             is_fresh: false,
+            cleans_up: false,
             intending: false,
             writing: Arc::default(),
         }

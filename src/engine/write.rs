@@ -33,6 +33,7 @@ impl Record {
             },
             entries: entries.collect(),
             facts,
+            cleans_up: log.cleans_up,
         })
     }
 }

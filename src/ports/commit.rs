@@ -53,6 +53,8 @@ pub struct Commit {
     pub entries: Vec<StoredEntry>,
     /// What holds from then on. They are written in this order; the conditions of all of them are checked before.
     pub facts: Vec<Fact>,
+    /// Does it belong to the cleanup at the end of a session? A cancellation does not keep that from beginning.
+    pub cleans_up: bool,
 }
 
 /// Who writes a commit.
@@ -164,6 +166,7 @@ impl Commit {
             writer: Writer::Process,
             entries: Vec::new(),
             facts,
+            cleans_up: false,
         }
     }
 

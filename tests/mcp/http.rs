@@ -26,7 +26,7 @@ async fn a_tool_is_listed_and_called_and_receives_the_acting_user() {
         let server = HttpServer::start(era).await;
         let mcp = bridge(&http(&server.url));
         let catalog = up(&mcp).await;
-        assert_eq!(catalog.tools.len(), 9, "{era:?}");
+        assert_eq!(catalog.tools.len(), 10, "{era:?}");
         let data = data(call(&mcp, "echo", json!({"n": 7})).await);
         assert_eq!(data["arguments"], json!({"n": 7}));
         let meta = &data["meta"];
@@ -200,7 +200,7 @@ async fn a_changed_list_of_tools_is_a_new_generation_and_the_old_one_stays() {
         data(call(&mcp, "change", json!({})).await);
         until(&mcp, |mcp| mcp.catalog().tools.iter().any(|tool| &*tool.name == "new")).await;
         assert!(mcp.catalog().generation > before.generation);
-        assert_eq!(before.tools.len(), 9);
+        assert_eq!(before.tools.len(), 10);
         let (old, new) = (tool(&before, "echo"), tool(&mcp.catalog(), "echo"));
         assert!(
             std::sync::Arc::ptr_eq(&old, &new),

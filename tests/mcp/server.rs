@@ -53,11 +53,13 @@ fn tools(more: bool) -> Vec<Tool> {
         "environment",
         "die",
         "change",
+        "cleanupGroupContainers",
     ];
     if more {
         names.push("new");
     }
-    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "user_id": {"type": "string"}}});
+    let properties = json!({"n": {"type": "integer"}, "user_id": {"type": "string"}, "group": {"type": "string"}});
+    let schema = json!({"type": "object", "properties": properties});
     let Value::Object(schema) = schema else { unreachable!() };
     let changed = |name| if more && name == "change" { ", changed" } else { "" };
     names
@@ -144,6 +146,10 @@ impl ServerHandler for TestServer {
                 // Servers of the session era notify every client.
                 let _ = context.peer.notify_tool_list_changed().await;
                 CallToolResult::success(vec![])
+            }
+            "cleanupGroupContainers" => {
+                (self.tell)("cleaned up".to_owned());
+                CallToolResult::structured(json!({"removed": ["container-1"], "left": []}))
             }
             _ => return Err(ErrorData::invalid_params("unknown tool", None)),
         };

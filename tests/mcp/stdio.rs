@@ -26,7 +26,7 @@ pub(crate) fn runs(pid: u32) -> bool {
 async fn a_tool_is_listed_and_called_and_receives_the_acting_user() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
-    assert_eq!(up(&mcp).await.tools.len(), 9);
+    assert_eq!(up(&mcp).await.tools.len(), 10);
     let data = data(call(&mcp, "echo", json!({"n": 7})).await);
     assert_eq!(data["arguments"], json!({"n": 7}));
     assert_eq!(data["meta"]["gavel/user_id"], "u1");

@@ -41,6 +41,7 @@ impl From<Append> for Commit {
             },
             entries: append.entries,
             facts: facts.chain(append.asked.into_iter().map(Fact::Begun)).collect(),
+            cleans_up: false,
         }
     }
 }
@@ -67,6 +68,7 @@ pub(crate) fn suspend(lease: Lease, run: RunId, actions: Vec<NewAction>) -> Comm
         writer: Writer::Holder { lease, run },
         entries: Vec::new(),
         facts: facts.collect(),
+        cleans_up: false,
     }
 }
 
@@ -118,6 +120,7 @@ impl From<FinishedRun> for Commit {
             },
             entries: run.entries,
             facts: facts.chain(run.words.map(Fact::Said)).collect(),
+            cleans_up: false,
         }
     }
 }

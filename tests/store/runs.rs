@@ -9,7 +9,7 @@ use gavel::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
 use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use gavel::ports::actions;
 use gavel::ports::claims::Claimed;
-use gavel::ports::commit::{Committed, NewAction};
+use gavel::ports::commit::{Commit, Committed, NewAction, Recorder as _};
 use gavel::ports::records::{Intent, ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{Created, InThread, Lease, NewRun, Origin, Parent, Reopen, Reopened, Runs};
 use serde_json::json;
@@ -833,7 +833,12 @@ pub(crate) async fn no_call_starts_after_a_run_is_cancelled(db: TestDb) {
     for all in [&sibling, &run] {
         assert_eq!(store.append(begins(all, 2)).await.unwrap(), Committed::ApprovalGone);
     }
-    assert_eq!(db.count("SELECT COUNT(*) FROM tool_invocation_log").await, 3);
+    let cleanup = Commit {
+        cleans_up: true,
+        ..begins(&run, 2).into()
+    };
+    assert_eq!(store.commit(cleanup).await.unwrap(), Committed::Written, "P-302");
+    assert_eq!(db.count("SELECT COUNT(*) FROM tool_invocation_log").await, 4);
 }
 
 /// a called run names its caller, runs under its caller's lease, and ends with it: no run is left `running` that

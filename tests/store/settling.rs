@@ -74,6 +74,7 @@ fn waits(lease: Lease, actions: &[ActionId]) -> Commit {
         writer: Writer::Holder { lease, run: lease.run },
         entries: Vec::new(),
         facts: vec![Fact::Waits(Wait::Settlement(actions.to_vec()))],
+        cleans_up: false,
     }
 }
 

@@ -141,10 +141,11 @@ impl Batch<'_> {
         }
     }
 
-    /// Whether all calls that the commit announces may begin: the run is not cancelled, and every approval and grant is
-    /// valid.
+    /// Whether all calls that the commit announces may begin: the run is not cancelled, or they clean up after it, and
+    /// every approval and grant is valid.
     async fn may_begin(&self, conn: &mut Conn, root: RunId, run: RunId, commit: &Commit) -> Result<bool, Fault> {
         if commit.announces()
+            && !commit.cleans_up
             && let Some(first) = commit.entries.first()
             && self.is_cancelled_before(conn, run, first.number).await?
         {

@@ -155,6 +155,7 @@ pub(super) async fn retry_call(
 /// too), or the policy changed.
 async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
     if let Some(log) = run.record.log()
+        && !log.cleans_up
         && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
     {
         return false;

@@ -103,6 +103,7 @@ impl Agents {
             live,
             halt,
             is_fresh: false,
+            cleans_up: false,
             intending: false,
             writing: Arc::default(),
         }

@@ -28,7 +28,9 @@ use crate::ports::commit::Worked;
 
 /// The tool with which code removes what the tasks left behind, at the end of every session.
 pub const CLEANUP_TOOL: &str = "cleanupGroupContainers";
-/// The number of that step; tasks count from 1.
+/// The tool with which a task makes what that one removes.
+pub const CONTAINER_TOOL: &str = "createContainer";
+/// The number of the cleanup's step; tasks count from 1.
 pub const CLEANUP_STEP: u32 = 0;
 /// The most changes of a plan while it is worked through.
 pub const MOST_CHANGES: u32 = 20;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task_with};
 use crate::console::rig::{Browser, form_token};
 use crate::gemini::Reply;
-use crate::harness::Setup;
+use crate::harness::{Setup, binary};
 use crate::server::{Era, HttpServer};
 
 /// The worker of these tests: also with the tools of a server of their own.
@@ -346,9 +346,9 @@ async fn the_deadline_cuts_the_call_under_way_and_ends_the_session() {
     .await;
 }
 
-/// PLANNING.md 7, 13.9: cancelling does the same, and says who did it.
+/// PLANNING.md 7, 13.9: cancelling does the same, says who did it, and what the tasks left behind is removed.
 #[tokio::test]
-async fn a_cancelled_session_ends_its_call_and_names_who_cancelled_it() {
+async fn a_cancelled_session_ends_its_call_is_cleaned_up_and_names_who_cancelled_it() {
     on_both(async |setup| {
         let mut server = HttpServer::start(Era::Stateless).await;
         let script = vec![
@@ -364,17 +364,39 @@ async fn a_cancelled_session_ends_its_call_and_names_who_cancelled_it() {
         studio.send("POST", &cancel, &[], json!({"reason": "not today"})).await;
         while server.events.recv().await.unwrap() != "slow cancelled" {}
         let ended = studio
-            .once(&session, "its task ends", |session| {
-                session["plan"][0]["status"] == "FAILED"
+            .once(&session, "the cleanup is noted", |session| {
+                !session["result"]["cleanup"]["removed"][0].is_null()
             })
             .await;
         assert_eq!(ended["status"], "CANCELLED", "{ended}");
         let detail = ended["statusReason"]["detail"].as_str().unwrap();
         assert!(detail.contains("ann") && detail.contains("not today"), "{detail}");
         assert_eq!(tasks(&ended), [("One", "FAILED", "cancelled")]);
+        assert_eq!(server.events.recv().await.unwrap(), "cleaned up");
+        let removed = json!({"removed": ["container-1"], "left": []});
+        assert_eq!(ended["result"]["cleanup"], removed, "{ended}");
         studio.app.stop().await;
     })
     .await;
+}
+
+/// P-302: a session whose containers cannot be removed says so.
+#[tokio::test]
+async fn a_session_without_the_tool_that_removes_containers_says_that_they_are_left() {
+    let built_in: Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let mut entry = built_in["mcpServers"]["docker"].clone();
+    entry["command"] = json!(binary());
+    entry["includeTools"] = json!(["createContainer"]);
+    entry["env"] = json!({"DOCKER_HOST": "unix:///nowhere", "DOCKER_IMAGES": "debian:12"});
+    let mut script = vec![plan(vec![task_with("One", &["createContainer", "getFileContents"])])];
+    script.extend(reads(done(1, "Dates")));
+    let studio = Studio::with(Setup::stdio_sqlite(), script, |setup| setup.beside("docker", entry)).await;
+    let session = studio.start().await;
+    let ended = studio.execute_to_the_end(&session).await;
+    assert_eq!(ended["status"], "COMPLETED", "{ended}");
+    let left = ended["result"]["cleanup"]["left"][0].as_str().unwrap_or_default();
+    assert!(left.contains("no connected server offers the tool"), "{ended}");
+    studio.app.stop().await;
 }
 
 /// PLANNING.md 13.14: sixty steps with 100 KiB each. Every request stays within the budget, and the journal has all.

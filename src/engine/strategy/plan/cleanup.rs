@@ -9,10 +9,11 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::end::is_cleanup;
-use super::{CLEANUP_STEP, CLEANUP_TOOL, Execution, Scope};
+use super::{CLEANUP_STEP, CLEANUP_TOOL, CONTAINER_TOOL, Execution, Progress, Scope};
 use crate::domain::canonical;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FunctionCall, Proposed, Target};
+use crate::domain::plan::Task;
 use crate::domain::tool::FailureCode;
 use crate::engine::act;
 use crate::engine::attempt;
@@ -26,7 +27,8 @@ const CLEANUP_TIME: Duration = Duration::from_secs(30);
 /// How long its server is waited for, if the process has just started.
 const SERVER_WAIT: Duration = Duration::from_secs(5);
 
-/// Removes what the tasks of a session left behind, if there is a tool for it and it was not done before.
+/// Removes what the tasks of a session left behind, unless it was done before. If they may have left containers and there
+/// is no tool that removes them, that is recorded in its place.
 pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, execution: &Execution) -> Result<(), Stop> {
     let ledger = Ledger::of(&run.record.journal);
     let before = ledger.calls().rev().find(|call| is_cleanup(call));
@@ -45,13 +47,21 @@ pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, executio
     let names = [CLEANUP_TOOL.to_owned()];
     engine.tools.ready(&names, engine.clock.instant() + SERVER_WAIT).await;
     let toolset = Toolset::build(&engine.tools.catalog(), &names, &[]);
-    let Some(tool) = toolset.tool(CLEANUP_TOOL) else {
+    let tool = toolset.tool(CLEANUP_TOOL);
+    let creates = |task: &Task| task.tools.iter().any(|tool| tool == CONTAINER_TOOL);
+    if tool.is_none()
+        && !Progress::of(&run.record.journal, execution)
+            .plan
+            .tasks
+            .iter()
+            .any(creates)
+    {
         return Ok(());
-    };
+    }
     let call = Proposed {
         id: ActionId::new(),
         sequence: attempt::proposed(&run.record.journal) + 1,
-        target: Target::Tool(Arc::clone(tool)),
+        target: tool.map_or(Target::Unknown, |tool| Target::Tool(Arc::clone(tool))),
         call: FunctionCall {
             id: None,
             name: CLEANUP_TOOL.to_owned(),
@@ -63,7 +73,17 @@ pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, executio
         round: 1,
         call: call.clone(),
     });
+    if let Some(missing) = toolset.missing.first() {
+        tracing::warn!(session = %execution.session, missing.reason, "the containers of a session cannot be removed");
+        let message =
+            "no connected server offers the tool that removes containers, which end by themselves when they expire";
+        run.push(Entry::failed(call.id, FailureCode::Unavailable, message));
+        return Ok(());
+    }
     // What ended the tasks does not end the cleanup, and the person who confirmed the plan need not allow it.
+    if let Some(log) = run.record.log_mut() {
+        log.cleans_up = true;
+    }
     let elapsed = run.record.elapsed(engine.clock.instant());
     let context = &mut run.context;
     context.cancel = CancellationToken::new();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CLEANUP_TOOL, Execution, Progress};
+use super::{CLEANUP_STEP, Execution, Progress};
 use crate::domain::agent_run::StopReason;
-use crate::domain::journal::{Entry, FaultKind, Target};
+use crate::domain::journal::{Entry, FaultKind};
 use crate::domain::plan::TaskReason;
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::engine::ledger::{Call, Ledger};
@@ -110,10 +110,5 @@ fn left(why: &str) -> Cleanup {
 
 /// Is it the cleanup at the end?
 pub(super) fn is_cleanup(call: &Call<'_>) -> bool {
-    let is_tool = match &call.proposed.target {
-        Target::Tool(tool) => &*tool.name == CLEANUP_TOOL,
-        Target::Unresolved(tool) => &*tool.name == CLEANUP_TOOL,
-        Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
-    };
-    is_tool && call.step.is_some()
+    call.step.is_some_and(|(step, _)| step == CLEANUP_STEP)
 }

@@ -100,6 +100,7 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
         writer: Writer::Holder { lease, run: run.id },
         entries: vec![entry],
         facts: Vec::new(),
+        cleans_up: false,
     };
     let op = |op| Op::Run(Box::new(op));
     for (op, answer, waits) in [
