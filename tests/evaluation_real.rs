@@ -59,6 +59,7 @@ impl Real {
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
             policy: Arc::default(),
+            checks: Arc::default(),
         };
         let quota = Arc::new(LocalQuota::new(NonZeroU32::MAX, NonZeroU32::MAX));
         let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();

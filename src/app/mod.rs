@@ -163,6 +163,7 @@ impl App {
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
             policy,
+            checks: Arc::default(),
         };
         let engine_agents = Arc::new(Agents {
             engine: engine.clone(),

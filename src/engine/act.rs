@@ -16,7 +16,7 @@ use super::ledger::{Call, Ledger, Resolution};
 use super::record::Durability;
 use super::run::{Engine, Run};
 use super::stop::Stop;
-use super::{approvals, checks, write};
+use super::{approvals, write};
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::policy::Grant;
@@ -55,7 +55,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         false => Vec::new(),
     };
     let facts = facts(engine, run, grants);
-    let cleared = decide_all(run, &facts, calls).await;
+    let cleared = decide_all(engine, run, &facts, calls).await;
     preflight::preflight(engine, run, calls).await;
     if run.record.log().is_none() {
         let all: Vec<_> = cleared.iter().collect();
@@ -109,7 +109,10 @@ async fn as_they_were<'a, 'b>(
             offered: offered(engine, &one.callee).await,
             ..facts.clone()
         };
-        match decide(one.call, &facts, resolution, Attempt::First).await.outcome {
+        match decide(engine, one.call, &facts, resolution, Attempt::First)
+            .await
+            .outcome
+        {
             PolicyDecision::Allow { .. } => good.push(one),
             PolicyDecision::RequireApproval { reason, .. } => {
                 run.push(Entry::failed(one.call.id, FailureCode::Denied, reason));
@@ -182,7 +185,7 @@ fn cleared<'a>(call: &'a Proposed, callee: Callee<'a>, arguments: Arc<RawValue>)
 }
 
 /// Decides on calls that were not started. Returns those that may run.
-async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
+async fn decide_all<'a>(engine: &Engine, run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
     let ledger = Ledger::of(&run.record.journal);
     let resolution = |call: &Proposed| ledger.call(call.id).and_then(Call::resolution);
@@ -190,7 +193,7 @@ async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> 
     for (call, resolution) in calls.iter().zip(resolutions) {
         // The journal has the approver's refusal already.
         let is_refusal = matches!(resolution, Some(Resolution::Refused(..)));
-        let decision = decide(call, facts, resolution, Attempt::First).await.outcome;
+        let decision = decide(engine, call, facts, resolution, Attempt::First).await.outcome;
         if !is_refusal {
             run.push(Entry::Decided {
                 call: call.id,
@@ -221,12 +224,18 @@ async fn decide_all<'a>(run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> 
 }
 
 /// Decides on a call; on a separate thread if that takes long.
-async fn decide(call: &Proposed, facts: &Facts, resolution: Option<Resolution>, attempt: Attempt) -> Decision {
+async fn decide(
+    engine: &Engine,
+    call: &Proposed,
+    facts: &Facts,
+    resolution: Option<Resolution>,
+    attempt: Attempt,
+) -> Decision {
     if let Some(decision) = gate::decide_quickly(call, facts, resolution.as_ref(), attempt) {
         return decision;
     }
     let (call, owned) = (call.clone(), facts.clone());
-    let decided = checks::apart(&facts.tenant, &facts.user, move || {
+    let decided = engine.checks.apart(&facts.tenant, &facts.user, move || {
         gate::decide(&call, &owned, resolution.as_ref(), attempt)
     });
     decided.await.unwrap_or_else(Decision::busy)

@@ -10,7 +10,7 @@ use super::limits::AtLimit;
 use super::run::{Engine, Run};
 use super::strategy::Strategy;
 use super::strategy::react::{self, Shortened};
-use super::{attempt, checks, next, spans};
+use super::{attempt, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
@@ -108,7 +108,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                     id: ActionId::new(),
                     sequence,
                     call: call.clone(),
-                    target: route(run, call).await,
+                    target: route(engine, run, call).await,
                 });
             }
             run.push(Entry::ModelTurn { turn, calls });
@@ -134,16 +134,16 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
 }
 
 /// Finds the target of a call. An output that takes long to check is checked on a separate thread.
-async fn route(run: &Run, call: &FunctionCall) -> Target {
+async fn route(engine: &Engine, run: &Run, call: &FunctionCall) -> Target {
     match run.context.toolset.route(call) {
         Ok(target) => target,
         Err(verdict) => {
             let args = call.args.clone();
-            let read = checks::apart(&run.record.decision.tenant, &run.record.decision.user, move || {
-                verdict.read(&args)
-            })
-            .await;
-            Target::Verdict(read.unwrap_or_else(Err))
+            let decision = &run.record.decision;
+            let read = engine
+                .checks
+                .apart(&decision.tenant, &decision.user, move || verdict.read(&args));
+            Target::Verdict(read.await.unwrap_or_else(Err))
         }
     }
 }

@@ -39,7 +39,7 @@ pub mod toolset;
 pub mod verdict;
 pub mod write;
 
-mod checks;
+pub mod checks;
 mod events;
 mod memory;
 mod notices;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_context::AgentContext;
+use super::checks::Checks;
 use super::children::ChildRuns;
 use super::events::EventSink;
 use super::limits::Limits;
@@ -35,6 +36,8 @@ pub struct Engine {
     pub clock: Arc<dyn Clock>,
     /// The operator's policy.
     pub policy: Arc<Policy>,
+    /// Checks that take long.
+    pub checks: Arc<Checks>,
 }
 
 /// One run.

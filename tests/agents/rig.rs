@@ -186,6 +186,7 @@ impl Rig {
                 recorder: store.clone(),
                 clock: self.clock.clone(),
                 policy: Arc::clone(&self.policy.lock().unwrap()),
+                checks: Arc::default(),
             },
             models: Models::default(),
             runs: store,

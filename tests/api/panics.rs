@@ -171,6 +171,7 @@ async fn serve(database: Database) -> Served {
         recorder: store.clone(),
         clock: Arc::new(Fused(behind(), SystemClock)),
         policy: Arc::default(),
+        checks: Arc::default(),
     };
     let quota = QuotaState {
         allowed: true,

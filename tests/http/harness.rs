@@ -104,6 +104,7 @@ pub async fn serve(setup: Setup) -> Running {
         recorder: record.clone(),
         clock: Arc::new(SystemClock),
         policy: Arc::default(),
+        checks: Arc::default(),
     };
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
     let quota = Arc::new(Fixed(setup.quota));

@@ -176,7 +176,7 @@ async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
         ..facts(engine, run, grants)
     };
     let attempt = call.first_started_us().map_or(Attempt::First, Attempt::Again);
-    let decision = decide(one.call, &facts, call.resolution(), attempt).await;
+    let decision = decide(engine, one.call, &facts, call.resolution(), attempt).await;
     matches!(decision.outcome, PolicyDecision::Allow { .. })
 }
 
