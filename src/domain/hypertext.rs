@@ -1,9 +1,10 @@
-//! HTML as text for an approver: all of its words, including those that styles would hide, and every address in it.
+//! HTML that an approver decides on: its words, where its links lead, what it may hide, and how it is shown.
 //!
-//! Mail programs differ in how they show complex HTML, and styles can hide, add or reverse words. So everything except
-//! known plain HTML is reported, and the approver then checks the markup as well.
+//! The console shows it in a frame that runs and loads nothing. Mail programs differ in how they show complex HTML, and
+//! styles can hide, add or reverse words. So everything except known plain HTML is reported, and the approver then checks
+//! the markup as well.
 
-mod layout;
+mod frame;
 mod links;
 mod plain;
 
@@ -16,9 +17,11 @@ use html5ever::tokenizer::{
     TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
-use layout::Layout;
+use super::text::is_hidden;
 
-/// The most bytes of HTML that are read out.
+pub(crate) use frame::framed;
+
+/// The most bytes of HTML that are read.
 pub(crate) const MOST: usize = 64 * 1024;
 
 /// The most attributes of one tag, estimated by the characters that can end one. The time for a tag grows with their
@@ -28,52 +31,37 @@ const MOST_ATTRIBUTES: usize = 3000;
 /// Bytes that the reader receives at once.
 const PIECE: usize = 1024;
 
-/// Attributes with an address, or with words that some programs show.
-const REFERENCES: [&str; 22] = [
-    "action",
-    "alt",
-    "aria-label",
-    "background",
-    "cite",
-    "classid",
-    "codebase",
-    "content",
-    "data",
-    "formaction",
-    "href",
-    "label",
-    "longdesc",
-    "manifest",
-    "ping",
-    "placeholder",
-    "poster",
-    "src",
-    "srcset",
-    "srcdoc",
-    "title",
-    "value",
-];
+/// The most empty lines before words that a reader will not take for the end.
+const MOST_LINES: usize = 8;
+/// The most blanks in a row that HTML does not collapse into one.
+const MOST_BLANKS: usize = 60;
+/// The deepest nesting of elements that make text smaller.
+const SMALLEST: usize = 2;
 
-/// Inline elements.
-const IN_LINE: [&str; 33] = [
-    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
-    "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt",
-    "u", "var",
-];
-
-/// HTML as text.
+/// What is in HTML.
 pub(crate) struct ReadOut {
-    /// Its text, including hidden parts.
+    /// All its words, including hidden ones.
     pub text: String,
     /// Elements, attributes and style properties that may change what its readers see.
     pub suspicious: BTreeSet<String>,
-    /// Links that show an address other than their target: the shown address, and the target.
-    pub misleading_links: Vec<(String, String)>,
+    /// Its links, and where its forms lead, in order.
+    pub links: Vec<Link>,
     /// Whether it has pictures that are loaded from elsewhere each time it is opened.
     pub fetches: bool,
 }
 
-/// HTML as text. `None` if it is too long, or if a tag has too many attributes; then show the markup.
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Its text.
+    pub words: String,
+    /// Where it leads, as written.
+    pub target: String,
+    /// The address that its text shows, if that is another one than the target.
+    pub named: Option<String>,
+}
+
+/// Reads HTML. `None` if it is too long, or if a tag has too many attributes.
 pub(crate) fn read_out(html: &str) -> Option<ReadOut> {
     if html.len() > MOST {
         return None;
@@ -104,14 +92,12 @@ pub(crate) fn read_out(html: &str) -> Option<ReadOut> {
     }
     reader.end();
     let mut read = reader.sink.0.into_inner();
-    read.leave_unseen();
     read.leave_links();
-    read.suspicious
-        .extend(read.layout.suspicious.iter().map(|suspicious| (*suspicious).to_owned()));
+    read.leave_title();
     Some(ReadOut {
-        text: read.text.trim().to_owned(),
+        text: read.text,
         suspicious: read.suspicious,
-        misleading_links: read.misleading_links,
+        links: read.links,
         fetches: read.fetches,
     })
 }
@@ -123,15 +109,20 @@ struct Reader(RefCell<Reading>);
 struct Reading {
     text: String,
     /// Targets of the open links, and the text of each.
-    links: Vec<(String, String)>,
-    misleading_links: Vec<(String, String)>,
-    /// Content that is not part of the text: the element, and the content.
-    unseen: Option<(&'static str, String)>,
-    /// Open elements of SVG and MathML. The names of HTML elements have no meaning inside them.
-    foreign: usize,
-    layout: Layout,
+    open: Vec<(String, String)>,
+    links: Vec<Link>,
     fetches: bool,
     suspicious: BTreeSet<String>,
+    /// The words of a title, which mail programs never show.
+    title: Option<String>,
+    /// Open elements of SVG and MathML. The names of HTML elements have no meaning inside them.
+    foreign: usize,
+    /// Open elements that make text smaller, or keep the blanks and line breaks of the source.
+    smaller: usize,
+    preformatted: usize,
+    /// Empty lines and blanks since the last word.
+    lines: usize,
+    blanks: usize,
     /// Whether something was read since the last call of `has_read`.
     read: bool,
 }
@@ -141,44 +132,37 @@ impl Reading {
         std::mem::take(&mut self.read)
     }
 
-    /// White space becomes one blank, as almost everywhere in HTML.
     fn words(&mut self, words: &str) {
-        if let Some((_, unseen)) = &mut self.unseen {
-            unseen.push_str(words);
-            return;
+        if let Some(title) = &mut self.title {
+            title.push_str(words);
         }
         // A new link ends the previous one.
-        if let Some((_, of_link)) = self.links.last_mut() {
+        if let Some((_, of_link)) = self.open.last_mut() {
             of_link.push_str(words);
         }
-        self.layout.words(words);
-        let as_written = self.layout.is_preformatted();
+        self.text.push_str(words);
         for c in words.chars() {
-            if c == '\n' && as_written {
-                self.line();
-            } else if !c.is_ascii_whitespace() {
-                self.text.push(c);
-            } else if !self.text.ends_with([' ', '\n']) {
-                self.text.push(' ');
+            match c {
+                '\n' if self.preformatted > 0 => self.lines += 1,
+                _ if c.is_ascii_whitespace() => self.blanks += usize::from(self.preformatted > 0),
+                _ if c.is_whitespace() || is_hidden(c) => self.blanks += 1,
+                _ => self.shown(),
             }
         }
     }
 
-    fn line(&mut self) {
-        let shown = self.text.trim_end_matches(' ').len();
-        self.text.truncate(shown);
-        if !self.text.ends_with("\n\n") && !self.text.is_empty() {
-            self.text.push('\n');
+    /// Words are shown here, or a picture: after an emptiness, and of this size.
+    fn shown(&mut self) {
+        if self.lines > MOST_LINES {
+            self.suspicious.insert("many empty lines".to_owned());
         }
-    }
-
-    fn note(&mut self, note: &str) {
-        if !self.text.ends_with([' ', '\n']) {
-            self.text.push(' ');
+        if self.blanks > MOST_BLANKS {
+            self.suspicious.insert("many blanks in a row".to_owned());
         }
-        self.text.push('[');
-        self.text.push_str(note);
-        self.text.push(']');
+        if self.smaller > SMALLEST {
+            self.suspicious.insert("small text within small text".to_owned());
+        }
+        (self.lines, self.blanks) = (0, 0);
     }
 
     fn begins(&mut self, tag: &Tag) -> TokenSinkResult<()> {
@@ -191,24 +175,22 @@ impl Reading {
                 .iter()
                 .filter_map(|attribute| plain::suspicious(name, attribute)),
         );
-        self.layout.begins(&tag.name);
-        if !IN_LINE.contains(&name) {
-            self.line();
-        }
         match name {
-            "li" => self.text.push_str("• "),
-            "td" | "th" => self.words(" "),
+            "br" | "hr" => self.lines += 1,
             "img" => self.fetches |= tag.attrs.iter().any(plain::fetches),
+            "a" => self.leave_links(),
             _ => {}
         }
+        self.smaller += usize::from(is_smaller(name));
+        self.preformatted += usize::from(name == "pre");
+        self.text.push(' ');
         for attribute in &tag.attrs {
             let (of, value) = (&*attribute.name.local, attribute.value.trim());
-            let references =
-                REFERENCES.contains(&of) || of.ends_with(":href") || value.contains("//") || value.contains("url(");
-            if name == "a" && of == "href" {
-                self.links.push((value.to_owned(), String::new()));
-            } else if references && !value.is_empty() {
-                self.note(&format!("{name} {of}: {value}"));
+            match of {
+                "href" if name == "a" => self.open.push((value.to_owned(), String::new())),
+                "href" | "action" | "formaction" | "ping" => self.leads(name, value),
+                _ if of.ends_with(":href") => self.leads(name, value),
+                _ => {}
             }
         }
         if matches!(name, "svg" | "math") && !tag.self_closing {
@@ -217,16 +199,9 @@ impl Reading {
         // Reading markup as text by error only reports too much; the reverse would hide text.
         let raw = match name {
             _ if self.foreign > 0 => return TokenSinkResult::Continue,
-            "script" => {
-                self.unseen = Some(("script", String::new()));
-                RawKind::Rawtext
-            }
-            "style" => {
-                self.unseen = Some(("style sheet", String::new()));
-                RawKind::Rawtext
-            }
+            "script" | "style" => RawKind::Rawtext,
             "title" => {
-                self.unseen = Some(("title", String::new()));
+                self.title = Some(String::new());
                 RawKind::Rcdata
             }
             "textarea" => RawKind::Rcdata,
@@ -237,41 +212,48 @@ impl Reading {
         TokenSinkResult::RawData(raw)
     }
 
-    fn ends(&mut self, tag: &Tag) {
-        match &*tag.name {
-            "script" | "style" | "title" => self.leave_unseen(),
-            "svg" | "math" => self.foreign = self.foreign.saturating_sub(1),
-            _ => {}
-        }
-        self.layout.ends(&tag.name);
-        match &*tag.name {
-            "a" => self.leave_links(),
-            name if !IN_LINE.contains(&name) => self.line(),
-            _ => {}
-        }
+    /// An element that is no link leads somewhere.
+    fn leads(&mut self, element: &str, target: &str) {
+        self.links.push(Link {
+            words: format!("<{element}>"),
+            target: target.to_owned(),
+            named: None,
+        });
     }
 
-    fn leave_unseen(&mut self) {
-        if let Some((what, unseen)) = self.unseen.take() {
-            if what == "title" {
-                // Mail programs never show a title in the message, wherever it is.
-                if unseen.trim().is_empty() {
-                    return;
-                }
-                self.suspicious.insert("<title>".to_owned());
-            }
-            self.note(&format!("{what}: {}", unseen.trim()));
+    fn ends(&mut self, tag: &Tag) {
+        let name = &*tag.name;
+        match name {
+            "title" => self.leave_title(),
+            "svg" | "math" => self.foreign = self.foreign.saturating_sub(1),
+            "a" => self.leave_links(),
+            "p" => self.lines += 1,
+            "pre" => self.preformatted = self.preformatted.saturating_sub(1),
+            _ if is_smaller(name) => self.smaller = self.smaller.saturating_sub(1),
+            _ => {}
+        }
+        self.text.push(' ');
+    }
+
+    fn leave_title(&mut self) {
+        if self.title.take().is_some_and(|title| !title.trim().is_empty()) {
+            self.suspicious.insert("<title>".to_owned());
         }
     }
 
     fn leave_links(&mut self) {
-        for (target, words) in std::mem::take(&mut self.links) {
-            self.note(&format!("→ {target}"));
-            if let Some(named) = links::named_instead(&words, &target) {
-                self.misleading_links.push((named, target));
-            }
+        for (target, words) in std::mem::take(&mut self.open) {
+            self.links.push(Link {
+                named: links::named_instead(&words, &target),
+                words: words.split_whitespace().collect::<Vec<_>>().join(" "),
+                target,
+            });
         }
     }
+}
+
+fn is_smaller(element: &str) -> bool {
+    matches!(element, "small" | "sub" | "sup")
 }
 
 impl TokenSink for Reader {
@@ -288,8 +270,13 @@ impl TokenSink for Reader {
                 return reading.begins(&tag);
             }
             TagToken(tag) if tag.kind == EndTag => reading.ends(&tag),
-            // Some programs show the content of comments that are made for them.
-            CommentToken(words) if !words.trim().is_empty() => reading.note(&format!("comment: {}", words.trim())),
+            // Some programs show the content of comments that are made for them: `<!--[if mso]>`.
+            CommentToken(words) if words.trim_start().starts_with("[if") => {
+                reading
+                    .suspicious
+                    .insert("a comment that some programs show".to_owned());
+                reading.text.push_str(&words);
+            }
             _ => {}
         }
         TokenSinkResult::Continue

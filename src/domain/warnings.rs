@@ -103,20 +103,25 @@ impl<'a> Search<'a> {
         self.hypertext = self.hypertext.saturating_sub(text.len());
         match read {
             Some(read) => self.hypertext(&read),
-            None => self.warn("its HTML is too long or too complex to be read out; check the markup"),
+            None => self.warn("its HTML is too long or too complex to be checked; check the markup"),
         }
     }
 
     fn hypertext(&mut self, read: &ReadOut) {
-        for (named, target) in read.misleading_links.iter().take(MOST_NAMED) {
+        let misleading: Vec<_> = read
+            .links
+            .iter()
+            .filter_map(|link| Some((link.named.as_deref()?, &*link.target)))
+            .collect();
+        for (named, target) in misleading.iter().take(MOST_NAMED) {
             self.warn(&format!(
                 "a link shows {} but leads to {}",
                 cut(named, ADDRESS),
                 cut(target, ADDRESS)
             ));
         }
-        if read.misleading_links.len() > MOST_NAMED {
-            let more = read.misleading_links.len() - MOST_NAMED;
+        if misleading.len() > MOST_NAMED {
+            let more = misleading.len() - MOST_NAMED;
             self.warn(&format!("{more} more links show an address other than their target"));
         }
         if !read.suspicious.is_empty() {
@@ -126,7 +131,7 @@ impl<'a> Search<'a> {
                 .map(|suspicious| cut(suspicious, SUSPICIOUS))
                 .collect();
             self.warn(&format!(
-                "its reader may see something other than its text, because its HTML has {}",
+                "mail programs may hide a part of it, or show it in another way, because its HTML has {}",
                 listed(&suspicious)
             ));
         }
@@ -228,7 +233,9 @@ mod tests {
             ),
             (
                 json!({"html": "<p style='display:none'>not"}),
-                vec!["/html: its reader may see something other than its text, because its HTML has \"style display\""],
+                vec![
+                    "/html: mail programs may hide a part of it, or show it in another way, because its HTML has \"style display\"",
+                ],
             ),
             (
                 json!({"html": "<img src=//a.example/x>"}),
@@ -236,7 +243,7 @@ mod tests {
             ),
             (
                 json!({"html": "<b>".repeat(100_000)}),
-                vec!["/html: its HTML is too long or too complex to be read out; check the markup"],
+                vec!["/html: its HTML is too long or too complex to be checked; check the markup"],
             ),
             (
                 json!({"a/b": {"c~": ["x\u{202e}y\u{200b}"]}}),
@@ -278,7 +285,7 @@ mod tests {
         let reported = found(&json!({"html": halves, "parts": [{"html": halves}]}));
         assert_eq!(
             reported,
-            ["/parts/0/html: its HTML is too long or too complex to be read out; check the markup"]
+            ["/parts/0/html: its HTML is too long or too complex to be checked; check the markup"]
         );
     }
 

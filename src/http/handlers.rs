@@ -105,6 +105,7 @@ handlers! {
         ConsoleApproval => console::approvals::one;
         ConsoleResolve => console::approvals::resolve;
         ConsoleAction => console::approvals::action;
+        ConsoleActionHtml => console::approvals::html;
         ConsoleSettle => console::approvals::settle;
         ConsoleThreads => console::threads::list;
         ConsoleThread => console::threads::thread;

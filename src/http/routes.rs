@@ -136,6 +136,7 @@ routes! {
         ConsoleApproval: Get "/console/approvals/{id}";
         ConsoleResolve: Post "/console/approvals/{id}";
         ConsoleAction: Get "/console/actions/{id}";
+        ConsoleActionHtml: Get "/console/actions/{id}/html";
         ConsoleSettle: Post "/console/actions/{id}";
         ConsoleThreads: Get "/console/threads";
         ConsoleThread: Get "/console/threads/{id}";

@@ -75,7 +75,8 @@ async fn killed(database: Option<String>) {
     is_cut(&world, &gavel, &late, Instant::now(), "DEADLINE_EXCEEDED").await;
     gavel.kill();
     gavel = world.start().await;
-    engine.podman(["exec", &container, "touch", "/work/end"]);
+    // Detached: the script ends at once, and its container with it.
+    engine.podman(["exec", "--detach", &container, "touch", "/work/end"]);
     let ended = world.ended(&gavel, &session).await;
     assert_eq!(ended["status"], "COMPLETED", "{ended}");
     let observations = world.observations(&gavel, &session, "t1").await;

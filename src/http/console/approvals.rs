@@ -3,21 +3,24 @@
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
+use serde_json::Value;
 use tracing::Instrument;
 
 use super::super::State;
 use super::super::error::Error;
 use super::super::exchange::Exchange;
+use super::super::headers;
 use super::super::routes::Route;
 use super::form::{self, Form};
 use super::session::{Visitor, onlooker, visitor};
 use super::view::action::{Card, Place, card, row};
 use super::view::approvals::{Filter, Listed, listed};
-use super::{Turned, page, respond, see, view};
+use super::{Turned, foreign, framed, page, respond, see, view};
 use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON};
@@ -43,6 +46,17 @@ pub(in crate::http) async fn action(state: Data<State>, request: HttpRequest) ->
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleAction));
     let shown = shown(&state, &request, Which::Action).await;
     exchange.finish(Ok(respond(&state, &request, shown).await))
+}
+
+pub(in crate::http) async fn html(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleActionHtml));
+    let answer = match message(&state, &request).await {
+        Err(Turned::LogIn(_) | Turned::Again(_)) => Ok(framed(view::approvals::in_place(
+            "You are logged out. Reload the page.",
+        ))),
+        answer => answer,
+    };
+    exchange.finish(Ok(respond(&state, &request, answer).await))
 }
 
 pub(in crate::http) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -172,6 +186,27 @@ async fn shown(state: &State, request: &HttpRequest, which: Which) -> Result<Htt
         &view::words::name(&action.tool),
         &body,
     ))
+}
+
+/// HTML among the arguments of an action, as its recipient sees it.
+async fn message(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    // On a page of its own its links would open.
+    let place = headers::only(request.headers(), &HeaderName::from_static("sec-fetch-dest"));
+    if place.is_some_and(|place| place != "iframe") {
+        return Err(Error::NotFound.into());
+    }
+    let visitor = onlooker(state, request).await?;
+    let approvals = &state.edge.approvals;
+    let action = approvals.action(&visitor.caller, visitor.user.clone(), action_id(request)?);
+    let action = action.await?;
+    let arguments: Value = serde_json::from_str(action.arguments.get()).unwrap_or_default();
+    let html = parameter(request, "at").and_then(|at| arguments.pointer(&at)?.as_str().and_then(hypertext::framed));
+    Ok(match html {
+        Some(document) => foreign(document),
+        None => framed(view::approvals::in_place(
+            "This HTML is too long to be shown here. Read the HTML itself, below.",
+        )),
+    })
 }
 
 /// The data of a card.

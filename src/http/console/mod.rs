@@ -43,6 +43,10 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; fram
 const FRAMED: &str =
     "default-src 'none'; style-src 'self'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'";
 
+/// HTML of others inside a gavel frame: it runs and loads nothing, opens nothing and posts nothing.
+const FOREIGN: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; \
+                       frame-ancestors 'self'; base-uri 'none'";
+
 const SECURITY: [(HeaderName, HeaderValue); 7] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -161,10 +165,23 @@ fn secured(status: StatusCode) -> HttpResponseBuilder {
 
 /// A page that gavel's own pages may frame.
 fn framed(page: Markup) -> HttpResponse {
+    in_frame(FRAMED, page.into_string())
+}
+
+/// HTML of others, which only gavel's own pages may frame.
+fn foreign(document: String) -> HttpResponse {
+    in_frame(FOREIGN, document)
+}
+
+fn in_frame(policy: &'static str, body: String) -> HttpResponse {
     let mut response = secured(StatusCode::OK);
-    response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(FRAMED)));
+    response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)));
     response.insert_header((header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN")));
-    response.body(page.into_string())
+    response.insert_header((
+        HeaderName::from_static("x-dns-prefetch-control"),
+        HeaderValue::from_static("off"),
+    ));
+    response.body(body)
 }
 
 /// The response for an unknown path below `/console`.

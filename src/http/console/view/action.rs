@@ -180,7 +180,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
             }
         }
         (fit.note())
-        (arguments::arguments(card.tool.as_deref(), &fit.arguments, fit.cuts.is_empty(), card.visitor.zone))
+        (arguments::arguments(card.tool.as_deref(), action.id, &fit.arguments, fit.cuts.is_empty(), card.visitor.zone))
         details.exactly {
             summary { "Exactly what is sent" }
             (arguments::raw(&fit.arguments))

@@ -1,10 +1,10 @@
 //! The list of pending approval requests, and the page of one request.
 
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, html};
 
-use super::super::nothing;
 use super::super::session::Visitor;
-use super::{address, next, words};
+use super::super::{STYLE_HASH, nothing};
+use super::{address, head, next, words};
 use crate::http::routes::Route;
 
 /// The filter of the list.
@@ -101,6 +101,17 @@ pub(in crate::http::console) fn one(flash: Option<Markup>, card: &Markup) -> Mar
         @if let Some(flash) = flash { (flash) }
         p.back { a href=(Route::ConsoleApprovals.path()) { (words::text("← All approvals")) } }
         (card)
+    }
+}
+
+/// The content of a frame in place of HTML that cannot be shown.
+pub(in crate::http::console) fn in_place(words: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        html.news lang="en" {
+            (head("Message", &STYLE_HASH, None))
+            body { p role="status" { (words) } }
+        }
     }
 }
 

@@ -6,10 +6,12 @@ use chrono::{DateTime, NaiveDate, NaiveDateTime, Offset};
 use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
+use url::form_urlencoded;
 
 use super::words;
 use crate::domain::address::Address;
-use crate::domain::hypertext;
+use crate::domain::hypertext::{self, Link};
+use crate::domain::ids::ActionId;
 use crate::domain::schema::resolved;
 use crate::domain::tool::Tool;
 
@@ -18,33 +20,40 @@ const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
 /// Characters shown before that control.
 const BEGINNING: usize = 800;
-/// Most bytes of HTML converted to text, as rendered on the page.
-const MOST_READ: usize = 256 * 1024;
+/// Most links of HTML that are listed; the rest are counted.
+const MOST_LINKS: usize = 100;
 /// Most characters of a schema title; the title is read for each value.
 const MOST_TITLE: usize = 120;
 /// Deepest level of nested values; deeper ones are shown as JSON.
 const DEEPEST: usize = 6;
 
-/// The root schema for references, whether the arguments are complete, and the reader's time zone.
+/// What all arguments of a call have in common.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
+    /// The root schema, for references.
     root: &'a Value,
+    /// The address of the page that shows HTML of the call in a frame.
+    frames: &'a str,
+    /// Are the arguments complete?
     whole: bool,
+    /// The reader's time zone.
     zone: Tz,
 }
 
-/// Renders all arguments of a call. If they are not `whole`, HTML in them is not converted to text: the missing part
-/// could change its meaning.
-pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool, zone: Tz) -> Markup {
+/// Renders all arguments of a call of `action`. If they are not `whole`, the links of HTML in them are not listed, since
+/// some are missing.
+pub(super) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value, whole: bool, zone: Tz) -> Markup {
+    let frames = format!("/console/actions/{action}/html?at=");
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
     let root = Whole {
         root: &schema,
+        frames: &frames,
         whole,
         zone,
     };
     let Value::Object(fields) = arguments else {
-        return value(arguments, &schema, root, 0);
+        return value(arguments, &schema, root, "");
     };
     if fields.is_empty() {
         return html! { p.empty { "It takes no arguments." } };
@@ -53,7 +62,7 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool, zon
         fields,
         &schema,
         root,
-        0,
+        "",
         &|name| {
             let is_long = is_long(&fields[name]);
             tool.map_or((usize::from(is_long), 0), |tool| tool.reading_order(name, is_long))
@@ -85,7 +94,7 @@ fn object(
     fields: &Map<String, Value>,
     schema: &Value,
     whole: Whole<'_>,
-    depth: usize,
+    place: &str,
     rank: &dyn Fn(&str) -> (usize, usize),
     note: &dyn Fn(&str) -> Option<Markup>,
 ) -> Markup {
@@ -108,7 +117,7 @@ fn object(
                 @let of = &schema["properties"][name];
                 div class=[is_long(&fields[name]).then_some("long")] {
                     dt { (label(name, of, root, unclear(name))) }
-                    dd { (value(&fields[name], of, whole, depth + 1)) @if let Some(note) = note(name) { (note) } }
+                    dd { (value(&fields[name], of, whole, &below(place, name))) @if let Some(note) = note(name) { (note) } }
                 }
             }
         }
@@ -132,56 +141,76 @@ fn label(name: &str, schema: &Value, root: &Value, unclear: bool) -> Markup {
     }
 }
 
-fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Markup {
+/// The JSON pointer of a value within another.
+fn below(place: &str, name: &str) -> String {
+    format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+fn value(value: &Value, schema: &Value, whole: Whole<'_>, place: &str) -> Markup {
     let root = whole.root;
-    if depth > DEEPEST {
+    if place.matches('/').count() > DEEPEST {
         return raw(value);
     }
     match value {
         Value::Null => html! { span.none { "none" } },
         Value::Bool(yes) => html! { (if *yes { "Yes" } else { "No" }) },
         Value::Number(number) => html! { (number) },
-        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => hypertext(text, whole),
+        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => {
+            hypertext(text, whole, place)
+        }
         Value::String(text) => string(text, whole.zone),
         Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
         Value::Array(items) => {
             let of = &resolved(schema, root)["items"];
             html! {
-                ul.items { @for item in items { li { (self::value(item, of, whole, depth + 1)) } } }
+                ul.items { @for (n, item) in items.iter().enumerate() { li { (self::value(item, of, whole, &below(place, &n.to_string()))) } } }
             }
         }
         Value::Object(fields) if fields.is_empty() => html! { span.none { "none" } },
         Value::Object(fields) => {
             let rank = |name: &str| (usize::from(is_long(&fields[name])), 0);
-            object(fields, schema, whole, depth, &rank, &|_| None)
+            object(fields, schema, whole, place, &rank, &|_| None)
         }
     }
 }
 
-/// HTML as its recipient reads it, with its markup below. Misleading parts are among the call's warnings.
-fn hypertext(text: &str, whole: Whole<'_>) -> Markup {
-    // The text can be longer than the markup: a reference to an invisible character becomes a note.
+/// HTML as its recipient sees it, in a frame, with its links and its markup below. Misleading parts are among the call's
+/// warnings.
+fn hypertext(text: &str, whole: Whole<'_>, place: &str) -> Markup {
+    if text.is_empty() {
+        return string(text, whole.zone);
+    }
     let read = whole.whole.then(|| hypertext::read_out(text)).flatten();
-    match read.filter(|read| words::length(&read.text) <= MOST_READ) {
-        Some(read) if !text.is_empty() => html! {
-            (string(&read.text, whole.zone))
-            p {
-                small {
-                    @if read.suspicious.is_empty() { "Programs that display HTML show this text, not the plain text that is sent with it." }
-                    @else { "This is the text of the HTML, which programs that display HTML show in place of any plain text." }
-                    " Each link is followed by its target."
+    let address: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
+    html! {
+        iframe.message sandbox src={ (whole.frames) (address) } title="The message as its recipient sees it" {}
+        p { small { "As a mail program shows it. Pictures from elsewhere are not loaded here, and links do not open." } }
+        @if let Some(read) = &read { (links(&read.links)) }
+        details.whole open[read.as_ref().is_none_or(|read| !read.suspicious.is_empty())] {
+            summary { "The HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
+            div.prose dir="auto" { (words::text(text)) }
+        }
+    }
+}
+
+/// Where each link leads. One that shows another address is marked.
+fn links(links: &[Link]) -> Markup {
+    html! {
+        @if !links.is_empty() {
+            table.links {
+                caption { "Where its " (words::count(links.len() as u64, "link")) " lead" @if links.len() == 1 { "s" } }
+                @for link in links.iter().take(MOST_LINKS) {
+                    tr {
+                        th scope="row" dir="auto" { @if link.words.is_empty() { "(a picture)" } @else { (words::beginning(&link.words, MOST_TITLE)) } }
+                        td {
+                            (words::code(&link.target))
+                            @if link.named.is_some() { " " span.badge { "shows another address" } }
+                        }
+                    }
                 }
+                @if links.len() > MOST_LINKS { tr { td colspan="2" { (links.len() - MOST_LINKS) " more; see the HTML" } } }
             }
-            details.whole open[!read.suspicious.is_empty()] {
-                summary { "The HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
-                div.prose dir="auto" { (words::text(text)) }
-            }
-        },
-        None => html! {
-            p { small { "This HTML is too long or too complex to be converted to text here; this is the markup." } }
-            (string(text, whole.zone))
-        },
-        Some(_) => string(text, whole.zone),
+        }
     }
 }
 

@@ -216,6 +216,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::domain::ids::ActionId;
 
     #[test]
     fn what_fits_is_left_alone() {
@@ -254,10 +255,11 @@ mod tests {
             json!({"t": "x\n".repeat(500_000)}),
         ] {
             let fit = fit(&given, IN_LIST);
-            let shown = super::super::arguments::arguments(None, &fit.arguments, true, chrono_tz::Tz::UTC)
-                .into_string()
-                + &super::super::arguments::raw(&fit.arguments).into_string()
-                + &fit.note().into_string();
+            let shown =
+                super::super::arguments::arguments(None, ActionId::new(), &fit.arguments, true, chrono_tz::Tz::UTC)
+                    .into_string()
+                    + &super::super::arguments::raw(&fit.arguments).into_string()
+                    + &fit.note().into_string();
             assert!(
                 shown.len() < 4 * IN_LIST.arguments,
                 "{}: {}",

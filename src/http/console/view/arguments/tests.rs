@@ -19,8 +19,12 @@ fn tool(schema: Value) -> Tool {
     }
 }
 
+fn action() -> ActionId {
+    ActionId::parse("01890000-0000-7000-8000-000000000001").unwrap()
+}
+
 fn shown(schema: Value, given: Value) -> String {
-    arguments(Some(&tool(schema)), &given, true, Tz::UTC).into_string()
+    arguments(Some(&tool(schema)), action(), &given, true, Tz::UTC).into_string()
 }
 
 #[test]
@@ -45,8 +49,16 @@ fn the_last_of_whole_days_is_shown() {
         zone: None,
         allow_past: None,
     });
-    let shown =
-        |end: &str| arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end}), true, Tz::UTC).into_string();
+    let shown = |end: &str| {
+        arguments(
+            Some(&tool),
+            action(),
+            &json!({"start": "2026-12-24", "end": end}),
+            true,
+            Tz::UTC,
+        )
+        .into_string()
+    };
     assert!(shown("2026-12-25").contains("<b>The last day is Thursday, 24 December 2026.</b>"));
     assert!(!shown("2026-12-24T11:00:00Z").contains("last day"));
 }
@@ -87,7 +99,7 @@ fn times_are_read_out_and_shown_as_they_were_written() {
     assert!(page.contains("2026-11-24T10:00:00+01:00"), "{page}");
     assert!(page.contains("Tuesday, 24 November 2026 <small>"), "{page}");
     let given = json!({"start": "2026-11-24T10:00:00+01:00", "end": "2026-11-24T20:00:00Z"});
-    let tokyo = arguments(Some(&tool(json!({}))), &given, true, Tz::Asia__Tokyo).into_string();
+    let tokyo = arguments(Some(&tool(json!({}))), action(), &given, true, Tz::Asia__Tokyo).into_string();
     assert!(
         tokyo.contains("10:00 (UTC+01:00); for you Tuesday, 18:00 JST"),
         "{tokyo}"
@@ -109,38 +121,33 @@ fn long_text_is_there_whole_behind_a_control_that_needs_no_script() {
     assert!(page.contains("the end</div></details>"), "{page}");
 }
 
-/// Promise 4: the approver reads the same text as the recipient, and the target of each link.
+/// Promise 4: the approver sees what the recipient sees, the target of each link, and the markup.
 #[test]
-fn html_is_read_out_and_shown_as_it_is() {
-    let schema = json!({"properties": {"html_body": {"type": "string", "contentMediaType": "text/html"}}});
+fn html_is_shown_in_a_frame_with_its_links_and_its_markup() {
+    let schema = json!({"properties": {"html/body": {"type": "string", "contentMediaType": "text/html"}}});
     let page =
         "<p>Hi <b>Ann</b>, <a href='https://evil.example/x'>https://bank.example</a></p><script>alert(1)</script>";
-    let text = shown(schema.clone(), json!({"html_body": page}));
+    let text = shown(schema.clone(), json!({ "html/body": page }));
+    let frame = format!(
+        "<iframe class=\"message\" sandbox src=\"/console/actions/{}/html?at=%2Fhtml%7E1body\"",
+        action()
+    );
+    assert!(text.contains(&frame), "{text}");
+    assert!(text.contains("https://bank.example</th>"), "{text}");
     assert!(
-        text.contains("Hi Ann, https://bank.example [→ https://evil.example/x]"),
+        text.contains("<bdi>https://evil.example/x</bdi></code> <span class=\"badge\">shows another address"),
         "{text}"
     );
+    assert!(text.contains("<details class=\"whole\" open>"), "{text}");
     assert!(
         text.contains("&lt;script&gt;alert(1)") && !text.contains("<script"),
         "{text}"
     );
-    let text = shown(schema.clone(), json!({"html_body": "<p>Hi <b>Ann</b></p>"}));
-    assert!(
-        text.contains("Programs that display HTML show this text, not"),
-        "{text}"
-    );
-    let moved = "<table><tr><td>not</td></tr><thead><tr><td>I will</td></tr></thead></table><img src=//a.example/x>";
-    let text = shown(schema.clone(), json!({ "html_body": moved }));
-    assert!(text.contains("<details class=\"whole\" open>"), "{text}");
-    assert!(
-        !text.contains("Programs that display HTML show this text, not"),
-        "{text}"
-    );
-    let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
-    assert!(
-        text.contains("too long or too complex to be converted") && text.contains("&lt;b&gt;"),
-        "{text}"
-    );
+    let text = shown(schema.clone(), json!({"html/body": "<p>Hi <b>Ann</b></p>"}));
+    assert!(text.contains("<details class=\"whole\"><summary>"), "{text}");
+    assert!(!text.contains("<table"), "{text}");
+    let text = shown(schema, json!({"html/body": "<b>".repeat(100_000)}));
+    assert!(text.contains("<iframe") && text.contains("&lt;b&gt;"), "{text}");
 }
 
 /// arguments with the same label show their names.
