@@ -188,6 +188,8 @@ impl Reading {
             let (of, value) = (&*attribute.name.local, attribute.value.trim());
             match of {
                 "href" if name == "a" => self.open.push((value.to_owned(), String::new())),
+                // It is loaded, not followed.
+                "href" if name == "link" => {}
                 "href" | "action" | "formaction" | "ping" => self.leads(name, value),
                 _ if of.ends_with(":href") => self.leads(name, value),
                 _ => {}

@@ -130,7 +130,7 @@ impl Hers {
             ("GET", "/console/approvals/{id}") => (with(&self.approval), &[]),
             ("POST", "/console/approvals/{id}") => (with(&self.approval), &[("decision", "approve_once")]),
             ("GET", "/console/threads/{id}") => (with(&self.thread), &[]),
-            ("GET", "/console/actions/{id}") => (with(&self.action), &[]),
+            ("GET", "/console/actions/{id}" | "/console/actions/{id}/html") => (with(&self.action), &[]),
             ("POST", "/console/actions/{id}") => (with(&self.action), &[("happened", "yes")]),
             ("POST", "/console/grants/{id}") => (with(&self.grant), &[]),
             ("GET", path) if path.starts_with("/console/sessions/{id}") => {

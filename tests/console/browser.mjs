@@ -34,6 +34,18 @@ for (const seen of ['Ann Lee <ann@example.org>', 'bob@bücher.example', 'bob@xn-
   assert.ok(text.includes(seen), `${JSON.stringify(seen)} is not in ${text}`);
 }
 assert.equal(await mail.locator('img, script').count(), 0);
+
+// Its HTML is shown with its styles in a frame in which nothing runs, loads or opens.
+const framed = page.frameLocator('iframe.message');
+const heading = framed.getByRole('heading', { name: 'Dear Ann' });
+assert.equal(await heading.evaluate(element => getComputedStyle(element).color), 'rgb(170, 0, 0)');
+await framed.getByText('https://bank.example/pay').click();
+await framed.getByRole('button', { name: 'Go' }).click();
+await heading.waitFor();
+assert.equal(context.pages().length, 1);
+const link = mail.getByRole('row', { name: 'https://bank.example/pay' });
+assert.ok((await link.innerText()).includes('https://far.example/pay'));
+assert.ok((await link.innerText()).includes('shows another address'));
 assert.ok(!text.includes('"subject"'), 'the raw arguments are folded away');
 await mail.getByText('Exactly what is sent').click();
 assert.ok((await mail.innerText()).includes('"subject": "I am late"'));

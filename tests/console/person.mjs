@@ -14,6 +14,10 @@ export const opens = async told => {
   const problems = [];
   page.on('dialog', dialog => { problems.push(`a script ran: ${dialog.message()}`); dialog.dismiss(); });
   page.on('pageerror', error => problems.push(`an error of the page: ${error}`));
+  const sends = request => !request.url().startsWith(told.url) && !/csp|blocked/i.test(request.failure()?.errorText ?? '');
+  const elsewhere = request => { if (sends(request)) problems.push(`a request to another host: ${request.url()}`); };
+  page.on('requestfinished', elsewhere);
+  page.on('requestfailed', elsewhere);
   return { browser, context, page, problems };
 };
 

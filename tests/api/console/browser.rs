@@ -105,6 +105,10 @@ fn planted() -> Value {
     let body = mail["body"].as_str().unwrap().to_owned();
     let evil = "<script>alert(\"planted\")</script><img src=x onerror=alert(1)> \u{202e}gro.elpmaxe";
     mail["body"] = format!("{body}\n{evil}").into();
+    mail["html_body"] = "<link rel=preconnect href=https://far.example><style>h1{color:#a00}</style><h1>Dear Ann</h1>\
+        <script>alert('framed')</script><img src=https://far.example/x.png onerror=alert(2)>\
+        <a href=https://far.example/pay>https://bank.example/pay</a><form action=https://far.example/f><button>Go</button></form>"
+        .into();
     mail
 }
 

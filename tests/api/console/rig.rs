@@ -49,6 +49,7 @@ fn tools() -> Value {
             "type": "object",
             "properties": {
                 "to": list, "cc": list, "bcc": list, "subject": {"type": "string"}, "body": {"type": "string"},
+                "html_body": {"type": "string", "contentMediaType": "text/html"},
                 "attachments": {"type": "array", "items": {"$ref": "#/$defs/File"}},
             },
             "$defs": {"File": {"type": "object", "properties": {
@@ -102,7 +103,7 @@ impl Office {
     pub(crate) fn mcp(&self) -> Value {
         let entry = json!({"url": self.server.url, "gavel": {"tools": {
             "gmail_send": {
-                "recipients": ["to", "cc", "bcc"], "freeArguments": ["subject", "body"], "singleLine": ["subject"],
+                "recipients": ["to", "cc", "bcc"], "freeArguments": ["subject", "body", "html_body"], "singleLine": ["subject"],
             },
             "calendar_event_create": {
                 "recipients": ["attendees[].email"], "singleLine": ["title"],
