@@ -104,6 +104,7 @@ handlers! {
         ConsoleApprovals => console::approvals::list;
         ConsoleApproval => console::approvals::one;
         ConsoleResolve => console::approvals::resolve;
+        ConsoleAnswered => console::approvals::answered;
         ConsoleAction => console::approvals::action;
         ConsoleActionHtml => console::approvals::html;
         ConsoleSettle => console::approvals::settle;

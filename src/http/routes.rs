@@ -135,6 +135,7 @@ routes! {
         ConsoleApprovals: Get "/console/approvals";
         ConsoleApproval: Get "/console/approvals/{id}";
         ConsoleResolve: Post "/console/approvals/{id}";
+        ConsoleAnswered: Get "/console/answered";
         ConsoleAction: Get "/console/actions/{id}";
         ConsoleActionHtml: Get "/console/actions/{id}/html";
         ConsoleSettle: Post "/console/actions/{id}";

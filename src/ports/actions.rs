@@ -105,11 +105,20 @@ pub trait Actions: Send + Sync {
     fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>>;
 }
 
+/// The actions of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those in this state.
+    In(ActionStatus),
+    /// Those whose approval was requested, and that do not wait for it any more: it was resolved, or expired.
+    Answered,
+}
+
 /// Which actions a list shows: the oldest first, unless the caller orders it otherwise.
 #[derive(Clone, Debug)]
 pub struct ActionQuery {
-    /// Actions in this state.
-    pub status: ActionStatus,
+    /// Which ones.
+    pub which: Which,
     /// Of tools whose names begin with this.
     pub tool: Option<String>,
     /// Of the user with this name, among those that the caller may see.

@@ -93,16 +93,19 @@ assert.match(await page.title(), /^\(2\) Approvals/, 'nothing was approved from 
 // One approval, one rejection with its reason.
 await opensRequest('Gmail send');
 await mail.getByRole('button', { name: 'Approve once' }).click();
-await page.getByRole('status').filter({ hasText: /Gmail send to .*: Sent\. Approved by you\./ }).waitFor();
+await page.getByRole('status').filter({ hasText: /Gmail send to .*: Sent\. Approved by you just now\./ }).waitFor();
 await opensRequest('Calendar event create');
 await meeting.getByText('Reject…').click();
 await meeting.getByLabel('Reason').fill('Not on a Monday.');
 await meeting.getByRole('button', { name: 'Reject', exact: true }).click();
 await page.getByRole('status').filter({ hasText: 'Not on a Monday.' }).waitFor();
 await page.getByText('No action waits for approval.').waitFor();
+await page.getByRole('link', { name: 'Answered requests' }).click();
+await page.getByText('Sent. Approved by you just now.').waitFor();
+await page.getByText(/Rejected by you just now: Not on a Monday\./).waitFor();
 await shot('answered');
 await page.goto(`${told.url}/console/approvals/${told.approval}`);
-await page.getByText('Sent. Approved by you.').waitFor();
+await page.getByText('Sent. Approved by you just now.').waitFor();
 await page.getByRole('link', { name: 'Read the thread' }).click();
 await page.getByText('That is all.').waitFor();
 await shot('thread');

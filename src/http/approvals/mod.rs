@@ -21,7 +21,7 @@ use super::spelling::Spelling;
 use super::{State, acting, body, query};
 use crate::domain::action::{ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, MAX_REASON, PendingApproval};
+use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, MAX_REASON, PendingApproval, Which};
 use crate::surfaces::decisions::Page;
 use crate::surfaces::request::FieldError;
 use crate::surfaces::threads::RunAnswer;
@@ -256,7 +256,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
 /// The requested page of actions in a state.
 fn of_state(status: ActionStatus, request: &HttpRequest) -> Result<ActionQuery, Error> {
     Ok(ActionQuery {
-        status,
+        which: Which::In(status),
         tool: None,
         of_user: None,
         list: query::list(Spelling::Camel, request.query_string())?,

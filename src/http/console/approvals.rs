@@ -23,7 +23,7 @@ use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use crate::surfaces::StoreFailure;
-use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON};
+use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON, Which};
 use crate::surfaces::decisions::ListQuery;
 
 /// Approval requests per page.
@@ -36,15 +36,22 @@ pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> H
     exchange.finish(Ok(respond(&state, &request, waiting(&state, &request).await).await))
 }
 
+pub(in crate::http) async fn answered(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleAnswered));
+    exchange.finish(Ok(
+        respond(&state, &request, answered_before(&state, &request).await).await
+    ))
+}
+
 pub(in crate::http) async fn one(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApproval));
-    let shown = shown(&state, &request, Which::Approval).await;
+    let shown = shown(&state, &request, By::Approval).await;
     exchange.finish(Ok(respond(&state, &request, shown).await))
 }
 
 pub(in crate::http) async fn action(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleAction));
-    let shown = shown(&state, &request, Which::Action).await;
+    let shown = shown(&state, &request, By::Action).await;
     exchange.finish(Ok(respond(&state, &request, shown).await))
 }
 
@@ -98,10 +105,10 @@ fn filter(request: &HttpRequest) -> Filter {
     }
 }
 
-/// The query for a page of actions in a state.
-fn actions(status: ActionStatus, filter: &Filter, page_token: Option<String>) -> ActionQuery {
+/// The query for a page of actions.
+fn actions(which: Which, filter: &Filter, page_token: Option<String>) -> ActionQuery {
     ActionQuery {
-        status,
+        which,
         tool: filter.tool.as_deref().map(identifier),
         of_user: filter.user.clone(),
         list: ListQuery {
@@ -114,7 +121,7 @@ fn actions(status: ActionStatus, filter: &Filter, page_token: Option<String>) ->
 
 /// How the address of a page names its action.
 #[derive(Clone, Copy)]
-enum Which {
+enum By {
     /// By its approval.
     Approval,
     /// By itself: it may have needed no approval.
@@ -130,7 +137,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
     let filter = filter(request);
     let approvals = &state.edge.approvals;
     let list = async |status, token| {
-        let query = actions(status, &filter, token);
+        let query = actions(Which::In(status), &filter, token);
         approvals.list(&visitor.caller, visitor.user.clone(), query).await
     };
     let token = parameter(request, "page_token");
@@ -142,7 +149,9 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
     let flash = flash(state, &visitor, request).await?;
     let now = state.edge.runs.now_us();
     let rows = |actions: &[Action]| {
-        let rows = actions.iter().map(|action| row(&of(state, &visitor, action, now)));
+        let rows = actions
+            .iter()
+            .map(|action| row(&of(state, &visitor, action, now), false));
         rows.collect::<Vec<_>>()
     };
     let waits: Vec<_> = pending.items.into_iter().filter(|action| action.waits(now)).collect();
@@ -169,13 +178,31 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
     Ok(response)
 }
 
+/// Requests that were answered or expired, the latest request first.
+async fn answered_before(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let filter = filter(request);
+    let mut query = actions(Which::Answered, &filter, parameter(request, "page_token"));
+    query.list.order_by = Some("created_at desc".to_owned());
+    let found = state.edge.approvals.list(&visitor.caller, visitor.user.clone(), query);
+    let found = found.await?;
+    let now = state.edge.runs.now_us();
+    let rows: Vec<_> = found
+        .items
+        .iter()
+        .map(|action| row(&of(state, &visitor, action, now), true))
+        .collect();
+    let body = view::approvals::answered(&visitor, &filter, &rows, found.next_page_token.as_deref());
+    Ok(page(StatusCode::OK, Some(&visitor), "Answered requests", &body))
+}
+
 /// The page of an approval request, or of an action.
-async fn shown(state: &State, request: &HttpRequest, which: Which) -> Result<HttpResponse, Turned> {
+async fn shown(state: &State, request: &HttpRequest, by: By) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
     let (approvals, user) = (&state.edge.approvals, visitor.user.clone());
-    let action = match which {
-        Which::Approval => approvals.question(&visitor.caller, user, approval(request)?).await?,
-        Which::Action => approvals.action(&visitor.caller, user, action_id(request)?).await?,
+    let action = match by {
+        By::Approval => approvals.question(&visitor.caller, user, approval(request)?).await?,
+        By::Action => approvals.action(&visitor.caller, user, action_id(request)?).await?,
     };
     let flash = flash(state, &visitor, request).await?;
     let card = card(&of(state, &visitor, &action, state.edge.runs.now_us()), Place::Own);
@@ -242,8 +269,10 @@ pub(super) async fn flash(
     match found {
         Ok(action) => {
             let late = parameter(request, "late").is_some();
-            let tool = approvals.tool(&action);
-            Ok(Some(view::action::flash(&action, tool.as_deref(), visitor, late)))
+            Ok(Some(view::action::flash(
+                &of(state, visitor, &action, state.edge.runs.now_us()),
+                late,
+            )))
         }
         Err(ApprovalError::Store(StoreFailure::NotFound)) => Ok(None),
         Err(error) => Err(error.into()),

@@ -12,7 +12,7 @@ use super::super::error::Error;
 use super::super::exchange::Exchange;
 use super::super::query;
 use super::super::routes::Route;
-use super::approvals::parameter;
+use super::approvals::{of, parameter};
 use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
 use super::{Turned, page, respond};
@@ -69,6 +69,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
             run.insert(state.edge.approvals.of_run(message.run_id).await?);
         }
     }
+    let now = state.edge.runs.now_us();
     let lines: Vec<_> = thread
         .messages
         .iter()
@@ -82,6 +83,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
                     (MessageKind::Message, MessageRole::User) => action.approval.is_none(),
                     _ => false,
                 })
+                .map(|action| of(state, &visitor, action, now))
                 .collect(),
         })
         .collect();

@@ -20,7 +20,7 @@ use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::templates::Text;
 use crate::domain::tool::Tool;
-pub use crate::ports::actions::ActionQuery;
+pub use crate::ports::actions::{ActionQuery, Which};
 use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use crate::ports::planning::PlanningSessions;
 use crate::ports::records::QueryError;
@@ -107,7 +107,7 @@ impl Approvals {
         }
     }
 
-    /// A page of pending approvals or in-doubt actions, the oldest first.
+    /// A page of pending approvals, in-doubt actions or answered requests, the oldest first.
     ///
     /// # Errors
     /// The query is invalid; the caller may see no approvals; the store is unavailable.

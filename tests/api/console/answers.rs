@@ -271,7 +271,10 @@ async fn users_see_and_answer_only_their_own_approval_requests() {
         let landed = boss.answers(&question, "approve_once", "").await;
         landed.leads_to(&format!("/console/approvals?about={question}"));
         let reported = boss.get(landed.location()).await.is(200);
-        assert!(reported.contains("Sent. Approved by <b>you</b>."), "{reported}");
+        assert!(
+            reported.contains("Sent. Approved by <b>you</b> just now."),
+            "{reported}"
+        );
         assert_eq!(office.names(), ["gmail_send"]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let late = ann.answers(&question, "reject", "").await;
@@ -418,7 +421,10 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
         // A call that required no approval is shown in its thread all the same.
         let thread = format!("/console/threads/{}", allowed["threadId"].as_str().unwrap());
         let page = ann.get(&thread).await.is(200);
-        assert!(page.contains("<b>Gmail send</b>: Done. Always allowed."), "{page}");
+        assert!(
+            page.contains("<div class=\"state\">Done. Always allowed.</div>"),
+            "{page}"
+        );
         // An approval request can be found by its heading, too.
         app.says("eve").await;
         let eve = Browser::of(&app, "desk", "eve").await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{Browser, approval, key, offices, offices_with};
+use super::rig::{Browser, approval, key, mail, offices, offices_with};
 use crate::docs::execute;
 use crate::harness::{Answer, App};
 
@@ -298,5 +298,48 @@ async fn the_console_lists_ones_own_threads() {
             (threads.len(), &last["title"], &last["latestRun"]),
             (21, &Value::Null, &Value::Null)
         );
+    }
+}
+
+/// what was requested and answered stays readable, the latest request first, for its user and for approvers.
+#[tokio::test]
+async fn answered_requests_are_listed_and_those_that_wait_are_not() {
+    for (_office, app) in offices(vec![("gmail_send", mail())]).await {
+        for (decision, reason) in [("approve_once", ""), ("reject", "Not today.")] {
+            let run = app.says("ann").await;
+            let answer = json!({"approvalId": approval(&run, 0), "decision": decision, "reason": reason});
+            let answered = app.by("desk", "ann", "POST", "/api/agent/approvals/resolve", Some(answer));
+            answered.await.expect(200);
+        }
+        app.says("ann").await;
+        let states = |page: &str| {
+            let states = page.split("class=\"state\">").skip(1);
+            states
+                .map(|rest| rest.split("</div>").next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let said = [
+            "Rejected by <b>you</b> just now: <q>Not today.</q>. It was not executed.",
+            "Sent. Approved by <b>you</b> just now.",
+        ];
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let page = ann.get("/console/answered").await.text;
+        assert_eq!(states(&page), said, "{page}");
+        let first = ann.get("/console/answered?tool=gmail").await.text;
+        assert_eq!(states(&first), said, "{first}");
+        let none = ann.get("/console/answered?tool=calendar").await.text;
+        assert!(none.contains("No answered request matches the filter."), "{none}");
+        let jo = Browser::of(&app, "desk", "jo")
+            .await
+            .get("/console/answered")
+            .await
+            .text;
+        assert!(jo.contains("No request was answered yet."), "{jo}");
+        let chief = Browser::of(&app, "chief", "boss")
+            .await
+            .get("/console/answered")
+            .await
+            .text;
+        assert_eq!(states(&chief).len(), 2, "{chief}");
     }
 }

@@ -286,7 +286,7 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
     has(
         &page,
         &[
-            "<b>Open an issue</b>: Done. Approved by <b>you</b>.",
+            "<b>Open an issue</b>: Done. Approved by <b>you</b> just now.",
             "<b>Completed</b>",
             "4 of 4 done",
             "Reflection",

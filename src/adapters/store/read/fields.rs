@@ -135,6 +135,7 @@ pub(super) const ACTIONS: Table = Table {
     columns: ACTION,
     fields: &[
         field("status", "status", Kind::Enum(action_statuses)),
+        field("policy", "policy", Kind::Enum(|| vec!["allow", "require_approval"])),
         field("tool", "tool", Kind::Text),
         field("user_id", "user_id", Kind::Text),
         field("agent_id", "agent_id", Kind::Text),

@@ -27,12 +27,12 @@ use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value};
 use super::error::{StoreError, describe, is_too_slow};
 use super::{actions, migrate, planning, runs};
-use crate::domain::action::{Action, Grant};
+use crate::domain::action::{Action, ActionStatus, Grant};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{DecisionId, ProjectId, TenantId};
 use crate::domain::thread::ThreadSummary;
 use crate::ports::BoxFuture;
-use crate::ports::actions::ActionQuery;
+use crate::ports::actions::{ActionQuery, Which};
 use crate::ports::planning::StoredSession;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
@@ -155,7 +155,19 @@ impl ReadOnly {
     /// [`QueryError`].
     pub async fn actions(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
         let term = |field, value| Term::eq(&ACTIONS, field, value);
-        let status = term("status", Literal::OneOf(vec![query.status.as_str()]));
+        let which = match query.which {
+            Which::In(status) => vec![term("status", Literal::OneOf(vec![status.as_str()]))],
+            Which::Answered => {
+                let answered = ActionStatus::ALL
+                    .iter()
+                    .filter(|status| **status != ActionStatus::AwaitingConfirmation);
+                let answered = answered.map(|status| status.as_str()).collect();
+                vec![
+                    term("status", Literal::OneOf(answered)),
+                    term("policy", Literal::Exact("require_approval".to_owned())),
+                ]
+            }
+        };
         let tool = query
             .tool
             .iter()
@@ -164,7 +176,7 @@ impl ReadOnly {
             .of_user
             .iter()
             .map(|user| term("user_id", Literal::Exact(user.clone())));
-        let terms = tool.chain(user).chain([status]).collect();
+        let terms = tool.chain(user).chain(which).collect();
         self.page(&ACTIONS, actions::action, (tenant, None), &query.list, terms)
             .await
     }

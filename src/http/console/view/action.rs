@@ -47,7 +47,7 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     html! {
         article.card.doubt[action.status == ActionStatus::InDoubt] aria-labelledby={ "a-" (action.id) } {
             (heading(card, place))
-            @if !action.waits(card.now_us) { p.state { (state(action, card.visitor)) } }
+            @if !action.waits(card.now_us) { p.state { (state(card)) } }
             (body(card, place))
             @if let Some(id) = action.approval.filter(|_| action.waits(card.now_us)) {
                 (warnings(card, place))
@@ -86,13 +86,9 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
 
 /// The tool's own title, else its name in words. The name itself is always beside it: a title is only a server's word.
 fn title(card: &Card<'_>) -> Markup {
-    titled(card.action, card.tool.as_deref())
-}
-
-fn titled(action: &Action, tool: Option<&Tool>) -> Markup {
-    match tool.and_then(|tool| tool.title.as_deref()) {
+    match card.tool.as_ref().and_then(|tool| tool.title.as_deref()) {
         Some(title) => words::text(title),
-        None => words::text(&words::name(&action.tool)),
+        None => words::text(&words::name(&card.action.tool)),
     }
 }
 
@@ -213,10 +209,12 @@ pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
 }
 
 /// The state of an action, as text.
-pub(super) fn state(action: &Action, visitor: &Visitor) -> Markup {
-    let person = |name: &str| words::person(name, &visitor.name);
+pub(super) fn state(card: &Card<'_>) -> Markup {
+    let action = card.action;
+    let person = |name: &str| words::person(name, &card.visitor.name);
     let by = html! {
         @if let Some(by) = &action.resolved_by { " by " b { (person(by)) } }
+        @if let Some(at) = action.resolved_at { " " (words::relative(at, card.now_us)) }
     };
     let always = action.resolution == Some(Resolution::ApproveAndAlwaysAllowRecipient);
     let approval = html! {
@@ -276,8 +274,9 @@ fn of_first(recipients: &Recipients, most: usize) -> Markup {
 }
 
 /// The message about the action that the visitor just decided, from the stored action.
-pub(in crate::http::console) fn flash(action: &Action, tool: Option<&Tool>, visitor: &Visitor, late: bool) -> Markup {
-    let others = action.resolved_by.as_deref().is_some_and(|by| by != visitor.name);
+pub(in crate::http::console) fn flash(card: &Card<'_>, late: bool) -> Markup {
+    let action = card.action;
+    let others = action.resolved_by.as_deref().is_some_and(|by| by != card.visitor.name);
     let good = matches!(
         action.status,
         ActionStatus::Completed | ActionStatus::Rejected | ActionStatus::Approved | ActionStatus::Executing
@@ -289,13 +288,13 @@ pub(in crate::http::console) fn flash(action: &Action, tool: Option<&Tool>, visi
     html! {
         div.flash.bad[bad] role="status" {
             p {
-                b { (titled(action, tool)) }
+                b { (title(card)) }
                 @if let Some(recipients) = &action.details.recipients { " to " (first(recipients)) }
                 ": "
                 @if late && others { "your decision came too late. " }
                 @else if late { "this was decided before. " }
                 @if action.status == ActionStatus::AwaitingConfirmation { "it still waits for approval." }
-                @else { (state(action, visitor)) }
+                @else { (state(card)) }
                 @if let Some(link) = link { " " a href=(link) { "See it" } }
             }
         }

@@ -13,6 +13,12 @@ pub(in crate::http::console) struct Filter {
     pub(in crate::http::console) tool: Option<String>,
 }
 
+impl Filter {
+    fn is_on(&self) -> bool {
+        self.user.is_some() || self.tool.is_some()
+    }
+}
+
 /// The data of the list.
 pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) visitor: &'a Visitor,
@@ -31,7 +37,7 @@ pub(in crate::http::console) struct Listed<'a> {
 
 /// Renders the page.
 pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
-    let filtered = listed.filter.user.is_some() || listed.filter.tool.is_some();
+    let filtered = listed.filter.is_on();
     let pairs = [
         ("user", listed.filter.user.as_deref()),
         ("tool", listed.filter.tool.as_deref()),
@@ -44,9 +50,10 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
         p.lead {
             @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for approval. " }
             @else { "Actions of agents, for you, that wait for approval. " }
-            "An approved action is executed once, exactly as shown."
+            "An approved action is executed once, exactly as shown. "
+            a href=(Route::ConsoleAnswered.path()) { "Answered requests" }
         }
-        (filter(listed, filtered))
+        (form(Route::ConsoleApprovals.path(), listed.filter, listed.visitor))
         (refreshing(listed))
         section aria-labelledby="waiting" {
             h2 #waiting {
@@ -72,17 +79,18 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
     }
 }
 
-fn filter(listed: &Listed<'_>, filtered: bool) -> Markup {
+/// The form of a filter for the list at this address.
+fn form(list: &str, filter: &Filter, visitor: &Visitor) -> Markup {
     html! {
-        details.filter open[filtered] {
-            summary { "Filter" @if filtered { " (on)" } }
-            form method="get" action=(Route::ConsoleApprovals.path()) {
-                @if listed.visitor.is_approver() {
-                    (field("user", "For whom", listed.filter.user.as_deref()))
+        details.filter open[filter.is_on()] {
+            summary { "Filter" @if filter.is_on() { " (on)" } }
+            form method="get" action=(list) {
+                @if visitor.is_approver() {
+                    (field("user", "For whom", filter.user.as_deref()))
                 }
-                (field("tool", "Tool", listed.filter.tool.as_deref()))
+                (field("tool", "Tool", filter.tool.as_deref()))
                 button type="submit" { "Show" }
-                @if filtered { a href=(Route::ConsoleApprovals.path()) { "Show all" } }
+                @if filter.is_on() { a href=(list) { "Show all" } }
             }
         }
     }
@@ -92,6 +100,30 @@ fn field(name: &str, label: &str, value: Option<&str>) -> Markup {
     html! {
         label for={ "f-" (name) } { (label) }
         input #{ "f-" (name) } type="text" name=(name) value=(value.unwrap_or_default()) autocomplete="off";
+    }
+}
+
+/// Renders the page of requests that were answered or expired.
+pub(in crate::http::console) fn answered(
+    visitor: &Visitor,
+    filter: &Filter,
+    rows: &[Markup],
+    more: Option<&str>,
+) -> Markup {
+    let path = Route::ConsoleAnswered.path();
+    let pairs = [
+        ("user", filter.user.as_deref()),
+        ("tool", filter.tool.as_deref()),
+        ("page_token", more),
+    ];
+    html! {
+        p.back { a href=(Route::ConsoleApprovals.path()) { (words::text("← All approvals")) } }
+        h1 { "Answered requests" }
+        p.lead { "Requests that were approved or rejected, or that expired, the latest request first." }
+        (form(path, filter, visitor))
+        @if rows.is_empty() { (nothing(if filter.is_on() { "No answered request matches the filter." } else { "No request was answered yet." })) }
+        ul.rows { @for row in rows { (row) } }
+        @if more.is_some() { (next(path, &pairs)) }
     }
 }
 

@@ -35,6 +35,7 @@ pub(in crate::http::console) fn form(form: &LoginForm<'_>) -> Markup {
     html! {
         div.login {
             h1 { "Log in" }
+            p.lead { "gavel's console: approve or reject what agents want to do, and read plans and threads." }
             @if let Some(problem) = form.problem { p.flash.bad role="alert" { (words::text(problem)) } }
             form method="post" action=(Route::ConsoleLogin.path()) {
                 input type="hidden" name=(FIELD) value=(form.form_token);
@@ -47,6 +48,12 @@ pub(in crate::http::console) fn form(form: &LoginForm<'_>) -> Markup {
                     input #user type="text" name="user" value=(form.user) autocomplete="username" autocapitalize="off"
                         spellcheck="false" aria-describedby="user-hint";
                     p.hint #user-hint { "The acting user, as agents know you (" code { "X-Gavel-User" } "). Optional with a personal key and with a key for approvers." }
+                }
+                p.hint {
+                    @match form.wants {
+                        Wants::Key => { "The operator of gavel gives you a key (" code { "gavel config new-key" } ")." }
+                        Wants::Token => { "Your identity provider issues the token." }
+                    }
                 }
                 button.yes type="submit" { "Log in" }
             }

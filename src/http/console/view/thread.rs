@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use super::super::nothing;
 use super::super::session::Visitor;
+use super::action::{Card, row};
 use super::room::TEXT;
-use super::{action, next, words};
-use crate::domain::action::{Action, ActionStatus};
-use crate::domain::thread::{MessageKind, MessageRole, Thread, ThreadMessage, ThreadSummary};
+use super::{next, words};
+use crate::domain::thread::{self, MessageKind, MessageRole, Thread, ThreadMessage, ThreadSummary};
 use crate::http::routes::Route;
 
 /// Renders the list of threads.
@@ -50,15 +50,19 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
 /// approval.
 pub(in crate::http::console) struct Line<'a> {
     pub(in crate::http::console) message: &'a ThreadMessage,
-    pub(in crate::http::console) actions: Vec<&'a Action>,
+    pub(in crate::http::console) actions: Vec<Card<'a>>,
 }
 
 /// Renders the page of a thread.
 pub(in crate::http::console) fn thread(visitor: &Visitor, thread: &Thread, lines: &[Line<'_>]) -> Markup {
     let first = lines.first().map_or(1, |line| line.message.number);
     let path = format!("/console/threads/{}", thread.thread_id);
+    let title = lines
+        .first()
+        .filter(|_| first == 1)
+        .and_then(|line| thread::title(&line.message.text));
     html! {
-        h1 { "Thread" }
+        h1 dir="auto" { @match &title { Some(title) => (words::beginning(title, TEXT)), None => "Thread" } }
         p.lead {
             bdi { (words::text(&thread.user_id)) } " and the agent " bdi { (words::text(&thread.agent_id)) }
             ", since " (words::written(&thread.created_at, visitor.zone)) ", last " (words::written(&thread.updated_at, visitor.zone))
@@ -83,16 +87,7 @@ fn one(visitor: &Visitor, thread: &Thread, line: &Line<'_>) -> Markup {
         li class=(class) {
             p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at, visitor.zone)) } }
             div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }
-            @for asked in &line.actions {
-                p.state {
-                    @if (message.kind, message.role) == (MessageKind::Message, MessageRole::User) { b { (words::text(&words::name(&asked.tool))) } ": " }
-                    @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for approval." }
-                    @else { (action::state(asked, visitor)) }
-                    @if let Some(id) = asked.approval {
-                        " " a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "See the approval request" }
-                    }
-                }
-            }
+            @if !line.actions.is_empty() { ul.rows { @for action in &line.actions { (row(action, true)) } } }
         }
     }
 }

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::words;
-use super::{Card, link, of_first, title, warning_count};
+use super::{Card, link, of_first, state, title, warning_count};
 use crate::domain::action::ActionStatus;
 
 /// Most characters of the first words of a call.
 const WORDS: usize = 140;
 
-/// Renders a line that leads to the page of the action.
-pub(in crate::http::console) fn row(card: &Card<'_>) -> Markup {
+/// Renders a line that leads to the page of the action, with its state if the list does not say it.
+pub(in crate::http::console) fn row(card: &Card<'_>, with_state: bool) -> Markup {
     let action = card.action;
     let warnings = warning_count(card);
     html! {
@@ -23,13 +23,17 @@ pub(in crate::http::console) fn row(card: &Card<'_>) -> Markup {
             }
             div.when {
                 @if action.status == ActionStatus::InDoubt { "sent " (words::relative(action.started_at.unwrap_or(action.created_at), card.now_us)) }
-                @else if let Some(at) = action.expires_at { "expires " (words::relative(at, card.now_us)) }
+                @else if let Some(at) = action.resolved_at { "answered " (words::relative(at, card.now_us)) }
+                @else if let Some(at) = action.expires_at.filter(|_| action.waits(card.now_us)) { "expires " (words::relative(at, card.now_us)) }
             }
             div.whom {
                 "for " bdi { (words::text(&action.user)) }
                 @if let Some(recipients) = &action.details.recipients { " · to " (of_first(recipients, 1)) }
                 @let said = beginning(card);
                 @if !said.is_empty() { " · " span.words dir="auto" { (words::text(&said)) } }
+            }
+            @if with_state {
+                div.state { @if action.waits(card.now_us) { "Waits for approval." } @else { (state(card)) } }
             }
         }
     }
