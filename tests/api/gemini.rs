@@ -14,7 +14,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
@@ -186,6 +186,13 @@ async fn answer(
     script: Arc<Vec<Reply>>,
     seen: Seen,
 ) -> Result<Response<BoxBody<Bytes, io::Error>>, io::Error> {
+    if request.method() == Method::GET {
+        return Ok(whole(
+            200,
+            "application/json; charset=UTF-8",
+            model(request.uri().path()),
+        ));
+    }
     let stream = request.uri().path().ends_with(":streamGenerateContent");
     let body = request
         .into_body()
@@ -242,11 +249,24 @@ async fn answer(
     } else {
         ("application/json; charset=UTF-8", text)
     };
-    Ok(Response::builder()
+    Ok(whole(status, kind, text))
+}
+
+fn whole(status: u16, kind: &str, text: String) -> Response<BoxBody<Bytes, io::Error>> {
+    Response::builder()
         .status(status)
         .header("content-type", kind)
         .body(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed())
-        .unwrap())
+        .unwrap()
+}
+
+/// The description of the model that a path names. Reading it is no request of the script.
+fn model(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    json!({
+        "name": format!("models/{name}"), "displayName": name, "inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536,
+    })
+    .to_string()
 }
 
 /// Server-sent events, one per piece, as Gemini streams: the last one has the finish reason.

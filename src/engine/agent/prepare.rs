@@ -20,7 +20,7 @@ use crate::engine::record::{Durability, Record};
 use crate::engine::run::{Context, Run};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::strategy::Strategy;
-use crate::engine::toolset::{Toolset, clash};
+use crate::engine::toolset::{Missing, Toolset, clash};
 use crate::engine::verdict::VerdictFunction;
 use crate::ports::model::Declaration;
 use crate::ports::runs::StoredRun;
@@ -171,8 +171,15 @@ async fn toolset(
     }
     // The reasons contain the servers' own text, so they are for operators only: users and the model read the error
     // below.
-    for missing in &toolset.missing {
-        tracing::warn!(agent = %definition.name, tool = %missing.name, reason = %missing.reason, "a tool that an agent needs is unavailable");
+    for Missing { name, reason } in &toolset.missing {
+        match is_needed(name) {
+            true => {
+                tracing::warn!(agent = %definition.name, tool = %name, %reason, "a tool that an agent needs is unavailable")
+            }
+            false => {
+                tracing::debug!(agent = %definition.name, tool = %name, %reason, "an agent works without a tool that is unavailable")
+            }
+        }
     }
     let missing = toolset.missing.iter().map(|one| one.name.as_str());
     let missing: Vec<_> = missing.filter(|name| is_needed(name)).collect();

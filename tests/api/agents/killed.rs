@@ -67,6 +67,7 @@ async fn queued(url: &str, agent: &str) -> Option<Value> {
 struct Outcome {
     /// Whether the run made this write.
     reached: bool,
+    /// How many it made.
     writes: i64,
     place: Place,
     process: Process,
@@ -139,7 +140,9 @@ async fn at_every_write<F: Future<Output = bool> + Send + 'static>(
         deaths.spawn(async move {
             let _place = places.acquire_owned().await.unwrap();
             let outcome = dies_at(at, write, postgres, agent, settings).await;
-            assert!(outcome.reached, "{at} of {} was never written", whole.writes);
+            // A read that takes long is written twice, so a quicker run makes fewer writes.
+            let made = outcome.writes;
+            assert!(outcome.reached || made < at, "{at} of {made} was never written");
             // at every write, the audit log is one chain and contains every effect in the tool-call log.
             audit_is_whole(&outcome.place.record, &format!("killed at {at}")).await;
             check(at, outcome).await

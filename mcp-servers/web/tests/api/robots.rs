@@ -125,7 +125,7 @@ async fn rules_that_are_made_to_cost_much_cost_little() {
             Some(code) => assert_eq!(reply.code(), code, "{}", &rules[..100]),
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(60),
             "{:?} for {}",
             begun.elapsed(),
             &rules[..100]
