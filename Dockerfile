@@ -26,7 +26,7 @@ RUN set -eu; mkdir /manifests; \
     find /manifests -exec touch --date=@0 {} +
 
 FROM ${BUILD_IMAGE} AS build
-# `release` builds in half of the time; what it builds needs more CPU for a decision.
+# `release` builds in half of the time; what it builds needs more CPU for a decision. The directory of `dev` is called `debug`.
 ARG PROFILE=dist
 WORKDIR /src
 COPY --from=manifests /manifests ./
@@ -36,8 +36,8 @@ COPY . .
 RUN find . -name '*.rs' -exec touch {} + \
     && cargo build --profile ${PROFILE} --locked --package gavel --bin gavel \
     && mkdir -p /out/data \
-    && cp target/${PROFILE}/gavel /out/gavel \
-    && rm -rf target
+    && cp "${CARGO_TARGET_DIR:-target}"/*/gavel /out/gavel \
+    && rm -rf "${CARGO_TARGET_DIR:-target}/${PROFILE}"
 
 FROM ${RUNTIME_IMAGE}
 ARG VERSION=0.1.0
