@@ -6,18 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::agents::processes::{Place, adds_two};
 use crate::audit::audit_is_whole;
-use crate::brake::{Brake, Write};
+use crate::brake::{Brake, DEATHS, Write};
 use crate::crash::Process;
 use crate::gemini::Gemini;
 use crate::harness::{client, until};
-
-/// Cases that run in parallel: most of a test is waiting for leases to expire.
-const AT_ONCE: usize = 8;
 
 /// Every row that a resolution, its action, its run and its thread write.
 const WRITES: [(&str, &str); 6] = [
@@ -160,12 +156,11 @@ async fn at_every_write<F: Future<Output = usize> + Send + 'static>(
 ) -> usize {
     let whole = dies_at(0, write, postgres, settings.clone()).await;
     assert!(!whole.reached && whole.writes > 20, "{} writes", whole.writes);
-    let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut deaths = JoinSet::new();
     for at in 1..=whole.writes {
-        let (places, settings) = (Arc::clone(&places), settings.clone());
+        let settings = settings.clone();
         deaths.spawn(async move {
-            let _place = places.acquire_owned().await.unwrap();
+            let _place = DEATHS.acquire().await.unwrap();
             let outcome = dies_at(at, write, postgres, settings).await;
             assert!(outcome.reached, "{at} of {} was never written", whole.writes);
             audit_is_whole(&outcome.place.record, &format!("killed at {at}")).await;

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::brake::DEATHS;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::agents::processes::Place;
@@ -15,9 +15,6 @@ use crate::crash::Process;
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{client, until};
 use crate::raw::{Answer, RawServer};
-
-/// Cases that run in parallel: most of a test is waiting for leases to expire.
-const AT_ONCE: usize = 6;
 
 /// The statuses of an action's row from its resolution on: approved, executing, and its end.
 const WRITES: [(&str, &str); 1] = [("agent_action", "status")];
@@ -302,13 +299,11 @@ async fn is_honest(death: Death, tool: Tool, postgres: bool) {
 }
 
 async fn at_every_step(postgres: bool) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut deaths = JoinSet::new();
     for death in [Death::Intended, Death::Arrived, Death::Answered] {
         for tool in [Tool::Keyless, Tool::Natural, Tool::Keyed] {
-            let places = Arc::clone(&places);
             deaths.spawn(async move {
-                let _place = places.acquire_owned().await.unwrap();
+                let _place = DEATHS.acquire().await.unwrap();
                 is_honest(death, tool, postgres).await;
             });
         }

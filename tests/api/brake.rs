@@ -4,12 +4,17 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use tokio::sync::Semaphore;
 
 /// The writer counts as blocked after no other writer could enter for this long: no write takes that long.
 const STOPPED: Duration = Duration::from_millis(700);
 
 /// A lock number that is used nowhere else.
 const LOCK: i64 = 4711;
+
+/// Cases in which a process is killed that run in parallel, of all tests together: most of a case is waiting for a lease
+/// to expire, but each starts two processes.
+pub static DEATHS: Semaphore = Semaphore::const_new(16);
 
 /// What becomes of the write in which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -58,7 +58,7 @@ page! {
         (
             "filter" = Option<String>,
             Query,
-            description = params::filter("tool, user_id, agent_id, created_at"),
+            description = params::filter("tool, user_id, agent_id, policy, created_at"),
             example = "tool = \"gmail_send\""
         ),
         ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
@@ -116,7 +116,7 @@ pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: P
         (
             "filter" = Option<String>,
             Query,
-            description = params::filter("tool, user_id, agent_id, created_at"),
+            description = params::filter("tool, user_id, agent_id, policy, created_at"),
             example = "tool = \"gmail_send\""
         ),
         ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),

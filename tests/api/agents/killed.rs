@@ -5,19 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::processes::{Place, adds_two, all_runs, is_whole, over};
 use super::{has_ended, id, path_of};
 use crate::audit::{audit_is_whole, rows};
-use crate::brake::{Brake, Write};
+use crate::brake::{Brake, DEATHS, Write};
 use crate::crash::Process;
 use crate::gemini::Gemini;
 use crate::harness::client;
-
-/// Cases that run in parallel: most of a test is waiting for leases to expire.
-const AT_ONCE: usize = 8;
 
 /// Every row that a run, its journal or its calls write. `UPDATE OF status` excludes the lease renewals.
 const WRITES: [(&str, &str); 4] = [
@@ -133,12 +129,11 @@ async fn at_every_write<F: Future<Output = bool> + Send + 'static>(
 ) {
     let whole = dies_at(0, write, postgres, agent, settings.clone()).await;
     assert!(!whole.reached && whole.writes > 10, "{} writes", whole.writes);
-    let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut deaths = JoinSet::new();
     for at in 1..=whole.writes {
-        let (places, settings) = (Arc::clone(&places), settings.clone());
+        let settings = settings.clone();
         deaths.spawn(async move {
-            let _place = places.acquire_owned().await.unwrap();
+            let _place = DEATHS.acquire().await.unwrap();
             let outcome = dies_at(at, write, postgres, agent, settings).await;
             // A read that takes long is written twice, so a quicker run makes fewer writes.
             let made = outcome.writes;

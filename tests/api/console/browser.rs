@@ -74,7 +74,7 @@ async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>
     plays_script(app, play, about).await;
 }
 
-async fn plays_script(app: &App, play: &str, mut about: Value) {
+pub(super) async fn plays_script(app: &App, play: &str, mut about: Value) {
     let shots = target().join("console-shots");
     std::fs::create_dir_all(&shots).unwrap();
     let rig = json!({"modules": modules(), "chromium": chromium(), "shots": shots, "url": app.url});

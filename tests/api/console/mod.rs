@@ -5,5 +5,6 @@ mod browser;
 mod lists;
 mod login;
 mod news;
+mod pictures;
 mod planning;
 pub(crate) mod rig;

@@ -86,7 +86,8 @@ impl Office {
             "tools/list" => Some(Answer::Result(tools())),
             "tools/call" => {
                 let params = request.message["params"].clone();
-                let is_lost = params["arguments"]["subject"] == "lost";
+                let subject = params["arguments"]["subject"].as_str();
+                let is_lost = matches!(subject, Some("lost" | "Minutes of the meeting"));
                 doing.lock().unwrap().push(params);
                 Some(match is_lost {
                     true => Answer::Close,
