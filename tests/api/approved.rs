@@ -63,7 +63,7 @@ impl Person {
                 given.push(waiting["approvalId"].clone());
                 self.says_yes(&waiting["approvalId"]).await?;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(60)).await;
         }
     }
 
@@ -126,7 +126,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, settings: Value) -> Outc
             begun.elapsed() < Duration::from_secs(30),
             "{at}: the run neither blocks nor ends"
         );
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(40)).await;
     };
     one.child.0.kill().unwrap();
     one.child.0.wait().unwrap();

@@ -132,7 +132,7 @@ impl Brake {
             if entered.is_ok() {
                 return false;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         true
     }

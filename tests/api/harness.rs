@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gavel::app::{App as Service, Serving};
 use gavel::config::{Config, Sources};
@@ -377,13 +377,16 @@ pub async fn ready(url: &str) {
     .await;
 }
 
-/// Waits for a condition, at most 20 seconds.
+/// Waits for a condition, at most a minute.
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    for _ in 0..2000 {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
         if condition().await {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        // Most conditions ask a process: many tests that ask all the time would leave it none to work.
+        let pause = (begun.elapsed() / 8).clamp(Duration::from_millis(10), Duration::from_millis(100));
+        tokio::time::sleep(pause).await;
     }
     panic!("timed out waiting for {what}");
 }

@@ -55,7 +55,7 @@ async fn queued(url: &str, agent: &str) -> Option<Value> {
             _ => false,
         };
         assert!(expected, "{status}: {body}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
     }
 }
 
@@ -94,7 +94,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, set
                 on_record(&place.record).await
             );
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(40)).await;
     };
     one.child.0.kill().unwrap();
     one.child.0.wait().unwrap();
