@@ -16,7 +16,7 @@ use crate::harness::{Setup, spawn_app};
 /// invitation.
 fn requests() -> Vec<(&'static str, Value)> {
     let ann = "Ann Lee <ann@example.org>";
-    let everybody = [
+    let copies = [
         "all-staff@example.org",
         "dave@partner.example",
         "erin@partner.example",
@@ -43,7 +43,7 @@ fn requests() -> Vec<(&'static str, Value)> {
         (
             "gmail_send",
             json!({
-                "to": ["carol@example.org"], "cc": everybody, "subject": "Re: Offsite in May",
+                "to": ["carol@example.org"], "cc": copies, "subject": "Re: Offsite in May",
                 "body": "Carol, between us: I do not think that Dave's team should come. Their figures are bad.\n\nJo",
             }),
         ),
