@@ -384,7 +384,7 @@ pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() ->
         if condition().await {
             return;
         }
-        // Most conditions ask a process: many tests that ask all the time would leave it none to work.
+        // Most conditions ask a process. If many tests asked without a pause, it would have no CPU time for its work.
         let pause = (begun.elapsed() / 8).clamp(Duration::from_millis(10), Duration::from_millis(100));
         tokio::time::sleep(pause).await;
     }
