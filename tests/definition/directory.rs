@@ -384,7 +384,7 @@ fn sub_agents_must_exist_and_not_form_a_cycle() {
             "alone.md:4: sub_agents[0]: found \"helpr\"; allowed: an existing agent: did you mean `helper`?",
             "name.md:2: name: found \"complete_task\"; allowed: another name: it is reserved for a function that ends an agent",
             "self.md:4: sub_agents[0]: found the cycle self → self; allowed: agents that do not lead back to the one that calls them",
-            "tool.md:4: sub_agents[0]: found \"helper\", which is granted as a tool too; allowed: each name in one of the two: an agent that `tools` names is called as a tool too",
+            "tool.md:4: sub_agents[0]: found \"helper\", which `tools` names too; allowed: each name in one of the two: an agent that `tools` names is called as a tool too",
         ]
     );
     assert_eq!(

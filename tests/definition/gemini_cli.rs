@@ -38,8 +38,8 @@ fn unsupported_fields_are_named_and_not_dropped() {
     assert_eq!(
         shown("mcpServers:\n  x: {command: node}\nmcp_servers: {}\npolicy: {}"),
         [
-            "a.md:4: mcpServers: found a field that gavel does not support; allowed: nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
-            "a.md:6: mcp_servers: found a field that gavel does not support; allowed: nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
+            "a.md:4: mcpServers: found a field that gavel does not support; allowed: nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and list their tools here",
+            "a.md:6: mcp_servers: found a field that gavel does not support; allowed: nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and list their tools here",
             "a.md:7: policy: found a field that gavel does not support; allowed: nothing: an agent has no policy of its own; `approval` says when a tool call requires approval",
         ]
     );
@@ -51,7 +51,7 @@ fn unsupported_fields_are_named_and_not_dropped() {
             "a.md:6: auth: found a field that gavel does not support; allowed: nothing: agents of other services (kind: remote) cannot be called",
         ]
     );
-    let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
+    let item = "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool";
     assert_eq!(
         shown("tools: ['*', mcp_*, mcp_my-server_*, read_file]"),
         [
@@ -75,7 +75,7 @@ fn an_agent_of_gemini_cli_without_a_tool_list_causes_a_warning() {
     assert_eq!(
         warnings,
         [
-            "/home/me/.gemini/agents/a.md: toolConfig.tools: found nothing, which grants every tool in Gemini CLI and none here; allowed: the list of tools that it is granted"
+            "/home/me/.gemini/agents/a.md: toolConfig.tools: found nothing, which allows every tool in Gemini CLI and none here; allowed: the list of tools that it may use"
         ]
     );
     assert_eq!(check(&[source("agents/a.md")], &[]).warnings, []);
@@ -108,7 +108,7 @@ fn a_dollar_brace_in_the_text_is_reported_with_its_line() {
 /// Real files use the names of other programs; each error says what to write instead.
 #[test]
 fn fields_of_other_programs_are_reported_with_gavels_names() {
-    let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
+    let item = "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool";
     for (front_matter, reported) in [
         ("tools: Read, Grep, Glob", "a.md:4: tools: found \"Read, Grep, Glob\"; allowed: a list, here [read_file, grep, glob]".to_owned()),
         ("tools: mine", "a.md:4: tools: found \"mine\"; allowed: a list, here [mine]".to_owned()),

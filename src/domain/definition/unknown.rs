@@ -9,7 +9,7 @@ use super::node::Key;
 const NOT_SUPPORTED: &[(&[&str], &str)] = &[
     (
         &["mcpServers", "mcp_servers"],
-        "nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
+        "nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and list their tools here",
     ),
     (&["color", "icon", "emoji"], "nothing: leave it out; gavel shows none"),
     (
@@ -31,7 +31,7 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
             "disallowed_tools",
             "excludeTools",
         ],
-        "nothing: `tools` grants the tools that it names and no others",
+        "nothing: an agent may use the tools that `tools` lists and no others",
     ),
     (
         &[

@@ -49,8 +49,8 @@ pub(super) fn other_model(agent: &Read, warnings: &mut Vec<DefinitionError>) {
 pub(super) fn gemini_cli(agent: &Read, warnings: &mut Vec<DefinitionError>) {
     let is_theirs = agent.place.file.replace('\\', "/").contains(".gemini/agents/");
     if is_theirs && !agent.place.places.has(&Field::Tools.portable()) {
-        let found = "nothing, which grants every tool in Gemini CLI and none here".to_owned();
-        let allowed = "the list of tools that it is granted".to_owned();
+        let found = "nothing, which allows every tool in Gemini CLI and none here".to_owned();
+        let allowed = "the list of tools that it may use".to_owned();
         warnings.push(agent.place.error(&Field::Tools.portable(), found, allowed));
     }
 }

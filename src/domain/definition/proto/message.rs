@@ -23,7 +23,7 @@ pub struct AgentDefinition {
     /// Model and sampling.
     #[prost(message, optional, tag = "7")]
     pub model_config: ::core::option::Option<ModelConfig>,
-    /// The granted tools.
+    /// The tools that it may use.
     #[prost(message, optional, tag = "8")]
     pub tool_config: ::core::option::Option<ToolConfig>,
     /// Limits of a run.
@@ -116,10 +116,10 @@ pub struct ModelConfig {
     #[prost(bool, optional, tag = "102")]
     pub include_thoughts: ::core::option::Option<bool>,
 }
-/// The granted tools.
+/// The tools that it may use.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ToolConfig {
-    /// Names of tools, and of agents that are called as tools; no others are granted.
+    /// Names of tools, and of agents that are called as tools; it may use no others.
     #[prost(string, repeated, tag = "1")]
     pub tools: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -171,7 +171,7 @@ pub struct SubAgent {
 pub enum Approval {
     /// The default.
     Unspecified = 0,
-    /// None: the grant of a tool is the permission.
+    /// None: the list of tools is the permission.
     Never = 1,
     /// Every tool that may have side effects.
     SideEffects = 2,

@@ -7,7 +7,7 @@ use super::super::values::{self, Part, Values};
 use super::super::{SubAgent, duration, well_known, well_known_tool};
 
 pub(super) fn tools(values: &mut Values<'_>) -> Vec<String> {
-    let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
+    let item = "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool";
     let written = values.given(Field::Tools).and_then(|given| match &given.node.content {
         Content::Text(text) => Some(as_list(text)),
         _ => None,
@@ -70,7 +70,7 @@ pub(super) fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<SubAg
             values.error(
                 Some(node.line),
                 &path,
-                &format!("{name}, which is granted as a tool too"),
+                &format!("{name}, which `tools` names too"),
                 allowed,
             );
         }
