@@ -64,7 +64,7 @@ pub fn clash(catalog: &Catalog, definition: &Definition, is_agent: impl Fn(&str)
 pub fn named_twice(catalog: &Catalog, name: &str) -> Option<String> {
     let tool = catalog.tools.iter().find(|tool| tool.is_called(name))?;
     Some(format!(
-        "{name:?} in tools is the name of the agent {name} and of a tool of the server {}; grant the tool as {}, or rename the agent",
+        "{name:?} in tools is the name of the agent {name} and of a tool of the server {}; list the tool as {}, or rename the agent",
         tool.server,
         tool.qualified_name()
     ))
@@ -188,7 +188,7 @@ impl Toolset {
             false => self.away.join(", "),
         };
         Some(format!(
-            "granted tools that were missing: {}; servers not connected: {away}",
+            "tools on the allowlist that were missing: {}; servers not connected: {away}",
             names.join(", ")
         ))
     }
@@ -212,7 +212,7 @@ fn resolve<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Tool>, String
     match (found.next(), found.next()) {
         (Some(tool), None) => Ok(tool),
         (Some(one), Some(other)) => Err(format!(
-            "offered by {:?} and {:?}; grant one as server__tool",
+            "offered by {:?} and {:?}; list one as server__tool",
             one.server, other.server
         )),
         (None, _) => Err(absence(catalog, name)),
@@ -225,7 +225,7 @@ fn absence(catalog: &Catalog, name: &str) -> String {
     }
     if let Some(tool) = catalog.tools.iter().find(|tool| *tool.name == *name) {
         return format!(
-            "a tool of {:?} has this bare name; grant it as {}",
+            "a tool of {:?} has this bare name; list it as {}",
             tool.server,
             tool.qualified_name()
         );

@@ -87,7 +87,7 @@ fn agents_validate_knows_the_agents_that_tools_name() {
     assert!(
         text.starts_with(
             "agents/boss.md:4: tools[0]: found \"list_tasks\" in tools is the name of the agent list_tasks and of a tool of the server \
-             tasks; grant the tool as tasks__list_tasks, or rename the agent; allowed: a name that means one of the two\n"
+             tasks; list the tool as tasks__list_tasks, or rename the agent; allowed: a name that means one of the two\n"
         ),
         "{text}"
     );

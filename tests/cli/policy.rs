@@ -67,11 +67,11 @@ fn check_prints_the_decision_its_source_and_every_check() {
     for (more, says) in [
         (
             &["--tool", "add_task", "--agent", "workspace"][..],
-            "unknown_tool, without an approval request: workspace does not grant tasks__add_task",
+            "unknown_tool, without an approval request: workspace does not list tasks__add_task",
         ),
         (
             &["--tool", "add_task", "--surface", "thread"],
-            "workspace does not grant tasks__add_task",
+            "workspace does not list tasks__add_task",
         ),
     ] {
         let reported = check(more).ended(8);

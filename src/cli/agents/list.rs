@@ -34,7 +34,7 @@ Examples:
   gavel agents list --offline        without starting the MCP servers
   gavel agents list --json | jq -r 'select(.available == false).name'
 
-An agent is unavailable if no server offers a tool of its grant, the provider of its \
+An agent is unavailable if no server offers a tool on its allowlist, the provider of its \
 model is not configured, or an agent that it calls is unavailable. \
 Exit status 2 if a definition is invalid.";
 

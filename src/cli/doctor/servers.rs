@@ -117,7 +117,7 @@ fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mu
     let missing = Toolset::build(catalog, tools, &[]).missing;
     if missing.is_empty() {
         return findings.good(&format!(
-            "tools: all {} granted by the constitution are offered",
+            "tools: all {} on the constitution's allowlist are offered",
             tools.len()
         ));
     }

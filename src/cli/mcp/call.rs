@@ -37,7 +37,7 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-The tool is called directly: the constitution's grant, approvals and limits do not apply, and the decision log \
+The tool is called directly: the constitution's allowlist, approvals and limits do not apply, and the decision log \
 gets no row. Arguments are checked against the tool's schema.
 
 Examples:
@@ -54,7 +54,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         bail!("{}", absence(&args, mcp))
     };
     let arguments = arguments(&args, tool)?;
-    output::note("This call bypasses policy: no grant, approval or limit applies, and no decision row is written.");
+    output::note("This call bypasses policy: no allowlist, approval or limit applies, and no decision row is written.");
     let id = ActionId::new();
     let (run_id, fresh_key) = (format!("cli-{id}"), id.to_string());
     let request = CallRequest {

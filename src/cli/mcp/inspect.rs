@@ -151,7 +151,7 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
     let namesakes = catalog.tools.iter().filter(|other| other.name == tool.name).count();
     if namesakes > 1 {
         warnings.push(format!(
-            "{namesakes} servers offer this name; grant it as {}",
+            "{namesakes} servers offer this name; list it as {}",
             tool.qualified_name()
         ));
     }

@@ -26,7 +26,7 @@ pub(super) enum Command {
     Inspect(inspect::Args),
     /// Accept a pinned tool's current definition, so that it is offered again
     Accept(accept::Args),
-    /// Call a tool directly; grant and policy of the constitution do not apply
+    /// Call a tool directly; the constitution's allowlist and the policy do not apply
     Call(call::Args),
 }
 

@@ -108,7 +108,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         };
         let mut decision = decide(&call, &facts, None, Attempt::First);
         if let (Some((whose, _)), PolicyDecision::Refuse { message, .. }) = (not_granted, &mut decision.outcome) {
-            *message = format!("{whose} does not grant {}", tool.qualified_name());
+            *message = format!("{whose} does not list {}", tool.qualified_name());
         }
         decision
     };

@@ -30,7 +30,10 @@ impl Chat {
         let names = request.tools.as_deref().unwrap_or_default();
         let invalid = |(n, name): (usize, &String)| {
             let detail = if !self.allowlist().contains(name) {
-                format!("{name:?} is not granted; allowed are {}", self.allowlist().join(", "))
+                format!(
+                    "{name:?} is not on the allowlist; allowed are {}",
+                    self.allowlist().join(", ")
+                )
             } else if names[..n].contains(name) {
                 format!("{name:?} is given twice; allowed is each name once")
             } else {
@@ -69,7 +72,11 @@ impl Chat {
         // Logged once for each generation of the catalog, however many messages arrive.
         if self.logged_missing.swap(toolset.generation, Ordering::Relaxed) != toolset.generation {
             for one in &toolset.missing {
-                tracing::warn!(tool = %one.name, reason = %one.reason, "a granted tool is unavailable; deciding without it");
+                tracing::warn!(
+                    tool = %one.name,
+                    reason = %one.reason,
+                    "a tool on the allowlist is unavailable; deciding without it"
+                );
             }
         }
         toolset

@@ -176,10 +176,7 @@ impl Planning {
     async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, PlanningError> {
         let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
-            let reason = format!(
-                "the agent {PLANNER} is granted {}, which can change something",
-                tool.name
-            );
+            let reason = format!("the agent {PLANNER} lists {}, which can change something", tool.name);
             return Err(PlanningError::Unavailable(reason));
         }
         let current = work.work.current.as_ref().map(|tasks| Plan {

@@ -69,7 +69,7 @@ impl Check<'_> {
                 (None, (DryRunAnswer::Deny, reason))
             }
             (Some(tool), None) if !self.granted.iter().any(|granted| granted == name) => {
-                let reason = format!("the agent {} is no longer granted this tool", self.worker.name);
+                let reason = format!("the agent {} no longer lists this tool", self.worker.name);
                 (Some(tool.server.to_string()), (DryRunAnswer::Deny, reason))
             }
             (Some(tool), None) => (Some(tool.server.to_string()), self.answer(tool)),

@@ -121,7 +121,7 @@ fn a_tool_that_is_missing_or_no_longer_granted_is_denied() {
     );
     let (answer, reason) = asked("mergePullRequest", NONE, &[]);
     assert_eq!(answer, DryRunAnswer::Deny);
-    assert!(reason.contains("no longer granted"), "{reason}");
+    assert!(reason.contains("no longer lists this tool"), "{reason}");
 }
 
 /// a rule without a condition on arguments is certain; one that looks at them is named instead of guessed.
