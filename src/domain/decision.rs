@@ -183,7 +183,7 @@ impl std::ops::AddAssign for Usage {
 pub struct ToolCall {
     /// 1, 2, 3 … in the order the model proposed them.
     pub sequence: u32,
-    /// The tool's own name on its server, or the name that the model used if no such tool is granted.
+    /// The tool's own name on its server, or the name that the model used if the allowlist has no such tool.
     pub tool: String,
     /// The canonical arguments as sent, or the model's arguments if nothing was sent.
     #[schema(value_type = Object)]

@@ -195,7 +195,7 @@ macro_rules! failure_codes {
 }
 
 failure_codes! {
-    /// The tool is not granted here, or does not exist.
+    /// The tool is not on the allowlist, or does not exist.
     UnknownTool = "unknown_tool",
     /// The arguments do not match the tool's schema.
     InvalidArguments = "invalid_arguments",

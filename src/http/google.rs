@@ -37,7 +37,7 @@ pub struct Connected {
     pub user: String,
     /// Its address at Google, if known.
     pub address: Option<String>,
-    /// Requested permissions that were not granted.
+    /// Requested permissions to which the user did not consent.
     pub lacks: Option<String>,
 }
 

@@ -68,7 +68,7 @@ pub enum McpState {
     Off,
 }
 
-/// A granted tool that is unavailable.
+/// A tool of the constitution that is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct ToolUnavailable {
     /// The name of the tool in the constitution.
@@ -105,7 +105,7 @@ pub(super) enum Status {
 }
 
 /// Parts of gavel that can fail after the start. The configuration cannot: it is read once, and an invalid one prevents
-/// the start. Failures of servers and missing granted tools are reported separately.
+/// the start. Failures of servers and missing tools are reported separately.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Checks {
     store: Check,

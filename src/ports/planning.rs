@@ -180,7 +180,7 @@ pub struct FileRead {
 pub struct PlanNotes {
     /// The plan in a few sentences.
     pub summary: String,
-    /// What it takes for granted.
+    /// What it assumes.
     pub assumptions: Vec<String>,
     /// What may go wrong.
     pub risks: Vec<String>,

@@ -18,7 +18,7 @@ pub struct Draft {
     pub summary: String,
     /// The tasks, in the order in which they are to be done.
     pub tasks: Vec<DraftTask>,
-    /// What the plan takes for granted.
+    /// What the plan assumes.
     #[serde(default)]
     pub assumptions: Vec<String>,
     /// What may go wrong.

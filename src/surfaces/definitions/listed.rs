@@ -26,7 +26,7 @@ pub struct AgentInfo {
     pub description: String,
     /// `single`, `sequential` or `loop`.
     pub flow_type: String,
-    /// The server tools that the agent is granted.
+    /// The server tools that the agent may use.
     pub tools: Vec<String>,
     /// The agents that the agent may call.
     pub calls: Vec<String>,

@@ -46,7 +46,7 @@ pub struct Session {
     pub raw_plan: Option<String>,
     /// The plan in a few sentences.
     pub summary: String,
-    /// What the plan takes for granted.
+    /// What the plan assumes.
     pub assumptions: Vec<String>,
     /// What may go wrong.
     pub risks: Vec<String>,
