@@ -1,6 +1,6 @@
 //! The bare server: only the raw I/O of one decision with one tool call (two pooled model calls, one pooled MCP call,
-//! two rows durable before the reply). It has no grant, schema, limit, retry, trace or error handling, so it shows the
-//! cost of the machine itself.
+//! two rows durable before the reply). It has no allowlist, schema, limit, retry, trace or error handling, so it shows
+//! the cost of the machine itself.
 
 mod pool;
 mod rows;
