@@ -281,8 +281,8 @@ pub(super) const TABLE: &[Row] = &[
         (TOOLS, &["tools"]),
         &["tools"],
         Holds::Tools,
-        "The tools that it may use, and no others: TOOL, or SERVER__TOOL. A TOOL whose name contains `__` must be given \
-         as SERVER__TOOL. With the name of an agent it may call that agent, as with sub_agents. Absent: none.",
+        "The tools that it may use, and no others: TOOL, or SERVER__TOOL. A TOOL whose name contains `__` must be \
+         given as SERVER__TOOL. With the name of an agent it may call that agent, as with sub_agents. Absent: none.",
     ),
     flat(
         Field::SubAgents,
