@@ -61,7 +61,7 @@ pub struct Account {
     pub address: Option<String>,
     /// The scopes that the user consented to.
     pub scopes: Vec<String>,
-    /// The requested scopes that the user did not grant.
+    /// The requested scopes to which the user did not consent.
     pub missing: Vec<String>,
     /// When it was connected.
     pub connected_at: Moment,

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::settings::PROFILE;
 
-/// A right that a request needs, and the scopes that grant it.
+/// A right that a request needs, and the scopes that include it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     Send,
@@ -59,8 +59,8 @@ pub(crate) struct As<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// The requested scopes that were not granted, except those whose rights other scopes grant, and those for the user's
-/// profile.
+/// The requested scopes to which the user did not consent, except those whose rights other scopes include, and those
+/// for the user's profile.
 pub(crate) fn not_granted(asked: &[String], granted: &str) -> Vec<String> {
     let is_there = |scope: &str| {
         let mut rights = Right::ALL

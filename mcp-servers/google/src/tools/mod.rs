@@ -31,7 +31,7 @@ impl Request {
         request.map_err(|error| error.class(Class::Arguments))
     }
 
-    /// The right that the user must have granted.
+    /// The right to which the user must have consented.
     pub(crate) fn right(&self) -> Right {
         match self {
             Self::Mail(_) => Right::Send,
