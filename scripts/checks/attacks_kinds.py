@@ -18,7 +18,7 @@ class Attack:
     seconds = 10           # how long it lasts
     waits_for_end = False  # whether it lasts until `run` returns, two minutes at most
     log = None             # the most bytes in gavel's log
-    tools = ()             # granted to chat messages, beside `lookup`
+    tools = ()             # that chat messages may use, beside `lookup`
     children = {}          # stdio servers: the kind of each
     agents = {}            # agent files, by name
     threads_by = "helper"  # the agent that answers in threads

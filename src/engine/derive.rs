@@ -185,7 +185,7 @@ fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
     }
 }
 
-/// Was the call denied by the policy or by a user? A function that was not offered is outside the grant.
+/// Was the call denied by the policy or by a user? A function that was not offered is outside the allowlist.
 fn is_denial(code: Option<FailureCode>) -> bool {
     matches!(
         code,

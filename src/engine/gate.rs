@@ -1,6 +1,6 @@
 //! The gate: may this call run, and with which exact arguments?
 //!
-//! [`decide`] alone reads the grant list, a tool's schema, the identity, recipients and times, the policy, approvals
+//! [`decide`] alone reads the allowlist, a tool's schema, the identity, recipients and times, the policy, approvals
 //! and grants. It is pure: its callers gather the [`Facts`]. First it checks the call itself ([`arguments`]), before any
 //! approval is requested. Then all checks answer ([`answer`]): the strictest answer wins, and a check that cannot be made
 //! denies. Calls of other agents pass it too.
@@ -121,11 +121,11 @@ fn within(
 fn not_granted(call: &Proposed, facts: &Facts) -> Refused {
     let name = &call.call.name;
     match &call.target {
-        // It was granted when it was proposed, but no server offers it unchanged.
+        // It was on the allowlist when it was proposed, but no server offers it unchanged.
         Target::Unresolved(tool) => refused(FailureCode::Unavailable, not_as_it_was(&tool.name)),
         // `next` handles these itself; a verdict is never a tool call.
         Target::Verdict(_) => refused(FailureCode::MixedWithVerdict, "a verdict is not a tool call"),
-        // The tool is granted, so a missing server is no denial. The reason is for operators.
+        // The tool is on the allowlist, so a missing server is no denial. The reason is for operators.
         Target::Unknown if facts.missing.iter().any(|one| one.name == *name) => refused(
             FailureCode::Unavailable,
             format!("{name} is unavailable: no connected server offers a usable tool of this name"),

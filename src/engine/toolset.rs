@@ -16,24 +16,24 @@ use crate::ports::tools::Catalog;
 /// Longest name shown to a model (WIRE.md section 2: 64 is safe on both APIs and old models).
 const MAX_NAME: usize = 64;
 
-/// A grant resolved against one generation of the catalog.
+/// An allowlist of tools, resolved against one generation of the catalog.
 #[derive(Debug)]
 pub struct Toolset {
     /// The catalog's generation it was built from.
     pub generation: u64,
-    /// The functions shown to the model: tools in the grant's order, then verdicts.
+    /// The functions shown to the model: tools in the allowlist's order, then verdicts.
     pub functions: Arc<Functions>,
-    /// Granted names that no server offers now, with the reason.
+    /// Names on the allowlist that no server offers now, with the reason.
     pub missing: Vec<Missing>,
     /// Servers that were not connected.
     away: Vec<Arc<str>>,
     routes: HashMap<String, Route>,
 }
 
-/// A granted tool that cannot be offered.
+/// A tool on the allowlist that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The name in the grant.
+    /// The name on the allowlist.
     pub name: String,
     /// The reason, for operators.
     pub reason: String,
@@ -78,10 +78,10 @@ enum Route {
 }
 
 impl Toolset {
-    /// Resolves `grant` (bare names, or `server__tool`) in `catalog`.
+    /// Resolves the allowlist `grant` (bare names, or `server__tool`) in `catalog`.
     ///
-    /// A bare name that several servers offer is not granted: the author of the grant meant one of them, and a server
-    /// added later must not replace it.
+    /// A bare name that several servers offer gives no tool: the author of the allowlist meant one of them, and a
+    /// server added later must not replace it.
     #[must_use]
     pub fn build(catalog: &Catalog, grant: &[String], verdicts: &[VerdictFunction]) -> Self {
         Self::with_agents(catalog, grant, &[], verdicts)
@@ -167,7 +167,7 @@ impl Toolset {
         })
     }
 
-    /// The granted tool that the model calls by this name.
+    /// The tool that the model calls by this name.
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<&Arc<Tool>> {
         match self.routes.get(name) {
@@ -176,7 +176,7 @@ impl Toolset {
         }
     }
 
-    /// The missing granted tools and the unconnected servers, for the decision log; `None` if no tool is missing.
+    /// The missing tools and the unconnected servers, for the decision log; `None` if no tool is missing.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         if self.missing.is_empty() {
@@ -193,7 +193,7 @@ impl Toolset {
         ))
     }
 
-    /// The tool of an earlier process, if it is still granted and unchanged.
+    /// The tool of an earlier process, if it is still on the allowlist and unchanged.
     #[must_use]
     pub fn find(&self, tool: &ToolRef) -> Option<&Arc<Tool>> {
         self.routes.values().find_map(|route| match route {

@@ -75,7 +75,7 @@ impl Metrics {
     }
 }
 
-/// Sets the number of granted tools that are unavailable.
+/// Sets the number of tools of the constitution that are unavailable.
 #[allow(clippy::cast_precision_loss)] // A few names.
 pub(super) fn tools_missing(count: usize) {
     metrics::gauge!(TOOLS_MISSING).set(count as f64);

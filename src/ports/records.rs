@@ -129,7 +129,7 @@ pub struct CallRecord {
     pub id: ActionId,
     /// Place in the run.
     pub sequence: u32,
-    /// The tool; `None` when the model named no granted tool.
+    /// The tool; `None` when the model named no tool on the allowlist.
     pub tool: Option<Arc<Tool>>,
     /// The name the model used.
     pub name: Arc<str>,

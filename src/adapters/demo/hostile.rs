@@ -109,7 +109,7 @@ fn off_list(rng: &mut Rng, _: &Functions) -> Move {
     )
 }
 
-/// Names that a careless comparison accepts as a granted function.
+/// Names that a careless comparison accepts as an offered function.
 fn look_alike(rng: &mut Rng, functions: &Functions) -> Move {
     let name = any_name(rng, functions);
     let changed = match rng.u8(..7) {

@@ -108,7 +108,7 @@ pub(super) fn google(config: &Config, findings: &Findings) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Checks that servers offer the tools that the constitution grants.
+/// Checks that servers offer the tools that the constitution lists.
 fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
     let Some(constitution) = constitution else {
         return Ok(());
@@ -150,7 +150,7 @@ fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings
     }
 }
 
-/// Whether servers offer a tool that an agent is granted.
+/// Whether servers offer a tool that an agent may use.
 fn offers_any(catalog: &Catalog, agents: &Agents, agent: &str) -> bool {
     let granted = agents.get(agent).map(|agent| &agent.definition.tools);
     let is_granted = |tool: &Tool| granted.is_some_and(|names| names.iter().any(|name| tool.is_called(name)));

@@ -1,4 +1,4 @@
-//! `gavel mcp call`: an operator calls a tool directly. It bypasses grant, approval and decision log, and says so.
+//! `gavel mcp call`: an operator calls a tool directly. It bypasses allowlist, approval and decision log, and says so.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -115,7 +115,7 @@ fn is(left: &LeftOut, tool: &Tool) -> bool {
 
 /// A tool with both of its schemas.
 struct Inspected {
-    /// The name that the model uses if the tool is granted by its full name.
+    /// The name that the model uses if the allowlist has the tool's full name.
     shown_name: String,
     original: Value,
     shown: Value,

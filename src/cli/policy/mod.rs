@@ -88,8 +88,8 @@ impl Modes {
         }
     }
 
-    /// The tools that may be called on the surface: a name for the owner, and the grant; `None` if the agent is
-    /// unknown.
+    /// The tools that may be called on the surface: a name for the owner, and the allowlist; `None` if the agent
+    /// is unknown.
     fn offers<'a>(&'a self, surface: &str, agent: Option<&'a str>) -> Option<(&'a str, &'a [String])> {
         if agent.is_none() && surface == CHAT {
             return Some(("the constitution", &self.chat.definition.tools));

@@ -75,7 +75,7 @@ const DENIED: &str = "denied";
 const INVALID: &str = "invalid_arguments";
 /// The tool's own schema, or its server, rejected the arguments before approval was requested.
 const OFF_SCHEMA: &str = "schema_mismatch";
-/// Not run for a reason outside the gate: a limit, an unavailable server, a tool that was not granted.
+/// Not run for a reason outside the gate: a limit, an unavailable server, a tool that was not on the allowlist.
 const NOT_RUN: &str = "not_run";
 const NOT_KEPT: &str = "not_judged";
 

@@ -67,7 +67,7 @@ pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// An agent: persona, granted tools, model and limits.
+/// An agent: persona, allowlist of tools, model and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// Unique; the tool name by which other agents call it. 1..=64 of `[A-Za-z0-9_-]`.
@@ -90,7 +90,8 @@ pub struct Definition {
     pub model: ModelSettings,
     /// The Google service to use; if absent, the configured one.
     pub provider: Option<Provider>,
-    /// The granted tools, and no others. A name of an agent grants that agent. In the given order, without duplicates.
+    /// The tools that it may use, and no others. With the name of an agent it may call that agent. In the given order,
+    /// without duplicates.
     pub tools: Vec<String>,
     /// The agents that it may call as tools. In the given order, without duplicates, none that `tools` names.
     pub sub_agents: Vec<SubAgent>,
@@ -158,7 +159,7 @@ impl Definition {
         sub_agents.chain(tools).chain(steps).collect()
     }
 
-    /// The server tools that it is granted: the names in `tools` that are not agents.
+    /// The server tools that it may use: the names in `tools` that are not agents.
     #[must_use]
     pub fn server_tools(&self, is_agent: impl Fn(&str) -> bool) -> Vec<String> {
         self.tools.iter().filter(|name| !is_agent(name)).cloned().collect()
@@ -277,7 +278,7 @@ pub struct RunLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approval {
-    /// Never: the granted tools require no approval.
+    /// Never: the listed tools require no approval.
     Never,
     /// For every tool that can change something.
     #[default]

@@ -21,7 +21,7 @@ impl Tree {
             unreachable!("a definition is an object")
         };
         if !definition.flow.steps().is_empty() {
-            // A flow that calls no model itself has no granted tools.
+            // A flow that calls no model itself has no tools.
             fields.remove("toolConfig");
         }
         fields.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));

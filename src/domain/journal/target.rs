@@ -12,9 +12,9 @@ use super::super::tool::Tool;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "StoredTarget", into = "StoredTarget")]
 pub enum Target {
-    /// A granted tool.
+    /// A tool on the allowlist.
     Tool(Arc<Tool>),
-    /// A granted tool as an earlier process stored it. It becomes `Tool` again once the same tool is found.
+    /// Such a tool as an earlier process stored it. It becomes `Tool` again once the same tool is found.
     Unresolved(ToolRef),
     /// Another agent.
     Agent(Arc<str>),

@@ -101,8 +101,8 @@ pub(super) async fn parts(
     if let Strategy::React(work) = &strategy {
         verdicts.push(VerdictFunction::Reflect(work.tools.as_slice().into()));
     }
-    // In a planning session the grant names tools of servers that need not be there: what a plan can name was looked at
-    // before. It needs what code reads at its beginning.
+    // In a planning session the allowlist names tools of servers that need not be there: what a plan can name was
+    // looked at before. It needs what code reads at its beginning.
     let in_session = settings.planning.is_some() || matches!(strategy, Strategy::React(_));
     let read = |name: &str| {
         let reads = settings.opening.iter().flat_map(|opening| &opening.reads);
@@ -143,8 +143,8 @@ pub(super) async fn parts(
     })
 }
 
-/// Exactly the granted tools and agents. If one is missing that is needed, the agent would not be the same, so the run does
-/// not start.
+/// Exactly the listed tools and agents. If one is missing that is needed, the agent would not be the same, so the run
+/// does not start.
 async fn toolset(
     agents: &Agents,
     bundle: &DefinitionSnapshot,

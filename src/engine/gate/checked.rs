@@ -179,8 +179,8 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
     Some(foreign.map_or(InPlan::Within, InPlan::Outside))
 }
 
-/// Checks a call of another agent: grant, depth, inputs, and the rules that name it. The called agent's own calls are
-/// decided one by one, under its name; so only a rule denies a delegation, or requires an approval for it.
+/// Checks a call of another agent: allowlist, depth, inputs, and the rules that name it. The called agent's own calls
+/// are decided one by one, under its name; so only a rule denies a delegation, or requires an approval for it.
 pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<Checked, Refused> {
     let member = facts
         .delegates

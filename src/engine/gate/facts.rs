@@ -37,7 +37,7 @@ pub struct Facts {
     pub offered: Offered,
     /// The agents that may be called.
     pub delegates: Option<Delegates>,
-    /// Granted tools that no server offers now.
+    /// Tools on the allowlist that no server offers now.
     pub missing: Vec<Missing>,
     /// The values of the run's planning session, by name: `id`, `owner`, `repo`. Arguments with a `scope` have no
     /// others (case is ignored), and no answer of the policy widens them.

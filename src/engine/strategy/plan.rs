@@ -129,7 +129,7 @@ pub struct TaskOutcome {
 /// What a confirmed plan allows without asking a person again (PLANNING.md section 6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// The tools of the confirmed plan, by the names that the grant uses.
+    /// The tools of the confirmed plan, by the names that the allowlist uses.
     pub tools: BTreeSet<String>,
     /// What branches that are written begin with.
     pub branch_prefix: String,

@@ -14,13 +14,13 @@ use crate::engine::verdict::VerdictFunction;
 pub(super) const SERVER_WAIT: Duration = Duration::from_secs(2);
 
 impl Chat {
-    /// The tools the constitution grants, in its order.
+    /// The tools that the constitution lists, in its order.
     #[must_use]
     pub fn allowlist(&self) -> &[String] {
         &self.constitution.definition.tools
     }
 
-    /// The granted tools that no server offers now, with the reason.
+    /// The tools on the allowlist that no server offers now, with the reason.
     #[must_use]
     pub fn unavailable_tools(&self) -> Vec<crate::engine::toolset::Missing> {
         self.whole_toolset().missing.clone()

@@ -289,7 +289,7 @@ impl Directory {
         names.into_iter().filter(is_offered).collect()
     }
 
-    /// The tools that an agent is granted, as their servers offer them now. Waits for servers that are connecting. The
+    /// The tools that an agent may use, as their servers offer them now. Waits for servers that are connecting. The
     /// agent can run without its other tools, but not without the `needed` ones.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! repository, proposes a plan, and changes it in conversation.
 //!
 //! Every version that the model makes is an ordinary run of the agent `planner`. Code reads the repository first, and
-//! the agent is granted nothing that could change it. The end of the run, the plan and the session are one commit.
+//! the agent may use nothing that could change it. The end of the run, the plan and the session are one commit.
 //!
 //! The way of a plan: a request is checked (`checks`) and begins a run (`begin`), with the session's row in the commit
 //! that creates it. The run reads the repository ([`crate::engine::opening`]; which reads: `opening`) and asks the

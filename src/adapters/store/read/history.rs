@@ -19,7 +19,7 @@ pub struct PastCall {
     pub decision: String,
     /// The name that the model used, or the tool's own.
     pub tool: String,
-    /// The server; absent if the model called a tool that was not granted.
+    /// The server; absent if the model called a tool that was not on the allowlist.
     pub server: Option<String>,
     /// JSON, if it was stored.
     pub arguments: Option<String>,

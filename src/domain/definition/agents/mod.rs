@@ -120,7 +120,7 @@ pub struct GrantedTool {
 /// The result of checking definitions together.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
-    /// The tools that they grant. Whether a server offers them is not checked here.
+    /// The tools that they list. Whether a server offers them is not checked here.
     pub tools: Vec<GrantedTool>,
     /// The valid agents, including everything that they refer to. An invalid agent also invalidates the agents that
     /// need it.
