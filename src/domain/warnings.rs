@@ -159,9 +159,13 @@ impl<'a> Search<'a> {
             return self.warn("too long to be checked for look-alike letters");
         }
         self.letters -= text.len();
-        let found: Vec<_> = look_alikes(text).iter().map(|found| found.to_string()).collect();
-        if !found.is_empty() {
-            self.warn(&listed(&found));
+        let found = look_alikes(text);
+        for found in found.iter().take(MOST_NAMED) {
+            self.warn(&found.to_string());
+        }
+        if found.len() > MOST_NAMED {
+            let more = found.len() - MOST_NAMED;
+            self.warn(&format!("{more} more words look like others but are not"));
         }
     }
 }
@@ -214,10 +218,19 @@ mod tests {
         warnings
     }
 
+    fn unlike(place: &str, word: &str, looks: &str, letter: char) -> String {
+        format!(
+            "{place}: {word:?} is not {looks:?}, but looks like it: {:?} is a letter of another alphabet (Cyrillic)",
+            letter.to_string()
+        )
+    }
+
     /// R-5, promise 4: everything that could mislead an approver has a warning with its location.
     #[test]
     fn each_kind_of_misleading_text_is_a_warning_with_its_place() {
         let link = "<a href='https://evil.example/x'>https://bank.example</a>";
+        let in_body = unlike("/body", "p\u{430}ypal", "paypal", '\u{430}');
+        let in_html = unlike("/html", "p\u{430}ypal", "paypal", '\u{430}');
         for (arguments, warnings) in [
             (
                 json!({"html": "<p>Hi <b>Ann</b></p>", "body": "Jürgen, 安 李, Привет", "n": 1}),
@@ -252,14 +265,8 @@ mod tests {
                      U+200B, U+202E",
                 ],
             ),
-            (
-                json!({"body": "Pay by p\u{430}ypal today"}),
-                vec!["/body: \"p\u{430}ypal\" looks like \"paypal\" but has letters of Cyrillic"],
-            ),
-            (
-                json!({"html": "<p>Pay by p\u{430}ypal</p>"}),
-                vec!["/html: \"p\u{430}ypal\" looks like \"paypal\" but has letters of Cyrillic"],
-            ),
+            (json!({"body": "Pay by p\u{430}ypal today"}), vec![&*in_body]),
+            (json!({"html": "<p>Pay by p\u{430}ypal</p>"}), vec![&*in_html]),
         ] {
             assert_eq!(found(&arguments), warnings, "{arguments}");
         }
@@ -278,7 +285,7 @@ mod tests {
             reported,
             [
                 "/a: too long to be checked for look-alike letters",
-                "/b: \"b\u{43e}ss\" looks like \"boss\" but has letters of Cyrillic"
+                &*unlike("/b", "b\u{43e}ss", "boss", '\u{43e}')
             ]
         );
         let halves = "<p>x</p>".repeat(hypertext::MOST / 12);

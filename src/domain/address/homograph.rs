@@ -17,12 +17,20 @@ pub(super) fn in_domain(ascii: &str) -> Vec<String> {
         return Vec::new();
     }
     let (read, _) = idna::domain_to_unicode(ascii);
-    let mut reported = vec![format!(
-        "the domain {} has non-ASCII letters; its ASCII form is {ascii}",
-        quoted(&read)
-    )];
-    for label in read.split('.') {
-        reported.extend(in_word(label, "in the domain"));
+    let mut reported = Vec::new();
+    let looks = looks_like(&read);
+    if looks.is_ascii() {
+        reported.push(format!(
+            "its domain is not {}, but looks like it: {}; its ASCII form is {ascii}",
+            quoted(&looks),
+            foreign(&read)
+        ));
+    } else {
+        reported.push(format!(
+            "the domain {} has non-ASCII letters; its ASCII form is {ascii}",
+            quoted(&read)
+        ));
+        reported.extend(read.split('.').filter_map(|label| in_word(label, "in the domain")));
     }
     reported
 }
@@ -31,30 +39,49 @@ pub(super) fn in_domain(ascii: &str) -> Vec<String> {
 pub(super) fn in_name(name: &str) -> Vec<String> {
     let words = name.split(|c: char| !c.is_alphanumeric());
     let mixed = words.filter(|word| !word.is_single_script());
-    mixed.flat_map(|word| in_word(word, "in the display name")).collect()
+    mixed.filter_map(|word| in_word(word, "in the display name")).collect()
 }
 
-fn in_word(word: &str, place: &str) -> Vec<String> {
+fn in_word(word: &str, place: &str) -> Option<String> {
     if word.is_ascii() {
-        return Vec::new();
-    }
-    let mut reported = Vec::new();
-    if !word.is_single_script() {
-        reported.push(format!(
-            "{} {place} mixes letters of {}",
-            quoted(word),
-            scripts(word).join(" and ")
-        ));
+        return None;
     }
     let looks = looks_like(word);
     if looks.is_ascii() {
-        reported.push(format!(
-            "{} {place} looks like {} but is another word",
-            quoted(word),
-            quoted(&looks)
-        ));
+        return Some(format!("{} {place} {}", quoted(word), unlike(word, &looks)));
     }
-    reported
+    let mixed = scripts(word).join(" and ");
+    (!word.is_single_script()).then(|| format!("{} {place} mixes letters of {mixed}", quoted(word)))
+}
+
+/// That the word is not the ASCII word that it looks like, and by which letters it differs.
+fn unlike(word: &str, looks: &str) -> String {
+    format!("is not {}, but looks like it: {}", quoted(looks), foreign(word))
+}
+
+/// What the non-ASCII letters of a word are: `"а" is a letter of another alphabet (Cyrillic)`.
+fn foreign(word: &str) -> String {
+    let mut letters: Vec<char> = Vec::new();
+    for c in word.chars().filter(|c| !c.is_ascii()) {
+        if !letters.contains(&c) {
+            letters.push(c);
+        }
+    }
+    let mut alphabets = scripts(word);
+    alphabets.retain(|script| *script != Script::Latin.full_name());
+    let what = match (letters.len(), alphabets.len()) {
+        (1, 0) => "is another letter",
+        (_, 0) => "are other letters",
+        (1, _) => "is a letter of another alphabet",
+        (_, 1) => "are letters of another alphabet",
+        _ => "are letters of other alphabets",
+    };
+    let letters: Vec<_> = letters.iter().map(|c| quoted(&c.to_string())).collect();
+    let of = match alphabets.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", alphabets.join(", ")),
+    };
+    format!("{} {what}{of}", letters.join(", "))
 }
 
 /// A word of a text that looks like a different, ASCII word.
@@ -62,13 +89,13 @@ fn in_word(word: &str, place: &str) -> Vec<String> {
 pub(in crate::domain) struct LookAlike {
     word: String,
     looks: String,
+    /// Of its letters that are not Latin.
     scripts: Vec<&'static str>,
 }
 
 impl fmt::Display for LookAlike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, looks, scripts) = (quoted(&self.word), quoted(&self.looks), self.scripts.join(" and "));
-        write!(f, "{word} looks like {looks} but has letters of {scripts}")
+        write!(f, "{} {}", quoted(&self.word), unlike(&self.word, &self.looks))
     }
 }
 
@@ -159,14 +186,14 @@ mod tests {
     use super::*;
 
     fn described(label: &str) -> String {
-        in_word(label, "here").join("; ")
+        in_word(label, "here").unwrap_or_default()
     }
 
     #[test]
-    fn a_mixed_word_names_its_scripts_and_what_it_looks_like() {
+    fn a_word_that_looks_latin_names_the_letters_that_are_not() {
         assert_eq!(
             described("p\u{430}ypal"),
-            "\"p\u{430}ypal\" here mixes letters of Latin and Cyrillic; \"p\u{430}ypal\" here looks like \"paypal\" but is another word"
+            "\"p\u{430}ypal\" here is not \"paypal\", but looks like it: \"\u{430}\" is a letter of another alphabet (Cyrillic)"
         );
     }
 
@@ -175,7 +202,8 @@ mod tests {
         // Cyrillic throughout.
         assert_eq!(
             described("\u{430}\u{440}\u{440}\u{4cf}\u{435}"),
-            "\"\u{430}\u{440}\u{440}\u{4cf}\u{435}\" here looks like \"apple\" but is another word"
+            "\"\u{430}\u{440}\u{440}\u{4cf}\u{435}\" here is not \"apple\", but looks like it: \
+             \"\u{430}\", \"\u{440}\", \"\u{4cf}\", \"\u{435}\" are letters of another alphabet (Cyrillic)"
         );
     }
 
@@ -187,7 +215,25 @@ mod tests {
         assert_eq!(in_domain("example.org"), Vec::<String>::new());
         assert_eq!(in_domain("xn--bcher-kva.example").len(), 1);
         assert!(in_name("Jürgen Öztürk").is_empty() && in_name("安 李").is_empty());
-        assert_eq!(in_name("B\u{43e}ss").len(), 2);
+        assert_eq!(in_name("B\u{43e}ss").len(), 1);
+        assert_eq!(
+            described("\u{414}og"),
+            "\"\u{414}og\" here mixes letters of Cyrillic and Latin"
+        );
+    }
+
+    /// A reader needs one sentence, and in it first what the domain is not.
+    #[test]
+    fn a_domain_that_looks_like_another_is_said_not_to_be_it() {
+        assert_eq!(
+            in_domain("xn--pypal-4ve.com"),
+            [
+                "its domain is not \"paypal.com\", but looks like it: \"\u{430}\" is a letter of another alphabet (Cyrillic); \
+              its ASCII form is xn--pypal-4ve.com"
+            ]
+        );
+        let dotless = idna::domain_to_ascii("p\u{131}xel.com").unwrap_or_default();
+        assert!(in_domain(&dotless)[0].contains("\"\u{131}\" is another letter;"));
     }
 
     /// A word is reported if a reader would take it for another. Texts in a language that uses these letters are not.

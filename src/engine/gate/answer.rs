@@ -126,7 +126,7 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
 fn effect(question: &Question<'_>) -> &'static str {
     let recipients = question.facts.recipients;
     match recipients.is_some_and(|recipients| !recipients.all().is_empty()) {
-        true => "sends something to people outside gavel",
+        true => "sends something to other people",
         false => "changes something outside gavel",
     }
 }

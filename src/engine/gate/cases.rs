@@ -184,7 +184,7 @@ tests:
             [
                 "policy.yaml:9: test \"a colleague\": found allow by rule colleagues; allowed: deny",
                 "policy.yaml:12: test \"another recipient in cc\": found require_approval by side_effects (\"gmail_send\" sends \
-                 something to people outside gavel); allowed: require_approval by rule \"colleagues\"",
+                 something to other people); allowed: require_approval by rule \"colleagues\"",
             ]
         );
     }

@@ -39,7 +39,7 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
             assert!(meeting.contains(shown), "{shown} is not in {meeting}");
         }
         for shown in [
-            "<b>Why it requires approval: </b>&quot;gmail_send&quot; sends something to people outside gavel",
+            "<b>Why it requires approval: </b>&quot;gmail_send&quot; sends something to other people",
             "<dt>To</dt>",
             "<dt>Cc</dt>",
             "<dt>Bcc</dt>",

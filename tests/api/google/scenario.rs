@@ -218,11 +218,11 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
             ("user", PROMPT),
             (
                 "approval_request",
-                "May I call gmail_send from ann@gmail.example? \"gmail_send\" sends something to people outside gavel.",
+                "May I call gmail_send from ann@gmail.example? \"gmail_send\" sends something to other people.",
             ),
             (
                 "approval_request",
-                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" sends something to people outside gavel.",
+                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" sends something to other people.",
             ),
         ];
         let expected: Vec<_> = asked

@@ -4,6 +4,7 @@ mod answers;
 mod place;
 mod row;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use maud::{Markup, html};
@@ -13,12 +14,16 @@ use self::answers::{answers, settle};
 pub(in crate::http::console) use self::place::Place;
 pub(in crate::http::console) use self::row::row;
 use super::super::session::Visitor;
+use super::arguments::Clock;
 use super::room;
 use super::{arguments, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::address::Recipients;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::http::routes::Route;
+
+/// Most domains of recipients that are named; the rest are counted.
+const MOST_DOMAINS: usize = 6;
 
 /// The data of a card.
 pub(in crate::http::console) struct Card<'a> {
@@ -169,14 +174,14 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
         }
         @if let Some(recipients) = recipients {
             p.reach {
-                b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) }
+                b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) (domains(recipients)) }
                 // The arguments show each recipient, unless they are cut.
-                @if !fits { ": " (first(recipients)) }
+                @if !fits { ": " (first(recipients, card.tool.as_deref())) }
                 @else if !fit.cuts.is_empty() { ": " (people(recipients, card.tool.as_deref())) }
             }
         }
         (fit.note())
-        (arguments::arguments(card.tool.as_deref(), action.id, &fit.arguments, fit.cuts.is_empty(), card.visitor.zone))
+        (arguments::arguments(card.tool.as_deref(), action.id, &fit.arguments, fit.cuts.is_empty(), Clock { zone: card.visitor.zone, now_us: card.now_us }))
         details.exactly {
             summary { "Exactly what is sent" }
             (arguments::raw(&fit.arguments))
@@ -194,13 +199,31 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
     }
 }
 
-/// Addresses, each after the name of its argument, in the order of the tool's settings.
-pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
+/// In how many organizations, as far as their domains say it, if there are several.
+fn domains(recipients: &Recipients) -> Markup {
+    let all = recipients.all();
+    let domains: BTreeSet<_> = all.iter().filter_map(|one| Some(one.rsplit_once('@')?.1)).collect();
+    html! {
+        @if domains.len() > 1 {
+            " at " (words::count(domains.len() as u64, "domain")) ": "
+            @for (n, domain) in domains.iter().take(MOST_DOMAINS).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(domain)) } }
+            @if domains.len() > MOST_DOMAINS { " and " (domains.len() - MOST_DOMAINS) " more" }
+        }
+    }
+}
+
+/// The recipients by argument, in the order of the tool's settings: that of a mail program, and not the alphabet's.
+fn in_order<'a>(recipients: &'a Recipients, tool: Option<&Tool>) -> Vec<(&'a str, &'a BTreeSet<String>)> {
     let paths = tool.map(|tool| tool.recipients.as_slice()).unwrap_or_default();
     let mut arguments: Vec<_> = recipients.by_argument().collect();
     arguments.sort_by_key(|(argument, _)| paths.iter().position(|path| path.to_string() == **argument));
+    arguments
+}
+
+/// Addresses, each after the name of its argument.
+pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
     html! {
-        @for (n, (argument, addresses)) in arguments.into_iter().enumerate() {
+        @for (n, (argument, addresses)) in in_order(recipients, tool).into_iter().enumerate() {
             @if n > 0 { "; " }
             (words::text(&words::name(&argument.replace("[]", "")))) ": "
             @for (n, one) in addresses.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
@@ -249,7 +272,7 @@ pub(super) fn state(card: &Card<'_>) -> Markup {
             },
             ActionStatus::InDoubt => {
                 (approval) ", and started; its result was lost, so its outcome is unknown. It is not sent again. "
-                "Check where its effect would be visible, and report what you found."
+                (look(card))
             },
             ActionStatus::Rejected => {
                 "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not executed."
@@ -260,13 +283,36 @@ pub(super) fn state(card: &Card<'_>) -> Markup {
     }
 }
 
-/// The first recipients, and how many more there are.
-pub(super) fn first(recipients: &Recipients) -> Markup {
-    of_first(recipients, 3)
+/// Where a person sees whether the action happened.
+fn look(card: &Card<'_>) -> Markup {
+    let details = &card.action.details;
+    html! {
+        "Look where its effect would be visible"
+        @match (&details.account, &details.recipients) {
+            (Some(account), Some(_)) => { ", such as among what " bdi { (words::text(account)) } " has sent, or ask a recipient" },
+            (None, Some(_)) => ", such as in a folder for sent messages, or ask a recipient",
+            (Some(account), None) => { " for " bdi { (words::text(account)) } },
+            (None, None) => {},
+        }
+        ". Then say below what you found."
+    }
 }
 
-fn of_first(recipients: &Recipients, most: usize) -> Markup {
-    let all = recipients.all();
+/// The first recipients, and how many more there are.
+pub(super) fn first(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
+    of_first(recipients, tool, 3)
+}
+
+fn of_first(recipients: &Recipients, tool: Option<&Tool>, most: usize) -> Markup {
+    let mut all: Vec<&str> = Vec::new();
+    for one in in_order(recipients, tool)
+        .into_iter()
+        .flat_map(|(_, addresses)| addresses)
+    {
+        if !all.contains(&one.as_str()) {
+            all.push(one);
+        }
+    }
     html! {
         @for (n, one) in all.iter().take(most).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
         @if all.len() > most { " and " (all.len() - most) " more" }
@@ -289,7 +335,7 @@ pub(in crate::http::console) fn flash(card: &Card<'_>, late: bool) -> Markup {
         div.flash.bad[bad] role="status" {
             p {
                 b { (title(card)) }
-                @if let Some(recipients) = &action.details.recipients { " to " (first(recipients)) }
+                @if let Some(recipients) = &action.details.recipients { " to " (first(recipients, card.tool.as_deref())) }
                 ": "
                 @if late && others { "your decision came too late. " }
                 @else if late { "this was decided before. " }

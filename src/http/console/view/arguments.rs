@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, Offset};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Offset};
 use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -24,6 +24,8 @@ const BEGINNING: usize = 800;
 const MOST_LINKS: usize = 100;
 /// Most characters of a schema title; the title is read for each value.
 const MOST_TITLE: usize = 120;
+/// A time that is further away than 300 days, in microseconds, is shown with its distance.
+const FAR_AWAY: i64 = 300 * 86_400 * 1_000_000;
 /// Deepest level of nested values; deeper ones are shown as JSON.
 const DEEPEST: usize = 6;
 
@@ -36,13 +38,22 @@ struct Whole<'a> {
     frames: &'a str,
     /// Are the arguments complete?
     whole: bool,
+    /// The reader's clock.
+    clock: Clock,
+}
+
+/// What the reader's clock shows.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
     /// The reader's time zone.
-    zone: Tz,
+    pub(super) zone: Tz,
+    /// The time, in microseconds since 1970.
+    pub(super) now_us: i64,
 }
 
 /// Renders all arguments of a call of `action`. If they are not `whole`, the links of HTML in them are not listed, since
 /// some are missing.
-pub(super) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value, whole: bool, zone: Tz) -> Markup {
+pub(super) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value, whole: bool, clock: Clock) -> Markup {
     let frames = format!("/console/actions/{action}/html?at=");
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
@@ -50,7 +61,7 @@ pub(super) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value
         root: &schema,
         frames: &frames,
         whole,
-        zone,
+        clock,
     };
     let Value::Object(fields) = arguments else {
         return value(arguments, &schema, root, "");
@@ -158,7 +169,7 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, place: &str) -> Markup
         Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => {
             hypertext(text, whole, place)
         }
-        Value::String(text) => string(text, whole.zone),
+        Value::String(text) => string(text, whole.clock),
         Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
         Value::Array(items) => {
             let of = &resolved(schema, root)["items"];
@@ -178,7 +189,7 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, place: &str) -> Markup
 /// warnings.
 fn hypertext(text: &str, whole: Whole<'_>, place: &str) -> Markup {
     if text.is_empty() {
-        return string(text, whole.zone);
+        return string(text, whole.clock);
     }
     let read = whole.whole.then(|| hypertext::read_out(text)).flatten();
     let address: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
@@ -199,6 +210,7 @@ fn links(links: &[Link]) -> Markup {
         @if !links.is_empty() {
             table.links {
                 caption { "Where its " (words::count(links.len() as u64, "link")) " lead" @if links.len() == 1 { "s" } }
+                thead { tr { th scope="col" { "What it shows" } th scope="col" { "Where it leads" } } }
                 @for link in links.iter().take(MOST_LINKS) {
                     tr {
                         th scope="row" dir="auto" { @if link.words.is_empty() { "(a picture)" } @else { (words::beginning(&link.words, MOST_TITLE)) } }
@@ -214,11 +226,11 @@ fn links(links: &[Link]) -> Markup {
     }
 }
 
-fn string(text: &str, zone: Tz) -> Markup {
+fn string(text: &str, clock: Clock) -> Markup {
     if text.is_empty() {
         return html! { span.none { "empty" } };
     }
-    if let Some(shown) = time(text, zone).or_else(|| address(text)) {
+    if let Some(shown) = time(text, clock).or_else(|| address(text)) {
         return shown;
     }
     let lines = text.lines().count();
@@ -240,25 +252,39 @@ fn string(text: &str, zone: Tz) -> Markup {
     }
 }
 
-/// A time as text, in the reader's time zone, with the original value.
-fn time(text: &str, zone: Tz) -> Option<Markup> {
-    let said = if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+/// A time as text, in the reader's time zone, with the original value. One that is past or far away may be an error, so
+/// its distance is shown.
+fn time(text: &str, clock: Clock) -> Option<Markup> {
+    let zone = clock.zone;
+    let (said, at) = if let Ok(at) = DateTime::parse_from_rfc3339(text) {
         let said = at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string();
         let there = at.with_timezone(&zone);
-        match there.offset().fix() == *at.offset() || zone == Tz::UTC {
+        let said = match there.offset().fix() == *at.offset() || zone == Tz::UTC {
             true => said,
             false => format!("{said}; for you {}", there.format("%A, %H:%M %Z")),
-        }
+        };
+        (said, at.timestamp_micros())
     } else if let Ok(day) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
-        day.format("%A, %-d %B %Y").to_string()
+        let end = day.succ_opt().unwrap_or(day).and_time(NaiveTime::MIN);
+        (day.format("%A, %-d %B %Y").to_string(), at_last(end))
     } else {
         let forms = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"];
         let local = forms
             .iter()
             .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok())?;
-        local.format("%A, %-d %B %Y, %H:%M").to_string()
+        (local.format("%A, %-d %B %Y, %H:%M").to_string(), at_last(local))
     };
-    Some(html! { (said) " " small { (words::code(text)) } })
+    let is_odd = at < clock.now_us || at - clock.now_us > FAR_AWAY;
+    Some(html! {
+        (said) " "
+        @if is_odd { b { (words::relative(at, clock.now_us)) } " " }
+        small { (words::code(text)) }
+    })
+}
+
+/// When a time without a zone has come everywhere: twelve hours after UTC. In microseconds.
+fn at_last(local: NaiveDateTime) -> i64 {
+    local.and_utc().timestamp_micros() + 12 * 3_600_000_000
 }
 
 /// An address as written, its canonical form if that differs, and both forms of an international domain.

@@ -215,6 +215,7 @@ fn length(value: &Value) -> usize {
 mod tests {
     use serde_json::json;
 
+    use super::super::arguments::Clock;
     use super::*;
     use crate::domain::ids::ActionId;
 
@@ -255,11 +256,14 @@ mod tests {
             json!({"t": "x\n".repeat(500_000)}),
         ] {
             let fit = fit(&given, IN_LIST);
-            let shown =
-                super::super::arguments::arguments(None, ActionId::new(), &fit.arguments, true, chrono_tz::Tz::UTC)
-                    .into_string()
-                    + &super::super::arguments::raw(&fit.arguments).into_string()
-                    + &fit.note().into_string();
+            let clock = Clock {
+                zone: chrono_tz::Tz::UTC,
+                now_us: 0,
+            };
+            let shown = super::super::arguments::arguments(None, ActionId::new(), &fit.arguments, true, clock)
+                .into_string()
+                + &super::super::arguments::raw(&fit.arguments).into_string()
+                + &fit.note().into_string();
             assert!(
                 shown.len() < 4 * IN_LIST.arguments,
                 "{}: {}",

@@ -118,7 +118,10 @@ pub(super) fn person(name: &str, visitor: &str) -> Markup {
     html! { bdi title=(name) { (text(&shown)) } }
 }
 
-/// `gmail_send` → `Gmail send`; `startTime` → `Start time`.
+/// Words of identifiers that people write in capitals.
+const INITIALISMS: [&str; 9] = ["api", "html", "http", "id", "ip", "json", "sql", "uri", "url"];
+
+/// `gmail_send` → `Gmail send`; `startTime` → `Start time`; `html_body` → `HTML body`.
 pub(in crate::http::console) fn name(identifier: &str) -> String {
     let mut words = String::with_capacity(identifier.len() + 4);
     let mut before = ' ';
@@ -133,7 +136,11 @@ pub(in crate::http::console) fn name(identifier: &str) -> String {
         }
         before = c;
     }
-    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = words.split_whitespace().map(|word| match INITIALISMS.contains(&word) {
+        true => Cow::Owned(word.to_uppercase()),
+        false => Cow::Borrowed(word),
+    });
+    let words = words.collect::<Vec<_>>().join(" ");
     let mut chars = words.chars();
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),
@@ -178,7 +185,8 @@ pub(super) fn relative(us: i64, now_us: i64) -> String {
         }
         60..3570 => ((seconds + 30) / 60, "minute"),
         3570..172_800 => ((seconds + 1800) / 3600, "hour"),
-        _ => ((seconds + 43_200) / 86_400, "day"),
+        172_800..63_072_000 => ((seconds + 43_200) / 86_400, "day"),
+        _ => (seconds / 31_557_600, "year"),
     };
     let words = count(number, unit);
     if us >= now_us {
@@ -275,6 +283,9 @@ mod tests {
             ("startTime", "Start time"),
             ("calendar_event_create", "Calendar event create"),
             ("URL", "URL"),
+            ("html_body", "HTML body"),
+            ("event_id", "Event ID"),
+            ("baseUrl", "Base URL"),
             ("__", "__"),
             ("", ""),
         ] {
@@ -298,6 +309,8 @@ mod tests {
             (-7200, "2 hours ago"),
             (86_400, "in 24 hours"),
             (3 * 86_400, "in 3 days"),
+            (729 * 86_400, "in 729 days"),
+            (5 * 31_557_600, "in 5 years"),
         ] {
             assert_eq!(relative(us + seconds * 1_000_000, us), words);
         }

@@ -29,13 +29,22 @@ pub(super) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
         .filter(|_| action.details.is_grantable());
     let what = format!("a-{}", action.id);
     let fits = room::must_see_fits(&action.details, place.room());
+    let warnings = warning_count(card);
     html! {
         div.answers {
             @if fits {
                 (form(Resolution::ApproveOnce, html! {
-                    button.yes type="submit" aria-describedby=(what) { "Approve once" }
-                    @let warnings = warning_count(card);
+                    // Green would say that nothing speaks against it.
+                    button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve once" }
                     @if warnings > 0 { " " span.beside { (words::count(warnings, "warning")) " above" } }
+                }))
+            }
+            details {
+                summary.button { "Reject…" }
+                (form(Resolution::Reject, html! {
+                    label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
+                    textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
+                    button.no type="submit" aria-describedby=(what) { "Reject" }
                 }))
             }
             @if let Some(recipients) = grantable.filter(|_| fits) {
@@ -47,17 +56,9 @@ pub(super) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
                             b { bdi { (words::text(&action.user)) } } " needs no approval, whatever its content, if it goes to exactly "
                             (people(recipients, card.tool.as_deref())) ". One recipient more or less, or a recipient in another field, requires approval again. You can revoke this under Always allowed."
                         }
-                        button.yes type="submit" aria-describedby=(what) { "Approve and always allow" }
+                        button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve and always allow" }
                     }))
                 }
-            }
-            details {
-                summary.button { "Reject…" }
-                (form(Resolution::Reject, html! {
-                    label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
-                    textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
-                    button.no type="submit" aria-describedby=(what) { "Reject" }
-                }))
             }
         }
     }
@@ -84,18 +85,19 @@ pub(super) fn settle(card: &Card<'_>, place: Place) -> Markup {
                 code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If the run has ended, report it here."
             }
         }
+        p { "If it happened, it counts as done. If it did not, it counts as failed. In neither case is it sent again." }
         div.answers {
             details {
                 summary.button { "It happened…" }
                 (form("yes", html! {
-                    p { "You have checked that the action had its effect. It will count as done." }
+                    p { "You have checked that the action had its effect." }
                     button type="submit" { "Yes, it happened" }
                 }))
             }
             details {
                 summary.button { "It did not happen…" }
                 (form("no", html! {
-                    p { "You have checked that nothing was done. The action will count as failed and is not sent again." }
+                    p { "You have checked that nothing was done." }
                     button type="submit" { "No, it did not happen" }
                 }))
             }

@@ -28,7 +28,7 @@ pub(in crate::http::console) fn row(card: &Card<'_>, with_state: bool) -> Markup
             }
             div.whom {
                 "for " bdi { (words::text(&action.user)) }
-                @if let Some(recipients) = &action.details.recipients { " · to " (of_first(recipients, 1)) }
+                @if let Some(recipients) = &action.details.recipients { " · to " (of_first(recipients, card.tool.as_deref(), 1)) }
                 @let said = beginning(card);
                 @if !said.is_empty() { " · " span.words dir="auto" { (words::text(&said)) } }
             }

@@ -23,8 +23,15 @@ fn action() -> ActionId {
     ActionId::parse("01890000-0000-7000-8000-000000000001").unwrap()
 }
 
+/// Friday, 20 November 2026.
+const NOW: i64 = 1_795_132_800_000_000;
+
+fn clock(zone: Tz) -> Clock {
+    Clock { zone, now_us: NOW }
+}
+
 fn shown(schema: Value, given: Value) -> String {
-    arguments(Some(&tool(schema)), action(), &given, true, Tz::UTC).into_string()
+    arguments(Some(&tool(schema)), action(), &given, true, clock(Tz::UTC)).into_string()
 }
 
 #[test]
@@ -55,7 +62,7 @@ fn the_last_of_whole_days_is_shown() {
             action(),
             &json!({"start": "2026-12-24", "end": end}),
             true,
-            Tz::UTC,
+            clock(Tz::UTC),
         )
         .into_string()
     };
@@ -99,7 +106,7 @@ fn times_are_read_out_and_shown_as_they_were_written() {
     assert!(page.contains("2026-11-24T10:00:00+01:00"), "{page}");
     assert!(page.contains("Tuesday, 24 November 2026 <small>"), "{page}");
     let given = json!({"start": "2026-11-24T10:00:00+01:00", "end": "2026-11-24T20:00:00Z"});
-    let tokyo = arguments(Some(&tool(json!({}))), action(), &given, true, Tz::Asia__Tokyo).into_string();
+    let tokyo = arguments(Some(&tool(json!({}))), action(), &given, true, clock(Tz::Asia__Tokyo)).into_string();
     assert!(
         tokyo.contains("10:00 (UTC+01:00); for you Tuesday, 18:00 JST"),
         "{tokyo}"
@@ -108,6 +115,31 @@ fn times_are_read_out_and_shown_as_they_were_written() {
         tokyo.contains("20:00 (UTC+00:00); for you Wednesday, 05:00 JST"),
         "{tokyo}"
     );
+}
+
+/// An invitation for another year, or for yesterday, is usually an error.
+#[test]
+fn a_time_that_is_past_or_far_away_is_shown_with_its_distance() {
+    for (time, distance) in [
+        ("2031-12-01T10:00:00Z", Some("in 5 years")),
+        ("2027-11-20", Some("in 367 days")),
+        ("2026-11-19T20:00:00+01:00", Some("5 hours ago")),
+        ("2026-11-18", Some("12 hours ago")),
+        ("2026-11-18T10:00", Some("26 hours ago")),
+        ("2026-11-19", None),
+        ("2026-11-20T00:10:00Z", None),
+        ("2027-06-01T10:00", None),
+    ] {
+        let page = shown(json!({"type": "object"}), json!({ "at": time }));
+        match distance {
+            Some(distance) => assert!(page.contains(&format!("<b>{distance}</b>")), "{time}: {page}"),
+            None => assert!(!page.contains("<b>"), "{time}: {page}"),
+        }
+    }
+    for time in ["+262142-12-31", "-262143-01-01T00:00"] {
+        let page = shown(json!({"type": "object"}), json!({ "at": time }));
+        assert!(page.contains(" years"), "{time}: {page}");
+    }
 }
 
 #[test]
