@@ -57,7 +57,7 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 " if it goes to exactly "
                 @if room::recipients_fit(&grant.recipients_by_argument, IN_LIST) { (people(&grant.recipients_by_argument, None)) "." }
                 @else {
-                    (first(&grant.recipients_by_argument)) ". " code { "gavel approvals grants" } " and "
+                    (first(&grant.recipients_by_argument, None)) ". " code { "gavel approvals grants" } " and "
                     code { "GET /api/agent/grants" } " show all of them."
                 }
             }
