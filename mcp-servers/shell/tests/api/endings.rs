@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::at_each_level;
 use crate::harness::{World, is_root, stdout};
-use crate::observe::{kill, supervisors, unique, until, with_word};
+use crate::observe::{kill, sleeping, supervisors, unique, until, with_word};
 
 at_each_level!(
     a_timeout_ends_all_of_a_command,
@@ -52,7 +52,7 @@ async fn a_cancellation_ends_all_of_a_command(level: &'static str) {
     let word = unique();
     let meta = json!({ "gavel/session_id": "s", "gavel/idempotency_key": "k" });
     let handle = server.begin(json!({ "command": stubborn(&word) }), meta).await;
-    until("it runs", || with_word(&word).len() > 2).await;
+    until("it runs", || sleeping(&word) == 2).await;
     handle.cancel(None).await.expect("it is sent");
     let took = until("it ends", || with_word(&word).is_empty()).await;
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -74,7 +74,7 @@ async fn a_command_dies_with_its_server(level: &'static str) {
     let command = format!("echo x >> counter; {}", stubborn(&word));
     let meta = json!({ "gavel/session_id": "s", "gavel/idempotency_key": "k" });
     let _handle = server.begin(json!({ "command": command }), meta).await;
-    until("it runs", || with_word(&word).len() > 2).await;
+    until("it runs", || sleeping(&word) == 2).await;
     kill(server.process);
     let took = until("it ends", || with_word(&word).is_empty()).await;
     assert!(took < Duration::from_secs(5), "{took:?}");

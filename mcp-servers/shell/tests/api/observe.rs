@@ -18,6 +18,13 @@ pub(crate) fn with_word(word: &str) -> Vec<i32> {
     processes().filter(|id| command_line(*id).contains(word)).collect()
 }
 
+/// How many processes sleep with this argument: a shell that has not yet begun has it in its command line too.
+pub(crate) fn sleeping(word: &str) -> usize {
+    processes()
+        .filter(|id| command_line(*id).trim_end() == format!("sleep {word}"))
+        .count()
+}
+
 fn processes() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::harness::{World, stdout};
-use crate::observe::{kill, unique, until, with_word};
+use crate::observe::{kill, sleeping, unique, until, with_word};
 
 async fn everything_ends_and_nothing_is_written_elsewhere(level: &'static str) {
     let world = World::at(level)
@@ -46,7 +46,7 @@ async fn everything_ends_and_nothing_is_written_elsewhere(level: &'static str) {
     let stubborn = format!("trap '' TERM; echo begun; setsid sleep {word} & sleep {word}");
     let meta = json!({ "gavel/session_id": "s", "gavel/idempotency_key": "k" });
     let _handle = server.begin(json!({ "command": stubborn }), meta).await;
-    until("it runs", || with_word(&word).len() > 2).await;
+    until("it runs", || sleeping(&word) == 2).await;
     kill(server.process);
     until("it ends", || with_word(&word).is_empty()).await;
     let Some(server) = world.server().await else { return };
