@@ -271,7 +271,9 @@ mod tests {
         assert_eq!(address.canonical, "ann@xn--pypal-4ve.com");
         let reported = address.warnings.join("\n");
         assert!(
-            reported.contains("xn--pypal-4ve.com") && reported.contains("Cyrillic") && reported.contains("\"paypal\""),
+            reported.contains("xn--pypal-4ve.com")
+                && reported.contains("Cyrillic")
+                && reported.contains("is not \"paypal.com\""),
             "{reported}"
         );
         // The same in ASCII from the start.
