@@ -271,8 +271,7 @@ pub(super) fn state(card: &Card<'_>) -> Markup {
                 }
             },
             ActionStatus::InDoubt => {
-                (approval) ", and started; its result was lost, so its outcome is unknown. It is not sent again. "
-                (look(card))
+                (approval) ", and started; its result was lost, so its outcome is unknown. It is not sent again."
             },
             ActionStatus::Rejected => {
                 "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not executed."
@@ -284,7 +283,7 @@ pub(super) fn state(card: &Card<'_>) -> Markup {
 }
 
 /// Where a person sees whether the action happened.
-fn look(card: &Card<'_>) -> Markup {
+pub(super) fn look(card: &Card<'_>) -> Markup {
     let details = &card.action.details;
     html! {
         "Look where its effect would be visible"
@@ -294,7 +293,7 @@ fn look(card: &Card<'_>) -> Markup {
             (Some(account), None) => { " for " bdi { (words::text(account)) } },
             (None, None) => {},
         }
-        ". Then say below what you found."
+        "."
     }
 }
 

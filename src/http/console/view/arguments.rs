@@ -195,7 +195,7 @@ fn hypertext(text: &str, whole: Whole<'_>, place: &str) -> Markup {
     let address: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
     html! {
         iframe.message sandbox src={ (whole.frames) (address) } title="The message as its recipient sees it" {}
-        p { small { "As a mail program shows it. Pictures from elsewhere are not loaded here, and links do not open." } }
+        p { small { "As most mail programs show it; a plain text beside it is for the others. Pictures from elsewhere are not loaded here, and links do not open." } }
         @if let Some(read) = &read { (links(&read.links)) }
         details.whole open[read.as_ref().is_none_or(|read| !read.suspicious.is_empty())] {
             summary { "The HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::super::room;
 use super::super::{token, words};
-use super::{Card, Place, people, warning_count};
+use super::{Card, Place, look, people, warning_count};
 use crate::domain::action::Resolution;
 use crate::http::routes::Route;
 
@@ -85,7 +85,7 @@ pub(super) fn settle(card: &Card<'_>, place: Place) -> Markup {
                 code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If the run has ended, report it here."
             }
         }
-        p { "If it happened, it counts as done. If it did not, it counts as failed. In neither case is it sent again." }
+        p { (look(card)) " If it happened, it will count as done; if not, as failed." }
         div.answers {
             details {
                 summary.button { "It happened…" }
