@@ -2,15 +2,15 @@
 //! belongs to the test and counts the calls that it receives. [`crate::approved`] covers deaths within the writes.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::brake::DEATHS;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::agents::processes::Place;
 use crate::agents::said;
 use crate::audit::{audit_is_whole, rows};
-use crate::brake::{Brake, Write};
+use crate::brake::{Brake, DEATHS, Write};
 use crate::crash::Process;
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{client, until};
@@ -205,6 +205,7 @@ async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
             until("the call to arrive", || async { server.sent() == 1 }).await;
             while !brake.has_stopped().await {
                 assert!(!answer.is_finished(), "its result was written");
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
     }

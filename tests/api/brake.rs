@@ -1,13 +1,14 @@
 //! Blocks a write to gavel's database, so that the process can be killed within it. The product has no hook for this: a
 //! trigger in the database counts the written rows.
 
-use std::time::{Duration, Instant};
-
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::sync::Semaphore;
 
-/// The writer counts as blocked after no other writer could enter for this long: no write takes that long.
-const STOPPED: Duration = Duration::from_millis(700);
+/// The blocked write first changes so many bytes that they do not fit in the writer's cache: the log grows before a commit,
+/// which shows at once that it is blocked. Until its process dies, it needs a whole processor.
+const GROWTH: u64 = 48 << 20;
+/// The length of the log from which on the write is blocked. Other tests' rows need a few KiB.
+const STOPPED: u64 = 20 << 20;
 
 /// A lock number that is used nowhere else.
 const LOCK: i64 = 4711;
@@ -29,8 +30,8 @@ pub enum Write {
 pub type Writes = [(&'static str, &'static str)];
 
 /// A query without end: only the death of its process ends it.
-const SQLITE: &str = "CREATE TABLE brake (n INTEGER NOT NULL, at INTEGER NOT NULL);
-    INSERT INTO brake VALUES (0, -1);
+const SQLITE: &str = "CREATE TABLE brake (n INTEGER NOT NULL, at INTEGER NOT NULL, bytes BLOB);
+    INSERT INTO brake (n, at) VALUES (0, -1);
     CREATE VIEW without_end AS WITH RECURSIVE count (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count) SELECT x FROM count;";
 
 /// Deferred, so it blocks at the commit. Once released, the commit succeeds although its client is dead.
@@ -59,6 +60,7 @@ impl Brake {
                 for (name, event) in [("new", "INSERT".to_owned()), ("changed", format!("UPDATE OF {column}"))] {
                     text += &format!(
                         "CREATE TRIGGER {table}_{name} AFTER {event} ON {table} BEGIN UPDATE brake SET n = n + 1; \
+                         UPDATE brake SET bytes = zeroblob({GROWTH}) WHERE n = at; \
                          UPDATE brake SET n = (SELECT sum(x) FROM without_end) WHERE n = at; END;"
                     );
                 }
@@ -113,28 +115,16 @@ impl Brake {
 
     /// Whether a write is blocked.
     pub async fn has_stopped(&mut self) -> bool {
-        let url = match self {
+        let file = match self {
             Self::Postgres(_) => {
                 let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
                                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
                 return self.number(waiting).await > 0;
             }
-            Self::Sqlite(url) => url.clone(),
+            Self::Sqlite(url) => url.strip_prefix("sqlite://").unwrap(),
         };
-        let mut database = SqliteConnection::connect(&url).await.unwrap();
-        sqlx::raw_sql("PRAGMA busy_timeout = 0")
-            .execute(&mut database)
-            .await
-            .unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < STOPPED {
-            let entered = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&mut database).await;
-            if entered.is_ok() {
-                return false;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        true
+        let log = std::fs::metadata(format!("{file}-wal"));
+        log.is_ok_and(|log| log.len() > STOPPED)
     }
 
     /// Commits or rolls back the blocked write of the dead process, and blocks no further write.
