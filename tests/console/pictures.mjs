@@ -15,7 +15,11 @@ const rows = await page.locator('.rows .what a').evaluateAll(all => all.map(row 
 assert.equal(rows.length, 5);
 for (const [at, row] of rows.entries()) {
   await page.goto(row);
-  for (const frame of await page.locator('iframe').all()) await frame.contentFrame().locator('body').waitFor();
+  for (const frame of await page.locator('iframe').all()) {
+    await frame.contentFrame().locator('body').waitFor();
+    // What was never in view is not painted.
+    await frame.scrollIntoViewIfNeeded();
+  }
   await page.screenshot({ path: `${told.shots}/${told.name}-${at + 1}.png`, fullPage: true });
   if (at === 0) await page.locator('main').screenshot({ path: `${told.docs}/approval.png` });
 }

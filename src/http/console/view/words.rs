@@ -186,7 +186,7 @@ pub(super) fn relative(us: i64, now_us: i64) -> String {
         60..3570 => ((seconds + 30) / 60, "minute"),
         3570..172_800 => ((seconds + 1800) / 3600, "hour"),
         172_800..63_072_000 => ((seconds + 43_200) / 86_400, "day"),
-        _ => (seconds / 31_557_600, "year"),
+        _ => ((seconds + 15_778_800) / 31_557_600, "year"),
     };
     let words = count(number, unit);
     if us >= now_us {
@@ -310,7 +310,7 @@ mod tests {
             (86_400, "in 24 hours"),
             (3 * 86_400, "in 3 days"),
             (729 * 86_400, "in 729 days"),
-            (5 * 31_557_600, "in 5 years"),
+            (5 * 31_557_600 - 86_400, "in 5 years"),
         ] {
             assert_eq!(relative(us + seconds * 1_000_000, us), words);
         }
