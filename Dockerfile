@@ -43,7 +43,7 @@ FROM ${RUNTIME_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gavel" \
-      org.opencontainers.image.description="Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP" \
+      org.opencontainers.image.description="Runs AI agents whose actions require approval, and records what was done, by whom, and with whose approval" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -51,7 +51,7 @@ use crate::telemetry::Telemetry;
 /// is short.
 const LAST_TASKS: Duration = Duration::from_millis(200);
 
-/// Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP.
+/// Runs AI agents whose actions require approval, and records what was done, by whom, and with whose approval.
 #[derive(Debug, Parser)]
 #[command(name = "gavel", version, max_term_width = 100, after_long_help = EXAMPLES)]
 struct Cli {
@@ -66,6 +66,9 @@ Examples:
   gavel                                     serve on 127.0.0.1:8080 (the same as gavel serve)
   gavel chat \"add a task to call mom\"       make one decision, without a server
   gavel agents run NAME \"what to do\"        run an agent and show its progress
+  gavel approvals list                      show the actions that wait for approval
+  gavel policy test --policy FILE           run the tests of a policy file
+  gavel audit verify                        check that the audit log is intact
   gavel doctor                              check that everything is in place
   gavel config                              show every setting and where its value came from
   GEMINI_API_KEY_FILE=key gavel serve       use Gemini instead of the demo model

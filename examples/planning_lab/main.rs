@@ -45,6 +45,10 @@ const LOOK: Duration = Duration::from_millis(500);
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
+    if std::env::args().len() > 1 {
+        eprintln!("The planning lab takes no arguments. docs/tutorials/first-plan.md says how to use it.");
+        std::process::exit(2);
+    }
     let git = GitServer::start(TOKEN, &plan::FILES).await;
     let github = GitHub::start().await;
     github.state(|state| {

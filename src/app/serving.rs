@@ -38,8 +38,10 @@ impl App {
     /// # Errors
     /// gavel cannot listen on the address, or the issuer's keys cannot be set up.
     pub fn serve(&self) -> anyhow::Result<Serving> {
-        let listener =
-            listen(self.config.listen).with_context(|| format!("cannot listen on {}", self.config.listen))?;
+        let listener = listen(self.config.listen).with_context(|| {
+            let address = self.config.listen;
+            format!("cannot listen on {address}; choose an address that is free with --listen or GAVEL_LISTEN")
+        })?;
         let address = listener.local_addr()?;
         let settings = ServerSettings {
             workers: self.config.workers,

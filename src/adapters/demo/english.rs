@@ -248,7 +248,7 @@ static ENGLISH: Language = Language {
         not_found: "I found no task that fits “${task}”, so I changed nothing.",
         failed: "That didn't work: ${reason}.",
         reason_refused: "the task list refused it",
-        reason_not_approved: "leave for it was not given",
+        reason_not_approved: "it was not approved",
         reason_down: "the task list couldn't be reached, or it isn't known whether the step arrived",
         which: "Several tasks fit. Which one do you mean: ${choices}?",
         or: "or",

@@ -63,7 +63,7 @@ pub enum StoreError {
         cause: std::io::Error,
     },
     /// The database does not exist.
-    #[error("there is no database at {0}; `gavel serve` and `gavel migrate` create it")]
+    #[error("there is no database at {0}; run this where `gavel serve` runs, or name its database (DATABASE_URL)")]
     Missing(String),
     /// The database is too old for a read-only command.
     #[error("the database lacks {0} migrations of this version; `gavel migrate` applies them")]

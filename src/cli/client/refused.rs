@@ -104,7 +104,10 @@ impl Whole {
             });
         }
         if words.contains("X-Gavel-User") {
-            words.push_str("\n  a command sends it with --user NAME");
+            words.push_str(match code.as_deref() {
+                Some("user_mismatch") => "\n  a command sends it with --user: leave that out",
+                _ => "\n  a command sends it with --user NAME",
+            });
         }
         if let Some(seconds) = self.retry_after {
             words.push_str(&format!("\n  try again in {seconds} s"));

@@ -81,6 +81,9 @@ pub(in crate::cli) fn call(call: &Value) -> String {
         "  parameters  {}\n",
         output::printable(&field("parameters").to_string())
     ));
+    if let Some(by) = field("decided_by").as_str() {
+        text.push_str(&format!("  decided by  {}\n", output::printable(by)));
+    }
     match call.pointer("/result/error").filter(|error| !error.is_null()) {
         Some(error) => text.push_str(&format!("  error       {}\n", output::printable(&error.to_string()))),
         None => {

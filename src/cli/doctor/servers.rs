@@ -1,6 +1,6 @@
 //! Checks of the servers, and of the tools that agents and the constitution need from them.
 
-use super::super::{agents as agents_command, mcp as mcp_command};
+use super::super::{agents as agents_command, mcp as mcp_command, policy as policy_command};
 use super::Findings;
 use crate::adapters::mcp::{Mcp, ServerState};
 use crate::app;
@@ -26,7 +26,8 @@ pub(super) async fn servers(
     mcp_command::settled(&bridge).await;
     let checked = each_server(&bridge, config, findings)
         .and_then(|()| granted(&known(&bridge), constitution, findings))
-        .and_then(|()| able(&known(&bridge), agents, config, findings));
+        .and_then(|()| able(&known(&bridge), agents, config, findings))
+        .and_then(|()| rules(&bridge, agents, config, findings));
     bridge.shutdown().await;
     checked
 }
@@ -148,6 +149,17 @@ fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings
         // It has been reported already.
         Err(_) => Ok(()),
     }
+}
+
+/// Reports names in rules of the policy that match nothing. A policy that cannot be read has been reported already.
+fn rules(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let Ok(policy) = app::policy(config) else {
+        return Ok(());
+    };
+    for unknown in policy_command::unknown_names(&policy, &bridge.catalog(), &bridge.status(), agents) {
+        findings.warn(&format!("policy: {unknown}"))?;
+    }
+    Ok(())
 }
 
 /// Whether servers offer a tool that an agent may use.

@@ -40,7 +40,10 @@ pub(super) fn read(session: &Session) -> Option<String> {
 
 /// `OWNER/REPO`.
 fn repository(session: &Session) -> &str {
-    let address = session.repo_url.strip_prefix("https://").unwrap_or(&session.repo_url);
+    let address = session
+        .repo_url
+        .split_once("://")
+        .map_or(&*session.repo_url, |(_, address)| address);
     address.split_once('/').map_or(address, |(_, repository)| repository)
 }
 

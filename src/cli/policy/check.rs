@@ -80,6 +80,9 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     if settled?.is_none() {
         return Ok(Exit::Interrupted);
     }
+    for unknown in super::unknown_names(&policy, &catalog, &servers, &modes.agents.checked.agents) {
+        output::note(&unknown);
+    }
     let tool = find(&catalog, &servers, &args.tool)?;
     let grants = match tool.recipients.is_empty() {
         true => Vec::new(),

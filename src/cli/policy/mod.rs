@@ -7,13 +7,15 @@ mod test;
 use std::sync::Arc;
 
 use super::exit::{Exit, Usage};
+use crate::adapters::mcp::{ServerState, ServerStatus};
 use crate::app;
 use crate::config::{Config, Resolved};
-use crate::domain::definition::Constitution;
+use crate::domain::definition::{Agents, Constitution};
 use crate::domain::ids::{TenantId, UserId};
-use crate::domain::policy::{AGENT, CHAT, Policy, THREAD};
+use crate::domain::policy::{AGENT, CHAT, Known, Policy, THREAD};
 use crate::engine::gate::Facts;
 use crate::ports::clock::{Clock, SystemClock};
+use crate::ports::tools::Catalog;
 use crate::surfaces;
 
 /// The commands of `gavel policy`.
@@ -43,6 +45,24 @@ fn needs_file(config: &Config) -> Result<(), Usage> {
             "there is no policy file; set --policy PATH, GAVEL_POLICY or policy.file".to_owned(),
         )),
     }
+}
+
+/// A sentence for each name in a rule that matches no tool of a connected server, and none of these agents.
+pub(super) fn unknown_names(
+    policy: &Policy,
+    catalog: &Catalog,
+    servers: &[ServerStatus],
+    agents: &Agents,
+) -> Vec<String> {
+    policy.unknown_names(&Known {
+        tools: catalog.tools.iter().map(|tool| (&*tool.server, &*tool.name)).collect(),
+        down: servers
+            .iter()
+            .filter(|server| server.state != ServerState::Up)
+            .map(|server| &*server.name)
+            .collect(),
+        agents: agents.keys().map(String::as_str).collect(),
+    })
 }
 
 /// When definitions require approval, and which tools they offer to the model.

@@ -8,6 +8,7 @@ mod condition;
 mod grant;
 mod read;
 mod session;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use serde_json::Value;
 pub use condition::{Condition, Evaluation};
 pub use grant::Grant;
 pub use session::SessionFacts;
+pub use unknown::Known;
 
 use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
@@ -127,6 +129,8 @@ pub struct Rule {
 #[derive(Debug)]
 struct Names {
     set: GlobSet,
+    /// As written, in the order of the set.
+    written: Vec<Box<str>>,
 }
 
 impl Names {

@@ -207,7 +207,8 @@ async fn start(docker: &Docker, call: &Call, id: &str) -> Result<(), Fault> {
 fn unusable() -> ToolError {
     ToolError::new(
         Code::ImageUnusable,
-        "The engine could not start a container of this image; nothing is left of it. The image may have no /bin/sh. \
-         Use another image.",
+        "The engine could not start a container of this image; nothing is left of it. The image may have no /bin/sh, \
+         or the engine is set up so that none starts: this server's log has the engine's message. Use another image, or ask the \
+         operator.",
     )
 }

@@ -24,21 +24,22 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let mut set = GlobSetBuilder::new();
+        let (mut set, mut written) = (GlobSetBuilder::new(), Vec::new());
         for (n, item) in items.iter().enumerate() {
-            let glob = match &item.content {
-                Content::Text(text) => pattern(text.trim()),
-                _ => None,
+            let name = match &item.content {
+                Content::Text(text) => text.trim(),
+                _ => "",
             };
-            match glob {
+            match pattern(name) {
                 Some(glob) => {
                     set.add(glob);
+                    written.push(name.into());
                 }
                 None => self.invalid(item.line, &format!("{}[{n}]", fields.at(name)), item.found(), ALLOWED),
             }
         }
         match set.build() {
-            Ok(set) => Some(Names { set }),
+            Ok(set) => Some(Names { set, written }),
             Err(error) => {
                 self.invalid(node.line, &fields.at(name), error.to_string(), ALLOWED);
                 None
