@@ -86,3 +86,26 @@ fn only_plain_addresses_of_this_machine_are_taken() {
     let url = Url::parse("http://[::1]:8/x?y#z").unwrap();
     assert_eq!(Plain::target(&url).unwrap(), "http://[::1]:8/x?y");
 }
+
+/// A connection's task runs on the thread that made it, so another thread's request would wake two threads.
+#[tokio::test]
+async fn each_thread_keeps_its_own_connections() {
+    let (url, open) = server().await;
+    let pool = Plain::new(&url, LIMITS).unwrap();
+    post(&pool, &url).await;
+    let on_another_thread = async || {
+        let (pool, url, open) = (Arc::clone(&pool), url.clone(), Arc::clone(&open));
+        let thread = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                post(&pool, &url).await;
+                post(&pool, &url).await;
+                open.load(Ordering::SeqCst)
+            })
+        });
+        thread.await.unwrap()
+    };
+    // Two threads whose numbers differ by the number of clients share one; not three of them.
+    assert_eq!(on_another_thread().await.max(on_another_thread().await), 2);
+    post(&pool, &url).await;
+}
