@@ -27,8 +27,8 @@ use rig::Rig;
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The gavel binary, built with --release
-    #[arg(long, env = "GAVEL_BIN", default_value = "target/release/gavel")]
+    /// The gavel binary, built with --profile dist
+    #[arg(long, env = "GAVEL_BIN", default_value = "target/dist/gavel")]
     gavel: PathBuf,
     /// Gavel's built-in constitution; the bare server sends the same
     #[arg(long, default_value = "constitution.md")]
@@ -119,7 +119,7 @@ impl Pace {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     ensure!(
         !cfg!(debug_assertions),
-        "this is a debug build, whose figures mean nothing: build with --release"
+        "this is a debug build, whose figures mean nothing: build with --profile dist"
     );
     let directory = tempfile::Builder::new().prefix("gavel-bench-").tempdir()?;
     let setting = Setting {
