@@ -20,6 +20,7 @@ mod lines;
 mod list;
 mod live;
 mod logs;
+mod manual;
 mod mcp;
 mod mcp_server;
 mod migrate;
@@ -125,7 +126,7 @@ enum Command {
     /// Print the completion script for a shell
     Completion(completion::Args),
     /// Print the manual page, or write the pages of all commands to a directory
-    Man(completion::ManArgs),
+    Man(manual::Args),
     /// A page of the help: what each exit status means
     #[command(hide = true)]
     ExitCodes,
@@ -160,7 +161,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         // These need no configuration, or report its errors.
         Command::McpServer(server) => mcp_server::run(server),
         Command::Completion(args) => completion::run(&args),
-        Command::Man(args) => completion::man(&args),
+        Command::Man(args) => manual::run(&args),
         Command::ExitCodes => output::line(&exit::table()).map(|()| Exit::Done),
         Command::Config(args) => config::run(args, &cli.flags),
         Command::Reference(args) => reference::run(&args),

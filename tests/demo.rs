@@ -312,6 +312,31 @@ fn without_the_function_the_model_answers_with_text() {
     assert!(said.words.contains("only help with your task list"));
 }
 
+/// So one's own server can be tried without a key, with the approvals that its calls require.
+#[test]
+fn any_function_is_called_that_the_message_names_with_its_arguments() {
+    let mut memory = Memory {
+        failing: vec!["complete_task".to_owned()],
+        hidden: vec!["delete_task".to_owned()],
+        ..Memory::default()
+    };
+    let said = ask(&mut memory, r#"call add_task {"description": "buy tea"}"#);
+    assert_eq!(said.called(), ["add_task"], "{said:?}");
+    assert!(said.words.starts_with("add_task answered: {"), "{}", said.words);
+    assert_eq!(memory.tasks[0].description, "buy tea");
+    let said = ask(&mut memory, r#"call complete_task {"id": "t1"}"#);
+    assert!(
+        said.words.starts_with("complete_task did not do it: "),
+        "{}",
+        said.words
+    );
+    let said = ask(&mut memory, r#"call delete_task {"id": "t1"}"#);
+    assert_eq!(
+        (said.called().len(), said.words.as_str()),
+        (0, "I have no tool delete_task.")
+    );
+}
+
 /// Promise 2: text inside a task is data.
 #[test]
 fn the_demo_model_does_not_obey_a_task() {

@@ -64,6 +64,7 @@ async fn measurements_do_not_accumulate_while_metrics_are_not_read() {
             ("DATABASE_URL".to_owned(), database),
             ("GAVEL_MCP_CONFIG".to_owned(), servers.display().to_string()),
             ("GEMINI_MODEL".to_owned(), "demo".to_owned()),
+            ("GAVEL_LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
         ]),
         dotenv: Default::default(),
         file: None,

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use super::{App, Serving};
-use crate::adapters::store::ReadOnly;
+use crate::adapters::store::{Process, ReadOnly};
 use crate::config::{Config, ModelConfig, Planning, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
@@ -101,12 +101,12 @@ impl OwnService {
         Ok(())
     }
 
-    /// Whether another gavel uses the database now: a server, or a command that acts. This one counts if it acts itself.
+    /// The gavel that uses the database now: a server, or a command that acts. This one counts if it acts itself.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(crate) async fn is_database_in_use(&self) -> anyhow::Result<bool> {
-        Ok(self.app.store.is_in_use().await?)
+    pub(crate) async fn user_of_database(&self) -> anyhow::Result<Option<Process>> {
+        Ok(self.app.store.user().await?)
     }
 
     /// The configuration it was started from.
@@ -159,16 +159,16 @@ pub(crate) fn fresh_key() -> anyhow::Result<SecretString> {
     Ok(SecretString::from(text))
 }
 
-/// As [`OwnService::is_database_in_use`], before a service starts.
+/// As [`OwnService::user_of_database`], before a service starts.
 ///
 /// # Errors
 /// The database cannot be read.
-pub(crate) async fn is_in_use(config: &Config) -> anyhow::Result<bool> {
+pub(crate) async fn user_of_database(config: &Config) -> anyhow::Result<Option<Process>> {
     let record = ReadOnly::open(config.database_url.expose_secret()).await;
     let record = record.context("the database cannot be read")?;
-    let in_use = record.is_in_use().await;
+    let user = record.user().await;
     record.close().await;
-    Ok(in_use?)
+    Ok(user?)
 }
 
 /// Without what only work on a message or a run needs, and what may therefore be missing or invalid.

@@ -14,17 +14,18 @@ mod policy;
 mod servers;
 mod serving;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
 pub use bundled::bundled;
-pub(crate) use command::{OwnService, Work, fresh_key, is_in_use, operator};
+pub(crate) use command::{OwnService, Work, fresh_key, operator, user_of_database};
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
 pub use policy::{policy, read_policy};
@@ -32,9 +33,10 @@ pub use servers::{BUILT_IN as BUILT_IN_SERVERS, tool_settings};
 
 use self::agents::Purpose;
 pub(crate) use self::parts::audit_secrets;
-pub use self::parts::{constitution, gemini, issuer, listen, mcp, providers};
+pub use self::parts::{bind, constitution, gemini, issuer, mcp, providers};
 use self::parts::{quota, store_config};
-pub use self::serving::Serving;
+use self::serving::cannot_listen;
+pub use self::serving::{Serving, reachable};
 use crate::adapters::mcp::{Mcp, McpConfig};
 use crate::adapters::store::Store;
 use crate::config::{Config, Console};
@@ -85,6 +87,8 @@ pub struct App {
     pub mcp: Arc<Mcp>,
     /// The store.
     pub store: Arc<Store>,
+    /// The address that it will listen on, until it does.
+    socket: Mutex<Option<TcpSocket>>,
     background: TaskTracker,
     stop: CancellationToken,
     stopping: Arc<AtomicBool>,
@@ -144,7 +148,12 @@ impl App {
         let of_planning = planning::settings(&config)?;
         let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
-        let store_config = store_config(&config, instance);
+        // Before the database: a start that cannot serve changes nothing there.
+        let socket = (purpose == Purpose::Serving).then(|| bind(config.listen)).transpose();
+        let socket = socket.with_context(|| cannot_listen(config.listen))?;
+        let address = socket.as_ref().map(TcpSocket::local_addr).transpose()?;
+        let serves = address.map(|address| format!("http://{}", reachable(address)));
+        let store_config = store_config(&config, instance, serves);
         let store = match reads {
             true => Store::open_for_reading(store_config)
                 .await
@@ -217,6 +226,7 @@ impl App {
             decisions,
             mcp,
             store,
+            socket: Mutex::new(socket),
             background,
             stop,
             stopping,

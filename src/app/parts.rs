@@ -72,11 +72,11 @@ pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
 #[cfg(target_os = "linux")]
 pub(super) const NOT_SENT: u32 = 128 * 1024;
 
-/// Listens with a backlog for bursts: a connection that finds the backlog full retries only after a second.
+/// Takes the address, without listening yet.
 ///
 /// # Errors
 /// The address is in use or unavailable.
-pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+pub fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -86,6 +86,14 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&socket).set_tcp_notsent_lowat(NOT_SENT)?;
     socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Listens with a backlog for bursts: a connection that finds the backlog full retries only after a second.
+///
+/// # Errors
+/// Another program listens there since.
+pub(super) fn listen(socket: TcpSocket) -> std::io::Result<TcpListener> {
     socket.listen(4096)?.into_std()
 }
 
@@ -119,7 +127,7 @@ pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
     }
 }
 
-pub(super) fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
+pub(super) fn store_config(config: &Config, instance: InstanceId, serves: Option<String>) -> StoreConfig {
     StoreConfig {
         content: match &config.records {
             Content::Full => ContentMode::Full,
@@ -127,6 +135,7 @@ pub(super) fn store_config(config: &Config, instance: InstanceId) -> StoreConfig
             Content::None => ContentMode::None,
         },
         at_start: AtStart::Background,
+        serves,
         run_lease: config.runs.lease,
         runs_kept: config.runs.kept,
         audit: audit_secrets(config),

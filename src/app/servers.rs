@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::{env, fs};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -13,6 +14,8 @@ use crate::domain::tool::ApprovalDefault;
 
 /// The built-in `mcp.json`: the bundled servers, started from this program.
 pub const BUILT_IN: &str = include_str!("../../mcp.json");
+/// What messages call it.
+const BUILT_IN_PLACE: &str = "mcp.json (built in)";
 
 /// The path of this program, used by the built-in `mcp.json`.
 const PROGRAM: &str = "GAVEL_PROGRAM";
@@ -136,9 +139,11 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     if !config.auth.has_several_tenants() {
         return Ok(servers);
     }
+    let file: Arc<str> = Arc::from(place.as_str());
     let mut invalid = Vec::new();
     for server in servers.servers.iter().filter(|server| server.off.is_none()) {
         let issue = |message: &str| ConfigIssue {
+            file: Arc::clone(&file),
             line: None,
             pointer: format!("/mcpServers/{}/gavel/tenantUsers", server.name),
             message: message.to_owned(),
@@ -162,7 +167,7 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
 }
 
 fn refused(place: &str, issues: &[ConfigIssue]) -> FileError {
-    let lines: Vec<_> = issues.iter().map(ConfigIssue::to_string).collect();
+    let lines: Vec<_> = issues.iter().map(|issue| format!("  {issue}")).collect();
     FileError(format!("{place} is invalid:\n{}", lines.join("\n")))
 }
 
@@ -179,26 +184,22 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
             .and_then(|path| path.into_os_string().into_string().ok()),
         _ => model_setting(&config.model, name).or_else(|| config.dotenv.variable(name)),
     };
+    let built_in = || McpConfig::from_file(BUILT_IN_PLACE, BUILT_IN, &variable);
     let (read, place) = match &config.mcp_config {
-        None => (
-            McpConfig::from_json(BUILT_IN, &variable),
-            "mcp.json (built in)".to_owned(),
-        ),
+        None => (built_in(), BUILT_IN_PLACE.to_owned()),
         Some(path) => {
             let text = fs::read_to_string(path)
                 .map_err(|error| FileError(format!("{} cannot be read: {error}", path.display())))?;
-            (McpConfig::from_json(&text, &variable), path.display().to_string())
+            let place = path.display().to_string();
+            (McpConfig::from_file(&place, &text, &variable), place)
         }
     };
     match read {
         Ok(mut servers) => {
             ask_for_each_command(&mut servers);
             if config.mcp_config.is_some() {
-                let built_in = McpConfig::from_json(BUILT_IN, &variable);
-                keep_safe(
-                    &mut servers,
-                    &built_in.map_err(|issues| refused("mcp.json (built in)", &issues))?,
-                );
+                let built_in = built_in().map_err(|issues| refused(BUILT_IN_PLACE, &issues))?;
+                keep_safe(&mut servers, &built_in);
             }
             Ok((servers, place))
         }

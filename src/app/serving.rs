@@ -1,12 +1,13 @@
 //! A service that answers requests, until it is stopped.
 
 use anyhow::Context;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::sync::PoisonError;
 
 use anyhow::anyhow;
 
-use super::parts::listen;
+use super::parts::{bind, listen};
 use super::{App, LAST_WORDS, edge};
 use crate::http::caller::ServiceKey;
 use crate::http::{self, ServerSettings};
@@ -32,16 +33,33 @@ impl Serving {
     }
 }
 
+pub(super) fn cannot_listen(address: SocketAddr) -> String {
+    format!("cannot listen on {address}; choose an address that is free with --listen or GAVEL_LISTEN")
+}
+
+/// Where programs of the same machine reach a service on this address.
+#[must_use]
+pub fn reachable(address: SocketAddr) -> String {
+    let local = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    ];
+    match local.contains(&address.ip()) {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    }
+}
+
 impl App {
-    /// Listens and serves.
+    /// Listens on the address that was taken at the start, and serves.
     ///
     /// # Errors
-    /// gavel cannot listen on the address, or the issuer's keys cannot be set up.
+    /// gavel cannot listen there, or serves already; the issuer's keys cannot be set up.
     pub fn serve(&self) -> anyhow::Result<Serving> {
-        let listener = listen(self.config.listen).with_context(|| {
-            let address = self.config.listen;
-            format!("cannot listen on {address}; choose an address that is free with --listen or GAVEL_LISTEN")
-        })?;
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let socket = socket.context("this service has no address, or serves already")?;
+        let listener = listen(socket).with_context(|| cannot_listen(self.config.listen))?;
         let address = listener.local_addr()?;
         let settings = ServerSettings {
             workers: self.config.workers,
@@ -56,7 +74,8 @@ impl App {
     /// # Errors
     /// gavel cannot listen there.
     pub(super) fn serve_key(&self, key: ServiceKey) -> anyhow::Result<Serving> {
-        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).context("cannot listen on a loopback port")?;
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).and_then(listen);
+        let listener = listener.context("cannot listen on a loopback port")?;
         let address = listener.local_addr()?;
         let settings = ServerSettings {
             workers: Some(NonZeroUsize::MIN),
@@ -72,6 +91,22 @@ impl App {
             handle: server.handle(),
             task: self.background.spawn(server),
             graceful,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_to_paste_can_be_reached() {
+        for (address, expected) in [
+            ("0.0.0.0:80", "localhost:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(reachable(address.parse().unwrap()), expected);
         }
     }
 }

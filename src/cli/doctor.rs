@@ -91,7 +91,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
 async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let listen = config.listen;
     let next = "stop the other program, or set GAVEL_LISTEN to another address";
-    match app::listen(listen) {
+    match app::bind(listen) {
         Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} uses any free port")),
         Ok(_) => findings.good(&format!("address: {listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match live::ask(listen).await {

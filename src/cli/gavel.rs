@@ -7,8 +7,7 @@ use anyhow::Context;
 use super::client::Client;
 use super::exit::Exit;
 use super::interrupt::unless_stopped;
-use super::serve::reachable;
-use crate::app::{OwnService, Work};
+use crate::app::{OwnService, Work, reachable};
 use crate::config::{Auth, Config};
 use crate::domain::ids::{DEFAULT_TENANT, IdError, ProjectId, TenantId, UserId};
 
@@ -117,14 +116,18 @@ impl Gavel {
         let Some(own) = &self.own else {
             return Ok(place.clone());
         };
-        if !own.is_database_in_use().await? {
+        let Some(other) = own.user_of_database().await? else {
             return Ok(place.clone());
-        }
+        };
         let config = own.config();
         Ok(Where {
-            // Its address, from the configuration that both share.
-            server: Some(format!("http://{}", reachable(config.listen))),
-            for_owners: place.user.is_none() && !matches!(config.auth, Auth::Jwt(_)),
+            server: Some(
+                other
+                    .url
+                    .unwrap_or_else(|| format!("http://{}", reachable(config.listen))),
+            ),
+            // With authentication the key says who answers.
+            for_owners: place.user.is_none() && matches!(config.auth, Auth::None),
             ..place.clone()
         })
     }

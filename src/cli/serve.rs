@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::runtime::Handle;
 
-pub(super) use self::banner::reachable;
 use super::exit::Exit;
 use super::output;
 use super::stopping::{Limits, Stopping};

@@ -212,8 +212,11 @@ fn resolve<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Tool>, String
     match (found.next(), found.next()) {
         (Some(tool), None) => Ok(tool),
         (Some(one), Some(other)) => Err(format!(
-            "offered by {:?} and {:?}; list one as server__tool",
-            one.server, other.server
+            "offered by {:?} and {:?}; list {} or {}",
+            one.server,
+            other.server,
+            one.qualified_name(),
+            other.qualified_name()
         )),
         (None, _) => Err(absence(catalog, name)),
     }

@@ -50,7 +50,7 @@ fn agents_validate_asks_the_servers_for_the_tools() {
         "agents/helper.md:4: tools[0]: found \"add_tasks\": no connected server offers it; not connected: docker (needs \
          DOCKER_HOST and DOCKER_IMAGES; none of them is set), files (needs FILES_ROOT, which is not set), github (needs GITHUB_TOKEN, or GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY and \
          GITHUB_APP_INSTALLATION_ID; none of them is set), google (needs GOOGLE_CLIENT_ID and GOOGLE_CLIENT_SECRET and GOOGLE_TOKEN_KEY, or \
-         GOOGLE_SERVICE_ACCOUNT_FILE; none of them is set), shell (needs SHELL_SANDBOX, which is not set), web (needs WEB_ALLOW, which is not set); allowed: a tool that a server offers: did you mean `add_task`?"
+         GOOGLE_SERVICE_ACCOUNT_FILE; none of them is set), shell (needs SHELL_SANDBOX, which is not set), web (needs WEB_ALLOW, which is not set); allowed: a tool that a server offers, or another agent: did you mean `add_task`?"
     );
     assert!(
         lines[1].starts_with("agents/wrong.md:4: tools[0]: found \"ls\""),
@@ -94,6 +94,32 @@ fn agents_validate_knows_the_agents_that_tools_name() {
     let text = place.run(&["agents", "list"]).ended(0);
     assert!(
         text.contains("boss is unavailable: \"list_tasks\" in tools is the name of the agent"),
+        "{text}"
+    );
+}
+
+#[test]
+fn agents_validate_names_the_tools_of_two_servers_apart() {
+    let server = serde_json::json!({"command": "${GAVEL_PROGRAM}", "args": ["mcp-server", "tasks"],
+        "env": {"TASKS_DATABASE_URL": "sqlite:tasks.db"}});
+    let servers = serde_json::json!({"mcpServers": {"home": server, "work": server}});
+    let place = agents(&[
+        ("helper.md", HELPER),
+        (
+            "wrong.md",
+            &HELPER.replace("helper", "wrong").replace("add_task", "add_tusk"),
+        ),
+    ]);
+    fs::write(place.path().join("own.json"), servers.to_string()).unwrap();
+    let text = place
+        .run(&["agents", "validate", "--tools", "--mcp-config", "own.json"])
+        .ended(2);
+    assert!(
+        text.contains("found \"add_task\": several servers offer it; allowed: home__add_task or work__add_task\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("or another agent: did you mean `home__add_task`?") || text.contains("home__add_task, "),
         "{text}"
     );
 }

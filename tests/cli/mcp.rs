@@ -312,6 +312,13 @@ fn the_bundled_github_server_is_available_once_it_has_a_token() {
         seen.contains("! agent task_worker works without some of its tools: "),
         "{seen}"
     );
+    let listed = place.run_with(&["agents", "list"], &unreachable).ended(0);
+    let planner = listed.lines().find(|line| line.starts_with("planner ")).unwrap();
+    assert!(planner.contains(" available "), "{listed}");
+    assert!(
+        listed.contains("\nplanner works without some of its tools: "),
+        "{listed}"
+    );
     let invalid = [("GITHUB_URL", "http://github.example")];
     let refused = place
         .run_with(&["doctor", "--listen", "127.0.0.1:0"], &invalid)

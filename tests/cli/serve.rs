@@ -152,7 +152,9 @@ fn a_log_is_one_json_object_per_line_unless_text_is_requested() {
 fn a_used_port_is_reported_with_a_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ran = Place::new().run(&["serve", "--listen", &address]);
+    let place = Place::new();
+    let ran = place.run(&["serve", "--listen", &address]);
     assert_eq!(ran.status, 1);
     assert!(ran.err.contains(&format!("cannot listen on {address}")), "{}", ran.err);
+    assert!(!place.path().join("gavel.db").exists(), "nothing was done");
 }

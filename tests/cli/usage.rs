@@ -65,10 +65,15 @@ fn shells_and_manuals_know_every_command() {
     place.run(&["man", "pages"]).ended(0);
     let page = fs::read_to_string(place.path().join("pages/gavel-plan-start.1")).unwrap();
     assert!(
-        page.contains("deadline") && page.contains("Examples:") && !page.contains("mcp-pins"),
+        page.contains("deadline") && page.contains(".SH EXAMPLES\n.nf\n") && !page.contains("mcp-pins"),
         "{page}"
     );
-    assert!(place.run(&["man"]).ended(0).contains("mcp\\-pins"));
+    assert!(page.contains(".SH \"EXIT STATUS\"\n0 "), "{page}");
+    let first = place.run(&["man"]).ended(0);
+    assert!(
+        first.contains("mcp\\-pins") && first.contains("interrupted by Ctrl\\-C"),
+        "{first}"
+    );
     assert!(place.run(&["help", "exit-codes"]).ended(0).contains("    6  "));
 }
 

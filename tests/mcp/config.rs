@@ -133,9 +133,7 @@ fn all_errors_are_reported_at_once_with_their_location() {
         .unwrap();
     assert!(undefined.message.contains("NOPE"), "{undefined}");
     assert!(
-        undefined
-            .to_string()
-            .starts_with("mcp.json line 1, /mcpServers/a/command: "),
+        undefined.to_string().starts_with("mcp.json:1: /mcpServers/a/command: "),
         "{undefined}"
     );
 }
@@ -162,8 +160,8 @@ fn a_file_of_another_client_is_read_as_intended() {
     assert_eq!(config.servers[0].timeout, Duration::from_millis(60));
     let reported: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     for part in [
-        "mcp.json line 5, /servers/My Files/timeout: 60 milliseconds; for 60 seconds write 60000",
-        "mcp.json line 4, /servers/My Files: a server's name must not contain white space; the name `My-Files` is used",
+        "mcp.json:5: /servers/My Files/timeout: 60 milliseconds; for 60 seconds write 60000",
+        "mcp.json:4: /servers/My Files: a server's name must not contain white space; the name `My-Files` is used",
     ] {
         assert!(reported.iter().any(|warning| warning == part), "{part}: {reported:#?}");
     }
@@ -171,13 +169,13 @@ fn a_file_of_another_client_is_read_as_intended() {
         issues("{\n \"servers\": {\n  \"a b\": {\"command\": \"${input:key}\"},\n  \"a-b\": {\"command\": \"x\"}}}");
     let reported: Vec<String> = invalid.iter().map(ToString::to_string).collect();
     assert!(
-        reported[0].starts_with("mcp.json line 3, /servers/a b/command: `input:key` is not the name"),
+        reported[0].starts_with("mcp.json:3: /servers/a b/command: `input:key` is not the name"),
         "{reported:?}"
     );
     let twice = issues("{\"mcpServers\": {\"a b\": {\"command\": \"x\"},\n  \"a-b\": {\"command\": \"x\"}}}");
     assert_eq!(
         twice[0].to_string(),
-        "mcp.json line 2, /mcpServers/a-b: there are two servers `a-b`"
+        "mcp.json:2: /mcpServers/a-b: there are two servers `a-b`"
     );
 }
 
@@ -271,7 +269,7 @@ fn invalid_paths_are_errors_with_their_location() {
     }}}}}});
     let issues = McpConfig::from_json(&text.to_string(), &env).unwrap_err();
     let reported: Vec<_> = issues.iter().map(ToString::to_string).collect();
-    let at = "mcp.json line 1, /mcpServers/s/gavel/tools/send";
+    let at = "mcp.json:1: /mcpServers/s/gavel/tools/send";
     assert_eq!(
         reported,
         [

@@ -8,12 +8,13 @@
 //! 4. [`turn`] writes the move as a provider would.
 //!
 //! It calls only functions that it is offered, and knows only the task tools, and in a planning session ([`planning`])
-//! two that read a repository. Its evaluation score says nothing about
-//! Gemini.
+//! two that read a repository. Another tool it calls if the message gives its name and arguments ([`by_name`]). Its
+//! evaluation score says nothing about Gemini.
 //!
 //! [`Obeying`], [`Hostile`] and [`Random`] test what the code must guarantee whatever a model says. They obey every
 //! instruction they read, attack, or produce noise.
 
+mod by_name;
 mod clause;
 mod conversation;
 mod dates;
@@ -71,7 +72,6 @@ fn answer(request: &ModelRequest<'_>) -> Move {
         return chosen;
     }
     let conversation = Conversation::read(request.contents);
-    let wish = understand::understand(&conversation);
     let offered = |name: &str| {
         let allowed = match request.mode {
             CallMode::Auto => true,
@@ -85,6 +85,10 @@ fn answer(request: &ModelRequest<'_>) -> Move {
                 .iter()
                 .any(|function| function.name == name)
     };
+    if let Some(chosen) = by_name::next(&conversation, &offered) {
+        return chosen;
+    }
+    let wish = understand::understand(&conversation);
     plan::next(wish, conversation.done, &offered)
 }
 

@@ -22,6 +22,8 @@ pub struct StoreConfig {
     pub content: ContentMode,
     /// The process that writes.
     pub instance: InstanceId,
+    /// The URL at which it serves, for other programs of its machine.
+    pub serves: Option<String>,
     /// What to do when the database is unavailable at start.
     pub at_start: AtStart,
     /// Maximum wait for commit 1, intents and claims; then `Unavailable`.
@@ -52,6 +54,7 @@ impl StoreConfig {
             url: SecretString::from(url.into()),
             content: ContentMode::Full,
             instance,
+            serves: None,
             at_start: AtStart::Fail,
             write_deadline: Duration::from_secs(2),
             close_deadline: Duration::from_secs(5),

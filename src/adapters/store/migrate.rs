@@ -47,6 +47,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(12, "events", "0012_events"),
     migration!(13, "planning", "0013_planning"),
     migration!(14, "execution", "0014_execution"),
+    migration!(15, "url", "0015_url"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.
@@ -180,7 +181,8 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
         "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, {})",
         dialect.now()
     );
-    for migration in &MIGRATIONS[done.len()..] {
+    let before = done.len();
+    for migration in &MIGRATIONS[before..] {
         let failed = |error: sqlx::Error| StoreError::Failed {
             version: migration.version,
             name: migration.name,
@@ -193,7 +195,7 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
             Value::text(&migration.checksum(dialect)),
         ];
         conn.execute(&insert.as_str().into(), values).await.map_err(failed)?;
-        tracing::info!(
+        tracing::debug!(
             version = migration.version,
             name = migration.name,
             "applied a migration"
@@ -203,6 +205,9 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
             name: migration.name.to_owned(),
             checksum: migration.checksum(dialect),
         });
+    }
+    if done.len() > before {
+        tracing::info!(from = before, to = done.len(), "the database was migrated");
     }
     Ok(summary(done))
 }

@@ -70,7 +70,7 @@ pub use error::StoreError;
 pub use migrate::MigrationStatus;
 #[cfg(fuzzing)]
 pub use read::filter_of_decisions;
-pub use read::{PastCall, ReadOnly};
+pub use read::{PastCall, Process, ReadOnly};
 
 use connect::Target;
 use db::{Conn, Dialect};
@@ -169,7 +169,7 @@ impl Store {
         let shared = Arc::new(Shared {
             statements: Statements::new(target.dialect()),
             target,
-            writing: Writing::new(config.instance, config.content),
+            writing: Writing::new(config.instance, config.serves, config.content),
             secrets: config.audit,
             signer: OnceLock::new(),
             lease: config.lease,
@@ -244,12 +244,12 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
-    /// As [`ReadOnly::is_in_use`]: a store that writes counts itself.
+    /// As [`ReadOnly::user`]: a store that writes counts itself.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn is_in_use(&self) -> Result<bool, QueryError> {
-        self.reading.is_in_use().await
+    pub async fn user(&self) -> Result<Option<Process>, QueryError> {
+        self.reading.user().await
     }
 
     /// The users' quotas that all replicas share; `None` on SQLite, where each process counts by itself.

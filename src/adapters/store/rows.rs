@@ -10,13 +10,15 @@ use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, Po
 /// Values that apply to every row.
 pub(super) struct Writing {
     pub(super) owner: Value,
+    pub(super) serves: Value,
     pub(super) content: ContentMode,
 }
 
 impl Writing {
-    pub(super) fn new(owner: InstanceId, content: ContentMode) -> Self {
+    pub(super) fn new(owner: InstanceId, serves: Option<String>, content: ContentMode) -> Self {
         Self {
             owner: Value::text(&owner.to_string()),
+            serves: Value::Text(serves.map(Into::into)),
             content,
         }
     }

@@ -118,7 +118,7 @@ impl Statements {
                      WHERE scope = $3 AND decision_id = $4"
                 .into(),
             beat: format!(
-                "INSERT INTO instance (id, started_at, lease_until) VALUES ($1, {now}, {now} + $2) \
+                "INSERT INTO instance (id, started_at, lease_until, url) VALUES ($1, {now}, {now} + $2, $3) \
                  ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until"
             )
             .into(),

@@ -127,7 +127,11 @@ impl Batch<'_> {
 
     async fn beat(&self, conn: &mut Conn) -> Result<Done, Fault> {
         let lease = i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2);
-        let values = vec![self.writing.owner.clone(), Value::Int(Some(lease))];
+        let values = vec![
+            self.writing.owner.clone(),
+            Value::Int(Some(lease)),
+            self.writing.serves.clone(),
+        ];
         conn.execute(&self.statements.beat, values).await?;
         Ok(Done::Written)
     }
@@ -198,7 +202,7 @@ mod tests {
         migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
         let batch = Batch {
             statements: &Statements::new(conn.dialect()),
-            writing: &Writing::new(InstanceId::new(), ContentMode::Full),
+            writing: &Writing::new(InstanceId::new(), None, ContentMode::Full),
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,

@@ -14,7 +14,7 @@ use crate::cli::{mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::definition::{Agent, Agents};
 use crate::ports::tools::{Catalog, Tools};
-use crate::surfaces::definitions;
+use crate::surfaces::definitions::{self, Lack};
 
 /// Options of `gavel agents list`.
 #[derive(Debug, clap::Args)]
@@ -35,29 +35,30 @@ Examples:
   gavel agents list --json | jq -r 'select(.available == false).name'
 
 An agent is unavailable if no server offers a tool on its allowlist, the provider of its \
-model is not configured, or an agent that it calls is unavailable. \
+model is not configured, or an agent that it calls is unavailable. The agents planner and \
+task_worker also work with some of their tools. \
 Exit status 2 if a definition is invalid.";
 
-/// The unavailable agents, and why.
-pub(in crate::cli) type Unavailable = BTreeMap<String, String>;
+/// What agents lack, by their names.
+pub(in crate::cli) type Lacking = BTreeMap<String, Lack>;
 
 pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let loaded = load(&resolved.config)?;
     let agents = &loaded.checked.agents;
     // `--offline` queries no server.
-    let unavailable = if args.offline {
+    let lacking = if args.offline {
         None
     } else {
         let Some(catalog) = catalog(&resolved.config).await? else {
             return Ok(Exit::Interrupted);
         };
-        Some(unavailable(agents, &catalog, &resolved.config))
+        Some(lacking(agents, &catalog, &resolved.config))
     };
     if args.json {
-        let document = |(name, agent): (&String, _)| document(name, agent, agents, unavailable.as_ref());
+        let document = |(name, agent): (&String, _)| document(name, agent, agents, lacking.as_ref());
         output::json_lines(agents.iter().map(document))?;
     } else {
-        output::line(&text(&loaded.place, agents, unavailable.as_ref()))?;
+        output::line(&text(&loaded.place, agents, lacking.as_ref()))?;
     }
     for error in &loaded.checked.errors {
         output::note(&render_error(error));
@@ -79,15 +80,27 @@ pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalo
 }
 
 /// The same check as in the service.
-pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog, config: &Config) -> Unavailable {
+pub(in crate::cli) fn lacking(agents: &Agents, catalog: &Catalog, config: &Config) -> Lacking {
     let models = app::providers(&config.model);
-    let reason = |name: &String| Some((name.clone(), definitions::unavailable(name, agents, catalog, &models)?));
-    agents.keys().filter_map(reason).collect()
+    let lack = |name: &String| Some((name.clone(), definitions::lack(name, agents, catalog, &models)?));
+    agents.keys().filter_map(lack).collect()
 }
 
-fn document(name: &str, agent: &Agent, agents: &Agents, unavailable: Option<&Unavailable>) -> serde_json::Value {
+/// What the agent lacks, in a sentence.
+pub(in crate::cli) fn sentence(name: &str, lack: &Lack) -> String {
+    match lack {
+        Lack::Unavailable(reason) => format!("{name} is unavailable: {reason}"),
+        Lack::SomeTools(reason) => format!("{name} works without some of its tools: {reason}"),
+    }
+}
+
+fn document(name: &str, agent: &Agent, agents: &Agents, lacking: Option<&Lacking>) -> serde_json::Value {
     let definition = &agent.definition;
     let is_agent = |name: &str| agents.contains_key(name);
+    let reason = lacking.map(|lacking| match lacking.get(name) {
+        Some(Lack::Unavailable(reason)) => Some(reason),
+        Some(Lack::SomeTools(_)) | None => None,
+    });
     json!({
         "name": name,
         "display_name": definition.display_name,
@@ -98,12 +111,12 @@ fn document(name: &str, agent: &Agent, agents: &Agents, unavailable: Option<&Una
         "tools": definition.server_tools(is_agent),
         "calls": definition.calls(is_agent),
         "hash": &*definition.hash,
-        "available": unavailable.map(|reasons| !reasons.contains_key(name)),
-        "unavailable_reason": unavailable.and_then(|reasons| reasons.get(name)),
+        "available": reason.map(|reason| reason.is_none()),
+        "unavailable_reason": reason.flatten(),
     })
 }
 
-fn text(place: &str, agents: &Agents, unavailable: Option<&Unavailable>) -> String {
+fn text(place: &str, agents: &Agents, lacking: Option<&Lacking>) -> String {
     if agents.is_empty() {
         return format!("no agents ({place})");
     }
@@ -111,10 +124,10 @@ fn text(place: &str, agents: &Agents, unavailable: Option<&Unavailable>) -> Stri
         .iter()
         .map(|(name, agent)| {
             let definition = &agent.definition;
-            let state = match unavailable.map(|reasons| reasons.contains_key(name)) {
+            let state = match lacking.map(|lacking| lacking.get(name)) {
                 None => "not checked",
-                Some(false) => "available",
-                Some(true) => "unavailable",
+                Some(None | Some(Lack::SomeTools(_))) => "available",
+                Some(Some(Lack::Unavailable(_))) => "unavailable",
             };
             vec![
                 name.clone(),
@@ -128,8 +141,8 @@ fn text(place: &str, agents: &Agents, unavailable: Option<&Unavailable>) -> Stri
         })
         .collect();
     let mut text = table(&["agent", "state", "flow", "form", "hash", "file", "tools"], &rows);
-    for (name, reason) in unavailable.into_iter().flatten() {
-        text.push_str(&output::printable(&format!("\n{name} is unavailable: {reason}")));
+    for (name, lack) in lacking.into_iter().flatten() {
+        text.push_str(&output::printable(&format!("\n{}", sentence(name, lack))));
     }
     text.push_str(&format!("\n{} ({place})", count(agents.len(), "agent")));
     text

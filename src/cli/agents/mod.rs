@@ -23,7 +23,7 @@ use crate::domain::definition::nearest::nearest;
 use crate::domain::definition::{DefinitionError, MAX_BYTES};
 
 pub(super) use self::eval::run as eval;
-pub(super) use self::list::{run as list, unavailable};
+pub(super) use self::list::{lacking, run as list, sentence};
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 
 /// The commands of `gavel agents`.

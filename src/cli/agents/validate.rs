@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -12,6 +13,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::config::{Flags, Resolved};
 use crate::domain::definition::{DefinitionError, Form, GrantedTool, unknown_name_message, well_known_tool};
+use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::engine::toolset::named_twice;
 use crate::ports::tools::Catalog;
@@ -88,9 +90,18 @@ impl Findings {
 
     /// Reports each tool that no server offers as an error.
     fn look_for_tools(&mut self, catalog: &Catalog) {
-        let mut known: BTreeSet<&str> = catalog.tools.iter().map(|tool| &*tool.name).collect();
-        known.extend(self.agents.iter().map(|(_, name)| name.as_str()));
-        let known: Vec<_> = known.into_iter().collect();
+        let called = |name: &str| {
+            catalog
+                .tools
+                .iter()
+                .filter(|tool| tool.is_called(name))
+                .collect::<Vec<_>>()
+        };
+        let unique = |tool: &Arc<Tool>| match *called(&tool.name) {
+            [_] => tool.name.to_string(),
+            _ => tool.qualified_name(),
+        };
+        let offered: BTreeSet<String> = catalog.tools.iter().map(unique).collect();
         let mut invalid = BTreeSet::new();
         for tool in &self.tools {
             if tool.is_agent {
@@ -109,17 +120,24 @@ impl Findings {
             let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
             let Some(missing) = missing.first() else { continue };
             invalid.insert(tool.file.clone());
-            let allowed = well_known_tool(&tool.name).unwrap_or_else(|| {
-                format!(
-                    "a tool that a server offers: {}",
-                    unknown_name_message(&tool.name, &known)
-                )
-            });
+            let alike: Vec<_> = called(&tool.name).iter().map(|one| one.qualified_name()).collect();
+            let (found, allowed) = match well_known_tool(&tool.name) {
+                _ if !alike.is_empty() => ("several servers offer it", alike.join(" or ")),
+                Some(of_another_product) => (missing.reason.as_str(), of_another_product),
+                None => {
+                    let others = self.agents.iter().filter(|(file, _)| *file != tool.file);
+                    let known = others.map(|(_, name)| name).chain(&offered).map(String::as_str);
+                    let known: Vec<_> = known.collect();
+                    let message = unknown_name_message(&tool.name, &known);
+                    let allowed = format!("a tool that a server offers, or another agent: {message}");
+                    (missing.reason.as_str(), allowed)
+                }
+            };
             self.errors.push(DefinitionError {
                 file: tool.file.clone(),
                 line: tool.line,
                 field: tool.field.clone(),
-                found: format!("{:?}: {}", tool.name, missing.reason),
+                found: format!("{:?}: {found}", tool.name),
                 allowed,
             });
         }

@@ -2,7 +2,7 @@
 
 use super::question::settles;
 use super::{NO_ACTION, approval, not_found};
-use crate::app::{Work, is_in_use};
+use crate::app::{Work, user_of_database};
 use crate::cli::client::{Action, Client, Resolution, ThreadRun};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
@@ -43,7 +43,7 @@ pub(in crate::cli) struct Reject {
 
 #[derive(Debug, clap::Args)]
 struct How {
-    /// The reason; if the call is rejected, the agent reads it
+    /// The reason, for the records; the agent reads that of a rejection
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Continue the run in this process, with its own policy, servers and model, even while another gavel uses the
@@ -111,14 +111,17 @@ impl Talk for Reject {
 impl How {
     /// A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
     async fn check(&self, config: &Config) -> anyhow::Result<()> {
-        if self.here || !is_in_use(config).await? {
+        if self.here {
             return Ok(());
         }
-        Err(Usage(
-            "another gavel uses this database: answer through it with --server URL, so that its policy and servers apply, or \
+        let Some(other) = user_of_database(config).await? else {
+            return Ok(());
+        };
+        let url = other.url.as_deref().unwrap_or("URL");
+        Err(Usage(format!(
+            "another gavel uses this database: answer through it with --server {url}, so that its policy and servers apply, or \
              give --here to continue the run in this process, with its own policy and servers"
-                .to_owned(),
-        )
+        ))
         .into())
     }
 }

@@ -6,11 +6,10 @@ use crate::adapters::mcp::{Mcp, ServerState};
 use crate::app;
 use crate::config::Config;
 use crate::domain::definition::{Agents, Constitution, answerer};
-use crate::domain::planning_session::{PLANNER, TASK_WORKER};
-use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::http::google::path as callback_path;
 use crate::ports::tools::{Catalog, Tools};
+use crate::surfaces::definitions::Lack;
 use secrecy::ExposeSecret;
 
 pub(super) async fn servers(
@@ -131,18 +130,13 @@ fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mu
 
 /// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
 fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
-    let unavailable = agents_command::unavailable(agents, catalog, config);
-    for (name, reason) in &unavailable {
-        // A plan is made and worked through with the tools that servers offer.
-        let state = match [PLANNER, TASK_WORKER].contains(&name.as_str()) && offers_any(catalog, agents, name) {
-            true => "works without some of its tools",
-            false => "is unavailable",
-        };
-        findings.warn(&format!("agent {name} {state}: {reason}"))?;
+    let lacking = agents_command::lacking(agents, catalog, config);
+    for (name, lack) in &lacking {
+        findings.warn(&format!("agent {}", agents_command::sentence(name, lack)))?;
     }
     let answers = &config.runs.agent;
     match answerer(agents, answers) {
-        Ok(_) if unavailable.iter().any(|(name, _)| *name == answers.as_str()) => findings.warn(&format!(
+        Ok(_) if matches!(lacking.get(answers.as_str()), Some(Lack::Unavailable(_))) => findings.warn(&format!(
             "threads: {answers} answers, but is unavailable: messages in threads fail until that is fixed"
         )),
         Ok(_) => findings.good(&format!("threads: {answers} answers")),
@@ -160,11 +154,4 @@ fn rules(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) ->
         findings.warn(&format!("policy: {unknown}"))?;
     }
     Ok(())
-}
-
-/// Whether servers offer a tool that an agent may use.
-fn offers_any(catalog: &Catalog, agents: &Agents, agent: &str) -> bool {
-    let granted = agents.get(agent).map(|agent| &agent.definition.tools);
-    let is_granted = |tool: &Tool| granted.is_some_and(|names| names.iter().any(|name| tool.is_called(name)));
-    catalog.tools.iter().any(|tool| is_granted(tool))
 }

@@ -1,10 +1,11 @@
 //! The text that `gavel serve` prints at its start.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use secrecy::ExposeSecret;
 
 use crate::adapters::mcp::{ServerState, ServerStatus};
+use crate::app::reachable;
 use crate::cli::output::printable;
 use crate::config::{Auth, Config, Provider, masked_url};
 use crate::ports::tools::Catalog;
@@ -71,8 +72,11 @@ fn one_model(config: &Config, provider: &Provider) -> String {
 
 /// The tools of each server, or why it has none.
 pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
+    let is_off = |server: &&ServerStatus| server.state == ServerState::Off;
+    let off: Vec<&str> = servers.iter().filter(is_off).map(|server| &*server.name).collect();
     let mut lines: Vec<String> = servers
         .iter()
+        .filter(|server| !is_off(server))
         .map(|server| {
             let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
             let names: Vec<&str> = own.map(|tool| tool.name.as_ref()).collect();
@@ -82,7 +86,7 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
                 (ServerState::Up, true) => "no tools".to_owned(),
                 (ServerState::Connecting, _) => "still connecting".to_owned(),
                 (ServerState::Down, _) => format!("not connected: {}", server.reason.as_deref().unwrap_or("unknown")),
-                (ServerState::Off, _) => format!("off: {}", server.reason.as_deref().unwrap_or("disabled")),
+                (ServerState::Off, _) => "off".to_owned(),
             };
             printable(&format!("  {}: {what}", server.name)).replace('\n', " ")
         })
@@ -93,6 +97,10 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
             left.server, left.tool, left.reason
         ))
     }));
+    if !off.is_empty() {
+        let off = printable(&format!("  off: {}", off.join(", ")));
+        lines.push(format!("{off}; `gavel mcp list` says why"));
+    }
     if lines.is_empty() {
         "Tools: no MCP servers are configured\n".to_owned()
     } else {
@@ -115,20 +123,6 @@ fn credentials(auth: &Auth) -> (&'static str, &'static str) {
         Auth::None => ("", r#","user_id":"local""#),
         Auth::ApiKeys(_) => (" -H \"authorization: Bearer $GAVEL_API_KEY\"", r#","user_id":"local""#),
         Auth::Jwt(_) => (" -H \"authorization: Bearer $TOKEN\"", ""),
-    }
-}
-
-/// How this machine reaches a service that listens on `address`.
-pub(in crate::cli) fn reachable(address: SocketAddr) -> String {
-    let local = [
-        IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    ];
-    if local.contains(&address.ip()) {
-        format!("localhost:{}", address.port())
-    } else {
-        address.to_string()
     }
 }
 
@@ -172,16 +166,5 @@ mod tests {
         let greeting = greeting(&config, "[::]:1".parse().unwrap(), "none", false);
         assert!(!greeting.contains("canary"), "{greeting}");
         assert!(greeting.contains("http://localhost:1"));
-    }
-
-    #[test]
-    fn the_address_to_paste_can_be_reached() {
-        for (address, expected) in [
-            ("0.0.0.0:80", "localhost:80"),
-            ("10.0.0.1:80", "10.0.0.1:80"),
-            ("[::1]:80", "[::1]:80"),
-        ] {
-            assert_eq!(reachable(address.parse().unwrap()), expected);
-        }
     }
 }

@@ -30,7 +30,7 @@ fn a_name_that_two_servers_offer_must_be_granted_by_its_full_name() {
     let catalog = catalog_of([tool_on("a", "search"), tool_on("b", "search")]);
     let set = Toolset::build(&catalog, &names(&["search"]), &[]);
     assert!(set.functions.declarations.is_empty());
-    assert!(set.missing[0].reason.contains("server__tool"));
+    assert!(set.missing[0].reason.contains("list a__search or b__search"));
     let set = Toolset::build(&catalog, &names(&["a__search", "b__search"]), &[]);
     let shown: Vec<_> = set.functions.declarations.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(shown, ["a__search", "b__search"], "neither has the bare name");

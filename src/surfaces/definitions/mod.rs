@@ -10,7 +10,7 @@ mod put;
 pub use directory::Directory;
 pub use files::FileAgents;
 pub use listed::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
-pub use project::{Project, unavailable};
+pub use project::{Lack, Project, lack};
 
 use super::StoreFailure;
 use crate::domain::definition::DefinitionError;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::PutError;
 use super::files::FileAgents;
 use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_REPORTED, Source, check};
+use crate::domain::planning_session::PLANNING_AGENTS;
 use crate::domain::text;
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
@@ -258,17 +259,51 @@ pub(super) fn render_errors(errors: &[DefinitionError]) -> String {
     text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
 }
 
-/// Why an agent cannot run now: because of its own tools and model, or because of an agent that it can call. Each agent
-/// is checked once, however often it is named.
+/// What an agent lacks now, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The agent cannot run.
+    Unavailable(String),
+    /// The agent works without some of its tools: only an agent of planning sessions does.
+    SomeTools(String),
+}
+
+/// Why an agent cannot run now.
+pub(super) fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
+    match lack(name, agents, catalog, models)? {
+        Lack::Unavailable(reason) => Some(reason),
+        Lack::SomeTools(_) => None,
+    }
+}
+
+/// What an agent lacks now: because of its own tools and model, or because of an agent that it can call. Each agent is
+/// checked once, however often it is named.
 #[must_use]
-pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
+pub fn lack(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<Lack> {
     let own = |name: &str| own_reason(&agents.get(name)?.definition, agents, catalog, models);
-    own(name).or_else(|| {
-        let called = led_to(name, agents);
-        let mut reasons = called.into_iter().filter_map(|called| Some((called, own(called)?)));
-        let (called, reason) = reasons.next()?;
-        Some(format!("it depends on {called}, which is unavailable: {reason}"))
-    })
+    if let Some(reason) = own(name) {
+        return Some(match works_without(name, agents, catalog, models) {
+            true => Lack::SomeTools(reason),
+            false => Lack::Unavailable(reason),
+        });
+    }
+    let called = led_to(name, agents);
+    let mut reasons = called.into_iter().filter_map(|called| Some((called, own(called)?)));
+    let (called, reason) = reasons.next()?;
+    Some(Lack::Unavailable(format!(
+        "it depends on {called}, which is unavailable: {reason}"
+    )))
+}
+
+/// Whether the agent can run with the tools that are offered: a plan is made and worked through with those.
+fn works_without(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> bool {
+    let Some(agent) = agents.get(name).filter(|_| PLANNING_AGENTS.contains(&name)) else {
+        return false;
+    };
+    let mut offered = (*agent.definition).clone();
+    let is_offered = |name: &String| catalog.tools.iter().any(|tool| tool.is_called(name));
+    offered.tools.retain(is_offered);
+    !offered.tools.is_empty() && own_reason(&offered, agents, catalog, models).is_none()
 }
 
 pub(super) fn own_reason(
@@ -339,11 +374,11 @@ mod tests {
         });
         let checked = check(&sources.collect::<Vec<_>>(), &[]);
         assert_eq!(checked.errors, []);
-        let reason = unavailable("a0", &checked.agents, &Catalog::default(), &Models::default());
-        let reason = reason.unwrap_or_default();
+        let reason = lack("a0", &checked.agents, &Catalog::default(), &Models::default());
+        let start = "it depends on a5, which is unavailable: nowhere: ";
         assert!(
-            reason.starts_with("it depends on a5, which is unavailable: nowhere: "),
-            "{reason}"
+            matches!(&reason, Some(Lack::Unavailable(reason)) if reason.starts_with(start)),
+            "{reason:?}"
         );
     }
 }

@@ -162,8 +162,14 @@ pub struct ToolSettings {
 
 /// An error or a warning about one place of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("mcp.json{}{pointer}: {message}", self.line.map(|line| format!(" line {line}, ")).unwrap_or_default())]
+#[error(
+    "{file}{}: {}{message}",
+    self.line.map(|line| format!(":{line}")).unwrap_or_default(),
+    if self.pointer.is_empty() { String::new() } else { format!("{}: ", self.pointer) }
+)]
 pub struct ConfigIssue {
+    /// The file, as it is named in messages.
+    pub file: Arc<str>,
     /// The line of the file, from 1; `None` if it is not in a file.
     pub line: Option<usize>,
     /// JSON pointer into the file; empty for the whole file.
@@ -179,7 +185,15 @@ impl McpConfig {
     /// # Errors
     /// Every error in the file, each with its position.
     pub fn from_json(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
-        read::read(text, env)
+        Self::from_file("mcp.json", text, env)
+    }
+
+    /// As [`McpConfig::from_json`], for a file that has another name.
+    ///
+    /// # Errors
+    /// As [`McpConfig::from_json`].
+    pub fn from_file(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
+        read::read(file, text, env)
     }
 }
 

@@ -13,20 +13,33 @@ use serde_json::{Map, Value};
 
 use super::lenient;
 use super::{ConfigIssue, McpConfig, PASSED_ON, ServerConfig};
+use crate::domain::definition::nearest::nearest;
 use crate::domain::policy::AGENTS;
 
 /// Default call timeout (DESIGN.md section 12).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<McpConfig, Vec<ConfigIssue>> {
+pub(super) fn read(
+    file: &str,
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<McpConfig, Vec<ConfigIssue>> {
     let text = &lenient::plain(text);
-    let root: Value = serde_json::from_str(text).map_err(|error| vec![issue("", format!("not JSON: {error}"))])?;
+    let file: &Arc<str> = &Arc::from(file);
+    let root: Value = serde_json::from_str(text).map_err(|error| {
+        let not_json = ConfigIssue {
+            line: Some(error.line()),
+            ..issue(file, "", format!("not JSON: {error}"))
+        };
+        vec![not_json]
+    })?;
     // VS Code's name for the same key.
     let key = match root.get("mcpServers") {
         None if root.get("servers").is_some() => "servers",
         _ => "mcpServers",
     };
     let mut reader = Reader {
+        file,
         env,
         base: format!("/{key}"),
         issues: Vec::new(),
@@ -54,9 +67,7 @@ pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<M
         ),
     }
     if key == "mcpServers" && root.get("servers").is_some() {
-        reader
-            .warnings
-            .push(issue("/servers", "ignored, because `mcpServers` is present"));
+        reader.warning("/servers", "ignored, because `mcpServers` is present");
     }
     servers.sort_by(|a, b| a.name.cmp(&b.name));
     let identity_secret = reader.identity_secret(&servers);
@@ -77,8 +88,9 @@ pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<M
     })
 }
 
-fn issue(pointer: &str, message: impl Into<String>) -> ConfigIssue {
+fn issue(file: &Arc<str>, pointer: &str, message: impl Into<String>) -> ConfigIssue {
     ConfigIssue {
+        file: Arc::clone(file),
         line: None,
         pointer: pointer.to_owned(),
         message: message.into(),
@@ -91,6 +103,7 @@ fn escape(key: &str) -> String {
 }
 
 struct Reader<'a> {
+    file: &'a Arc<str>,
     env: &'a dyn Fn(&str) -> Option<String>,
     /// Pointer to the servers.
     base: String,
@@ -102,7 +115,11 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn invalid(&mut self, pointer: &str, message: impl Into<String>) {
-        self.issues.push(issue(pointer, message));
+        self.issues.push(issue(self.file, pointer, message));
+    }
+
+    fn warning(&mut self, pointer: &str, message: impl Into<String>) {
+        self.warnings.push(issue(self.file, pointer, message));
     }
 
     fn server(&mut self, name: &str, entry: &Value, at: &str) -> Option<ServerConfig> {
@@ -114,7 +131,7 @@ impl Reader<'_> {
         let one_word = name.split_whitespace().collect::<Vec<_>>().join("-");
         if one_word != *name && !one_word.is_empty() {
             let message = format!("a server's name must not contain white space; the name `{one_word}` is used");
-            self.warnings.push(issue(at, message));
+            self.warning(at, message);
         }
         let name = one_word.as_str();
         if name == AGENTS {
@@ -140,12 +157,12 @@ impl Reader<'_> {
         if timeout < Duration::from_secs(1) {
             let ms = timeout.as_millis();
             let message = format!("{ms} milliseconds; for {ms} seconds write {}", ms * 1000);
-            self.warnings.push(issue(&format!("{at}/timeout"), message));
+            self.warning(&format!("{at}/timeout"), message);
         }
         let include = self.strings(entry, "includeTools", at);
         let exclude = self.strings(entry, "excludeTools", at).unwrap_or_default();
         let off = match disabled || !enabled {
-            true => Some("disabled in mcp.json".to_owned()),
+            true => Some(format!("disabled in {}", self.file)),
             false => self.lacks(&gavel.required_env, entry),
         };
         // An entry that is off may use unset variables.
@@ -182,8 +199,12 @@ impl Reader<'_> {
             "gavel",
         ];
         for key in entry.keys().filter(|key| !KNOWN.contains(&key.as_str())) {
-            self.warnings
-                .push(issue(&format!("{at}/{}", escape(key)), "unknown key, ignored"));
+            let at = format!("{at}/{}", escape(key));
+            // Other clients have more keys. But a misspelled one would change what this server does.
+            match nearest(key, KNOWN) {
+                Some(known) => self.invalid(&at, format!("unknown key; did you mean `{known}`?")),
+                None => self.warning(&at, "unknown key, ignored"),
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use self::select::{Question, select};
 use self::token::Token;
 use super::config::READ_LIMIT;
 use super::connect::Target;
-use super::db::{Dialect, EachRow, Readers, Sql, Value};
+use super::db::{Dialect, EachRow, Readers, Row, Sql, Value};
 use super::error::{StoreError, describe, is_too_slow};
 use super::{actions, migrate, planning, runs};
 use crate::domain::action::{Action, ActionStatus, Grant};
@@ -50,6 +50,13 @@ const SILENCE: Duration = Duration::from_secs(2);
 const MAX_PAGE: u32 = 1000;
 /// Maximum bytes of a page's rows. Beyond that the page ends early, with a token for the rest.
 const MAX_PAGE_BYTES: usize = 8 << 20;
+
+/// A process that uses a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Where it serves, for other programs of its machine; `None` for a command.
+    pub url: Option<String>,
+}
 
 /// Read-only access to the records: no migration, no lease, no writer.
 pub struct ReadOnly {
@@ -190,18 +197,18 @@ impl ReadOnly {
             .await
     }
 
-    /// Whether a gavel process currently uses this database: a server, or a command that works on runs.
+    /// The gavel process that currently uses this database: if there is one a server, else a command that works on runs.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn is_in_use(&self) -> Result<bool, QueryError> {
+    pub async fn user(&self) -> Result<Option<Process>, QueryError> {
         let sql = format!(
-            "SELECT id FROM instance WHERE lease_until > {} LIMIT 1",
+            "SELECT url FROM instance WHERE lease_until > {} ORDER BY url IS NULL, started_at DESC LIMIT 1",
             self.dialect.now()
         );
-        let mut found = false;
-        let each = &mut |_| {
-            found = true;
+        let mut found = None;
+        let each = &mut |row: Row| {
+            found = Some(Process { url: row.opt_text(0)? });
             Ok(ControlFlow::Break(()))
         };
         self.rows(sql.into(), Vec::new(), each).await?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::super::expand::expand;
 use super::super::{Connection, IDENTITY_SECRET, Identity, ServerConfig, Settings};
-use super::{Reader, escape, issue};
+use super::{Reader, escape};
 
 /// Default maximum of concurrent calls to one server.
 const DEFAULT_CONCURRENT: usize = 256;
@@ -107,7 +107,7 @@ impl Reader<'_> {
                 ),
                 false => {
                     let message = format!("`{old}` is now `{new}`; rename it, since the next release rejects `{old}`");
-                    self.warnings.push(issue(&pointer, message));
+                    self.warning(&pointer, message);
                     object.insert((*new).to_owned(), value);
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::ToolSettings;
-use super::{Reader, issue};
+use super::Reader;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
@@ -25,6 +25,13 @@ impl Reader<'_> {
             return None;
         };
         let tool = &self.renamed(tool, &RENAMED_OF_TOOLS, at);
+        let obsolete: Vec<_> = OBSOLETE_OF_TOOLS
+            .iter()
+            .filter(|key| tool.contains_key(**key))
+            .collect();
+        let mut current = tool.clone();
+        current.retain(|key, _| !OBSOLETE_OF_TOOLS.contains(&key.as_str()));
+        let tool = &current;
         self.only(
             tool,
             &[
@@ -39,21 +46,17 @@ impl Reader<'_> {
                 "hidden",
                 "preflight",
                 "scope",
-                OBSOLETE_OF_TOOLS[0],
-                OBSOLETE_OF_TOOLS[1],
             ],
             at,
         );
-        for key in OBSOLETE_OF_TOOLS {
-            if tool.contains_key(key) {
-                let message = "ignored: a grant covers only the arguments that `freeArguments` lists";
-                self.warnings.push(issue(&format!("{at}/{key}"), message));
-            }
+        for key in obsolete {
+            let message = "ignored: a grant covers only the arguments that `freeArguments` lists";
+            self.warning(&format!("{at}/{key}"), message);
         }
         if tool.contains_key("recipients") && !tool.contains_key("freeArguments") {
             let message =
                 "`freeArguments` is missing: a grant covers only calls that set nothing besides the recipients";
-            self.warnings.push(issue(at, message));
+            self.warning(at, message);
         }
         let approval = match self.string(tool, "approval", at).as_deref() {
             None => None,

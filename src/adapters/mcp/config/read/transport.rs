@@ -42,7 +42,10 @@ impl Reader<'_> {
                 None
             }
             (false, false) => {
-                self.invalid(at, "has neither a `command` (stdio) nor a `url` (streamable HTTP)");
+                self.invalid(
+                    at,
+                    "has neither a `command` (stdio) nor a `url` (streamable HTTP); one of them is needed",
+                );
                 None
             }
         }

@@ -9,11 +9,16 @@ use serde_json::{Map, Value};
 use super::super::PASSED_ON;
 use super::super::expand::expand;
 use super::{Reader, escape};
+use crate::domain::definition::nearest::nearest;
 
 impl Reader<'_> {
     pub(super) fn only(&mut self, object: &Map<String, Value>, known: &[&str], at: &str) {
         for key in object.keys().filter(|key| !known.contains(&key.as_str())) {
-            let message = format!("unknown key; allowed: {}", known.join(", "));
+            let allowed = match nearest(key, known.iter().copied()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("allowed: {}", known.join(", ")),
+            };
+            let message = format!("unknown key; {allowed}");
             self.invalid(&format!("{at}/{}", escape(key)), message);
         }
     }

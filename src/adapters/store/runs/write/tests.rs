@@ -65,7 +65,7 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
     migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
     let batch = Batch {
         statements: &Statements::new(conn.dialect()),
-        writing: &Writing::new(InstanceId::new(), ContentMode::Full),
+        writing: &Writing::new(InstanceId::new(), None, ContentMode::Full),
         lease: Duration::from_secs(10),
         run_lease: Duration::from_secs(10),
         runs_kept: None,
