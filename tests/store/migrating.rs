@@ -108,7 +108,7 @@ pub(crate) async fn a_database_of_an_older_version_is_migrated_and_keeps_its_row
          DROP TABLE agent_run; DROP TABLE agent_run_entry; DROP TABLE agent_snapshot; DROP TABLE agent_definition; \
          DROP TABLE thread; DROP TABLE thread_message; DROP TABLE agent_action; DROP TABLE approval_grant; \
          DROP TABLE audit; DROP TABLE audit_head; DROP TABLE audit_key; DROP TABLE console_session; \
-         DROP TABLE planning_session; DROP TABLE planning_change; \
+         DROP TABLE planning_session; DROP TABLE planning_change; ALTER TABLE instance DROP COLUMN url; \
          DELETE FROM gavel_schema WHERE version > 1",
     )
     .await;
@@ -221,8 +221,8 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
          INSERT INTO agent_run_entry SELECT * FROM kept; DROP TABLE kept; \
          DROP INDEX agent_run_by_session; DROP INDEX agent_run_by_settlement; \
          ALTER TABLE agent_run DROP COLUMN session_id; ALTER TABLE agent_run DROP COLUMN waits_for; \
-         DROP TABLE planning_session; DROP TABLE planning_change; \
-         DELETE FROM gavel_schema WHERE name IN ('resume', 'events', 'planning', 'execution')"
+         DROP TABLE planning_session; DROP TABLE planning_change; ALTER TABLE instance DROP COLUMN url; \
+         DELETE FROM gavel_schema WHERE version > 10"
     ))
     .await;
     let store = db.open().await;
