@@ -116,6 +116,7 @@ contract! {
     leases::a_run_that_is_released_in_an_orderly_way_never_fails,
     leases::an_append_without_an_answer_is_stored_completely_or_not_at_all,
     leases::many_concurrent_runs_do_not_deadlock,
+    leases::the_process_that_uses_a_database_says_where_it_serves,
     migrating::a_changed_migration_is_an_error,
     migrating::a_database_of_an_older_version_is_migrated_and_keeps_its_rows,
     migrating::a_newer_database_is_an_error,
