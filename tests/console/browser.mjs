@@ -102,7 +102,7 @@ await page.getByRole('status').filter({ hasText: 'Not on a Monday.' }).waitFor()
 await page.getByText('No action waits for approval.').waitFor();
 await page.getByRole('link', { name: 'Answered requests' }).click();
 await page.getByText('Sent. Approved by you just now.').first().waitFor();
-await page.getByText(/Rejected by you just now: Not on a Monday\./).first().waitFor();
+await page.getByText(/Rejected by you just now; not executed\. Reason: Not on a Monday\./).first().waitFor();
 await shot('answered');
 await page.goto(`${told.url}/console/approvals/${told.approval}`);
 await page.getByText('Sent. Approved by you just now.').waitFor();

@@ -24,7 +24,7 @@ pub(super) async fn idle(rig: &mut Rig, both: &[Running; 2]) -> anyhow::Result<(
         unit: "MiB",
         gavel,
         bare,
-        target: Target::AtMost(40.0),
+        target: Target::AtMost(50.0),
     });
     Ok(())
 }

@@ -405,7 +405,7 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
             .get(&format!("/console/approvals/{}", approval(&first, 0)))
             .await
             .is(200);
-        assert!(page.contains("<q>Not\ntoday</q>. It was not executed."), "{page}");
+        assert!(page.contains("; not executed. Reason: <q>Not\ntoday</q>"), "{page}");
         let reported = app.gemini.requests().last().unwrap().to_string();
         assert!(reported.contains("Not\\ntoday"), "{reported}");
 

@@ -319,7 +319,7 @@ async fn answered_requests_are_listed_and_those_that_wait_are_not() {
                 .collect::<Vec<_>>()
         };
         let said = [
-            "Rejected by <b>you</b> just now: <q>Not today.</q>. It was not executed.",
+            "Rejected by <b>you</b> just now; not executed. Reason: <q>Not today.</q>",
             "Sent. Approved by <b>you</b> just now.",
         ];
         let ann = Browser::of(&app, "desk", "ann").await;

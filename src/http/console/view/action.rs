@@ -274,7 +274,7 @@ pub(super) fn state(card: &Card<'_>) -> Markup {
                 (approval) ", and started; its result was lost, so its outcome is unknown. It is not sent again."
             },
             ActionStatus::Rejected => {
-                "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not executed."
+                "Rejected" (by) "; not executed." @if let Some(reason) = &action.reason { " Reason: " q { (words::text(reason)) } }
             },
             ActionStatus::Expired if action.resolution.is_some() => { (approval) ", but it could not start in time. It was not executed." },
             ActionStatus::Expired => "The approval expired, or the run ended first. It was not executed.",
