@@ -1,2 +1,2 @@
--- Where a process serves, for other programs of its machine; NULL for a command.
+-- Where a process serves, for commands over the same SQLite database; NULL for a command, and on PostgreSQL.
 ALTER TABLE instance ADD COLUMN url TEXT;

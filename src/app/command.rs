@@ -105,8 +105,8 @@ impl OwnService {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(crate) async fn user_of_database(&self) -> anyhow::Result<Option<Process>> {
-        Ok(self.app.store.user().await?)
+    pub(crate) async fn running_process(&self) -> anyhow::Result<Option<Process>> {
+        Ok(self.app.store.running_process().await?)
     }
 
     /// The configuration it was started from.
@@ -159,16 +159,16 @@ pub(crate) fn fresh_key() -> anyhow::Result<SecretString> {
     Ok(SecretString::from(text))
 }
 
-/// As [`OwnService::user_of_database`], before a service starts.
+/// As [`OwnService::running_process`], before a service starts.
 ///
 /// # Errors
 /// The database cannot be read.
-pub(crate) async fn user_of_database(config: &Config) -> anyhow::Result<Option<Process>> {
+pub(crate) async fn running_process(config: &Config) -> anyhow::Result<Option<Process>> {
     let record = ReadOnly::open(config.database_url.expose_secret()).await;
     let record = record.context("the database cannot be read")?;
-    let user = record.user().await;
+    let process = record.running_process().await;
     record.close().await;
-    Ok(user?)
+    Ok(process?)
 }
 
 /// Without what only work on a message or a run needs, and what may therefore be missing or invalid.

@@ -19,13 +19,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
+use secrecy::ExposeSecret;
 use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
 pub use bundled::bundled;
-pub(crate) use command::{OwnService, Work, fresh_key, operator, user_of_database};
+pub(crate) use command::{OwnService, Work, fresh_key, operator, running_process};
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
 pub use policy::{policy, read_policy};
@@ -148,11 +149,14 @@ impl App {
         let of_planning = planning::settings(&config)?;
         let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
-        // Before the database: a start that cannot serve changes nothing there.
+        // Before the database: a start whose address another program listens on changes nothing there.
         let socket = (purpose == Purpose::Serving).then(|| bind(config.listen)).transpose();
         let socket = socket.with_context(|| cannot_listen(config.listen))?;
         let address = socket.as_ref().map(TcpSocket::local_addr).transpose()?;
-        let serves = address.map(|address| format!("http://{}", reachable(address)));
+        // Other machines, which a PostgreSQL database may serve too, reach it in another way.
+        let serves = address
+            .filter(|_| config.database_url.expose_secret().starts_with("sqlite:"))
+            .map(|address| format!("http://{}", reachable(address)));
         let store_config = store_config(&config, instance, serves);
         let store = match reads {
             true => Store::open_for_reading(store_config)

@@ -92,7 +92,7 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
 /// Listens with a backlog for bursts: a connection that finds the backlog full retries only after a second.
 ///
 /// # Errors
-/// Another program listens there since.
+/// Another program began to listen there in the meantime.
 pub(super) fn listen(socket: TcpSocket) -> std::io::Result<TcpListener> {
     socket.listen(4096)?.into_std()
 }

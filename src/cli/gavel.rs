@@ -116,7 +116,7 @@ impl Gavel {
         let Some(own) = &self.own else {
             return Ok(place.clone());
         };
-        let Some(other) = own.user_of_database().await? else {
+        let Some(other) = own.running_process().await? else {
             return Ok(place.clone());
         };
         let config = own.config();
@@ -126,8 +126,7 @@ impl Gavel {
                     .url
                     .unwrap_or_else(|| format!("http://{}", reachable(config.listen))),
             ),
-            // With authentication the key says who answers.
-            for_owners: place.user.is_none() && matches!(config.auth, Auth::None),
+            for_owners: place.user.is_none() && names_users(&config.auth),
             ..place.clone()
         })
     }
@@ -181,6 +180,15 @@ impl Where {
             }
         }
         text
+    }
+}
+
+/// Whether callers name the user that they act for. A key of one user, or a token, says it already.
+fn names_users(auth: &Auth) -> bool {
+    match auth {
+        Auth::None => true,
+        Auth::ApiKeys(keys) => keys.iter().all(|key| key.user.is_none()),
+        Auth::Jwt(_) => false,
     }
 }
 

@@ -86,7 +86,7 @@ impl AfterHelp {
         let mut parts = Self::default();
         for line in text.lines().filter(|line| !line.is_empty() && *line != help::END) {
             if line.starts_with(' ') {
-                parts.examples.push(line.trim_start().to_owned());
+                parts.examples.push(line.strip_prefix("  ").unwrap_or(line).to_owned());
             } else if let Some(statuses) = line.strip_prefix("Exit status: ") {
                 parts.statuses = Some(statuses.to_owned());
             } else if !line.starts_with("Example") {

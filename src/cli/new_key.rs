@@ -54,7 +54,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     output::line(key.expose_secret())?;
     output::note("\nIts entry for gavel.toml, or for the environment; neither is secret:\n");
     output::line(&entry(args, key.expose_secret()))?;
-    output::note("\nThe service sends it as `Authorization: Bearer KEY`. Keys are used with auth.mode = \"api_key\".");
+    let sender = match &args.user {
+        Some(user) => format!("{user}, or a program that acts for {user} alone,"),
+        None => "The service".to_owned(),
+    };
+    output::note(&format!(
+        "\n{sender} sends it as `Authorization: Bearer KEY`. Keys are used with auth.mode = \"api_key\"."
+    ));
     Ok(Exit::Done)
 }
 

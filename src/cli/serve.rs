@@ -20,6 +20,7 @@ use crate::ports::tools::Tools;
 const SERVERS: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
+    let warnings = resolved.warnings;
     let app = App::build(resolved.config).await?;
     // Before this, a signal ends the process at once; nothing has begun yet.
     let (chat, runs) = (Arc::clone(&app.chat), Arc::clone(&app.runs));
@@ -47,13 +48,13 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel is serving");
     let files = app.directory.files();
-    let agents = format!(
-        "{} ({}); `gavel agents list` shows them",
-        files.agents.len(),
-        files.place
-    );
-    let has_agents = !files.agents.is_empty();
-    tell(&banner::greeting(&app.config, serving.address, &agents, has_agents));
+    tell(&banner::greeting(
+        &app.config,
+        serving.address,
+        &files.agents,
+        &files.place,
+        &warnings,
+    ));
     let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.allowlist().to_vec()));
     let mut logged = false;
     loop {

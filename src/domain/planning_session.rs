@@ -6,6 +6,8 @@ use super::names::names;
 pub const PLANNER: &str = "planner";
 /// The agent that works on tasks; its tools are those that a task may name.
 pub const TASK_WORKER: &str = "task_worker";
+/// Reads where a repository is and what it is, its files, and one of them: without these tools no plan can be made.
+pub const READS: [&str; 3] = ["retrieveRepository", "getRepositoryTree", "getFileContents"];
 /// The agents that work only in planning sessions: elsewhere nothing would bind them to one repository.
 pub const PLANNING_AGENTS: [&str; 2] = [PLANNER, TASK_WORKER];
 

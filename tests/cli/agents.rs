@@ -119,7 +119,7 @@ fn agents_validate_names_the_tools_of_two_servers_apart() {
         "{text}"
     );
     assert!(
-        text.contains("or another agent: did you mean `home__add_task`?") || text.contains("home__add_task, "),
+        text.contains("or another agent: helper, home__add_task, home__complete_task, "),
         "{text}"
     );
 }

@@ -753,19 +753,18 @@ impl WireState {
 
 /// A command names the gavel that uses the database: a server before a command, and none that has ended.
 pub(crate) async fn the_process_that_uses_a_database_says_where_it_serves(db: TestDb) {
-    let command = db.open().await;
-    assert_eq!(command.user().await.unwrap(), Some(Process { url: None }));
     let url = Some("http://localhost:8080".to_owned());
     let config = StoreConfig {
         serves: url.clone(),
         ..db.config()
     };
     let server = Store::open(config).await.unwrap();
-    assert_eq!(command.user().await.unwrap(), Some(Process { url }));
+    let command = db.open().await;
+    assert_eq!(command.running_process().await.unwrap(), Some(Process { url }));
     server.shutdown().await;
-    assert_eq!(command.user().await.unwrap(), Some(Process { url: None }));
+    assert_eq!(command.running_process().await.unwrap(), Some(Process { url: None }));
     let reader = ReadOnly::open(&db.url).await.unwrap();
     command.shutdown().await;
-    assert_eq!(reader.user().await.unwrap(), None);
+    assert_eq!(reader.running_process().await.unwrap(), None);
     reader.close().await;
 }

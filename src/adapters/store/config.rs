@@ -22,7 +22,7 @@ pub struct StoreConfig {
     pub content: ContentMode,
     /// The process that writes.
     pub instance: InstanceId,
-    /// The URL at which it serves, for other programs of its machine.
+    /// The URL at which it serves, for commands over the same SQLite database.
     pub serves: Option<String>,
     /// What to do when the database is unavailable at start.
     pub at_start: AtStart,

@@ -244,12 +244,12 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
-    /// As [`ReadOnly::user`]: a store that writes counts itself.
+    /// As [`ReadOnly::running_process`]: a store that writes counts itself.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn user(&self) -> Result<Option<Process>, QueryError> {
-        self.reading.user().await
+    pub async fn running_process(&self) -> Result<Option<Process>, QueryError> {
+        self.reading.running_process().await
     }
 
     /// The users' quotas that all replicas share; `None` on SQLite, where each process counts by itself.

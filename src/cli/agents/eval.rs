@@ -57,8 +57,9 @@ Examples:
   gavel agents eval
   gavel agents eval codebase_investigator --json
 
-The demo model understands no agents, so its results mean nothing. Exit status: 0 all as expected, 1 some \
-are not, 2 the cases are invalid. Ctrl-C ends with 130, and reports what was evaluated so far.";
+The demo model understands no agents, so its results mean nothing.
+
+Exit status: 0 all as expected, 1 some are not, 2 the cases are invalid. Ctrl-C ends with 130, and reports what was evaluated so far.";
 
 /// What a case may take beyond its agent's time limit: for its servers, the grace after a limit, and the decision log.
 const MARGIN: Duration = Duration::from_secs(120);

@@ -35,8 +35,8 @@ Examples:
   gavel agents list --json | jq -r 'select(.available == false).name'
 
 An agent is unavailable if no server offers a tool on its allowlist, the provider of its \
-model is not configured, or an agent that it calls is unavailable. The agents planner and \
-task_worker also work with some of their tools. \
+model is not configured, or an agent that it calls is unavailable. The agent task_worker also \
+works with some of its tools, and planner does if a server offers those that read a repository. \
 Exit status 2 if a definition is invalid.";
 
 /// What agents lack, by their names.

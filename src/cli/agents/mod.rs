@@ -79,7 +79,7 @@ pub(super) fn render_error(error: &DefinitionError) -> String {
 }
 
 /// Suggests a near name or lists the known agents, for an unknown agent.
-fn others(name: &str, known: &[&str]) -> String {
+pub(super) fn others(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`?"),
         None if known.is_empty() => "; there are none".to_owned(),

@@ -28,7 +28,7 @@ Examples:
   gavel agents show codebase_investigator --json | jq .definition
   gavel agents show codebase_investigator --definition >codebase_investigator.md
 
-The last command saves a built-in agent to a file: an agents directory replaces all built-in agents.
+--definition saves a built-in agent to a file: an agents directory replaces all built-in agents.
 
 Exit status 2 if the agent does not exist, or its definition is invalid.";
 

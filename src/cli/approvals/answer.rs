@@ -2,7 +2,7 @@
 
 use super::question::settles;
 use super::{NO_ACTION, approval, not_found};
-use crate::app::{Work, user_of_database};
+use crate::app::{Work, running_process};
 use crate::cli::client::{Action, Client, Resolution, ThreadRun};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
@@ -114,7 +114,7 @@ impl How {
         if self.here {
             return Ok(());
         }
-        let Some(other) = user_of_database(config).await? else {
+        let Some(other) = running_process(config).await? else {
             return Ok(());
         };
         let url = other.url.as_deref().unwrap_or("URL");

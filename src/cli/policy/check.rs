@@ -15,7 +15,7 @@ use crate::app;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::table::table;
-use crate::cli::{gavel, mcp, output};
+use crate::cli::{agents, gavel, mcp, output};
 use crate::config::Config;
 use crate::domain::action;
 use crate::domain::address::Recipients;
@@ -71,7 +71,9 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let policy = app::policy(config)?;
     let modes = Modes::read(config)?;
     if let Some(agent) = args.agent.as_deref().filter(|agent| !modes.has(agent)) {
-        return Err(Usage(format!("this configuration has no agent {agent:?}")).into());
+        let known: Vec<_> = modes.agents.checked.agents.keys().map(String::as_str).collect();
+        let others = agents::others(agent, &known);
+        return Err(Usage(format!("this configuration has no agent {agent:?}{others}")).into());
     }
     let bridge = app::mcp(config)?;
     let settled = unless_stopped(mcp::settled(&bridge)).await;

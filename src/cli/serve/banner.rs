@@ -8,22 +8,42 @@ use crate::adapters::mcp::{ServerState, ServerStatus};
 use crate::app::reachable;
 use crate::cli::output::printable;
 use crate::config::{Auth, Config, Provider, masked_url};
+use crate::domain::definition::{Agent, Agents, answerer};
 use crate::ports::tools::Catalog;
 
 /// Version, address, callers, model, database, agents, the console, and a command to paste.
-pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str, has_agents: bool) -> String {
+pub(super) fn greeting(
+    config: &Config,
+    address: SocketAddr,
+    agents: &Agents,
+    place: &str,
+    warnings: &[String],
+) -> String {
     let mut lines = vec![
         format!("gavel {} on http://{}", env!("CARGO_PKG_VERSION"), reachable(address)),
         format!("  callers   {}", callers(&config.auth)),
         format!("  model     {}", model(config)),
         format!("  database  {}", masked_url(config.database_url.expose_secret())),
-        format!("  agents    {agents}"),
+        format!("  agents    {} ({place}); `gavel agents list` shows them", agents.len()),
         format!("  console   http://{}/console", reachable(address)),
     ];
+    // They are in the log too, which a program reads.
+    lines.extend(
+        warnings
+            .iter()
+            .map(|warning| format!("  warning   {}", printable(warning))),
+    );
     lines.push(String::new());
-    lines.push("Try it:".to_owned());
-    lines.push(format!("  {}", try_it(&config.auth, address)));
-    if has_agents {
+    let adds = |agent: &Agent| agent.definition.tools.iter().any(|tool| tool.ends_with("add_task"));
+    if answerer(agents, &config.runs.agent).is_ok_and(adds) {
+        lines.push("Try a thread, whose actions can wait for an approval:".to_owned());
+        lines.push(format!("  {}", try_thread(&config.auth, address)));
+        lines.push("Try chat, which acts at once:".to_owned());
+    } else {
+        lines.push("Try it:".to_owned());
+    }
+    lines.push(format!("  {}", try_chat(&config.auth, address)));
+    if !agents.is_empty() {
         let (key, _) = credentials(&config.auth);
         lines.push(format!(
             "  curl -s {}/api/projects/default/agents{key}",
@@ -109,7 +129,20 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
 }
 
 /// A command to paste on the machine that gavel runs on.
-fn try_it(auth: &Auth, address: SocketAddr) -> String {
+fn try_thread(auth: &Auth, address: SocketAddr) -> String {
+    let (header, user) = credentials(auth);
+    let user = if user.is_empty() {
+        ""
+    } else {
+        " -H 'x-gavel-user: local'"
+    };
+    format!(
+        "curl -s {}/api/agent/run{header}{user} -H 'content-type: application/json' -d '{{\"prompt\":\"add a task to call mom\"}}'",
+        reachable(address)
+    )
+}
+
+fn try_chat(auth: &Auth, address: SocketAddr) -> String {
     let (header, user) = credentials(auth);
     format!(
         "curl -s {}/v1/chat{header} -H 'content-type: application/json' -d '{{\"message\":\"add a task to call mom\"{user}}}'",
@@ -130,6 +163,7 @@ fn credentials(auth: &Auth) -> (&'static str, &'static str) {
 mod tests {
     use super::*;
     use crate::config::Sources;
+    use crate::domain::definition::{Form, Source, check};
 
     fn config(environment: &[(&str, &str)]) -> Config {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -143,14 +177,53 @@ mod tests {
         Config::resolve(sources).unwrap().config
     }
 
+    /// One agent, `todo`.
+    fn agents() -> Agents {
+        let source = Source {
+            file: "agents/todo.yaml".to_owned(),
+            form: Form::Yaml,
+            bytes: b"name: todo\ndescription: d\nsystemPrompt: s\ntools: [add_task]\n".to_vec(),
+        };
+        let checked = check(&[source], &[]);
+        assert_eq!(checked.errors, []);
+        checked.agents
+    }
+
+    /// The thread first: what it offers waits for an approval.
+    #[test]
+    fn the_greeting_offers_a_thread_if_an_agent_answers_there() {
+        let address = "127.0.0.1:8080".parse().unwrap();
+        let greeting = greeting(
+            &config(&[("GAVEL_RUNS_AGENT", "todo")]),
+            address,
+            &agents(),
+            "agents",
+            &[],
+        );
+        let thread = r#"curl -s localhost:8080/api/agent/run -H 'x-gavel-user: local' -H 'content-type: application/json' -d '{"prompt":"add a task to call mom"}'"#;
+        let (before, after) = greeting.split_once(thread).unwrap_or_else(|| panic!("{greeting}"));
+        assert!(
+            before.ends_with("Try a thread, whose actions can wait for an approval:\n  "),
+            "{greeting}"
+        );
+        assert!(after.contains("/v1/chat"), "{greeting}");
+    }
+
     #[test]
     fn the_greeting_says_aloud_that_the_demo_model_answers_and_how_to_try_it() {
-        let greeting = greeting(&config(&[]), "127.0.0.1:8080".parse().unwrap(), "1 (built in)", true);
+        let greeting = greeting(
+            &config(&[]),
+            "127.0.0.1:8080".parse().unwrap(),
+            &agents(),
+            "built in",
+            &[],
+        );
         assert!(
             greeting.ends_with("\n  curl -s localhost:8080/api/projects/default/agents\n"),
             "{greeting}"
         );
         assert!(greeting.contains("demo, since no credentials are set"));
+        assert!(greeting.contains("\n  agents    1 (built in); "), "{greeting}");
         assert!(greeting.contains("\n  console   http://localhost:8080/console\n"));
         assert!(greeting.contains(
             r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"local"}'"#
@@ -163,8 +236,18 @@ mod tests {
             ("GEMINI_API_KEY", "canary"),
             ("DATABASE_URL", "postgres://me:canary@db/x"),
         ]);
-        let greeting = greeting(&config, "[::]:1".parse().unwrap(), "none", false);
+        let greeting = greeting(
+            &config,
+            "[::]:1".parse().unwrap(),
+            &Agents::default(),
+            "none",
+            &["environment GAVEL_LISTN: gavel has no such setting".to_owned()],
+        );
         assert!(!greeting.contains("canary"), "{greeting}");
         assert!(greeting.contains("http://localhost:1"));
+        assert!(
+            greeting.contains("\n  warning   environment GAVEL_LISTN: "),
+            "{greeting}"
+        );
     }
 }

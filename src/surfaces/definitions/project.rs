@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::PutError;
 use super::files::FileAgents;
 use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_REPORTED, Source, check};
-use crate::domain::planning_session::PLANNING_AGENTS;
+use crate::domain::planning_session::{PLANNER, READS, TASK_WORKER};
 use crate::domain::text;
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
@@ -295,15 +295,22 @@ pub fn lack(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> 
     )))
 }
 
-/// Whether the agent can run with the tools that are offered: a plan is made and worked through with those.
+/// Whether the agent can run with the tools that are offered: a plan is made with those, if they can read the
+/// repository, and worked through with those.
 fn works_without(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> bool {
-    let Some(agent) = agents.get(name).filter(|_| PLANNING_AGENTS.contains(&name)) else {
+    let needed: &[&str] = match name {
+        PLANNER => &READS,
+        TASK_WORKER => &[],
+        _ => return false,
+    };
+    let Some(agent) = agents.get(name) else {
         return false;
     };
     let mut offered = (*agent.definition).clone();
-    let is_offered = |name: &String| catalog.tools.iter().any(|tool| tool.is_called(name));
-    offered.tools.retain(is_offered);
-    !offered.tools.is_empty() && own_reason(&offered, agents, catalog, models).is_none()
+    let is_offered = |name: &str| catalog.tools.iter().any(|tool| tool.is_called(name));
+    offered.tools.retain(|name| is_offered(name));
+    let is_enough = !offered.tools.is_empty() && needed.iter().all(|name| is_offered(name));
+    is_enough && own_reason(&offered, agents, catalog, models).is_none()
 }
 
 pub(super) fn own_reason(
@@ -353,6 +360,7 @@ fn led_to<'a>(name: &str, agents: &'a Agents) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::testing::{catalog_of, tool_on};
 
     /// Promise 5: a few small definitions that name each other often must not make the list slow.
     #[test]
@@ -380,5 +388,38 @@ mod tests {
             matches!(&reason, Some(Lack::Unavailable(reason)) if reason.starts_with(start)),
             "{reason:?}"
         );
+    }
+
+    /// The agents of planning sessions work without some tools, but none plans without reading the repository.
+    #[test]
+    fn an_agent_of_planning_sessions_is_available_with_the_tools_that_a_session_needs() {
+        let tools = format!("[{}, web_fetch]", READS.join(", "));
+        let definition = |name: &str, tools: &str| Source {
+            file: format!("{name}.yaml"),
+            form: Form::Yaml,
+            bytes: format!("name: {name}\ndescription: d\nsystemPrompt: s\ntools: {tools}\n").into_bytes(),
+        };
+        let sources = [PLANNER, TASK_WORKER, "other"].map(|name| definition(name, &tools));
+        let checked = check(&sources, &[]);
+        assert_eq!(checked.errors, []);
+        let lacks = |offered: &[&str], name: &str| {
+            let catalog = catalog_of(offered.iter().map(|tool| tool_on("s", tool)));
+            match lack(name, &checked.agents, &catalog, &Models::default()) {
+                None => "nothing",
+                Some(Lack::SomeTools(_)) => "some tools",
+                Some(Lack::Unavailable(_)) => "all",
+            }
+        };
+        let all = [&READS[..], &["web_fetch"]].concat();
+        for (offered, planner, worker, other) in [
+            (&[][..], "all", "all", "all"),
+            (&["web_fetch"], "all", "some tools", "all"),
+            (&READS[1..], "all", "some tools", "all"),
+            (&READS, "some tools", "some tools", "all"),
+            (&all, "nothing", "nothing", "nothing"),
+        ] {
+            let found = [PLANNER, TASK_WORKER, "other"].map(|name| lacks(offered, name));
+            assert_eq!(found, [planner, worker, other], "{offered:?}");
+        }
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::checks::{draft_of, prompt_error, values};
-use super::opening::{READS, opening};
+use super::opening::opening;
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, Session, StartPlanning};
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
-use crate::domain::planning_session::PLANNER;
+use crate::domain::planning_session::{PLANNER, READS};
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::domain::planning_session::READS;
 use crate::domain::repository::Repository;
 use crate::engine::opening::{Opening, Read, Shown};
 use crate::engine::planning::{AGENT_MD, AGENTS_MD, REPOSITORY, TREE};
@@ -15,11 +16,9 @@ const AGENTS_FILE: usize = 32 * 1024;
 /// The most bytes of README.md.
 const README: usize = 16 * 1024;
 
-const RETRIEVE: &str = "retrieveRepository";
-const LIST: &str = "getRepositoryTree";
-const FILE: &str = "getFileContents";
-/// The tools without which no plan can be made.
-pub(super) const READS: [&str; 3] = [RETRIEVE, LIST, FILE];
+const RETRIEVE: &str = READS[0];
+const LIST: &str = READS[1];
+const FILE: &str = READS[2];
 
 /// The reads of a repository, and the message that is made of them.
 pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<String, String>) -> Opening {

@@ -201,7 +201,11 @@ impl Reader<'_> {
         for key in entry.keys().filter(|key| !KNOWN.contains(&key.as_str())) {
             let at = format!("{at}/{}", escape(key));
             // Other clients have more keys. But a misspelled one would change what this server does.
-            match nearest(key, KNOWN) {
+            let meant = match key.as_str() {
+                "cmd" => Some("command"),
+                _ => nearest(key, KNOWN),
+            };
+            match meant {
                 Some(known) => self.invalid(&at, format!("unknown key; did you mean `{known}`?")),
                 None => self.warning(&at, "unknown key, ignored"),
             }

@@ -54,7 +54,7 @@ const MAX_PAGE_BYTES: usize = 8 << 20;
 /// A process that uses a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Where it serves, for other programs of its machine; `None` for a command.
+    /// Where it serves, for other programs of its machine; `None` for a command, and on PostgreSQL.
     pub url: Option<String>,
 }
 
@@ -201,7 +201,7 @@ impl ReadOnly {
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn user(&self) -> Result<Option<Process>, QueryError> {
+    pub async fn running_process(&self) -> Result<Option<Process>, QueryError> {
         let sql = format!(
             "SELECT url FROM instance WHERE lease_until > {} ORDER BY url IS NULL, started_at DESC LIMIT 1",
             self.dialect.now()
