@@ -261,6 +261,68 @@ fn a_server_with_a_missing_setting_is_off_and_names_it() {
     assert!(config.servers[1].off.is_none());
 }
 
+/// A misspelled key would change what the server does: it might stay on, or run without its settings. But the keys of
+/// other clients are only ignored.
+#[test]
+fn a_misspelled_key_is_an_error_and_a_key_of_another_client_is_not() {
+    for (written, meant) in [
+        ("comand", "command"),
+        ("cmd", "command"),
+        ("disable", "disabled"),
+        ("enable", "enabled"),
+        ("timeoutMs", "timeout"),
+        ("includeTool", "includeTools"),
+        ("header", "headers"),
+    ] {
+        let text = json!({"mcpServers": {"s": {"command": "x", written: "y"}}}).to_string();
+        let found = McpConfig::from_file("own.json", &text, &env).unwrap_err();
+        assert_eq!(
+            found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [format!(
+                "own.json:1: /mcpServers/s/{written}: unknown key; did you mean `{meant}`?"
+            )]
+        );
+    }
+    for theirs in [
+        "alwaysAllow",
+        "alwaysLoad",
+        "auth",
+        "authProviderType",
+        "autoApprove",
+        "dev",
+        "disabledTools",
+        "disabled_tools",
+        "enabled_tools",
+        "envFile",
+        "env_vars",
+        "extensionName",
+        "gallery",
+        "headersHelper",
+        "http_headers",
+        "name",
+        "oauth",
+        "sandbox",
+        "serverUrl",
+        "source",
+        "startup_timeout_sec",
+        "targetAudience",
+        "tcp",
+        "tool_timeout_sec",
+        "tools",
+        "transport",
+        "trust",
+        "version",
+    ] {
+        let text = json!({"mcpServers": {"s": {"command": "x", theirs: "y"}}}).to_string();
+        let config = McpConfig::from_json(&text, &env).unwrap_or_else(|issues| panic!("{theirs}: {issues:?}"));
+        let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warned,
+            [format!("mcp.json:1: /mcpServers/s/{theirs}: unknown key, ignored")]
+        );
+    }
+}
+
 /// an invalid path would leave recipients unchecked.
 #[test]
 fn invalid_paths_are_errors_with_their_location() {
