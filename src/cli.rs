@@ -36,6 +36,7 @@ mod stopping;
 mod table;
 mod threads;
 
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -219,7 +220,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
 /// Runs a command that talks to a gavel: a remote one, or with a configuration a service of its own.
 fn talk(command: &impl Talk, flags: &Flags) -> anyhow::Result<Exit> {
     if command.place().server.is_some() {
-        return with_runtime(None, gavel::run(command, None));
+        return with_runtime(None, Box::pin(gavel::run(command, None)));
     }
     with_config(Config::load(flags)?, Voice::Trouble, |resolved| {
         gavel::run(command, Some(resolved.config))
@@ -233,17 +234,19 @@ where
 {
     let settings = logs::settings(&resolved, voice);
     let warnings = resolved.warnings.clone();
-    with_runtime(Some(settings), async {
+    let work = async {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
         command(resolved).await
-    })
+    };
+    with_runtime(Some(settings), Box::pin(work))
 }
 
+/// `work` is boxed, so that the loop of the runtime is compiled once and not for each command.
 fn with_runtime(
     logs: Option<logs::Settings>,
-    work: impl Future<Output = anyhow::Result<Exit>>,
+    work: Pin<Box<dyn Future<Output = anyhow::Result<Exit>> + '_>>,
 ) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -91,17 +91,21 @@ fn relative(path: &Path) -> String {
 /// One word for one thing, and plain English: no old word is in code, comments, tests, docs or help.
 #[test]
 fn no_old_word_is_left() {
+    // One search for all, by ASCII's word boundaries, which are found fastest.
+    let any = OLD_WORDS.map(|(pattern, _)| format!("(?:{})", pattern.replace(r"\b", r"(?-u:\b)")));
+    let any = Regex::new(&format!("(?m){}", any.join("|"))).unwrap();
     let patterns = OLD_WORDS.map(|(pattern, instead)| (Regex::new(pattern).unwrap(), instead));
     let mut found = Vec::new();
     for path in texts() {
         let (name, text) = (relative(&path), fs::read_to_string(&path).unwrap());
-        for (number, line) in text.lines().enumerate() {
-            for (pattern, instead) in &patterns {
-                let allowed = |word: &str| EXCEPT.contains(&(name.as_str(), word));
-                if let Some(word) = pattern.find_iter(line).find(|word| !allowed(word.as_str())) {
-                    found.push(format!("{name}:{}: {:?}; say: {instead}", number + 1, word.as_str()));
-                }
-            }
+        for word in any
+            .find_iter(&text)
+            .filter(|word| !EXCEPT.contains(&(name.as_str(), word.as_str())))
+        {
+            let line = text[..word.start()].lines().count().max(1);
+            let instead = patterns.iter().find(|(pattern, _)| pattern.is_match(word.as_str()));
+            let instead = instead.map_or("another word", |(_, instead)| instead);
+            found.push(format!("{name}:{line}: {:?}; say: {instead}", word.as_str()));
         }
     }
     assert!(found.is_empty(), "{} lines\n{}", found.len(), found.join("\n"));
